@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tells the binary its commit, for `senko --version`. Without git, or outside of a checkout, there is none. Cargo calls it.
+//! Tells the binary its commit, for `senko --version`. Without git, or outside of a checkout, there
+//! is none. Cargo calls it.
 
 use std::process::Command;
 

@@ -101,7 +101,8 @@ impl SenkoDb {
 }
 
 /// Reads a structure that begins with its size. An older program has a shorter one: the fields that
-/// it lacks are zero. A newer program has a longer one: fields that are not known here must be zero.
+/// it lacks are zero. A newer program has a longer one: fields that are not known here must be
+/// zero.
 ///
 /// # Safety
 /// `from` has as many bytes as it says.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The number that a call gives, and the sentence behind it. Every call of the library runs inside of
-//! [`guard`], which turns errors and panics into both.
+//! The number that a call gives, and the sentence behind it. Every call of the library runs inside
+//! of [`guard`], which turns errors and panics into both.
 
 use std::borrow::Cow;
 use std::cell::RefCell;

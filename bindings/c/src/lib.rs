@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The C library of the DBM: what `include/senko_dbm.h` declares, over [`senko_dbm`]. C programs call
-//! it; docs/dbm/c.md is their guide, and the header says what each call does.
+//! The C library of the DBM: what `include/senko_dbm.h` declares, over [`senko_dbm`]. C programs
+//! call it; docs/dbm/c.md is their guide, and the header says what each call does.
 //!
-//! Always holds: no panic leaves a call (`failure.rs`); a handle of a parent process does nothing in
-//! the child of a fork; every pointer is checked for NULL. That a pointer is one that this library
-//! gave out, and has not taken back, is the caller's promise, as everywhere in C.
+//! Always holds: no panic leaves a call (`failure.rs`); a handle of a parent process does nothing
+//! in the child of a fork; every pointer is checked for NULL. That a pointer is one that this
+//! library gave out, and has not taken back, is the caller's promise, as everywhere in C.
 
 mod failure; // error codes, their words, and the wall around every call
 mod database; // open, close, tables, counts

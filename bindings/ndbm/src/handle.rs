@@ -2,8 +2,8 @@
 //! A handle of ndbm: what `dbm_open` gives. Called by `lib.rs`, which is the border to C.
 //!
 //! Programs use what a call gave in the next call: they delete the key that the walk just gave, and
-//! fetch its value before they go on. So keys and values have places of their own, and each kind has
-//! two, in turn: what a call gave stays until the next call but one of that kind.
+//! fetch its value before they go on. So keys and values have places of their own, and each kind
+//! has two, in turn: what a call gave stays until the next call but one of that kind.
 
 use std::ffi::{OsStr, c_int};
 use std::fs::{File, OpenOptions};
@@ -179,8 +179,8 @@ impl Handle {
         Ok(true)
     }
 
-    /// The first key, or the next one in the order of keys. A walk goes on behind the key that it gave
-    /// last, whatever has been stored and deleted since.
+    /// The first key, or the next one in the order of keys. A walk goes on behind the key that it
+    /// gave last, whatever has been stored and deleted since.
     pub fn walk(&mut self, begin: bool) -> Result<Found, Failure> {
         if begin {
             self.at = None;

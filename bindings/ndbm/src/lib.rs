@@ -3,9 +3,9 @@
 //! preloaded. Called from C; `include/senko/ndbm.h` declares the calls, and docs/dbm/ndbm.md is for
 //! their users.
 //!
-//! Always holds: no panic leaves a call; no thread is started; a handle does nothing in the child of
-//! a fork. That a pointer is a handle which was not closed, and that a datum has its bytes, is the
-//! caller's promise.
+//! Always holds: no panic leaves a call; no thread is started; a handle does nothing in the child
+//! of a fork. That a pointer is a handle which was not closed, and that a datum has its bytes, is
+//! the caller's promise.
 
 mod failure; // errno, and the wall around every call
 mod store; // databases of this process, each open once
@@ -60,8 +60,8 @@ impl Datum {
     }
 }
 
-/// Does a call on a handle. A failure is remembered by the handle and told by errno; the caller gets
-/// what `failed` says.
+/// Does a call on a handle. A failure is remembered by the handle and told by errno; the caller
+/// gets what `failed` says.
 ///
 /// # Safety
 /// `db` is NULL or an open handle that no other call uses.
@@ -263,7 +263,8 @@ pub unsafe extern "C" fn dbm_rdonly(db: *mut Handle) -> c_int {
     unsafe { db.as_ref() }.map_or(0, |handle| c_int::from(handle.read_only()))
 }
 
-/// The names that Berkeley DB's header gives to the same calls. Debian's Python is linked with them.
+/// The names that Berkeley DB's header gives to the same calls. Debian's Python is linked with
+/// them.
 macro_rules! berkeley {
     ($($name:ident = $call:ident($($arg:ident: $of:ty),*) $(-> $gives:ty)?;)*) => {$(
         #[doc = concat!("Berkeley DB's name of `", stringify!($call), "`.")]

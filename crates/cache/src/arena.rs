@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DRAM of one shard: pages cut into chunks of a size class. One arena holds items, another the segments of the index.
+//! DRAM of one shard: pages cut into chunks of a size class. One arena holds items, another the
+//! segments of the index.
 //!
-//! One mapping, reserved at start, whose pages move between classes, so that nothing is ever asked of the general
-//! allocator; a limit says how many pages may be in use, and free ones above it go back to the system. A chunk is named by a
-//! [`Handle`], 32 bits in units of 16 bytes: 64 GiB a shard. Everything is reached by bounds-checked slices of the mapping; there is no `unsafe` here.
+//! One mapping, reserved at start, whose pages move between classes, so that nothing is ever asked
+//! of the general allocator; a limit says how many pages may be in use, and free ones above it go
+//! back to the system. A chunk is named by a [`Handle`], 32 bits in units of 16 bytes: 64 GiB a
+//! shard. Everything is reached by bounds-checked slices of the mapping; there is no `unsafe` here.
 //!
 //! ```text
 //! page (64 KiB to 1 MiB):  | chunk | chunk | chunk | ... | rest |
 //! free chunk:              | prev:4 | next:4 |       | state = FREE at 15 |
 //! ```
 //!
-//! Always holds: a page belongs to one class or is free; `used` of a page counts its chunks that are not on the class's free list.
-//! The system's memory is behind no more pages than the limit, or than are in use if those are more.
+//! Always holds: a page belongs to one class or is free; `used` of a page counts its chunks that
+//! are not on the class's free list. The system's memory is behind no more pages than the limit, or
+//! than are in use if those are more.
 
 use senko_io::{AlignedBuf, MappedMemory, PAGE_SIZE};
 
@@ -24,7 +27,8 @@ pub(crate) const STATE_AT: usize = 15;
 pub(crate) const FREE: u8 = 0;
 /// First chunk of an item that the index names.
 pub(crate) const LINKED: u8 = 1;
-/// First chunk of an item that the index does not name: a draft, or one that is pinned beyond its end.
+/// First chunk of an item that the index does not name: a draft, or one that is pinned beyond its
+/// end.
 pub(crate) const LOOSE: u8 = 2;
 /// A further chunk of an item.
 pub(crate) const CHAINED: u8 = 3;
@@ -74,7 +78,8 @@ pub(crate) struct Arena {
     given_back: usize,
     fresh: usize,
     limit: usize,
-    /// Free a page as soon as nothing in it is in use (else a class keeps a page or two for what comes).
+    /// Free a page as soon as nothing in it is in use (else a class keeps a page or two for what
+    /// comes).
     eager: bool,
     classes: Vec<Class>,
 }
@@ -84,7 +89,8 @@ fn whole_pages(bytes: usize, page_bytes: usize) -> usize {
     (bytes / page_bytes).max(1) * page_bytes / PAGE_SIZE
 }
 
-/// Steps of segment sizes: 1 to 16 lines, then sixteen to each doubling, up to 128 KiB (or a page, if that is less).
+/// Steps of segment sizes: 1 to 16 lines, then sixteen to each doubling, up to 128 KiB (or a page,
+/// if that is less).
 pub(crate) const SEGMENT_STEPS: usize = 16 + 16 * 7;
 
 /// Segment sizes, in lines of 64 bytes.
@@ -104,8 +110,8 @@ const fn segment_lines() -> [u16; SEGMENT_STEPS] {
     lines
 }
 
-/// Chunk sizes for items: steps of a twelfth where most items are, of a sixth from 2 KiB on, where a class of its own
-/// would hold a page for few items.
+/// Chunk sizes for items: steps of a twelfth where most items are, of a sixth from 2 KiB on, where
+/// a class of its own would hold a page for few items.
 fn item_sizes() -> Vec<usize> {
     let mut sizes = Vec::new();
     let mut size = 96_usize;
@@ -126,7 +132,8 @@ impl Arena {
     pub fn for_items(mem: AlignedBuf) -> Arena {
         let bytes = mem.pages() * PAGE_SIZE;
         let mut arena = Arena::new(mem, Arena::item_page_bytes(bytes), &item_sizes());
-        // Below this, a large page more than is needed would be a part of the memory that one notices.
+        // Below this, a large page more than is needed would be a part of the memory that one
+        // notices.
         if bytes >= LARGE_PAGES_FROM {
             arena.mem.prefer_large();
         }
@@ -158,7 +165,8 @@ impl Arena {
         whole_pages(bytes, page_bytes)
     }
 
-    /// An arena for segments of the index; a class a step of [`SEGMENT_LINES`], as far as they fit a page.
+    /// An arena for segments of the index; a class a step of [`SEGMENT_LINES`], as far as they fit
+    /// a page.
     pub fn for_segments(mem: AlignedBuf, page_bytes: usize) -> Arena {
         let sizes: Vec<usize> = SEGMENT_LINES
             .iter()
@@ -272,7 +280,8 @@ impl Arena {
         Some(chunk)
     }
 
-    /// Gives a chunk back. Its page is freed when it was the last one in use and the class has chunks to spare.
+    /// Gives a chunk back. Its page is freed when it was the last one in use and the class has
+    /// chunks to spare.
     pub fn free(&mut self, chunk: Handle) {
         let page = self.page_of(chunk);
         let class = self.pages[page].class as usize;
@@ -307,7 +316,8 @@ impl Arena {
         self.give_back();
     }
 
-    /// Frees a page if it belongs to a class and none of its chunks is in use; whether it is free then.
+    /// Frees a page if it belongs to a class and none of its chunks is in use; whether it is free
+    /// then.
     pub fn release_if_empty(&mut self, page: usize) -> bool {
         let p = &self.pages[page];
         if p.class != NO_CLASS && p.used == 0 {
@@ -389,8 +399,8 @@ impl Arena {
         self.mem.set_word(at, word);
     }
 
-    /// Takes over the chunks that a new arena's memory already holds, as handle and class; false if they can't be chunks of one arena. What
-    /// no chunk lies in is free.
+    /// Takes over the chunks that a new arena's memory already holds, as handle and class; false if
+    /// they can't be chunks of one arena. What no chunk lies in is free.
     pub fn adopt(&mut self, chunks: impl Iterator<Item = (Handle, usize)> + Clone) -> bool {
         let mut used = std::collections::HashSet::new();
         for (chunk, class) in chunks.clone() {

@@ -75,7 +75,7 @@ pub struct ShardConfig {
     pub reinsert: bool,
     /// Return an error instead of evicting (`-M`).
     pub no_evict: bool,
-    /// This shard's number and the number of shards: uniques are dealt out in turn.
+    /// This shard's number and the number of shards: CAS values are dealt out in turn.
     pub shard: u32,
     /// Number of shards.
     pub shards: u32,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzz targets of the formats call: the readers of pages, superblocks and saved files, on arbitrary bytes.
+//! What the fuzz targets of the formats call: the readers of pages, superblocks and saved files, on
+//! arbitrary bytes.
 
 use senko_io::PAGE_SIZE;
 
@@ -31,8 +32,9 @@ pub fn superblock(data: &[u8]) {
     }
 }
 
-/// Reads a run of one to four pages as a lookup and as reclaim do. An odd first byte asks for the checksums of everything that looks like a record to
-/// be made right first, so that what lies behind them is reached.
+/// Reads a run of one to four pages as a lookup and as reclaim do. An odd first byte asks for the
+/// checksums of everything that looks like a record to be made right first, so that what lies
+/// behind them is reached.
 ///
 /// # Panics
 /// When a reader accepts something that is not a record within the run.
@@ -71,7 +73,8 @@ pub fn flash_pages(data: &[u8]) {
     }
 }
 
-/// Visits the records of a page as reclaim does, notes their keys, and mends their checksums where asked.
+/// Visits the records of a page as reclaim does, notes their keys, and mends their checksums where
+/// asked.
 fn walk(run: &mut [u8], generation: u32, mend: bool, keys: &mut Vec<Vec<u8>>) {
     let mut end = 0;
     while end < PAGE_SIZE {

@@ -8,8 +8,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// Longest key, in bytes (memcached's limit).
 pub const MAX_KEY: usize = 250;
 
-/// The secret from which keys are hashed. Who knows it can make keys that all have one segment and one tag, and then each look-up compares
-/// all of them. So each data directory draws its own (the superblock keeps it), and a server without one draws it at each start.
+/// The secret from which keys are hashed. Who knows it can make keys that all have one segment and
+/// one tag, and then each look-up compares all of them. So each data directory draws its own (the
+/// superblock keeps it), and a server without one draws it at each start.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct HashSeed(pub u64);
 
@@ -25,7 +26,8 @@ impl fmt::Debug for HashSeed {
 pub struct Key<'a> {
     /// The bytes (decoded, where the protocol carries base64).
     pub bytes: &'a [u8],
-    /// XXH3-64 of the bytes with the seed: it decides shard, segment and tag, and is part of the flash format.
+    /// XXH3-64 of the bytes with the seed: it decides shard, segment and tag, and is part of the
+    /// flash format.
     pub hash: u64,
 }
 
@@ -53,7 +55,8 @@ mod tests {
 
     use super::*;
 
-    /// The key of 8 bytes that XXH3 without a seed gives this hash: its steps for such keys, backwards.
+    /// The key of 8 bytes that XXH3 without a seed gives this hash: its steps for such keys,
+    /// backwards.
     fn forged(hash: u64) -> [u8; 8] {
         const FACTOR: u64 = 0x9fb2_1c65_1e98_df25;
         const FLIP: u64 = 0x1cad_21f7_2c81_017c ^ 0xdb97_9083_e96d_d4de;
@@ -72,8 +75,8 @@ mod tests {
         (h ^ FLIP).rotate_left(32).to_le_bytes()
     }
 
-    /// Keys were hashed without a secret: 16,000 keys of one segment and one tag were made at will, and each look-up compared up to
-    /// 16,000 keys.
+    /// Keys were hashed without a secret: 16,000 keys of one segment and one tag were made at will,
+    /// and each look-up compared up to 16,000 keys.
     #[test]
     fn keys_that_are_made_to_collide_are_spread_by_a_seed() {
         const MANY: u64 = 16_000;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One cache shard over DRAM and flash.
 //!
-//! A [`Shard`] has one owner at a time and no locks; it never waits and never touches a socket. A lookup says
-//! at once what DRAM knows ([`Lookup`]); what lies on flash is fetched through a [`senko_io::Queue`], and arrives
-//! later as a [`Done`]. Commands of a protocol are compositions of these primitives: look up, fetch if only flash can
-//! tell, then read or change the item in DRAM.
+//! A [`Shard`] has one owner at a time and no locks; it never waits and never touches a socket. A
+//! lookup says at once what DRAM knows ([`Lookup`]); what lies on flash is fetched through a
+//! [`senko_io::Queue`], and arrives later as a [`Done`]. Commands of a protocol are compositions of
+//! these primitives: look up, fetch if only flash can tell, then read or change the item in DRAM.
 
 #![deny(unsafe_code)]
 
@@ -29,7 +29,7 @@ pub use key::{HashSeed, Key, MAX_KEY};
 pub use record::{Meta, RECORD_HEADER};
 pub use shard::Shard;
 pub use shard::outage::DeviceHealth;
-pub use shard::restore::{Comeback, Origin, Recovered, ServerWords, SharedFiles};
+pub use shard::restore::{Origin, Recovered, Restore, ServerWords, SharedFiles};
 pub use stats::{CacheStats, ClassCounts, SlabClassStats};
 pub use superblock::{DeviceLabel, Superblock, SuperblockError};
 pub use types::{

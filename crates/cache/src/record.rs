@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The one format of an item, in DRAM and on flash: a header, then the complete answer of a `get`.
 //!
-//! Paper B, section 3.3, stores `VALUE ... END` on flash so that an answer needs no formatting. A record is that
-//! answer behind a 32-byte header; DRAM holds the same bytes, so that demotion, promotion and reinsertion are
-//! copies, and a DRAM hit is one copy too. `docs/formats/flash.md` has the table.
+//! Paper B, section 3.3, stores `VALUE ... END` on flash so that an answer needs no formatting. A
+//! record is that answer behind a 32-byte header; DRAM holds the same bytes, so that demotion,
+//! promotion and reinsertion are copies, and a DRAM hit is one copy too. `docs/formats/flash.md`
+//! has the table.
 //!
 //! ```text
 //!  0      4      8         16     20    24        28  29     30    32
@@ -11,9 +12,10 @@
 //!   \_____ header, little-endian ________________________________/ \____ the answer, as it is sent ________/
 //! ```
 //!
-//! `crc` covers everything behind itself. `hcrc` covers header and key, seeded with the *generation* of the place (the number of the
-//! region, which never repeats), so that a header with its key can be trusted before the value was read, and a record of an
-//! earlier lap is never taken for one of this. Both are 0 in DRAM.
+//! `crc` covers everything behind itself. `hcrc` covers header and key, seeded with the
+//! *generation* of the place (the number of the region, which never repeats), so that a header with
+//! its key can be trusted before the value was read, and a record of an earlier lap is never taken
+//! for one of this. Both are 0 in DRAM.
 //!
 //! Always holds: the length of a record follows from its header alone ([`Header::record_len`]).
 
@@ -46,7 +48,7 @@ const ACCESS_UNIT: u32 = 64;
 /// What is known of an item besides key and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// Unique of the last change.
+    /// CAS value of the last change.
     pub cas: u64,
     /// The client's flags.
     pub flags: u32,
@@ -148,7 +150,8 @@ impl Header {
         record_len(self.key_len as usize, self.flags, self.value_len)
     }
 
-    /// The metadata, with the last access that the caller knows (DRAM keeps it exactly, outside the record).
+    /// The metadata, with the last access that the caller knows (DRAM keeps it exactly, outside the
+    /// record).
     pub fn meta(&self, last_access: u32) -> Meta {
         Meta {
             cas: self.cas,
@@ -245,8 +248,9 @@ pub(crate) enum At {
     Damaged,
 }
 
-/// Where the next record of a run's first page begins, from `at` on: what no record took is zero. The end of the page if there is none. (A record
-/// whose two checksums are both 0, one in 2^64, is not found.)
+/// Where the next record of a run's first page begins, from `at` on: what no record took is zero.
+/// The end of the page if there is none. (A record whose two checksums are both 0, one in 2^64, is
+/// not found.)
 #[inline]
 pub(crate) fn skip_gap(run: &[u8], at: usize, page: usize) -> usize {
     run[at..page]
@@ -255,8 +259,8 @@ pub(crate) fn skip_gap(run: &[u8], at: usize, page: usize) -> usize {
         .map_or(page, |words| at + words * RECORD_ALIGN)
 }
 
-/// Looks at offset `at` of a run of pages that starts on a page boundary. A record may reach beyond the first page, but not its header and
-/// key.
+/// Looks at offset `at` of a run of pages that starts on a page boundary. A record may reach beyond
+/// the first page, but not its header and key.
 pub(crate) fn peek(run: &[u8], at: usize, page: usize) -> At {
     if at + KEY_AT + 1 > page {
         return At::End;
@@ -281,7 +285,8 @@ pub(crate) fn key_at<'a>(run: &'a [u8], at: usize, header: &Header) -> &'a [u8] 
     &run[at + KEY_AT..at + KEY_AT + header.key_len as usize]
 }
 
-/// The header that a record has on flash, all but its checksum; `text` is what follows the header up to the value.
+/// The header that a record has on flash, all but its checksum; `text` is what follows the header
+/// up to the value.
 pub(crate) fn flash_head(header: &Header, generation: u32, text: &[u8]) -> [u8; RECORD_HEADER] {
     let mut bytes = [0; RECORD_HEADER];
     header.write(&mut bytes);
@@ -302,7 +307,8 @@ pub(crate) fn next_offset(at: usize, len: usize) -> usize {
     (at + len).next_multiple_of(RECORD_ALIGN)
 }
 
-/// Checks a complete record: checksum, and the texts that the checksum can't vouch for being where the header says.
+/// Checks a complete record: checksum, and the texts that the checksum can't vouch for being where
+/// the header says.
 pub(crate) fn intact(record: &[u8]) -> bool {
     if record.len() < RECORD_HEADER {
         return false;

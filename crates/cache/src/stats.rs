@@ -33,7 +33,8 @@ pub struct CacheStats {
     pub flash_write_errors: u64,
     /// Flash slots dropped because another key with the same tag went to flash.
     pub tag_drops: u64,
-    /// Flash slots dropped unread by a store whose key has their tag: the key's own copy, or (once in some ten thousand) another key's.
+    /// Flash slots dropped unread by a store whose key has their tag: the key's own copy, or (once
+    /// in some ten thousand) another key's.
     pub flash_overwrites: u64,
     pub drops_budget: u64,
     pub drops_rule: u64,
@@ -54,15 +55,18 @@ pub struct CacheStats {
     pub flash_misses_out: u64,
     /// Large items that were on flash, while there was no DRAM to put them together in.
     pub flash_misses_memory: u64,
-    /// Times that a device was found to take no writes; that it was taken out of use; that it came back from either.
+    /// Times that a device was found to take no writes; that it was taken out of use; that it came
+    /// back from either.
     pub device_write_pauses: u64,
     pub device_outages: u64,
     pub device_returns: u64,
-    /// Times that a device ended nothing of what it held for 300 ms or longer, and the milliseconds that these took together.
+    /// Times that a device ended nothing of what it held for 300 ms or longer, and the milliseconds
+    /// that these took together.
     pub device_pauses: u64,
     pub device_pause_ms: u64,
     pub drops_index: u64,
-    /// Bytes of records placed on flash, and bytes of the pages they were given: their ratio is the page fill.
+    /// Bytes of records placed on flash, and bytes of the pages they were given: their ratio is the
+    /// page fill.
     pub page_fill_record_bytes: u64,
     pub page_fill_page_bytes: u64,
 }

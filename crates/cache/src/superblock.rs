@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The superblock of a data directory, and the label on each of its flash files.
 //!
-//! The superblock has two pages, and every change is written to both, one after the other, each made durable before the next is begun. So
-//! one of them is whole at any time; the one with the greater number counts; and when a change has returned, damage to
-//! either can't bring back what was before. `docs/formats/data-directory.md` has the tables.
+//! The superblock has two pages, and every change is written to both, one after the other, each
+//! made durable before the next is begun. So one of them is whole at any time; the one with the
+//! greater number counts; and when a change has returned, damage to either can't bring back what
+//! was before. `docs/formats/data-directory.md` has the tables.
 //!
-//! Always holds: whoever has read a clean mark may go on from the files of that stop until it is taken away, which is durable before
-//! the first command.
+//! Always holds: whoever has read a clean mark may go on from the files of that stop until it is
+//! taken away, which is durable before the first command.
 
 use crate::key::HashSeed;
 use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, Tag};
 
 const MAGIC: &[u8; 8] = b"SENKODIR";
 const LABEL_MAGIC: &[u8; 8] = b"SENKODEV";
-/// Version of all that a cache keeps for its next start, and of its flash files: one number, so that the superblock's decides for all.
+/// Version of all that a cache keeps for its next start, and of its flash files: one number, so
+/// that the superblock's decides for all.
 pub(crate) const VERSION: u32 = 4;
 const DEVICES_AT: usize = 144;
 const DEVICE_BYTES: usize = 16;
@@ -35,17 +37,20 @@ pub struct Superblock {
     pub region: u64,
     /// How often the directory was opened; labels carry it too.
     pub opened: u64,
-    /// The start with this number may have written labels; if it is more than `opened`, it did not come to serve.
+    /// The start with this number may have written labels; if it is more than `opened`, it did not
+    /// come to serve.
     pub opening: u64,
-    /// The stop before was clean: the files of the stop with this number hold all. 0: it was not, or the directory is in use.
+    /// The stop before was clean: the files of the stop with this number hold all. 0: it was not,
+    /// or the directory is in use.
     pub clean: u64,
-    /// Every unique that was ever given out is less than this.
+    /// Every CAS value that was ever given out is less than this.
     pub cas_reserved: u64,
     /// The latest Unix second that the server has gone by.
     pub last_second: u64,
     /// Unix second of a `flush_all` to come; 0: none.
     pub flush_due: u64,
-    /// A shard was saved before it had applied the last `flush_all`: every shard applies one at the next start.
+    /// A shard was saved before it had applied the last `flush_all`: every shard applies one at the
+    /// next start.
     pub flush_missed: bool,
     /// The clean stop was to save items of DRAM too.
     pub items_saved: bool,
@@ -346,8 +351,9 @@ mod tests {
         }
     }
 
-    /// Power is lost at every write and flush of a change: what is read is the superblock before it or after it, and after it as soon as
-    /// the change has returned, whichever page is damaged then.
+    /// Power is lost at every write and flush of a change: what is read is the superblock before it
+    /// or after it, and after it as soon as the change has returned, whichever page is damaged
+    /// then.
     #[test]
     fn a_change_is_whole_or_was_not_made() {
         for seed in 0..500 {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What callers and a shard say to each other: references to items, lookups, fetches, drafts, errors.
+//! What callers and a shard say to each other: references to items, lookups, fetches, drafts,
+//! errors.
 
 use senko_io::PageBuf;
 
 use crate::arena::Handle;
 use crate::record::Meta;
 
-/// An item in DRAM. Valid until the next call that can allocate or unlink (`alloc`, `link`, `concat`, `rewrite`, `unlink`,
-/// `on_disk`, `tick`, `fetch`), unless pinned.
+/// An item in DRAM. Valid until the next call that can allocate or unlink (`alloc`, `link`,
+/// `concat`, `rewrite`, `unlink`, `on_disk`, `tick`, `fetch`), unless pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemRef(pub(crate) u32);
 
@@ -29,7 +30,8 @@ pub enum Lookup {
 /// What a fetch is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// The answer of a `get`: reads the item; ends in `Answer`, or in `Resident` when it was promoted or is too large for a frame.
+    /// The answer of a `get`: reads the item; ends in `Answer`, or in `Resident` when it was
+    /// promoted or is too large for a frame.
     Answer,
     /// Whether the key is there, and its [`Meta`]: reads the first page.
     Header,
@@ -55,9 +57,12 @@ pub enum Fetched {
     Answer(FlashItem),
     /// The item is in DRAM now (valid as any [`ItemRef`]).
     Resident(ItemRef),
-    /// The key is on flash, with this; the reference is what [`Shard::remove_flash`](crate::Shard::remove_flash) takes, valid until the next change of the shard.
+    /// The key is on flash, with this; the reference is what
+    /// [`Shard::remove_flash`](crate::Shard::remove_flash) takes, valid until the next change of
+    /// the shard.
     Header(Meta, FlashRef),
-    /// The key is not there: the tag matched another key, or what lies there could not be read or is damaged (counted).
+    /// The key is not there: the tag matched another key, or what lies there could not be read or
+    /// is damaged (counted).
     Absent,
     /// The key changed, or the place moved, meanwhile: run the command again.
     Changed,
@@ -74,7 +79,8 @@ pub struct Listed {
     pub key: Vec<u8>,
     /// Its metadata.
     pub meta: Meta,
-    /// Bytes that it would take in DRAM, as [`Shard::footprint`](crate::Shard::footprint) counts them.
+    /// Bytes that it would take in DRAM, as [`Shard::footprint`](crate::Shard::footprint) counts
+    /// them.
     pub footprint: usize,
 }
 
@@ -87,7 +93,8 @@ pub enum Scanned {
     Flash(FlashRef),
 }
 
-/// Pages of the largest frame that a shard asks its queue for; the queue must have frames of this size and of one page.
+/// Pages of the largest frame that a shard asks its queue for; the queue must have frames of this
+/// size and of one page.
 pub const FRAME_PAGES: usize = 16;
 
 /// A verified record in a frame.
@@ -112,7 +119,8 @@ pub struct Done {
     pub fetched: Fetched,
 }
 
-/// An item being filled; not yet visible. Must end in [`Shard::link`](crate::Shard::link), [`Shard::concat`](crate::Shard::concat) or [`Shard::abort`](crate::Shard::abort).
+/// An item being filled; not yet visible. Must end in [`Shard::link`](crate::Shard::link),
+/// [`Shard::concat`](crate::Shard::concat) or [`Shard::abort`](crate::Shard::abort).
 #[derive(Debug)]
 #[must_use]
 pub struct Draft {
@@ -154,8 +162,9 @@ impl OpenError {
         }
     }
 
-    /// Bytes of [`ShardConfig::memory`](crate::ShardConfig::memory) that would do, where there are too few. With more memory some other parts grow too, so that a little more may be
-    /// asked for then.
+    /// Bytes of [`ShardConfig::memory`](crate::ShardConfig::memory) that would do, where there are
+    /// too few. With more memory some other parts grow too, so that a little more may be asked for
+    /// then.
     pub fn least_memory(&self) -> Option<u64> {
         self.least_memory
     }

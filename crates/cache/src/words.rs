@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words of a shard that outlive its process: where its logs stand, where the segments of its index lie.
+//! The words of a shard that outlive its process: where its logs stand, where the segments of its
+//! index lie.
 //!
-//! `docs/formats/data-directory.md` has the table. Each fact is one word, stored in one piece; a word that another rests on is stored before it. The
-//! words that change carry a checksum of 16 bits each. The
-//! slots themselves lie in the index's own file, and what an item is a copy of in the items'.
+//! `docs/formats/data-directory.md` has the table. Each fact is one word, stored in one piece; a
+//! word that another rests on is stored before it. The words that change carry a checksum of 16
+//! bits each. The slots themselves lie in the index's own file, and what an item is a copy of in
+//! the items'.
 
 use std::sync::Arc;
 
@@ -33,8 +35,9 @@ const AT_LOG: usize = 16;
 /// Words of a log.
 const LOG_WORDS: usize = 4;
 
-/// What of an index follows from the sizes it was planned for, and holds for as long as its slots are of use: a slot has neither the bits
-/// of its hash that name its segment, nor others to build a tag of another width from.
+/// What of an index follows from the sizes it was planned for, and holds for as long as its slots
+/// are of use: a slot has neither the bits of its hash that name its segment, nor others to build a
+/// tag of another width from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub segment_bits: u32,
@@ -120,7 +123,8 @@ impl State {
         }
     }
 
-    /// The state that another process left, with its life and the shape of its index; or why it is of no use.
+    /// The state that another process left, with its life and the shape of its index; or why it is
+    /// of no use.
     pub fn kept(
         words: Arc<Words>,
         belongs: &Belongs,
@@ -180,7 +184,8 @@ impl State {
     pub fn set_log(&self, n: usize, word: LogWord, position: u64) {
         self.set(AT_LOG + n * LOG_WORDS + word as usize, position);
     }
-    /// First page of a region at which a record starts; regions of all logs count through. `None` if it is damaged.
+    /// First page of a region at which a record starts; regions of all logs count through. `None`
+    /// if it is damaged.
     pub fn region(&self, n: usize) -> Option<u32> {
         Some(self.get(self.regions_at + n)? as u32)
     }
@@ -224,7 +229,8 @@ pub(crate) fn set_checked(words: &Words, n: usize, value: u64) {
 /// The checksum of a word that changes, in its low bits.
 const CHECK_BITS: u32 = 16;
 
-/// Depends on the word's number, so that no word stands for another. Never 0 for 0: a word that was never written is damaged.
+/// Depends on the word's number, so that no word stands for another. Never 0 for 0: a word that was
+/// never written is damaged.
 fn check(n: usize, value: u64) -> u64 {
     let crc = crc32c::crc32c_append(n as u32 + 1, &value.to_le_bytes());
     u64::from(crc >> 16 ^ crc & 0xffff).max(1)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko device`: measures a file, a raw device or a simulated drive; all that is here is arguments and printing.
+//! `senko device`: measures a file, a raw device or a simulated drive; all that is here is
+//! arguments and printing.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! memcached's way of reading a command line, which is GNU getopt_long's: clusters of short options (`-vvkm64`), values glued
-//! or apart, long names that may be cut short (`--mem=64`), and words that are no options ignored.
+//! memcached's way of reading a command line, which is GNU getopt_long's: clusters of short options
+//! (`-vvkm64`), values glued or apart, long names that may be cut short (`--mem=64`), and words
+//! that are no options ignored.
 
 /// One option that memcached 1.6 knows.
 #[derive(Debug)]
@@ -64,7 +65,8 @@ pub type Given = (char, String);
 /// Reads a command line (without the program's name).
 ///
 /// # Errors
-/// One sentence: an option that memcached does not have, a value missing or too much, a name cut too short.
+/// One sentence: an option that memcached does not have, a value missing or too much, a name cut
+/// too short.
 pub fn parse(args: &[String]) -> Result<Vec<Given>, String> {
     let mut given = Vec::new();
     let mut args = args.iter();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko lab`: lists and runs the experiments of `senko_lab`, and reports; all that is here is arguments and printing.
+//! `senko lab`: lists and runs the experiments of `senko_lab`, and reports; all that is here is
+//! arguments and printing.
 
 mod all; // every experiment, each in a process of its own
 mod report; // the page
@@ -69,8 +70,8 @@ pub struct RunArgs {
     /// The same measurement, smaller: at most a minute or two
     #[arg(long)]
     quick: bool,
-    /// With --all: ends after so many minutes. An experiment that takes more than its part is stopped, and its figures
-    /// up to then count [default: 19 with --quick, else no limit]
+    /// With --all: ends after so many minutes. An experiment that takes more than its part is
+    /// stopped, and its figures up to then count [default: 19 with --quick, else no limit]
     #[arg(long, value_name = "N", value_parser = count::<u64>, requires = "all")]
     minutes: Option<u64>,
     /// Folder of the real traces
@@ -79,11 +80,12 @@ pub struct RunArgs {
     /// Seed of everything random
     #[arg(value_name = "N", value_parser = count::<u64>, long, default_value_t = 1)]
     seed: u64,
-    /// Folder on the disk to measure, for flash files and the like; what is made there is removed at the end
-    /// [default: the system's temporary folder, or /var/tmp where that lies in memory]
+    /// Folder on the disk to measure, for flash files and the like; what is made there is removed
+    /// at the end [default: the system's temporary folder, or /var/tmp where that lies in memory]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
-    /// File to which results are appended [default: senko/lab.jsonl in $XDG_STATE_HOME or ~/.local/state]
+    /// File to which results are appended [default: senko/lab.jsonl in $XDG_STATE_HOME or
+    /// ~/.local/state]
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
     /// Only one JSON object on stdout, with --all one a line
@@ -231,7 +233,8 @@ fn held(report: &Report) -> Option<Table> {
     Some(table)
 }
 
-/// How far the run is: one line that changes on a terminal, elsewhere a line for each thing that begins.
+/// How far the run is: one line that changes on a terminal, elsewhere a line for each thing that
+/// begins.
 struct Bar {
     shown: Cell<bool>,
     doing: RefCell<String>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko manual DIR`: the man pages and the shells' completions, made from the command line's own description. The task that
-//! makes packages calls it; it is hidden from the help.
+//! `senko manual DIR`: the man pages and the shells' completions, made from the command line's own
+//! description. The task that makes packages calls it; it is hidden from the help.
 
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The options of `senko serve`: one struct, filled by the command line and by the TOML file, laid over each other, and
-//! turned into [`Settings`].
+//! The options of `senko serve`: one struct, filled by the command line and by the TOML file, laid
+//! over each other, and turned into [`Settings`].
 //!
-//! Every option has the same name in both places (`--max-item-size 2m` is `max-item-size = "2m"`), and an unknown name in
-//! the file is refused. Nothing is opened here; only host names are resolved.
+//! Every option has the same name in both places (`--max-item-size 2m` is `max-item-size = "2m"`),
+//! and an unknown name in the file is refused. Nothing is opened here; only host names are
+//! resolved.
 
 mod doors; // addresses, with what stands in front of them
 mod file; // the TOML file
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgAction, Args};
-use senko_server::server::home::make_folder;
+use senko_server::server::data_dir::make_folder;
 use senko_server::settings::{FlashSpec, Settings};
 use senko_workload::units::count;
 
@@ -42,7 +43,9 @@ pub struct ServeOptions {
     /// TCP port [default: 11211]; 0 takes any free port
     #[arg(value_parser = count::<u16>, short = 'p', long, value_name = "PORT", help_heading = "Network")]
     pub port: Option<u16>,
-    /// Address, name or address:port to listen on, comma separated or repeated; noauth: in front asks for no password, notls:, btls: and mtls: choose how it is encrypted [default: 127.0.0.1]
+    /// Address, name or address:port to listen on, comma separated or repeated; noauth: in front
+    /// asks for no password, notls:, btls: and mtls: choose how it is encrypted [default:
+    /// 127.0.0.1]
     #[arg(
         short = 'l',
         long,
@@ -51,10 +54,12 @@ pub struct ServeOptions {
         help_heading = "Network"
     )]
     pub listen: Vec<String>,
-    /// Ask for a user and password in the ascii protocol, as memcached's -Y: a file with a line user:password for each, 8 at most
+    /// Ask for a user and password in the ascii protocol, as memcached's -Y: a file with a line
+    /// user:password for each, 8 at most
     #[arg(short = 'Y', long, value_name = "FILE", help_heading = "Security")]
     pub auth_file: Option<PathBuf>,
-    /// Ask for a user and password in the binary protocol (SASL PLAIN): a file with a line user:password for each, 64 at most
+    /// Ask for a user and password in the binary protocol (SASL PLAIN): a file with a line
+    /// user:password for each, 64 at most
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     pub sasl_file: Option<PathBuf>,
     /// TLS.
@@ -76,7 +81,8 @@ pub struct ServeOptions {
         help_heading = "Network"
     )]
     pub connections: Option<usize>,
-    /// Close a connection after so long without a request; a plain number is seconds [default: 0: never]
+    /// Close a connection after so long without a request; a plain number is seconds [default: 0:
+    /// never]
     #[arg(value_parser = whole_seconds, long, value_name = "TIME", help_heading = "Network")]
     pub idle_timeout: Option<u32>,
     /// Connections that may wait to be accepted [default: 1024]
@@ -86,11 +92,13 @@ pub struct ServeOptions {
     #[arg(value_parser = count::<u32>, short = 'U', long, value_name = "0", help_heading = "Network")]
     pub udp_port: Option<u32>,
 
-    /// Serve metrics, health and a page for operators by HTTP on this address: ADDR:PORT, or a port of 127.0.0.1 [default: off]
+    /// Serve metrics, health and a page for operators by HTTP on this address: ADDR:PORT, or a port
+    /// of 127.0.0.1 [default: off]
     #[arg(long, value_name = "ADDR", value_parser = admin_address, help_heading = "Network")]
     pub admin: Option<SocketAddr>,
 
-    /// Cap on all memory: items, index, buffers; 256m, 4g, or a number of megabytes [default: 1g, at most a quarter of RAM]
+    /// Cap on all memory: items, index, buffers; 256m, 4g, or a number of megabytes [default: 1g,
+    /// at most a quarter of RAM]
     #[arg(
         short = 'm',
         long,
@@ -112,16 +120,19 @@ pub struct ServeOptions {
     /// Flash file (made if missing) and its size, or a block device; may be repeated
     #[arg(long, value_name = "PATH:SIZE", help_heading = "Flash")]
     pub flash: Vec<Flash>,
-    /// Come back warm: what is on flash survives a stop, and a killed process; also the folder of the flash file when --flash names none
+    /// Come back warm: what is on flash survives a stop, and a killed process; also the folder of
+    /// the flash file when --flash names none
     #[arg(long, value_name = "DIR", help_heading = "Flash")]
     pub data_dir: Option<PathBuf>,
     /// With --data-dir: a stop keeps the items of DRAM too
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub keep_dram: Option<bool>,
-    /// With --data-dir: begin empty when the server was away for longer, as behind a proxy that takes absent nodes out; a plain number is seconds [default: off]
+    /// With --data-dir: begin empty when the server was away for longer, as behind a proxy that
+    /// takes absent nodes out; a plain number is seconds [default: off]
     #[arg(value_parser = absence, long, value_name = "TIME", help_heading = "Flash")]
     pub max_absence: Option<u32>,
-    /// Start over with an empty cache, whatever lies in --data-dir or --flash (another format, size, device, number of threads; another directory's)
+    /// Start over with an empty cache, whatever lies in --data-dir or --flash (another format,
+    /// size, device, number of threads; another directory's)
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub reinit: Option<bool>,
     /// DRAM only
@@ -136,16 +147,19 @@ pub struct ServeOptions {
     /// Most bytes written to flash: 20m/s, 100g/day
     #[arg(long, value_name = "SIZE/TIME", help_heading = "Flash")]
     pub flash_write_budget: Option<WriteBudget>,
-    /// Bytes that the flash devices together are rated to take, as in 600t: the metrics then tell their years of life
+    /// Bytes that the flash devices together are rated to take, as in 600t: the metrics then tell
+    /// their years of life
     #[arg(long, value_name = "SIZE", help_heading = "Flash")]
     pub flash_rated_writes: Option<Bytes>,
-    /// Hits on flash, not long after each other, that bring an item back to DRAM, 1 to 3 [default: 2]
+    /// Hits on flash, not long after each other, that bring an item back to DRAM, 1 to 3 [default:
+    /// 2]
     #[arg(long, value_name = "N", value_parser = |text: &str| within(text, 1_u8, 3), help_heading = "Flash")]
     pub promote_after: Option<u8>,
     /// Do not write items that were hit again when their region is reclaimed
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub no_reinsert: Option<bool>,
-    /// How long a worker looks for the end of a flash read before it sleeps; 0 to sleep at once [default: 20]
+    /// How long a worker looks for the end of a flash read before it sleeps; 0 to sleep at once
+    /// [default: 20]
     #[arg(long, value_name = "US", value_parser = |text: &str| within(text, 0, MOST_SPIN_US), help_heading = "Flash")]
     pub spin_us: Option<u32>,
     /// Pass discards on to a block device
@@ -158,7 +172,8 @@ pub struct ServeOptions {
     /// Worker threads, one shard each [default: 1]
     #[arg(value_parser = count::<usize>, short = 't', long, value_name = "N", help_heading = "Running")]
     pub threads: Option<usize>,
-    /// Sample one lookup in N for the list of hot keys: `stats hotkeys`, and the admin page [default: off]
+    /// Sample one lookup in N for the list of hot keys: `stats hotkeys`, and the admin page
+    /// [default: off]
     #[arg(value_parser = sampling, long, value_name = "N", help_heading = "Running")]
     pub hot_keys: Option<u32>,
     /// I/O backend: auto, uring, posix
@@ -214,8 +229,9 @@ impl ServeOptions {
     /// What the command line said, and where it said nothing, what `file` says.
     pub fn over(self, file: ServeOptions) -> ServeOptions {
         let many = |own: Vec<String>, other: Vec<String>| if own.is_empty() { other } else { own };
-        // An address list in the file must not bring TCP back when the command line asked for a Unix socket alone, and
-        // a word about flash on the command line replaces all that the file says of it.
+        // An address list in the file must not bring TCP back when the command line asked for a
+        // Unix socket alone, and a word about flash on the command line replaces all that the file
+        // says of it.
         let says_flash = !self.flash.is_empty() || self.no_flash.is_some();
         ServeOptions {
             port: self.port.or(file.port),
@@ -274,7 +290,8 @@ impl ServeOptions {
         }
     }
 
-    /// The settings, less defaults for flash ([`ServeOptions::flash_or_default`]): all that `senko serve` and the drop-in share.
+    /// The settings, less defaults for flash ([`ServeOptions::flash_or_default`]): all that
+    /// `senko serve` and the drop-in share.
     pub fn settings(&self) -> Result<Settings> {
         if self.udp_port.is_some_and(|port| port != 0) {
             bail!("UDP is not supported; leave out -U or give -U 0");
@@ -372,7 +389,8 @@ impl ServeOptions {
         Ok(settings)
     }
 
-    /// The flash files to use: those named, or one in the data folder, which is made here. The flag says that it is the default one.
+    /// The flash files to use: those named, or one in the data folder, which is made here. The flag
+    /// says that it is the default one.
     pub fn flash_or_default(&self) -> Result<(Vec<FlashSpec>, bool)> {
         if self.no_flash == Some(true) {
             return Ok((Vec::new(), false));

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use senko_io::bar;
 
-/// The time that is left when `share` of the work, 0 to 1, took `past`: `40 s left`, `3 min left`. Empty
-/// while nothing is known.
+/// The time that is left when `share` of the work, 0 to 1, took `past`: `40 s left`, `3 min left`.
+/// Empty while nothing is known.
 pub fn time_left(past: Duration, share: f64) -> String {
     if share <= 0.0 {
         return String::new();
@@ -20,7 +20,8 @@ pub fn time_left(past: Duration, share: f64) -> String {
     }
 }
 
-/// A line that changes while one thread works, where stderr is a terminal. `senko ssd` has one that threads share.
+/// A line that changes while one thread works, where stderr is a terminal. `senko ssd` has one that
+/// threads share.
 pub struct Bar {
     terminal: bool,
     doing: &'static str,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko ssd`: the simulator's command line. Arguments in, a run of `senko_ssd`, tables, JSON, CSV and pictures out.
+//! `senko ssd`: the simulator's command line. Arguments in, a run of `senko_ssd`, tables, JSON, CSV
+//! and pictures out.
 
 mod compare; // a matrix of layers, buffers and workloads, on all cores
 mod print; // results for people and for machines
@@ -117,10 +118,12 @@ fn summarise(workload: &Workload, capacity: Option<u64>, shown: bool) -> Result<
 /// What a workload is read as, shared by all commands that take one.
 #[derive(Args, Clone, Debug)]
 struct WorkloadArgs {
-    /// Format of the trace, where its content does not say it: a name with options, such as columns:unit=ms,write=0
+    /// Format of the trace, where its content does not say it: a name with options, such as
+    /// columns:unit=ms,write=0
     #[arg(long, value_name = "FORMAT", default_value = "auto")]
     format: String,
-    /// Into the drive's capacity: modulo, compact, or as `senko ssd parts` says; without it a request beyond the end is an error
+    /// Into the drive's capacity: modulo, compact, or as `senko ssd parts` says; without it a
+    /// request beyond the end is an error
     #[arg(long, value_name = "FOLD")]
     fold: Option<String>,
     /// Takes only the first N requests

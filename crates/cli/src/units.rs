@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sizes, rates and the other small values that options and the TOML file share: one type each, parsed by [`FromStr`],
-//! so that both refuse the same things with the same words.
+//! Sizes, rates and the other small values that options and the TOML file share: one type each,
+//! parsed by [`FromStr`], so that both refuse the same things with the same words.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -83,7 +83,8 @@ pub fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A size that is parsed again where it is used: refused with the other options, before anything is read.
+/// A size that is parsed again where it is used: refused with the other options, before anything is
+/// read.
 pub fn size_text(text: &str) -> Result<String, SpecError> {
     units::size(text, 1).map(|_| text.to_owned())
 }
@@ -160,7 +161,8 @@ impl FromStr for WriteBudget {
                 "the write budget \"{text}\" is less than a byte a second; to write nothing at all use --no-flash"
             ));
         }
-        // A day's budget may be spent in bursts of minutes, a second's in bursts of seconds; a region has to fit.
+        // A day's budget may be spent in bursts of minutes, a second's in bursts of seconds; a
+        // region has to fit.
         let burst = (bytes_per_second * 10).max(bytes / 288).max(32 << 20);
         Ok(WriteBudget(Budget {
             bytes_per_second,

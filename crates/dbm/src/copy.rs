@@ -131,7 +131,8 @@ impl Database {
     }
 
     /// Takes the place of a database by a copy of it, which has neither dead pages nor half-empty
-    /// leaves. Nobody may have it open to write. Until the copy is whole, the database is as it was.
+    /// leaves. Nobody may have it open to write. Until the copy is whole, the database is as it
+    /// was.
     ///
     /// # Errors
     /// As [`Database::open`] and [`Database::backup`].

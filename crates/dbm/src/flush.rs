@@ -151,8 +151,8 @@ impl Core {
         Ok(())
     }
 
-    /// Begins a half of the tail behind the log's end. Right after [`Core::write_pending`] only: what
-    /// came since stays in the other half, and what that had before is overwritten.
+    /// Begins a half of the tail behind the log's end. Right after [`Core::write_pending`] only:
+    /// what came since stays in the other half, and what that had before is overwritten.
     pub fn turn_tail(&self, log: &Log, writer: &mut Writer) {
         if let Some(tail) = &mut writer.tail {
             tail.begin(log.position());

@@ -243,8 +243,8 @@ fn load(
     ))
 }
 
-/// Puts the commits of the tail into the trees that the log does not have, and gives them as a group
-/// of changes for the log.
+/// Puts the commits of the tail into the trees that the log does not have, and gives them as a
+/// group of changes for the log.
 fn replay_tail(
     core: &Core,
     halves: impl Iterator<Item = (Position, Vec<u8>)>,

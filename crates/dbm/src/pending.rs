@@ -8,8 +8,8 @@ use crate::core::Core;
 use crate::{DbmError, Durability};
 
 /// A commit of [`crate::Transaction::commit_async`]. Others see it already. If it is dropped, the
-/// maintenance thread still makes it durable, and nobody is told. With `Options::threads` of 0 there
-/// is no such thread: then the next synced commit, `Database::sync` or `close` does it.
+/// maintenance thread still makes it durable, and nobody is told. With `Options::threads` of 0
+/// there is no such thread: then the next synced commit, `Database::sync` or `close` does it.
 ///
 /// ```
 /// # let db = senko_dbm::example::database();

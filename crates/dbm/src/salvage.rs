@@ -63,8 +63,8 @@ struct Salvage<'a> {
 impl Database {
     /// Saves what is intact of a database that does not open into a new one at `to`, which must not
     /// exist, and lists what is lost. Trees whose table's name is lost with the checkpoint become
-    /// tables named `recovered` and `recovered-N`. Nobody may have the database open to write. One that opens is
-    /// repaired better by [`Database::repair`].
+    /// tables named `recovered` and `recovered-N`. Nobody may have the database open to write. One
+    /// that opens is repaired better by [`Database::repair`].
     ///
     /// # Errors
     /// [`DbmError::Foreign`] where nothing of a database is found, and whatever reading the device
@@ -289,8 +289,8 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// Takes what is whole of the translation table. Of other pages the newest that is whole counts,
-    /// which may be an older version of a damaged one.
+    /// Takes what is whole of the translation table. Of other pages the newest that is whole
+    /// counts, which may be an older version of a damaged one.
     fn map(&mut self, parts: &[u64]) {
         for (nth, part) in parts.iter().enumerate().filter(|(_, part)| **part != 0) {
             match crate::open::map_words(self.device, *part) {

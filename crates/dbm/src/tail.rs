@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commits that survive the process before they are in the log: bytes stored into mapped memory.
 //!
-//! A `Buffered` commit is one copy of some tens of bytes here, where the log would take a page and a
-//! system call. The commits stay pending for the log as well: the log's next group has them.
+//! A `Buffered` commit is one copy of some tens of bytes here, where the log would take a page and
+//! a system call. The commits stay pending for the log as well: the log's next group has them.
 //!
 //! Layout: docs/formats/dbm.md. The memory is that of pages of the first segment, which the log
-//! leaves alone: two halves, filled in turn. A half begins with the place in the log behind which its
-//! commits follow, and holds frames of commits, each with a checksum that goes on from the one
+//! leaves alone: two halves, filled in turn. A half begins with the place in the log behind which
+//! its commits follow, and holds frames of commits, each with a checksum that goes on from the one
 //! before. So what an earlier filling left behind is never taken.
 //!
 //! B1: when a half begins, every commit is in the log in front of it or in the other half, and

@@ -101,7 +101,8 @@ impl<'a> Batch<'a> {
         id
     }
 
-    /// The leaf of a key. Into `border`, if it is asked for, goes the first key that belongs behind it.
+    /// The leaf of a key. Into `border`, if it is asked for, goes the first key that belongs behind
+    /// it.
     fn leaf_for(
         &self,
         root: u32,

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clock that a server goes by: the system's when it started, and from then on the time that has passed, as memcached's.
+//! The clock that a server goes by: the system's when it started, and from then on the time that
+//! has passed, as memcached's.
 //!
-//! Every worker asks it once a round. A system clock that is set, forward or back, changes nothing in a running server: an item with a time to live of two seconds
-//! is gone two seconds after it was set. Over a restart time does not go back (W9): the clock starts from the latest second that a server before went by, if the
-//! system's is behind that, and goes on from there.
+//! Every worker asks it once a round. A system clock that is set, forward or back, changes nothing
+//! in a running server: an item with a time to live of two seconds is gone two seconds after it was
+//! set. Over a restart time does not go back (W9): the clock starts from the latest second that a
+//! server before went by, if the system's is behind that, and goes on from there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,9 +23,11 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts from the system's clock, or from Unix second `least` if that is later. `driven` has the Unix milliseconds instead, where a test drives it.
+    /// Starts from the system's clock, or from Unix second `least` if that is later. `driven` has
+    /// the Unix milliseconds instead, where a test drives it.
     pub fn start(driven: Option<Arc<AtomicU64>>, least: u32) -> Clock {
-        // First, so that it is never behind the system's: nothing is served a moment longer than clients expect.
+        // First, so that it is never behind the system's: nothing is served a moment longer than
+        // clients expect.
         let since = senko_io::since_boot();
         let system = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -70,7 +74,8 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// It stood still until the system's clock had caught up, which had been set back an hour: items with a time to live of seconds were served for that hour.
+    /// It stood still until the system's clock had caught up, which had been set back an hour:
+    /// items with a time to live of seconds were served for that hour.
     #[test]
     fn it_goes_on_from_the_later_second() {
         let system = SystemTime::now()

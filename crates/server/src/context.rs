@@ -62,8 +62,8 @@ pub struct Ctx<'a, Q: Queue> {
 }
 
 impl<Q: Queue> Ctx<'_, Q> {
-    /// The unique that clients see: 0 where uniques are off.
-    pub(crate) fn unique(&self, cas: u64) -> u64 {
+    /// The CAS value that clients see: 0 where CAS values are off.
+    pub(crate) fn cas(&self, cas: u64) -> u64 {
         if self.shared.settings.no_cas { 0 } else { cas }
     }
 }

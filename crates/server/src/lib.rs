@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The memcached-compatible server over DRAM and flash.
 //!
-//! Bytes in, requests out ([`protocol`], no I/O); a [`session`] runs the requests of one connection against the
-//! owning shard; a worker (one a thread) joins sessions, shard and event loop.
+//! Bytes in, requests out ([`protocol`], no I/O); a [`session`] runs the requests of one connection
+//! against the owning shard; a worker (one a thread) joins sessions, shard and event loop.
 
 #![deny(unsafe_code)]
 
@@ -21,6 +21,6 @@ pub mod server; // start, run, drain
 pub mod session; // one connection's commands: parse, run, wait, answer
 pub mod settings; // what the server was told, one struct
 pub mod shared; // what all workers see: settings, published statistics, flush and shutdown requests
-mod shelf; // where a shard lies while its worker waits, for others to read from
+mod parked; // where a shard lies while its worker waits, for others to read from
 pub mod tls; // the server's certificate, and the cipher of one connection
 pub mod worker; // one thread: event loop, shard, connections

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ordered answers of one connection, some of them still waiting for flash or for another shard.
+//! The ordered answers of one connection, some of them still waiting for flash or for another
+//! shard.
 //!
-//! Commands of a connection are answered in order, but a command that needs flash must not hold up the parsing of
-//! those behind it. A [`ReplyQueue`] is a row of [`Reply`]s; the last one is open, and commands that are answered at
-//! once append to it, so that in the usual case the whole queue is one `Vec` and nothing is allocated. A command
-//! that must wait gets a reply of its own, which is filled in later; what stands in front of the first waiting reply
-//! may be sent.
+//! Commands of a connection are answered in order, but a command that needs flash must not hold up
+//! the parsing of those behind it. A [`ReplyQueue`] is a row of [`Reply`]s; the last one is open,
+//! and commands that are answered at once append to it, so that in the usual case the whole queue
+//! is one `Vec` and nothing is allocated. A command that must wait gets a reply of its own, which
+//! is filled in later; what stands in front of the first waiting reply may be sent.
 //!
 //! ```text
 //!   front                                        back
 //!   | ready bytes, pages | waiting | ready bytes | waiting | ready bytes (open) |
 //!     `- fill_batch takes from here                           `- commands append here
 //! ```
-//! On a virtual connection (a session that runs commands for another shard) each command has its own reply, a *unit*, so
-//! that the shard that asked can put it in its place: [`ReplyQueue::next_unit`].
+//! On a virtual connection (a session that runs commands for another shard) each command has its
+//! own reply, a *unit*, so that the shard that asked can put it in its place:
+//! [`ReplyQueue::next_unit`].
 //!
-//! Always holds: (R1) bytes leave in the order of the commands; (R2) a page or pin is owned by exactly one reply or
-//! batch; (R3) recycled buffers keep at most [`KEPT`] bytes each, and at most [`SPARE`] of them are kept.
+//! Always holds: (R1) bytes leave in the order of the commands; (R2) a page or pin is owned by
+//! exactly one reply or batch; (R3) recycled buffers keep at most [`KEPT`] bytes each, and at most
+//! [`SPARE`] of them are kept.
 
 #![allow(unsafe_code)]
 
@@ -28,8 +31,8 @@ use senko_io::{PageBuf, Piece, PinnedBytes, SendBatch};
 
 /// Capacity that a recycled buffer may keep.
 const KEPT: usize = 64 << 10;
-/// Capacity that recycled buffers of all connections of a thread may keep together: enough for all that a busy few use, while a burst of thousands leaves
-/// nothing behind.
+/// Capacity that recycled buffers of all connections of a thread may keep together: enough for all
+/// that a busy few use, while a burst of thousands leaves nothing behind.
 const KEPT_IN_ALL: usize = 2 << 20;
 thread_local! {
     /// What recycled buffers of this thread's connections keep.
@@ -130,7 +133,8 @@ impl Reply {
         self.parts.push_back(Part::Page(buf, range));
     }
     /// Appends memory of this worker's shard, which stays as it is until `pin` is given back: the
-    /// shard counts the pin ([`senko_cache::Shard::pin`]). Not public, since a send reads it in place.
+    /// shard counts the pin ([`senko_cache::Shard::pin`]). Not public, since a send reads it in
+    /// place.
     pub(crate) fn pinned(&mut self, memory: &[u8], pin: u64) {
         self.cover();
         self.parts.push_back(Part::Pinned {
@@ -139,7 +143,8 @@ impl Reply {
             pin,
         });
     }
-    /// Appends another shard's answer; where there are no bytes before its own they change hands, and the empty buffer goes back.
+    /// Appends another shard's answer; where there are no bytes before its own they change hands,
+    /// and the empty buffer goes back.
     pub fn take(&mut self, answer: Answer, shard: usize) -> Vec<u8> {
         let Answer { bytes, lent } = answer;
         if lent.is_empty() && self.is_empty() && self.taken == 0 {
@@ -267,7 +272,8 @@ impl ReplyQueue {
     pub fn queued_bytes(&self) -> usize {
         self.replies.iter().map(Reply::len).sum()
     }
-    /// Bytes that the replies own, which is what they hold beyond frames and item memory, and how many of these can be sent now.
+    /// Bytes that the replies own, which is what they hold beyond frames and item memory, and how
+    /// many of these can be sent now.
     pub fn owned_bytes(&self) -> (usize, usize) {
         let (mut owned, mut ready, mut waits) = (0, 0, false);
         for reply in &self.replies {
@@ -314,7 +320,8 @@ impl ReplyQueue {
         let index = (place.0 - self.front) as usize;
         &mut self.replies[index]
     }
-    /// The command that began at `place`, and wrote nothing yet, must wait: the place of its own reply.
+    /// The command that began at `place`, and wrote nothing yet, must wait: the place of its own
+    /// reply.
     pub(crate) fn wait(&mut self, place: Place) -> Place {
         self.waiting += 1;
         let mut place = place;
@@ -371,8 +378,8 @@ impl ReplyQueue {
         self.spare.push(reply);
     }
 
-    /// Moves what can be sent into `batch` (which must be empty), up to [`BATCH_PIECES`] pieces and about
-    /// [`BATCH_BYTES`] bytes. False if there was nothing.
+    /// Moves what can be sent into `batch` (which must be empty), up to [`BATCH_PIECES`] pieces and
+    /// about [`BATCH_BYTES`] bytes. False if there was nothing.
     pub fn fill_batch(&mut self, batch: &mut SendBatch) -> bool {
         debug_assert!(batch.bytes.is_empty() && batch.pieces.is_empty());
         let mut total = 0;
@@ -438,7 +445,8 @@ impl ReplyQueue {
         self.replies.front().is_some_and(|reply| !reply.waiting)
     }
 
-    /// The next complete unit, in order (only of a queue made with units). `empty` may give a buffer for a later one in exchange.
+    /// The next complete unit, in order (only of a queue made with units). `empty` may give a
+    /// buffer for a later one in exchange.
     pub fn next_unit(&mut self, empty: impl FnOnce() -> Option<Vec<u8>>) -> Option<Answer> {
         debug_assert!(self.units);
         let reply = self.replies.front_mut().filter(|reply| !reply.waiting)?;
@@ -460,7 +468,8 @@ impl ReplyQueue {
         Some(Answer { bytes, lent })
     }
 
-    /// Moves the next complete unit into `batch` (which must be empty) if it is something, nothing but bytes, and no more than `most` of them.
+    /// Moves the next complete unit into `batch` (which must be empty) if it is something, nothing
+    /// but bytes, and no more than `most` of them.
     pub fn unit_batch(&mut self, batch: &mut SendBatch, most: usize) -> bool {
         debug_assert!(self.units && batch.bytes.is_empty() && batch.pieces.is_empty());
         let Some(reply) = self.replies.front_mut().filter(|reply| !reply.waiting) else {
@@ -520,10 +529,11 @@ fn take(reply: &mut Reply, batch: &mut SendBatch, total: &mut usize) -> bool {
             }
             Part::Pinned { ptr, len, pin } => {
                 *total += len;
-                // SAFETY: the bytes are those of an item that a shard has pinned (`Reply::pinned`; nothing outside this
-                // crate calls it). A shard keeps a pinned item's memory, changes nothing in it, and lives as long as its
-                // server's loops (`Mesh::release_memory`). The pin is given back only when the piece is dropped: the batch
-                // names it then.
+                // SAFETY: the bytes are those of an item that a shard has pinned (`Reply::pinned`;
+                // nothing outside this crate calls it). A shard keeps a pinned item's memory,
+                // changes nothing in it, and lives as long as its server's loops
+                // (`Mesh::release_memory`). The pin is given back only when the piece is dropped:
+                // the batch names it then.
                 let bytes = unsafe { PinnedBytes::new(ptr, len, pin) };
                 batch.pieces.push(Piece::Pinned(bytes));
             }

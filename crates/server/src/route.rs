@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests for keys that another shard owns: messages between workers.
 //!
-//! Each worker has an inbox. What a round sends to another worker gathers in an [`Outbox`] and goes over at its end, under
-//! one lock and with one wake-up, however many requests it is. A worker takes its whole inbox at once.
+//! Each worker has an inbox. What a round sends to another worker gathers in an [`Outbox`] and goes
+//! over at its end, under one lock and with one wake-up, however many requests it is. A worker
+//! takes its whole inbox at once.
 //!
 //! ```text
 //! session -> Outbox::forward -> inbox -> virtual session of the owner -> Outbox::answer -> inbox -> Session::remote_reply
 //! ```
 //!
-//! A large value is lent, not copied: the answer has its address, and a pin keeps it in place until a [`Message::Unpin`] comes back. The mesh keeps the
-//! memory of all shards mapped for as long as any worker is there.
+//! A large value is lent, not copied: the answer has its address, and a pin keeps it in place until
+//! a [`Message::Unpin`] comes back. The mesh keeps the memory of all shards mapped for as long as
+//! any worker is there.
 //!
-//! An answer need not go back to the worker that has the connection. Where a command is all that its connection has under way, the connection's socket
-//! is *lent* with it: the worker of the shard sends the answer itself, and says so ([`Message::Sent`]), for which nobody is woken.
+//! An answer need not go back to the worker that has the connection. Where a command is all that
+//! its connection has under way, the connection's socket is *lent* with it: the worker of the shard
+//! sends the answer itself, and says so ([`Message::Sent`]), for which nobody is woken.
 //!
-//! - L1. A socket is lent to one worker at a time, whole with the only command that its connection has unanswered, and while nothing is being sent on it. It is
-//!   back with the answer to that command, or the word that it was sent, or that it will not be; its worker does not send on it or close it before.
+//! - L1. A socket is lent to one worker at a time, whole with the only command that its connection
+//!   has unanswered, and while nothing is being sent on it. It is back with the answer to that
+//!   command, or the word that it was sent, or that it will not be; its worker does not send on it
+//!   or close it before.
 //! - L2. Each socket that was lent is given back once, also where the virtual connection is closed.
-//! - L3. Who needs a socket back says so in each round ([`Mesh::want`]), and looks after that, so that what was put into the inbox is either seen or wakes. A
-//!   tick looks too.
+//! - L3. Who needs a socket back says so in each round ([`Mesh::want`]), and looks after that, so
+//!   that what was put into the inbox is either seen or wakes. A tick looks too.
 //!
 //! Always holds: messages from one worker to another arrive in the order they were sent. Bytes
 //! between two workers are bounded:
@@ -76,8 +81,8 @@ pub enum Message {
         /// The answer.
         answer: Answer,
     },
-    /// The socket that was lent with the oldest command that I have of a connection of yours; the answer was sent, unless I have closed what stands
-    /// for the connection.
+    /// The socket that was lent with the oldest command that I have of a connection of yours; the
+    /// answer was sent, unless I have closed what stands for the connection.
     Sent {
         /// The connection.
         conn: ConnKey,
@@ -92,7 +97,8 @@ pub enum Message {
     Gone(Origin),
     /// The rest of the value that I sent last for a connection of mine will not come.
     GiveUp(Origin),
-    /// I have closed what stood for this connection of yours, and drop what it still sends: close it.
+    /// I have closed what stood for this connection of yours, and drop what it still sends: close
+    /// it.
     Refused(ConnKey),
     /// I have unread commands of this connection of yours, and they must wait. Send no more of them
     /// before I say [`Message::GoOn`].
@@ -293,7 +299,8 @@ impl Mesh {
         }
     }
 
-    /// This worker waits for another to have less, and is woken when one has. To be said before it looks.
+    /// This worker waits for another to have less, and is woken when one has. To be said before it
+    /// looks.
     pub fn wait(&self, worker: usize) {
         self.workers[worker].waits.store(true, Ordering::SeqCst);
     }
@@ -320,7 +327,8 @@ impl Mesh {
         self.workers[worker].mail.load(Ordering::SeqCst)
     }
 
-    /// This worker is to be woken for whatever comes next. To be said before it looks ([`Mesh::has_mail`]).
+    /// This worker is to be woken for whatever comes next. To be said before it looks
+    /// ([`Mesh::has_mail`]).
     pub fn want(&self, worker: usize) {
         self.workers[worker].wants.store(true, Ordering::SeqCst);
     }
@@ -352,8 +360,9 @@ pub struct Outbox {
     to: Vec<Vec<Message>>,
     /// The last worker to which a command went although it was behind.
     behind: Option<usize>,
-    /// Emptied buffers of messages that came, for those that go. Each answer that comes was asked for by a command that went, so the
-    /// workers' stocks of them stay level, and neither allocates what the other frees.
+    /// Emptied buffers of messages that came, for those that go. Each answer that comes was asked
+    /// for by a command that went, so the workers' stocks of them stay level, and neither allocates
+    /// what the other frees.
     spare: Vec<Vec<u8>>,
 }
 
@@ -421,8 +430,9 @@ impl Outbox {
         }
     }
 
-    /// Lends a connection's socket with the command of it that was just forwarded, which has so many bytes. False if some of them were handed over before:
-    /// what is refused by its first line is answered before its last byte.
+    /// Lends a connection's socket with the command of it that was just forwarded, which has so
+    /// many bytes. False if some of them were handed over before: what is refused by its first line
+    /// is answered before its last byte.
     pub fn lend(&mut self, shard: usize, conn: ConnKey, command: usize, lent: RawFd) -> bool {
         match self.to[shard].last_mut() {
             Some(Message::Commands {
@@ -674,7 +684,8 @@ mod tests {
         assert!(!mesh.everybody_left());
     }
 
-    /// A worker that left while another still admitted connections took no commands of theirs, and the end waited for the answers.
+    /// A worker that left while another still admitted connections took no commands of theirs, and
+    /// the end waited for the answers.
     #[test]
     fn nobody_leaves_while_somebody_admits() {
         let mesh = Mesh::new(2, 10, 10);

@@ -7,10 +7,11 @@
 //!  (as root)       workers
 //! ```
 //!
-//! Each worker makes its event loop and its shard on its own thread (neither may move) and reports back; the server is
-//! ready when all have, and only then does a worker accept. An error in one ends the others before anybody was served.
+//! Each worker makes its event loop and its shard on its own thread (neither may move) and reports
+//! back; the server is ready when all have, and only then does a worker accept. An error in one
+//! ends the others before anybody was served.
 
-pub mod home; // the data directory
+pub mod data_dir; // the data directory
 mod keeper; // a thread that may wait for the data directory's disk
 pub mod plan; // how one memory cap is dealt out
 mod report; // what a start and a stop tell
@@ -37,8 +38,8 @@ use crate::route::Mesh;
 use crate::settings::{Settings, TlsMode};
 use crate::shared::{Shared, Shutdown};
 use crate::tls::Tls;
-use crate::worker::{Door, Unmade, Worker, WorkerConfig};
-use home::{Home, LABEL_PAGES, Stopped};
+use crate::worker::{Door, StartError, Worker, WorkerConfig};
+use data_dir::{DataDir, LABEL_PAGES, Stopped};
 use keeper::Keeper;
 use plan::{MemoryPlan, memory_plan};
 pub use report::{FlashReport, StartReport, StopReport};
@@ -148,7 +149,7 @@ impl Bound {
         // First, so that it can say that the server is starting.
         let admin = admin.map(|(l, _)| Admin::start(l)).transpose()?;
         if let Some(dir) = &settings.data_dir {
-            home::make_folder(dir)?; // flash files may be to lie in it
+            data_dir::make_folder(dir)?; // flash files may be to lie in it
         }
         let (unfinished, recorder) = match &settings.trace {
             Some(path) => {
@@ -160,36 +161,36 @@ impl Bound {
             None => (None, None),
         };
         let (files, untouched) = open_flash(&settings, recorder.as_ref())?;
-        let home = match settings.data_dir.clone() {
-            Some(dir) => Some(Arc::new(Home::open(&dir, &settings, &files)?)),
+        let data_dir = match settings.data_dir.clone() {
+            Some(dir) => Some(Arc::new(DataDir::open(&dir, &settings, &files)?)),
             None if settings.reinit => None,
             None => {
-                home::check_unlabelled(&files, None, &settings)?;
+                data_dir::check_unlabelled(&files, None, &settings)?;
                 None
             }
         };
-        if let Some(region) = home.as_ref().and_then(|home| home.region()) {
+        if let Some(region) = data_dir.as_ref().and_then(|data_dir| data_dir.region()) {
             settings.region = Some(region);
         }
-        let seed = home.as_ref().map(|home| home.hash_seed());
-        settings.hash_seed = seed.unwrap_or_else(|| home::hash_seed(&settings));
+        let seed = data_dir.as_ref().map(|data_dir| data_dir.hash_seed());
+        settings.hash_seed = seed.unwrap_or_else(|| data_dir::hash_seed(&settings));
         let sizes: Vec<u64> = files
             .iter()
             .map(|f| f.pages().saturating_sub(LABEL_PAGES) * PAGE_SIZE as u64)
             .collect();
         let plan = memory_plan(&settings, &sizes).map_err(ServerError)?;
-        if let Some(home) = &home {
-            home.check_room((plan.shard * settings.threads) as u64)?;
+        if let Some(data_dir) = &data_dir {
+            data_dir.check_room((plan.shard * settings.threads) as u64)?;
         }
         if !files.is_empty() {
             settings.region = Some(plan.region);
         }
         let slices = slices(&settings, &plan, &sizes, LABEL_PAGES);
         if settings.seed == 0 {
-            settings.seed = home::random();
+            settings.seed = data_dir::random();
         }
         let shared = Arc::new(
-            share(&settings, home.as_deref())
+            share(&settings, data_dir.as_deref())
                 .guarded(auth)
                 .ciphered(tls),
         );
@@ -210,8 +211,9 @@ impl Bound {
                 pending: plan.pending,
                 shard: shard_config(&settings, &plan, index, slices),
                 files: files.clone(),
-                home: home.clone(),
-                // One worker accepts for all: it sees every connection, so the limit and the spreading need no agreement.
+                data_dir: data_dir.clone(),
+                // One worker accepts for all: it sees every connection, so the limit and the
+                // spreading need no agreement.
                 doors: if index == 0 {
                     listeners.iter().map(Listening::door).collect()
                 } else {
@@ -247,17 +249,20 @@ impl Bound {
             });
         }
         loops.sort_by_key(|report| report.index);
-        let begun = match &home {
-            Some(home) => home.begin(if files.is_empty() { 0 } else { plan.region }),
-            None => home::label_as_free(&files),
+        let begun = match &data_dir {
+            Some(data_dir) => data_dir.begin(if files.is_empty() { 0 } else { plan.region }),
+            None => data_dir::label_as_free(&files),
         };
         if let Err(error) = begun {
             call_off(go, threads);
             return Err(error);
         }
         untouched.settle();
-        let mut warm = home.as_ref().map(|_| warm_report(&loops));
-        if let Some(why) = home.as_ref().and_then(|home| home.too_late(&settings)) {
+        let mut warm = data_dir.as_ref().map(|_| warm_report(&loops));
+        if let Some(why) = data_dir
+            .as_ref()
+            .and_then(|data_dir| data_dir.too_late(&settings))
+        {
             tracing::warn!("the start took too long, and begins empty: {why}");
             shared.flush();
             warm = Some(empty_because(why));
@@ -294,7 +299,7 @@ impl Bound {
                 .collect(),
             warm,
         };
-        let keeper = home.map(Keeper::start).transpose()?;
+        let keeper = data_dir.map(Keeper::start).transpose()?;
         if let Some(admin) = &admin {
             admin.serving(shared, report.clone());
         }
@@ -348,7 +353,8 @@ impl fmt::Debug for Control {
     }
 }
 
-/// A server that serves. Dropping it without [`RunningServer::join`] leaves the threads running until [`Control::shutdown`].
+/// A server that serves. Dropping it without [`RunningServer::join`] leaves the threads running
+/// until [`Control::shutdown`].
 #[derive(Debug)]
 pub struct RunningServer {
     control: Control,
@@ -405,9 +411,10 @@ impl RunningServer {
         }
         self.control.mesh.release_memory();
         if let Some(keeper) = self.keeper {
-            let home = keeper.end();
+            let data_dir = keeper.end();
             if failed.is_none()
-                && let Err(error) = home.finish(&stopped, self.control.shared.flush_generation())
+                && let Err(error) =
+                    data_dir.finish(&stopped, self.control.shared.flush_generation())
             {
                 failed = Some(error.0);
             }
@@ -441,7 +448,7 @@ struct LoopReport {
 }
 
 /// Why a worker can't be made, with the memory that would do.
-fn not_made(why: Unmade, settings: &Settings, sizes: &[u64]) -> ServerError {
+fn not_made(why: StartError, settings: &Settings, sizes: &[u64]) -> ServerError {
     let least = why
         .least_shard
         .and_then(|shard| plan::least_memory(settings, sizes, shard));
@@ -483,8 +490,8 @@ fn empty_because(why: String) -> Recovered {
 }
 
 /// What the workers share, going on from the data directory if there is one.
-fn share(settings: &Settings, home: Option<&Home>) -> Shared {
-    let second = home.map_or(0, Home::second);
+fn share(settings: &Settings, data_dir: Option<&DataDir>) -> Shared {
+    let second = data_dir.map_or(0, DataDir::second);
     let clock = settings.clock.as_deref();
     let ahead = Clock::ahead(clock, second);
     if clock.is_none() && ahead > 1 {
@@ -494,8 +501,8 @@ fn share(settings: &Settings, home: Option<&Home>) -> Shared {
     }
     let started = (Clock::start(settings.clock.clone(), second).now_ms() / 1000) as u32;
     let shared = Shared::new(settings.clone(), settings.threads, started);
-    match home {
-        Some(home) => shared.going_on(Arc::clone(home.words()), second),
+    match data_dir {
+        Some(data_dir) => shared.going_on(Arc::clone(data_dir.words()), second),
         None => shared,
     }
 }
@@ -503,7 +510,7 @@ fn share(settings: &Settings, home: Option<&Home>) -> Shared {
 /// A worker's thread.
 fn work(
     config: WorkerConfig,
-    ready: &mpsc::Sender<Result<LoopReport, Unmade>>,
+    ready: &mpsc::Sender<Result<LoopReport, StartError>>,
     go: &mpsc::Receiver<()>,
     control: Control,
 ) -> Result<Option<Stopped>, String> {
@@ -525,12 +532,14 @@ fn work(
     if ready.send(Ok(report)).is_err() || go.recv().is_err() {
         return Ok(None); // another worker could not start
     }
-    // Whatever ends this worker ends the server: a cache that lost a shard would answer misses for ever.
+    // Whatever ends this worker ends the server: a cache that lost a shard would answer misses for
+    // ever.
     let _guard = EndsAll(control);
     worker.run()
 }
 
-/// Ends the workers that wait to be let go. When all have ended, nothing is held any more that a next start needs.
+/// Ends the workers that wait to be let go. When all have ended, nothing is held any more that a
+/// next start needs.
 fn call_off(go: Vec<mpsc::Sender<()>>, threads: Vec<JoinHandle<Result<Option<Stopped>, String>>>) {
     drop(go);
     for thread in threads {
@@ -618,7 +627,7 @@ fn open_flash(
         let opened = FlashFile::open(&spec.path, &options).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => ServerError(format!(
                 "{error}: name another file, or start over with {}, and lose what is in it",
-                home::reinit_option(settings)
+                data_dir::reinit_option(settings)
             )),
             _ => error.into(),
         });
@@ -631,8 +640,8 @@ fn open_flash(
     Ok((files, untouched))
 }
 
-/// Flash files, with the bytes that each had before this start, if it was there. A start that fails leaves them so: gigabytes that a wrong path or size
-/// took are given back.
+/// Flash files, with the bytes that each had before this start, if it was there. A start that fails
+/// leaves them so: gigabytes that a wrong path or size took are given back.
 struct Untouched(Vec<(PathBuf, Option<u64>)>);
 
 impl Untouched {
@@ -664,7 +673,8 @@ impl Drop for Untouched {
     }
 }
 
-/// Each worker's part of each file: the same number of whole regions, side by side, behind the label.
+/// Each worker's part of each file: the same number of whole regions, side by side, behind the
+/// label.
 fn slices(
     settings: &Settings,
     plan: &MemoryPlan,
@@ -725,7 +735,8 @@ fn share_of_budget(settings: &Settings) -> senko_cache::Admission {
     admission
 }
 
-/// How long an address may still belong to a server that was killed: the kernel closes what its ring held a little later.
+/// How long an address may still belong to a server that was killed: the kernel closes what its
+/// ring held a little later.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Listens, and tries again for a while if another socket has the address.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the server was told, in one struct: filled by the command line, a TOML file or the drop-in's options.
+//! What the server was told, in one struct: filled by the command line, a TOML file or the
+//! drop-in's options.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -119,8 +120,8 @@ pub struct Settings {
     pub max_connections: usize,
     /// Worker threads, one shard each.
     pub threads: usize,
-    /// At the connection limit: answer `ERROR Too many open connections` and close (memcached's `maxconns_fast`), or
-    /// else leave newcomers in the kernel's queue.
+    /// At the connection limit: answer `ERROR Too many open connections` and close (memcached's
+    /// `maxconns_fast`), or else leave newcomers in the kernel's queue.
     pub refuse_fast: bool,
     /// Connections that the kernel keeps waiting for an accept (memcached's `-b`).
     pub backlog: u32,
@@ -130,7 +131,7 @@ pub struct Settings {
     pub requests_per_turn: usize,
     /// Return errors instead of evicting (`-M`).
     pub no_evict: bool,
-    /// CAS is off (`-C`): uniques are reported as 0.
+    /// CAS is off (`-C`): CAS values are reported as 0.
     pub no_cas: bool,
     /// `flush_all` is refused (`-F`).
     pub no_flush_all: bool,
@@ -140,7 +141,8 @@ pub struct Settings {
     pub no_dump: bool,
     /// `watch` is refused (`-W`).
     pub no_watch: bool,
-    /// Count requests by key prefix from the start, with this delimiter (`-D`); `None`: `:` once `stats detail on` came.
+    /// Count requests by key prefix from the start, with this delimiter (`-D`); `None`: `:` once
+    /// `stats detail on` came.
     pub prefix_delimiter: Option<u8>,
     /// Verbosity, 0 to 3.
     pub verbosity: u8,
@@ -154,7 +156,8 @@ pub struct Settings {
     pub keep_dram: bool,
     /// A start more than so many seconds after the server before begins empty.
     pub max_absence: Option<u32>,
-    /// Start over with an empty cache where the data directory or a flash file is of something else.
+    /// Start over with an empty cache where the data directory or a flash file is of something
+    /// else.
     pub reinit: bool,
     /// Folder on a file system in memory.
     pub shared_memory: PathBuf,
@@ -168,7 +171,8 @@ pub struct Settings {
     pub promote_after: u8,
     /// Reinsert what was hit.
     pub reinsert: bool,
-    /// How long a worker looks for the end of a flash read before it sleeps, where that mostly succeeds.
+    /// How long a worker looks for the end of a flash read before it sleeps, where that mostly
+    /// succeeds.
     pub spin: Duration,
     /// Backend.
     pub io: BackendChoice,
@@ -180,8 +184,8 @@ pub struct Settings {
     pub clock: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
     /// Makes the flash files fail, for tests: a switch for each, in their order; empty: none.
     pub faults: Vec<std::sync::Arc<senko_io::fault::FaultSwitch>>,
-    /// So many times longer than usual a device may take before it is called stalled, and a stop may: for tests, which also run where the
-    /// disk and the cores are busy with other things.
+    /// So many times longer than usual a device may take before it is called stalled, and a stop
+    /// may: for tests, which also run where the disk and the cores are busy with other things.
     pub patience: u32,
     /// Called by the name `memcached`: `stats settings`, `version` and defaults as that program's.
     pub drop_in: bool,

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all workers see: settings, published statistics, the connection table, and requests that concern every
-//! shard (flush, reset, shutdown, memory limit).
+//! What all workers see: settings, published statistics, the connection table, and requests that
+//! concern every shard (flush, reset, shutdown, memory limit).
 //!
-//! Nothing here is locked or written per request, except the per-prefix counters while `stats detail` is on.
+//! Nothing here is locked or written per request, except the per-prefix counters while
+//! `stats detail` is on.
 //!
-//! **flush_all.** A flush that was acknowledged on one connection must hold for every later command on any
-//! connection. [`Shared::flush`] raises a generation before the reply is made; every session compares the
-//! generation with the one its shard last applied before it runs a command, and before it completes one that had to
-//! wait ([`Cursor::flush`]). Raise (under a lock, a release) and load (acquire) act on one word, so whoever reads
-//! after the raise sees it; and a client that learnt of the acknowledgement and then sends a command has the
-//! kernel's socket locks between the two, which order them on every machine. A value stored after a flush is stored
-//! after its shard applied it: the same check stands before the store. A flush itself runs only when its connection
+//! **flush_all.** A flush that was acknowledged on one connection must hold for every later command
+//! on any connection. [`Shared::flush`] raises a generation before the reply is made; every session
+//! compares the generation with the one its shard last applied before it runs a command, and before
+//! it completes one that had to wait ([`Cursor::flush`]). Raise (under a lock, a release) and load
+//! (acquire) act on one word, so whoever reads after the raise sees it; and a client that learnt of
+//! the acknowledgement and then sends a command has the kernel's socket locks between the two,
+//! which order them on every machine. A value stored after a flush is stored after its shard
+//! applied it: the same check stands before the store. A flush itself runs only when its connection
 //! has no command under way on another shard, so that nothing sent before it is stored behind it.
 
 use std::collections::BTreeMap;
@@ -25,17 +27,19 @@ use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::hot;
 use crate::intake::Intake;
+use crate::parked::Parked;
 use crate::protocol::push_key;
 use crate::settings::Settings;
-use crate::shelf::Shelf;
 use crate::tls::Tls;
 
-/// The version of the memcached protocols that is spoken. Clients read it as numbers, so it stands first.
+/// The version of the memcached protocols that is spoken. Clients read it as numbers, so it stands
+/// first.
 pub const PROTOCOL_VERSION: &str = "1.6.18";
 
 macro_rules! thread_stats {
     ($($name:ident)*) => {
-        /// Counters of one worker, with memcached's names. Plain integers: their thread counts, the worker publishes.
+        /// Counters of one worker, with memcached's names. Plain integers: their thread counts, the
+        /// worker publishes.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[allow(missing_docs)] // memcached's names, described in its protocol text
         pub struct ThreadStats { $(pub $name: u64,)* }
@@ -159,7 +163,7 @@ pub struct Shared {
     /// Number of shards, one a worker.
     pub shards: usize,
     /// Where each lies while its worker waits.
-    pub(crate) shelves: Vec<Shelf>,
+    pub(crate) parked: Vec<Parked>,
     /// What values that are coming in hold of each.
     pub(crate) intakes: Vec<Intake>,
     /// Unix seconds of the start.
@@ -198,7 +202,8 @@ fn worst(states: &[DeviceState]) -> DeviceState {
     states.iter().copied().max().unwrap_or_default()
 }
 
-/// A poisoned lock only means that a thread panicked while it held plain counters: they are still usable.
+/// A poisoned lock only means that a thread panicked while it held plain counters: they are still
+/// usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -213,7 +218,7 @@ impl Shared {
         };
         Shared {
             shards,
-            shelves: (0..shards).map(|_| Shelf::default()).collect(),
+            parked: (0..shards).map(|_| Parked::default()).collect(),
             intakes: (0..shards).map(|_| Intake::default()).collect(),
             devices: Mutex::new(vec![vec![DeviceState::Up; shards]; settings.flash.len()]),
             started,
@@ -276,8 +281,8 @@ impl Shared {
 
     // ---- flush ----
 
-    /// Everything stored before this call is gone from every shard, for every command that starts after it. A delayed
-    /// flush that was waiting is replaced, as in memcached.
+    /// Everything stored before this call is gone from every shard, for every command that starts
+    /// after it. A delayed flush that was waiting is replaced, as in memcached.
     pub fn flush(&self) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         let _order = lock(&self.flush_order);
@@ -299,7 +304,8 @@ impl Shared {
             self.raise_flush();
         }
     }
-    /// Raises the generation, then forgets a flush to come: a kill between the two costs a second flush, not one. Under the lock.
+    /// Raises the generation, then forgets a flush to come: a kill between the two costs a second
+    /// flush, not one. Under the lock.
     fn raise_flush(&self) {
         let generation = self.flush_generation.load(Ordering::Acquire) + 1;
         if let Some(words) = &self.words {
@@ -360,8 +366,9 @@ impl Shared {
     pub(crate) fn set_verbosity(&self, level: u32) {
         self.verbosity.store(level.min(3) as u8, Ordering::Relaxed);
     }
-    /// Bytes of DRAM that all shards together may use for items, as `cache_memlimit` set it; 0: not set. Workers compare it with
-    /// what they applied and call [`Shard::set_dram_limit`] with their part.
+    /// Bytes of DRAM that all shards together may use for items, as `cache_memlimit` set it; 0: not
+    /// set. Workers compare it with what they applied and call [`Shard::set_dram_limit`] with their
+    /// part.
     pub fn dram_limit(&self) -> u64 {
         self.dram_limit.load(Ordering::Relaxed)
     }
@@ -369,7 +376,8 @@ impl Shared {
         self.dram_limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// A worker uses a flash device otherwise from now on; what the server as a whole uses it for, if that changed.
+    /// A worker uses a flash device otherwise from now on; what the server as a whole uses it for,
+    /// if that changed.
     pub(crate) fn device_changed(
         &self,
         device: usize,
@@ -396,16 +404,16 @@ impl Shared {
 
     // ---- statistics ----
 
-    /// Shows a worker's counters. `published.reset` must be what [`Shared::reset_generation`] said before they were
-    /// last zeroed; counters from before a reset are not shown.
+    /// Shows a worker's counters. `published.reset` must be what [`Shared::reset_generation`] said
+    /// before they were last zeroed; counters from before a reset are not shown.
     pub fn publish(&self, worker: usize, published: Published) {
         let mut place = lock(&self.published[worker]);
         if published.reset >= place.reset {
             *place = published;
         }
     }
-    /// Shows a worker's own counters now, because another worker is about to add them up; the devices' stay as they
-    /// were shown last.
+    /// Shows a worker's own counters now, because another worker is about to add them up; the
+    /// devices' stay as they were shown last.
     pub(crate) fn publish_counters(
         &self,
         worker: usize,
@@ -426,11 +434,13 @@ impl Shared {
             }
         }
     }
-    /// How often `stats reset` was asked for. A worker that sees it change zeroes its [`ThreadStats`] and its shard's counters.
+    /// How often `stats reset` was asked for. A worker that sees it change zeroes its
+    /// [`ThreadStats`] and its shard's counters.
     pub fn reset_generation(&self) -> u64 {
         self.reset_generation.load(Ordering::Acquire)
     }
-    /// `stats reset`: the published counters are zero at once, the workers' own as soon as they see it.
+    /// `stats reset`: the published counters are zero at once, the workers' own as soon as they see
+    /// it.
     pub(crate) fn reset(&self) {
         let generation = self.reset_generation.fetch_add(1, Ordering::AcqRel) + 1;
         for published in &self.published {
@@ -459,8 +469,8 @@ impl Shared {
 
     // ---- connections ----
 
-    /// Enters a connection in the table of `stats conns`; `id` is unique among open connections (the file descriptor, or worker
-    /// and slot).
+    /// Enters a connection in the table of `stats conns`; `id` is unique among open connections
+    /// (the file descriptor, or worker and slot).
     pub fn register(&self, id: u64, entry: Arc<ConnEntry>) {
         lock(&self.conns).insert(id, entry);
     }
@@ -507,7 +517,8 @@ impl Cursor {
         }
     }
 
-    /// Applies a flush that this shard has not seen yet; true if there was one. Costs two loads otherwise.
+    /// Applies a flush that this shard has not seen yet; true if there was one. Costs two loads
+    /// otherwise.
     #[inline]
     pub fn flush(&mut self, shared: &Shared, shard: &mut Shard) -> bool {
         let due = shared.flush_due.load(Ordering::Acquire);
@@ -525,8 +536,8 @@ impl Cursor {
         true
     }
 
-    /// Applies everything that is pending: flushes, `stats reset`, `cache_memlimit`. For the worker, about ten times a
-    /// second, and before it publishes.
+    /// Applies everything that is pending: flushes, `stats reset`, `cache_memlimit`. For the
+    /// worker, about ten times a second, and before it publishes.
     pub fn catch_up(&mut self, shared: &Shared, shard: &mut Shard, stats: &mut ThreadStats) {
         self.flush(shared, shard);
         let reset = shared.reset_generation();
@@ -538,7 +549,8 @@ impl Cursor {
         let limit = shared.dram_limit();
         if limit != self.dram_limit {
             self.dram_limit = limit;
-            // A limit out of this shard's bounds was refused by the shard that took the command; bounds are alike.
+            // A limit out of this shard's bounds was refused by the shard that took the command;
+            // bounds are alike.
             shard.set_dram_limit((limit / shared.shards as u64) as usize);
         }
     }
@@ -562,7 +574,8 @@ impl PrefixStats {
     pub(crate) fn set(&self, on: bool) {
         self.on.store(u8::from(on), Ordering::Relaxed);
     }
-    /// Counts a command by its key's prefix. Keys without the delimiter are not counted, as in memcached.
+    /// Counts a command by its key's prefix. Keys without the delimiter are not counted, as in
+    /// memcached.
     pub(crate) fn record(&self, key: &[u8], touched: Touched) {
         let Some(end) = memchr::memchr(self.delimiter, key) else {
             return;

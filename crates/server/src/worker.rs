@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One thread: its event loop, its shard, its connections.
 //!
-//! A round of the loop: wait for events, while others may read from the shard (`shelf.rs`); take each, requests before device reads that ended; run the connections that have unread input in turn; send every
-//! connection's answers in one batch; hand messages to other workers. Nothing in a round waits, locks or allocates for a
-//! request whose key this shard owns (messages between workers lock once a round and worker, and where an answer that another worker sent is looked for; the shelf locks twice a round).
+//! A round of the loop: wait for events, while others may read from the shard (`parked.rs`); take
+//! each, requests before device reads that ended; run the connections that have unread input in
+//! turn; send every connection's answers in one batch; hand messages to other workers. Nothing in a
+//! round waits, locks or allocates for a request whose key this shard owns (messages between
+//! workers lock once a round and worker, and where an answer that another worker sent is looked
+//! for; the parked shard's lock is taken twice a round).
 //!
 //! ```text
 //! poll -> Accepted  -> accept::accepted -> the worker with the fewest connections
@@ -39,11 +42,11 @@ use senko_io::{
 use crate::context::{Ctx, Window, Work};
 use crate::hot::HotKeys;
 use crate::latency::Meter;
+use crate::parked::Held;
 use crate::route::{Mesh, Message, Origin, Outbox};
-use crate::server::home::{Home, Stopped};
+use crate::server::data_dir::{DataDir, Stopped};
 use crate::settings::TlsMode;
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
-use crate::shelf::Held;
 pub use accept::{Door, Newcomer};
 pub use conns::ConnKey;
 use conns::{ByNumber, Conns};
@@ -77,7 +80,7 @@ pub struct WorkerConfig {
     /// What it accepts on.
     pub doors: Vec<Door>,
     /// The data directory, if anything is to outlive the process.
-    pub home: Option<Arc<Home>>,
+    pub data_dir: Option<Arc<DataDir>>,
     /// What all workers see.
     pub shared: Arc<Shared>,
     /// The way to the others.
@@ -86,16 +89,16 @@ pub struct WorkerConfig {
 
 /// Why a worker can't be made.
 #[derive(Debug)]
-pub struct Unmade {
+pub struct StartError {
     /// One sentence.
     pub text: String,
     /// Bytes of memory that its shard needs at least, where that is why.
     pub least_shard: Option<u64>,
 }
 
-impl From<String> for Unmade {
-    fn from(text: String) -> Unmade {
-        Unmade {
+impl From<String> for StartError {
+    fn from(text: String) -> StartError {
+        StartError {
             text,
             least_shard: None,
         }
@@ -139,7 +142,8 @@ pub struct Worker {
     closed_lent: ByNumber<ConnKey, (ConnId, usize)>,
     /// Connections for whose sockets something waits.
     needed: Vec<ConnKey>,
-    /// Connections of other workers that were closed here, and may still send until they hear of it.
+    /// Connections of other workers that were closed here, and may still send until they hear of
+    /// it.
     refused: HashSet<Origin>,
     /// Emptied batches; boxed, because that is how they go into the loop and come back.
     #[allow(clippy::vec_box)]
@@ -162,7 +166,8 @@ pub struct Worker {
     next_tick: Instant,
     next_sweep: Instant,
     sweeps: u64,
-    /// The last round began then; what devices are given to answer goes by rounds (see [`Worker::pass_time`]).
+    /// The last round began then; what devices are given to answer goes by rounds (see
+    /// [`Worker::pass_time`]).
     last_round: Instant,
     steady_ms: u64,
     /// When the next closing of a slow reader is worth a line.
@@ -179,7 +184,7 @@ pub struct Worker {
     /// The receive buffers kept from the loop while requests that can't run yet are many.
     withheld: VecDeque<RecvBuf>,
     drain: Option<drain::Drain>,
-    home: Option<Arc<Home>>,
+    data_dir: Option<Arc<DataDir>>,
     recovered: Recovered,
 }
 
@@ -219,13 +224,13 @@ impl Core {
 
     /// Submits and waits, while the shard is there for others.
     fn poll(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), String> {
-        let shelf = (self.shared.shards > 1).then(|| &self.shared.shelves[self.me]);
-        if let Some(shelf) = shelf {
-            shelf.lay(&mut self.shard, self.cursor.flushes());
+        let parked = (self.shared.shards > 1).then(|| &self.shared.parked[self.me]);
+        if let Some(parked) = parked {
+            parked.park(&mut self.shard, self.cursor.flushes());
         }
         let polled = self.ev.poll(Some(timeout), events);
-        if let Some(shelf) = shelf {
-            shelf.take(&mut self.shard);
+        if let Some(parked) = parked {
+            parked.take(&mut self.shard);
         }
         polled.map_err(|e| format!("the event loop failed: {e}"))
     }
@@ -235,15 +240,15 @@ impl Worker {
     /// Makes loop and shard, on the thread that will run them.
     ///
     /// # Errors
-    /// [`Unmade`]
-    pub fn new(config: WorkerConfig) -> Result<Worker, Unmade> {
+    /// [`StartError`]
+    pub fn new(config: WorkerConfig) -> Result<Worker, StartError> {
         let mut ev = EventLoop::new(&config.loop_config).map_err(|e| e.to_string())?;
         for file in &config.files {
             ev.attach(Arc::clone(file));
         }
         ev.set_spin(config.shared.settings.spin);
         let now_ms = config.shared.clock.now_ms();
-        let (shard, recovered) = open_shard(config.index, config.shard, &config.home, now_ms)?;
+        let (shard, recovered) = open_shard(config.index, config.shard, &config.data_dir, now_ms)?;
         config
             .mesh
             .enter(config.index, ev.waker(), shard.item_memory());
@@ -312,7 +317,7 @@ impl Worker {
             withheld: VecDeque::new(),
             pending: config.pending,
             drain: None,
-            home: config.home,
+            data_dir: config.data_dir,
             recovered,
         })
     }
@@ -374,7 +379,8 @@ impl Worker {
         self.save_shard()
     }
 
-    /// Before anything is answered by a second, it is noted for a server that comes after this one (W9).
+    /// Before anything is answered by a second, it is noted for a server that comes after this one
+    /// (W9).
     fn note_second(&mut self) {
         let second = self.core.shard.now();
         if std::mem::replace(&mut self.second, second) != second {
@@ -382,8 +388,9 @@ impl Worker {
         }
     }
 
-    /// Tells the shard how much time has passed while this thread was running: a round that took longer than any does was not the
-    /// devices' fault (the machine slept, the process was stopped), and what they have ended meanwhile is still to be seen.
+    /// Tells the shard how much time has passed while this thread was running: a round that took
+    /// longer than any does was not the devices' fault (the machine slept, the process was
+    /// stopped), and what they have ended meanwhile is still to be seen.
     fn pass_time(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.last_round);
         // With more patience this time passes more slowly.
@@ -395,9 +402,10 @@ impl Worker {
         self.core.shard.set_steady(self.steady_ms);
     }
 
-    /// Requests go first, and so do the answers that need no device. Of the device reads that ended only some are taken, one more for each
-    /// eight connections that had requests, or a sixteenth: hundreds of answers from flash take about a millisecond to send, for which a
-    /// hit in DRAM need not wait.
+    /// Requests go first, and so do the answers that need no device. Of the device reads that ended
+    /// only some are taken, one more for each eight connections that had requests, or a sixteenth:
+    /// hundreds of answers from flash take about a millisecond to send, for which a hit in DRAM
+    /// need not wait.
     fn take_events(&mut self, events: &mut Vec<Event>) {
         let mut requests = 0;
         for event in events.drain(..) {
@@ -572,8 +580,8 @@ impl Worker {
         };
         core.shared.publish(self.index, published);
         core.shared.intakes[self.index].set_items(core.shard.items_memory());
-        if let Some(home) = &self.home {
-            home.note_cas(core.shard.cas());
+        if let Some(data_dir) = &self.data_dir {
+            data_dir.note_cas(core.shard.cas());
         }
         self.tell_of_devices();
         self.free_stuck_frames();
@@ -588,8 +596,8 @@ impl Worker {
         }
     }
 
-    /// Answers that stand behind one that waits for a frame may hold all frames of its size (a read that had to be repeated
-    /// waits behind them): when nothing moves, they are copied.
+    /// Answers that stand behind one that waits for a frame may hold all frames of its size (a read
+    /// that had to be repeated waits behind them): when nothing moves, they are copied.
     fn free_stuck_frames(&mut self) {
         // A device that does not answer moves nothing either.
         let moved = std::mem::replace(&mut self.disk_ended_before, self.disk_ended);
@@ -629,16 +637,20 @@ impl Worker {
 fn open_shard(
     index: usize,
     config: ShardConfig,
-    home: &Option<Arc<Home>>,
+    data_dir: &Option<Arc<DataDir>>,
     now_ms: u64,
-) -> Result<(Shard, Recovered), Unmade> {
-    let comeback = home.as_ref().map(|home| home.comeback(index)).transpose()?;
-    let (mut shard, recovered) = Shard::open(config, comeback, now_ms).map_err(|error| Unmade {
-        text: error.to_string(),
-        least_shard: error.least_memory(),
-    })?;
-    if let Some(home) = home {
-        shard.begin_cas(home.cas_base());
+) -> Result<(Shard, Recovered), StartError> {
+    let restore = data_dir
+        .as_ref()
+        .map(|data_dir| data_dir.restore(index))
+        .transpose()?;
+    let (mut shard, recovered) =
+        Shard::open(config, restore, now_ms).map_err(|error| StartError {
+            text: error.to_string(),
+            least_shard: error.least_memory(),
+        })?;
+    if let Some(data_dir) = data_dir {
+        shard.begin_cas(data_dir.cas_base());
     }
     shard.serve();
     Ok((shard, recovered))

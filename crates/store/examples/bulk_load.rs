@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Loads many keys in batches, compacts once, and reads them back with many reads under way at a time.
+//! Loads many keys in batches, compacts once, and reads them back with many reads under way at a
+//! time.
 //!
 //!     cargo run --release -p senko_store --example bulk_load
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A program that keeps the results of slow calls on flash for a while: values with a time to live, any number of threads.
+//! A program that keeps the results of slow calls on flash for a while: values with a time to live,
+//! any number of threads.
 //!
 //!     cargo run -p senko_store --example cache_of_results
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A copy of the store while it is used: a snapshot, written into a store of its own as sorted blocks.
+//! A copy of the store while it is used: a snapshot, written into a store of its own as sorted
+//! blocks.
 //!
-//! The copy has the store's secret, so the snapshot's elements already come in the order of its blocks: each is written once, and no log is
-//! needed. Of each key the versions that are kept are copied; what is dead, deleted or expired is not, where one version is kept.
+//! The copy has the store's secret, so the snapshot's elements already come in the order of its
+//! blocks: each is written once, and no log is needed. Of each key the versions that are kept are
+//! copied; what is dead, deleted or expired is not, where one version is kept.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

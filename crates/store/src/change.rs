@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A change of the sealed part of the store, the same to the manifest and to the version that readers see.
+//! A change of the sealed part of the store, the same to the manifest and to the version that
+//! readers see.
 //!
-//! [`crate::core::Core::replace_blocks`] carries it out: into the manifest, durable, and only then into the version (C1).
+//! [`crate::core::Core::replace_blocks`] carries it out: into the manifest, durable, and only then
+//! into the version (C1).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +27,8 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// Makes the manifest name what comes and no more what goes. The other blocks' counts of live elements are brought up to date, from `version`.
+    /// Makes the manifest name what comes and no more what goes. The other blocks' counts of live
+    /// elements are brought up to date, from `version`.
     pub fn enter(&self, manifest: &mut Manifest, version: &Version) {
         let gone = |id: u64| self.removed.iter().any(|&(_, removed)| removed == id);
         manifest

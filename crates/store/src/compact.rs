@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compaction: what is still alive in the emptiest blocks moves into new ones, and the space of the old ones is free.
+//! Compaction: what is still alive in the emptiest blocks moves into new ones, and the space of the
+//! old ones is free.
 //!
-//! Card. Idea: greedy victim choice as in log-structured storage (Rosenblum and Ousterhout 1992); a victim's elements are judged by its hash list and the
-//! maps, before any data is read. Paper A proposes the removal of old versions "at the sort" (11.2); ours happens there too, and here.
+//! Card. Idea: greedy victim choice as in log-structured storage (Rosenblum and Ousterhout 1992); a
+//! victim's elements are judged by its hash list and the maps, before any data is read. Paper A
+//! proposes the removal of old versions "at the sort" (11.2); ours happens there too, and here.
 //!
 //! Whether an element is alive:
-//! - The map of its own generation was built over all elements of the generation, newest first. If it leads elsewhere, there is a newer one.
-//! - A map of another generation may lead to a block with later elements: then that block's page is read and the keys compared, since for
-//!   keys that are not its members a map only guesses. Such reads go in batches.
+//! - The map of its own generation was built over all elements of the generation, newest first. If
+//!   it leads elsewhere, there is a newer one.
+//! - A map of another generation may lead to a block with later elements: then that block's page is
+//!   read and the keys compared, since for keys that are not its members a map only guesses. Such
+//!   reads go in batches.
 //! - Whatever lies in logs is not looked at: at worst, an element is moved that will die soon.
 //!
-//! An element that is kept though it is dead costs a move and nothing else, since times decide (V3).
+//! An element that is kept though it is dead costs a move and nothing else, since times decide
+//! (V3).
 
 use std::sync::Arc;
 
@@ -69,8 +74,9 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// How far the blocks are above what `ratio` allows for all that is in use, less the logs, a block that is being written, and what lies in pieces
-    /// between; negative below. In a small store these alone may be more than is allowed: then half of it is the blocks' all the same.
+    /// How far the blocks are above what `ratio` allows for all that is in use, less the logs, a
+    /// block that is being written, and what lies in pieces between; negative below. In a small
+    /// store these alone may be more than is allowed: then half of it is the blocks' all the same.
     pub fn excess(&self, ratio: f64, block_bytes: u64) -> f64 {
         let block = block_bytes as f64;
         let beside = self.logs as f64 + 1.25 * block;
@@ -118,7 +124,8 @@ impl Core {
             .excess(self.options.space_ratio, block_bytes)
             > 0.0;
         if over || asked {
-            // Counts change meanwhile, so each is looked at once; shares are not negative, so their bits are in their order.
+            // Counts change meanwhile, so each is looked at once; shares are not negative, so their
+            // bits are in their order.
             blocks.sort_by_cached_key(|(_, handle)| handle.live_share().to_bits());
             let limit = if asked { 0.9999 } else { FULL };
             // Where there is little space, little is moved at a time.
@@ -273,7 +280,8 @@ impl Core {
         Ok(alive)
     }
 
-    /// Reads the pages of other blocks that may have a newer element, and marks those that do as dead.
+    /// Reads the pages of other blocks that may have a newer element, and marks those that do as
+    /// dead.
     fn compare(&self, checks: &mut Vec<Check>, alive: &mut [bool]) -> Result<(), StoreError> {
         for batch in checks.chunks(CHECKS_AT_A_TIME) {
             let mut buffers: Vec<AlignedBuf> = batch
@@ -340,7 +348,8 @@ impl Judge<'_> {
         own
     }
 
-    /// Whether the element is alive as far as the maps say; what they only guess is added to `checks`. `rank` counts the key's newer versions in this block.
+    /// Whether the element is alive as far as the maps say; what they only guess is added to
+    /// `checks`. `rank` counts the key's newer versions in this block.
     fn verdict(
         &mut self,
         entry: &HashEntry,
@@ -355,7 +364,8 @@ impl Judge<'_> {
         for generation in &shard.generations {
             let members = &generation.generation.members;
             let own = self.is_own(&generation.generation);
-            // A map leads to each of its members' elements that it was given, so what it does not lead to is dead, whatever else it guesses.
+            // A map leads to each of its members' elements that it was given, so what it does not
+            // lead to is dead, whatever else it guesses.
             if own && !self.own_map_leads_here(entry, rank, generation) {
                 return false;
             }
@@ -386,7 +396,8 @@ impl Judge<'_> {
         true
     }
 
-    /// Whether the generation's map leads from the key to this block, as one of the newest blocks of the key.
+    /// Whether the generation's map leads from the key to this block, as one of the newest blocks
+    /// of the key.
     fn own_map_leads_here(
         &mut self,
         entry: &HashEntry,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How one key, value and time lie on flash: the same bytes in the log and in the pages of sorted blocks.
+//! How one key, value and time lie on flash: the same bytes in the log and in the pages of sorted
+//! blocks.
 //!
-//! `docs/formats/store.md` has the table. The header is as short as it can be while nothing but the element's own bytes is needed
-//! to read it: 11 bytes for a key of 8 bytes and a value of 1,000, so that four such elements fit into a page of 4,096. An element
-//! carries no checksum of its own; the page or the batch that it lies in does.
+//! `docs/formats/store.md` has the table. The header is as short as it can be while nothing but the
+//! element's own bytes is needed to read it: 11 bytes for a key of 8 bytes and a value of 1,000, so
+//! that four such elements fit into a page of 4,096. An element carries no checksum of its own; the
+//! page or the batch that it lies in does.
 //!
-//! Always holds: what [`Element::encode`] writes, [`Element::decode`] gives back, and nothing else is accepted: there is one encoding of
-//! an element.
+//! Always holds: what [`Element::encode`] writes, [`Element::decode`] gives back, and nothing else
+//! is accepted: there is one encoding of an element.
 
 use std::fmt;
 
@@ -53,7 +55,8 @@ pub struct Element<'a> {
     pub value: &'a [u8],
     /// Microseconds since 1970, below [`END_OF_TIME`]. The larger one is the newer version.
     pub time: u64,
-    /// Unix seconds below [`END_OF_EXPIRY`]; 0: never. The element is gone when the clock shows this second.
+    /// Unix seconds below [`END_OF_EXPIRY`]; 0: never. The element is gone when the clock shows
+    /// this second.
     pub expiry: u64,
 }
 
@@ -284,7 +287,8 @@ impl<'a> Element<'a> {
         self.expiry != 0 && now_seconds >= self.expiry
     }
 
-    /// What is left of it once it has expired: that there was a value, from its time until its expiry. A tombstone with an expiry is nothing else.
+    /// What is left of it once it has expired: that there was a value, from its time until its
+    /// expiry. A tombstone with an expiry is nothing else.
     pub(crate) fn ended(&self) -> Element<'a> {
         Element {
             flags: TOMBSTONE,
@@ -433,8 +437,8 @@ impl ExtentRef {
         to
     }
 
-    /// The reference in the value field of a [`LARGE`] element; `None` if it isn't one: no pages, a value that does not fit into them, or
-    /// pages beyond what a device can have.
+    /// The reference in the value field of a [`LARGE`] element; `None` if it isn't one: no pages, a
+    /// value that does not fit into them, or pages beyond what a device can have.
     ///
     /// ```
     /// use senko_store::{Extent, element::ExtentRef};

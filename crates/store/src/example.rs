@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the examples of the documentation begin with: devices in memory, and on them a store, a log and a block with a few elements. Not part
-//! of the interface.
+//! What the examples of the documentation begin with: devices in memory, and on them a store, a log
+//! and a block with a few elements. Not part of the interface.
 
 use std::sync::Arc;
 
@@ -59,7 +59,8 @@ pub fn extent() -> Extent {
     }
 }
 
-/// A log, number 1, of which nothing was written yet but one element: the key "colour" with the value "green", of time 5.
+/// A log, number 1, of which nothing was written yet but one element: the key "colour" with the
+/// value "green", of time 5.
 ///
 /// # Panics
 /// Never: the device does not fail.
@@ -74,7 +75,8 @@ pub fn log(device: &Arc<dyn Device>) -> Log {
     log
 }
 
-/// A block, number 2, of two elements: "colour" is "green" since time 5, "shape" is "round" since time 6.
+/// A block, number 2, of two elements: "colour" is "green" since time 5, "shape" is "round" since
+/// time 6.
 ///
 /// # Panics
 /// Never: the device does not fail.

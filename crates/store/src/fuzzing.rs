@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzz target `store_open` runs: a file whose superblock, manifest, saved maps and pages are arbitrary bytes is opened, read,
-//! verified, opened again to be written, and repaired from.
+//! What the fuzz target `store_open` runs: a file whose superblock, manifest, saved maps and pages
+//! are arbitrary bytes is opened, read, verified, opened again to be written, and repaired from.
 //!
 //! An input is composed with the right checksums, so that what lies behind them is reached:
 //!
 //! ```text
 //! 76 bytes of the superblock, from its byte 16 on | u16 length, manifest | u16 length, saved maps | pieces: u16 page, u16 length, bytes
 //! ```
-//! The pieces are written first, then the maps and the manifest where manifest and superblock say that they lie.
+//! The pieces are written first, then the maps and the manifest where manifest and superblock say
+//! that they lie.
 
 use std::sync::Arc;
 

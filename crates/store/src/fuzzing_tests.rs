@@ -96,7 +96,8 @@ fn made(options: Options, blocks: u64, large: bool) -> Arc<FaultyDevice> {
     device
 }
 
-/// Each seed as it is, cut, and with bytes changed. With `SENKO_WRITE_CORPUS` set they are written first.
+/// Each seed as it is, cut, and with bytes changed. With `SENKO_WRITE_CORPUS` set they are written
+/// first.
 #[test]
 fn fuzz_seeds() {
     if std::env::var_os("SENKO_WRITE_CORPUS").is_some() {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The hash of a key, computed once where the key enters the store.
 //!
-//! SipHash-1-3 with 128 bits of output, keyed with the store's secret: two elements whose 96 bits are equal are taken for
-//! the same key when the store decides which of them is dead, so nobody who does not know the secret may be able to make two keys
-//! that collide. By chance, a pair of keys collides with probability 2^-96. A look-up always compares the whole key.
+//! SipHash-1-3 with 128 bits of output, keyed with the store's secret: two elements whose 96 bits
+//! are equal are taken for the same key when the store decides which of them is dead, so nobody who
+//! does not know the secret may be able to make two keys that collide. By chance, a pair of keys
+//! collides with probability 2^-96. A look-up always compares the whole key.
 
 use std::hash::Hasher as _;
 
@@ -39,8 +40,8 @@ impl KeyHash {
         (self.order >> 56) as usize
     }
 
-    /// The hash under which a map knows the block of the `nth` youngest version of the key; the youngest is the key's own. It stays in
-    /// the key's shard.
+    /// The hash under which a map knows the block of the `nth` youngest version of the key; the
+    /// youngest is the key's own. It stays in the key's shard.
     ///
     /// ```
     /// # let key = senko_store::example::hasher().hash(b"colour");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the store does on its own: one thread seals and compacts blocks, one merges maps, one writes what gathered in memory of the active log.
+//! What the store does on its own: one thread seals and compacts blocks, one merges maps, one
+//! writes what gathered in memory of the active log.
 //!
-//! Without threads (`background: false`) the same pieces of work are done by [`Core::maintain`], and by a writer that cannot go on otherwise.
-//! A failure ends writing (C2); readers go on.
+//! Without threads (`background: false`) the same pieces of work are done by [`Core::maintain`],
+//! and by a writer that cannot go on otherwise. A failure ends writing (C2); readers go on.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -125,7 +126,8 @@ impl Core {
         let excess = usage.excess(self.options.space_ratio, block_bytes) / usage.slack(block_bytes);
         self.pace.set_space(excess);
         let frozen = version.logs.len() > 1;
-        // Held to its rate by waiting its turn, not with the lock of this work: logs are sealed meanwhile, and do not cut the wait short.
+        // Held to its rate by waiting its turn, not with the lock of this work: logs are sealed
+        // meanwhile, and do not cut the wait short.
         let held_back = self.requests.compaction_waits() && excess <= 0.5 && !hurry;
         // Logs wait for a few compactions at most, unless there is no room for what they hold.
         let turns = self.requests.turns();
@@ -239,7 +241,8 @@ impl Core {
         self.wait_for_work(true)
     }
 
-    /// Waits until the background did a piece of work; false if it looked, after this call, and could do nothing.
+    /// Waits until the background did a piece of work; false if it looked, after this call, and
+    /// could do nothing.
     fn wait_for_work(&self, hurry: bool) -> Result<bool, StoreError> {
         match self
             .requests
@@ -262,8 +265,9 @@ impl Core {
         Ok(true)
     }
 
-    /// Compacts these; where there is no space for what lives in them, the emptiest alone: if nothing of it lives, it takes none.
-    /// At last the place that is kept for a log serves, until a log's place is free again.
+    /// Compacts these; where there is no space for what lives in them, the emptiest alone: if
+    /// nothing of it lives, it takes none. At last the place that is kept for a log serves, until a
+    /// log's place is free again.
     fn compact_what_fits(
         &self,
         version: &Version,

@@ -6,9 +6,10 @@
 //! get -> log -> static maps: hash -> block -> page index: one page -> key compared
 //! ```
 //!
-//! Goals: one device read a get of a key that is there and next to none of one that is not; DRAM that is mostly the maps; writes that
-//! are sequential and few; every acknowledged synced write after any crash, and what is recovered a prefix.
-//! Non-goals: order, ranges, several processes, the network.
+//! Goals: one device read a get of a key that is there and next to none of one that is not; DRAM
+//! that is mostly the maps; writes that are sequential and few; every acknowledged synced write
+//! after any crash, and what is recovered a prefix. Non-goals: order, ranges, several processes,
+//! the network.
 //!
 //! ```
 //! use senko_store::{Batch, Options, Store, WriteOptions};
@@ -35,7 +36,8 @@
 //! # Ok::<(), senko_store::StoreError>(())
 //! ```
 //!
-//! [`Store`] is the whole of it. The modules below are policy-free parts that a cache can be built of as well.
+//! [`Store`] is the whole of it. The modules below are policy-free parts that a cache can be built
+//! of as well.
 
 #![deny(unsafe_code)]
 

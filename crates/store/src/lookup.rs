@@ -7,9 +7,10 @@
 //! start -> logs -> record kept in DRAM? -> generations, youngest first -+-> Done(element or nothing)
 //! ```
 //!
-//! It does no I/O, so that a driver that waits for each read (`read.rs`) and one that has many under way can both stand above it. What a
-//! log still has in memory, or the cache of records has ([`crate::record_cache`]), is answered at once. A found element ends the search where nothing that is
-//! left can be later (V4).
+//! It does no I/O, so that a driver that waits for each read (`read.rs`) and one that has many
+//! under way can both stand above it. What a log still has in memory, or the cache of records has
+//! ([`crate::record_cache`]), is answered at once. A found element ends the search where nothing
+//! that is left can be later (V4).
 
 use std::sync::Arc;
 
@@ -39,7 +40,8 @@ pub(crate) struct Terms<'c> {
     pub keep_versions: u32,
     /// Where records may be found without a read.
     pub cache: Option<&'c RecordCache>,
-    /// From before the version was loaded, to keep what is found; none where what is found may not be the newest.
+    /// From before the version was loaded, to keep what is found; none where what is found may not
+    /// be the newest.
     pub ticket: Option<Ticket>,
 }
 
@@ -47,7 +49,8 @@ pub(crate) struct Terms<'c> {
 pub(crate) enum Step {
     /// Read these and [`Lookup::supply`] them.
     Read(Pages),
-    /// The newest version that is not later than asked for, a tombstone or expired one included; or nothing.
+    /// The newest version that is not later than asked for, a tombstone or expired one included; or
+    /// nothing.
     Done(Option<Hit>),
 }
 
@@ -178,7 +181,8 @@ impl<'c> Lookup<'c> {
         Step::Done(best)
     }
 
-    /// Asks the map for the next candidates of this generation; without any, goes on to the next generation.
+    /// Asks the map for the next candidates of this generation; without any, goes on to the next
+    /// generation.
     fn refill(&mut self, entry: &crate::version::ShardGeneration) -> bool {
         self.candidates.clear();
         self.next_candidate = 0;
@@ -236,8 +240,9 @@ impl<'c> Lookup<'c> {
                 {
                     self.best = Some(hit);
                 }
-                // The key's blocks come by their youngest versions: the first that is not too young has the one wanted, and
-                // a block without the key means that the generation does not know it. Where candidates are only likely, all are looked at.
+                // The key's blocks come by their youngest versions: the first that is not too young
+                // has the one wanted, and a block without the key means that the generation does
+                // not know it. Where candidates are only likely, all are looked at.
                 let one_at_a_time = self.candidates.len() == 1;
                 if one_at_a_time && (exact || !present) {
                     self.next_generation();
@@ -280,7 +285,8 @@ impl<'c> Lookup<'c> {
 struct Searched {
     /// The key has a version here.
     present: bool,
-    /// What was found is the newest version here, so that no other block of the generation has a later one that is early enough.
+    /// What was found is the newest version here, so that no other block of the generation has a
+    /// later one that is early enough.
     exact: bool,
     hit: Option<Hit>,
 }

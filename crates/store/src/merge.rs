@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From several generations' maps to one: blocks stay where they are, only their hash lists are read.
+//! From several generations' maps to one: blocks stay where they are, only their hash lists are
+//! read.
 //!
-//! Card. Idea: a static map must know all its keys when it is built, so blocks get a map of their own first, and maps are merged when
-//! enough of about the same size have gathered, as an LSM tree merges runs (O'Neil et al. 1996), but 19 bytes a key are read and 2 kept in
-//! DRAM, and nothing is rewritten. A key is in log4(blocks) builds. Paper A has no counterpart: its Bloom Filter Map takes a block as a
-//! further column. What a merge needs of DRAM is bounded by working through a few of the 256 shards at a time.
+//! Card. Idea: a static map must know all its keys when it is built, so blocks get a map of their
+//! own first, and maps are merged when enough of about the same size have gathered, as an LSM tree
+//! merges runs (O'Neil et al. 1996), but 19 bytes a key are read and 2 kept in DRAM, and nothing is
+//! rewritten. A key is in log4(blocks) builds. Paper A has no counterpart: its Bloom Filter Map
+//! takes a block as a further column. What a merge needs of DRAM is bounded by working through a
+//! few of the 256 shards at a time.
 //!
-//! Of each key the newest `keep_versions` blocks are entered, told by time (V3). A merge of all generations also drops the tombstone
-//! of a key of which no block has anything else: from then on the key is simply not there.
+//! Of each key the newest `keep_versions` blocks are entered, told by time (V3). A merge of all
+//! generations also drops the tombstone of a key of which no block has anything else: from then on
+//! the key is simply not there.
 //!
-//! A merge lasts for seconds, and blocks are compacted away meanwhile. It holds them for a few shards only, or their space would be
-//! wanting for as long; for the shards that come later they are simply gone (V2). What they had is in younger generations then, and could need a
-//! tombstone, so in these shards none is dropped; and where the shards begin changes from merge to merge, so that each has its turn.
+//! A merge lasts for seconds, and blocks are compacted away meanwhile. It holds them for a few
+//! shards only, or their space would be wanting for as long; for the shards that come later they
+//! are simply gone (V2). What they had is in younger generations then, and could need a tombstone,
+//! so in these shards none is dropped; and where the shards begin changes from merge to merge, so
+//! that each has its turn.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -32,10 +38,12 @@ const FAN_IN: usize = 4;
 /// Elements whose hash entries are in memory at a time, about: 90 bytes each, with their map.
 const ENTRIES_AT_A_TIME: u64 = 1 << 18;
 
-/// All are merged when so much is not in the largest, which by then is full of what was overwritten or moved.
+/// All are merged when so much is not in the largest, which by then is full of what was overwritten
+/// or moved.
 const WHOLE_SHARE: f64 = 0.33;
 
-/// When nothing else is to do, all are merged from this share on: misses and liveness are better with one map.
+/// When nothing else is to do, all are merged from this share on: misses and liveness are better
+/// with one map.
 const IDLE_SHARE: f64 = 0.02;
 
 /// What a merge of some shards gives.
@@ -57,8 +65,8 @@ struct Located {
 }
 
 impl Core {
-    /// The generations that should be one; empty if none should. Any may be merged with any, since times decide (V3), so only their
-    /// sizes count.
+    /// The generations that should be one; empty if none should. Any may be merged with any, since
+    /// times decide (V3), so only their sizes count.
     pub fn merge_due(&self, idle: bool) -> Vec<Arc<Generation>> {
         let generations = self.generations();
         let all: u64 = generations
@@ -120,8 +128,9 @@ impl Core {
             max_time: generations.iter().map(|g| g.max_time).max().unwrap_or(0),
             elements,
         });
-        // A merge that the end of the store cut short leaves shards with other generations than the first has, and a clean close saves them
-        // so: whatever this one covers goes, or it would be kept, and asked, for ever.
+        // A merge that the end of the store cut short leaves shards with other generations than the
+        // first has, and a clean close saves them so: whatever this one covers goes, or it would be
+        // kept, and asked, for ever.
         let covered: std::collections::HashSet<u64> =
             members.iter().map(|(_, handle)| handle.id()).collect();
         let mut ids = ids;
@@ -263,7 +272,8 @@ impl Core {
         }
     }
 
-    /// Fingerprint bits of a merged generation: fewer blocks, more bits, since the large ones count for DRAM and the small ones for misses.
+    /// Fingerprint bits of a merged generation: fewer blocks, more bits, since the large ones count
+    /// for DRAM and the small ones for misses.
     fn merged_bits(&self, members: usize) -> f32 {
         let all = self.current().blocks().count().max(1);
         let share = members as f32 / all as f32;

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! What always holds:
-//! - O1: a log counts only as far as its pages follow each other, and the next log only if it follows on the end of that one. So what is
-//!   recovered is a prefix of what was written.
-//! - O2: but for making durable what lies there, opening changes nothing on the device before the state was read whole; in a store that
-//!   is only read, it changes nothing at all.
+//! - O1: a log counts only as far as its pages follow each other, and the next log only if it
+//!   follows on the end of that one. So what is recovered is a prefix of what was written.
+//! - O2: but for making durable what lies there, opening changes nothing on the device before the
+//!   state was read whole; in a store that is only read, it changes nothing at all.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -71,7 +71,8 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
     let options = options.checked()?;
     let mut made = false;
     if device.pages() < crate::extent::UNIT_PAGES && !options.read_only && options.create {
-        // What is too short for a store and not the beginning of one is somebody else's, and stays as it is.
+        // What is too short for a store and not the beginning of one is somebody else's, and stays
+        // as it is.
         Superblock::check_beginning(&*device)?;
         device
             .grow(crate::extent::UNIT_PAGES)
@@ -80,8 +81,9 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
     let (superblock, manifest, space) = match Superblock::find(&*device)? {
         Found::Store(superblock, manifest) => {
             if !options.read_only {
-                // A process that was killed may have left this superblock unflushed. A power cut would bring back the one before, so nothing
-                // that only that one names may be reused until this one is durable (S1).
+                // A process that was killed may have left this superblock unflushed. A power cut
+                // would bring back the one before, so nothing that only that one names may be
+                // reused until this one is durable (S1).
                 device
                     .flush(Tag::store(Purpose::Meta))
                     .map_err(StoreError::io("flushing the superblock"))?;
@@ -114,9 +116,9 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
         core.health.latch(READ_ONLY);
     } else {
         core.check_bound()?;
-        // Before anything else is taken, and before the background begins. A manifest or a block would
-        // take a part of the place that was kept for the deletes of a full store. The reserve is taken
-        // only where that place is there.
+        // Before anything else is taken, and before the background begins. A manifest or a block
+        // would take a part of the place that was kept for the deletes of a full store. The reserve
+        // is taken only where that place is there.
         if core.space.first_fit(core.options.log_bytes).is_some() {
             core.refill_reserve();
         }
@@ -126,8 +128,9 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
     Ok(core)
 }
 
-/// Refuses a device that has content of somebody else: also where the superblock's pages are zero, as they are in some file systems. What a
-/// store that was being made has left there is no such content.
+/// Refuses a device that has content of somebody else: also where the superblock's pages are zero,
+/// as they are in some file systems. What a store that was being made has left there is no such
+/// content.
 fn refuse_foreign(device: &dyn Device) -> Result<(), StoreError> {
     let found = content_of(
         device,
@@ -202,7 +205,8 @@ fn load(core: &Core) -> Result<(), StoreError> {
     core.manifests.lock().claim(&core.space)?;
     let mut version = Version::empty();
     let mut handles = Vec::with_capacity(manifest.blocks.len());
-    // All extents are claimed before any is looked into, so that no large value can take the place of another's block.
+    // All extents are claimed before any is looked into, so that no large value can take the place
+    // of another's block.
     let mut held = Vec::with_capacity(manifest.blocks.len());
     for (record, _) in &manifest.blocks {
         held.push(core.space.claim(record.extent)?);
@@ -246,7 +250,8 @@ fn load_logs(
     let mut last_time = manifest.last_time;
     let mut logs: Vec<Arc<LogHandle>> = Vec::new();
     let mut spare = None;
-    // Extents of logs that do not count. The manifest on flash names them until the next commit, so nothing may take their place (S1).
+    // Extents of logs that do not count. The manifest on flash names them until the next commit, so
+    // nothing may take their place (S1).
     let mut retired = Vec::new();
     for (record, held) in manifest.logs.iter().zip(extents) {
         if spare.is_some() || !retired.is_empty() {
@@ -280,7 +285,8 @@ fn load_logs(
                 let what = "the end of a log is gone, though the log behind it was made durable";
                 return Err(StoreError::damaged(offset, what));
             }
-            // The end of the log before it was lost, so nothing of this one was acknowledged as durable.
+            // The end of the log before it was lost, so nothing of this one was acknowledged as
+            // durable.
             retired.push(held);
             continue;
         }

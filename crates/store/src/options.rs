@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Settings of a store, and of one write.
 //!
-//! What shapes the bytes on flash (page, block and log sizes, versions kept) is fixed when a store is made and read from its superblock
-//! later; the rest is a choice of each opening.
+//! What shapes the bytes on flash (page, block and log sizes, versions kept) is fixed when a store
+//! is made and read from its superblock later; the rest is a choice of each opening.
 
 use std::fmt;
 use std::sync::Arc;
@@ -93,40 +93,47 @@ impl fmt::Debug for Clock {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of a data page of a sealed block: a power of two from 4,096 to 32,768. A look-up reads one. Fixed when the store is made.
+    /// Bytes of a data page of a sealed block: a power of two from 4,096 to 32,768. A look-up reads
+    /// one. Fixed when the store is made.
     pub page_bytes: usize,
-    /// Bytes of a sealed block, 1 MiB to 1 GiB. Larger ones take less DRAM a key and more at a time to seal. Fixed when the store is made.
+    /// Bytes of a sealed block, 1 MiB to 1 GiB. Larger ones take less DRAM a key and more at a time
+    /// to seal. Fixed when the store is made.
     pub block_bytes: u64,
     /// Bytes of a log; 0 for as many as a block has. Fixed when the store is made.
     pub log_bytes: u64,
-    /// Versions of a key that are kept; at least 1. Of one that has expired only its times are kept: see [`crate::Store::history`]. Fixed when the
-    /// store is made.
+    /// Versions of a key that are kept; at least 1. Of one that has expired only its times are
+    /// kept: see [`crate::Store::history`]. Fixed when the store is made.
     pub keep_versions: u32,
-    /// Larger values lie outside of log and blocks, and never move. At least 1024; lowered to an eighth of the smaller of block and log, and to
-    /// about 950 KiB. Fixed when the store is made.
+    /// Larger values lie outside of log and blocks, and never move. At least 1024; lowered to an
+    /// eighth of the smaller of block and log, and to about 950 KiB. Fixed when the store is made.
     pub inline_max: usize,
     /// The map from a hash to a block. Fixed when the store is made.
     pub index: IndexKind,
-    /// Bits that a map spends on telling absent keys, in the oldest generation; an absent key costs a read with probability
-    /// 2^-bits (7, the default: one in 128), and each bit is an eighth of a byte of DRAM a key. Younger and smaller generations have more. Fixed when the store is made.
+    /// Bits that a map spends on telling absent keys, in the oldest generation; an absent key costs
+    /// a read with probability 2^-bits (7, the default: one in 128), and each bit is an eighth of a
+    /// byte of DRAM a key. Younger and smaller generations have more. Fixed when the store is made.
     pub fingerprint_bits: u32,
     /// The most that the file may have; without, as much as the file system gives. Less than what a
     /// store has in use is refused.
     pub max_bytes: Option<u64>,
-    /// Compaction keeps all that is in use, logs included, at about this multiple of the live bytes as they are stored (1.05 times keys and values of 1000
-    /// bytes); from 1.05 to 10. A store of a few blocks may have more.
+    /// Compaction keeps all that is in use, logs included, at about this multiple of the live bytes
+    /// as they are stored (1.05 times keys and values of 1000 bytes); from 1.05 to 10. A store of a
+    /// few blocks may have more.
     pub space_ratio: f64,
     /// Bytes a second that compaction may write while nobody waits for it.
     pub compaction_rate: Option<u64>,
-    /// DRAM for records that are read again and again, in bytes with all that belongs to them; 0 for none, else at least 64 KiB. It is taken when the
-    /// first records come, and holds values that lie inline. It is empty after each opening.
+    /// DRAM for records that are read again and again, in bytes with all that belongs to them; 0
+    /// for none, else at least 64 KiB. It is taken when the first records come, and holds values
+    /// that lie inline. It is empty after each opening.
     pub cache_bytes: u64,
     /// Make the store if there is none.
     pub create: bool,
-    /// Take no writes and change nothing on the device. The file is opened for reading only, so it may lie on read-only media, and several
-    /// processes may read it at once; one that writes excludes them, and they exclude it.
+    /// Take no writes and change nothing on the device. The file is opened for reading only, so it
+    /// may lie on read-only media, and several processes may read it at once; one that writes
+    /// excludes them, and they exclude it.
     pub read_only: bool,
-    /// Seal, compact and merge in threads of the store; without, only in [`crate::Store::maintain`] and when a write must wait otherwise.
+    /// Seal, compact and merge in threads of the store; without, only in [`crate::Store::maintain`]
+    /// and when a write must wait otherwise.
     pub background: bool,
     /// Space of the file that was free for so long goes back to the file system: see
     /// [`crate::Store::shrink`]. It takes the threads of [`Options::background`]. `None`: only when
@@ -195,7 +202,8 @@ impl Options {
             ));
         }
         let smaller = self.block_bytes.min(self.log_bytes);
-        // With the longest key and all that stands before it, the value must make an element that a log takes.
+        // With the longest key and all that stands before it, the value must make an element that a
+        // log takes.
         let most = crate::log::MAX_ELEMENT - MAX_KEY_BYTES - 64;
         self.inline_max = self.inline_max.min((smaller / 8) as usize).min(most);
         if self.inline_max < 1024 {

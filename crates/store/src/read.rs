@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The driver that waits: look-ups one by one, or many with their reads under way together.
 //!
-//! [`many`] has up to 64 reads under way, and as many look-ups again that know what they will read next: a look-up that got its pages goes on, and
-//! when it is done the next key takes its place, while the device reads for the others.
+//! [`many`] has up to 64 reads under way, and as many look-ups again that know what they will read
+//! next: a look-up that got its pages goes on, and when it is done the next key takes its place,
+//! while the device reads for the others.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -21,7 +22,8 @@ const LOOKUP: Tag = Tag::store(Purpose::Lookup);
 /// Reads under way at a time, at most.
 pub(crate) const MOST_DEPTH: usize = senko_io::MOST_UNDER_WAY;
 
-/// Look-ups for each read under way: the device does not wait for one that is looking at what it was given.
+/// Look-ups for each read under way: the device does not wait for one that is looking at what it
+/// was given.
 const LOOKUPS_A_READ: usize = 2;
 
 /// Keys whose memory is asked for ahead of the one at hand.

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Saves what is intact of a damaged store into a new one.
 //!
-//! Card. Idea: every element says its own key and time, so nothing but the elements is needed. Each block and each log is read page by page,
-//! also behind damage, and written into the new store as sorted blocks, a generation a source; the new store's own merges and compaction
-//! then tell by time which version of a key is the newest (V3), as they always do. So memory is that of one run ([`RUN_BYTES`]), however large
-//! the store, and the damaged file is only read.
+//! Card. Idea: every element says its own key and time, so nothing but the elements is needed. Each
+//! block and each log is read page by page, also behind damage, and written into the new store as
+//! sorted blocks, a generation a source; the new store's own merges and compaction then tell by
+//! time which version of a key is the newest (V3), as they always do. So memory is that of one run
+//! ([`RUN_BYTES`]), however large the store, and the damaged file is only read.
 //!
 //! ```text
 //! superblock and manifest whole -> the blocks and logs that it names
 //! either of them lost           -> every page of the file: does a log begin here (its label), is this a block's head (its magic)?
 //! ```
 //!
-//! - Without the manifest it is not known which blocks and logs still counted. What compaction or sealing had let go, and nothing has written
-//!   over, is found as well: of a key that is still there the newest version wins, but one that was deleted may come back.
-//! - Without any copy of the superblock the secret of the hash is lost too. Hashes are computed anew with another secret, so blocks are no
-//!   longer in order: elements are sorted in runs. How many versions were kept is lost as well; the newest is.
+//! - Without the manifest it is not known which blocks and logs still counted. What compaction or
+//!   sealing had let go, and nothing has written over, is found as well: of a key that is still
+//!   there the newest version wins, but one that was deleted may come back.
+//! - Without any copy of the superblock the secret of the hash is lost too. Hashes are computed
+//!   anew with another secret, so blocks are no longer in order: elements are sorted in runs. How
+//!   many versions were kept is lost as well; the newest is.
 //! - Where a page is lost, an older version of its keys may take their place, if there is one.
 
 use std::collections::BTreeMap;
@@ -233,7 +236,8 @@ impl Sources {
             }
             Err(error @ StoreError::NewerVersion { .. }) => return Err(error),
             other => {
-                // Whatever is wrong, it is looked for in the whole file; what an opening says matters only if nothing is found.
+                // Whatever is wrong, it is looked for in the whole file; what an opening says
+                // matters only if nothing is found.
                 let (states, shape) = copies(device);
                 sources.shape = shape;
                 report.manifest_lost = true;
@@ -287,7 +291,8 @@ impl Sources {
                     && record.head() == nth
                     && record.extent.end() <= pages
                 {
-                    // A block that lay there before may have been longer, so that its head is still behind the new one.
+                    // A block that lay there before may have been longer, so that its head is still
+                    // behind the new one.
                     blocks.insert(record.id, record);
                 }
                 if let Some((id, extent)) = crate::log::read_label(page)

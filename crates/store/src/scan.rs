@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Walks through everything: sorted streams, one a block and one a log, merged by hash.
 //!
-//! All blocks are sorted by the same hash, so equal keys meet, and the newest of a key is known without a look-up (V3). What a scan takes of
-//! DRAM is bounded: a read-ahead buffer a block ([`SCAN_BYTES`] for all), and the elements of the logs.
+//! All blocks are sorted by the same hash, so equal keys meet, and the newest of a key is known
+//! without a look-up (V3). What a scan takes of DRAM is bounded: a read-ahead buffer a block
+//! ([`SCAN_BYTES`] for all), and the elements of the logs.
 //!
-//! A scan does not keep its snapshot from ending: each step takes the version again, and fails with `SnapshotExpired` if it is gone.
+//! A scan does not keep its snapshot from ending: each step takes the version again, and fails with
+//! `SnapshotExpired` if it is gone.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -81,7 +83,8 @@ pub(crate) struct Merged {
     pub found: Hit,
 }
 
-/// All versions of all keys that are not later than a time: sorted by hash and key, and of a key the newest first.
+/// All versions of all keys that are not later than a time: sorted by hash and key, and of a key
+/// the newest first.
 pub(crate) struct Merge {
     sources: Vec<Source>,
     heap: BinaryHeap<Reverse<(KeyHash, usize)>>,

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a log to sorted blocks: each element that is still wanted is written once more, and never again unless compaction moves it.
+//! From a log to sorted blocks: each element that is still wanted is written once more, and never
+//! again unless compaction moves it.
 //!
-//! The oldest frozen log is sealed first. Its elements come sorted; of each key the newest `keep_versions` go into the block. Then one step
-//! swaps the log for the block (C1). A snapshot that needs an older version still holds the log.
+//! The oldest frozen log is sealed first. Its elements come sorted; of each key the newest
+//! `keep_versions` go into the block. Then one step swaps the log for the block (C1). A snapshot
+//! that needs an older version still holds the log.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +24,8 @@ use crate::state::counters::Counters;
 use crate::version::{BlockHandle, LogHandle, Version};
 use crate::{KeyHash, Options, StoreError};
 
-/// Bits more that a fingerprint in a generation of few blocks has: it is small, and asked before the large ones.
+/// Bits more that a fingerprint in a generation of few blocks has: it is small, and asked before
+/// the large ones.
 const YOUNG_BITS: f32 = 6.0;
 
 /// Blocks being written, one after the other, and the entries of their maps.
@@ -37,7 +40,8 @@ pub(crate) struct Output<'c> {
     finished: Vec<(Block, Held)>,
     /// One list a shard; `block` counts the finished blocks.
     entries: Vec<Vec<MapEntry>>,
-    /// The last key's hash and its versions in the output so far, so that each gets its own place in the map.
+    /// The last key's hash and its versions in the output so far, so that each gets its own place
+    /// in the map.
     last: Option<(KeyHash, u32, u32)>,
     keep_versions: u32,
     pub elements: u64,
@@ -120,7 +124,8 @@ impl<'c> Output<'c> {
             self.bytes_left.max(least),
             options.page_bytes,
         );
-        // A log's elements take a little more than the log: a quarter more than a block is still one block.
+        // A log's elements take a little more than the log: a quarter more than a block is still
+        // one block.
         let most = options.block_bytes + options.block_bytes / 4;
         let least = bytes_needed(1, least, options.page_bytes);
         let held = self
@@ -181,7 +186,8 @@ impl<'c> Output<'c> {
     }
 }
 
-/// Bytes that are taken for a block: whole parts, of which a block of full size has 128, so that what one block leaves fits another.
+/// Bytes that are taken for a block: whole parts, of which a block of full size has 128, so that
+/// what one block leaves fits another.
 fn round_up(options: &Options, bytes: u64) -> u64 {
     bytes.next_multiple_of((options.block_bytes / 128).next_multiple_of(UNIT_BYTES))
 }
@@ -251,7 +257,8 @@ impl Versions {
 }
 
 impl Core {
-    /// The entry of a key's `nth` block in a map. A Bloom Filter Map can name several blocks for one key; a static one is asked for each.
+    /// The entry of a key's `nth` block in a map. A Bloom Filter Map can name several blocks for
+    /// one key; a static one is asked for each.
     pub fn map_entry(&self, hash: KeyHash, nth: u32, block: u32) -> MapEntry {
         let key = match self.options.index {
             IndexKind::Static => hash.nth(nth),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A store that becomes smaller: free space goes back to the file system, when a user asks for it or
-//! after it was free for a while.
+//! A store that becomes smaller: free space goes back to the file system, when a user asks for it
+//! or after it was free for a while.
 //!
 //! ```text
 //! take the reserve -> cut off the end -> manifest with the coming holes -> punch
@@ -35,8 +35,8 @@ pub struct Shrunk {
 
 impl Store {
     /// Gives free space back to the file system: the file's end is cut off, and other free parts
-    /// become holes. What deletes and compaction need stays. [`Store::compact`] first makes the most
-    /// of it. A block device keeps its size, and is told what is free (discard).
+    /// become holes. What deletes and compaction need stays. [`Store::compact`] first makes the
+    /// most of it. A block device keeps its size, and is told what is free (discard).
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -86,8 +86,8 @@ impl Core {
         Ok(Released { cut, punched })
     }
 
-    /// Gives back what nobody needed for as long as [`crate::Options::shrink_after`] says. A failure
-    /// is none of the store's: the space is wanting, nothing else.
+    /// Gives back what nobody needed for as long as [`crate::Options::shrink_after`] says. A
+    /// failure is none of the store's: the space is wanting, nothing else.
     pub fn shrink_if_idle(&self) {
         let Some(window) = self.options.shrink_after else {
             return;

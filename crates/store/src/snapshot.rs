@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Snapshots: a version that is held, and the time up to which its elements count.
 //!
-//! A snapshot costs nothing to make; it keeps the blocks and logs that it can reach. When a writer or the compaction finds no
-//! space, the oldest snapshot ends: its calls fail with [`StoreError::SnapshotExpired`] from then on.
+//! A snapshot costs nothing to make; it keeps the blocks and logs that it can reach. When a writer
+//! or the compaction finds no space, the oldest snapshot ends: its calls fail with
+//! [`StoreError::SnapshotExpired`] from then on.
 
 use std::sync::Arc;
 

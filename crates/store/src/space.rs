@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which parts of the file are free.
 //!
-//! The file is cut into units of 64 KiB. An [`Extent`] is a run of them; whoever uses one holds a [`Held`], and when the last holder lets
-//! go, the extent is free. So a reader, a snapshot or a version that is still in use keeps what it can reach, without a list of readers.
+//! The file is cut into units of 64 KiB. An [`Extent`] is a run of them; whoever uses one holds a
+//! [`Held`], and when the last holder lets go, the extent is free. So a reader, a snapshot or a
+//! version that is still in use keeps what it can reach, without a list of readers.
 //!
 //! What always holds:
 //! - S1: an extent that the manifest on flash names is held: its holder is let go only after a
 //!   manifest without it is durable.
 //! - S2: nothing is written to an extent that the writer does not hold.
-//! - S3: an extent that is held has storage. A free part may be a *hole*, without storage: it counts
-//!   as the space behind the file's end does, and gets storage before it is given out.
+//! - S3: an extent that is held has storage. A free part may be a *hole*, without storage: it
+//!   counts as the space behind the file's end does, and gets storage before it is given out.
 //! - S4: whatever has no storage is among the holes that the manifest on flash names. A part enters
 //!   the list before it is punched. It leaves the list after it got storage; until then it
 //!   counts as a hole after a crash. The reserve for deletes is not kept in such a part.
@@ -40,13 +41,15 @@ use crate::options::MAX_FROZEN;
 /// Units by which the file grows at least: 4 MiB.
 const GROWTH: u64 = 64;
 
-/// The share of the file that is free in pieces before pieces are taken rather than the file made longer: one in so many.
+/// The share of the file that is free in pieces before pieces are taken rather than the file made
+/// longer: one in so many.
 pub(crate) const PIECES: u64 = 25;
 
 /// Extents that are kept for logs, at most: as many logs as there are at a time.
 const MOST_LOGS: usize = MAX_FROZEN + 2;
 
-/// A piece is at least one in so many of what was asked for, and at least so many units: shorter ones are wasted on heads and roundings.
+/// A piece is at least one in so many of what was asked for, and at least so many units: shorter
+/// ones are wasted on heads and roundings.
 const SHORTEST_PIECE: u64 = 4;
 const LEAST_PIECE: u64 = 32;
 
@@ -67,8 +70,8 @@ struct Free {
     units: u64,
     /// Units in use.
     used: u64,
-    /// First units of free extents of logs, and the units of each. The next log takes one of them: blocks come in all lengths, and would not
-    /// leave it a place.
+    /// First units of free extents of logs, and the units of each. The next log takes one of them:
+    /// blocks come in all lengths, and would not leave it a place.
     logs: Vec<u64>,
     log_units: u64,
     /// The manifest on flash may name units as holes that have storage by now (S4).
@@ -91,7 +94,8 @@ impl Free {
         self.least = self.least.min(self.stored());
     }
 
-    /// The shortest run that is long enough, and of these the first: long runs stay whole for blocks, and the end of the file stays free.
+    /// The shortest run that is long enough, and of these the first: long runs stay whole for
+    /// blocks, and the end of the file stays free.
     fn take(&mut self, units: u64) -> Option<u64> {
         let (first, _) = self.runs.shortest(units)?;
         self.take_units(first, units);
@@ -107,7 +111,8 @@ impl Free {
         !logs.is_empty()
     }
 
-    /// Instead of growth, where enough of the file is free: the longest run, if it is no less than `least` and not much shorter than `most`.
+    /// Instead of growth, where enough of the file is free: the longest run, if it is no less than
+    /// `least` and not much shorter than `most`.
     fn take_piece(&mut self, most: u64, least: u64) -> Option<(u64, u64)> {
         let stored = self.stored();
         if stored * PIECES < self.used + stored {
@@ -284,9 +289,10 @@ impl Space {
         self.allocate_between(bytes, bytes)
     }
 
-    /// Takes `most` bytes in one piece, or a shorter piece of no less than `least`: where much of the file is free in pieces, one of these that is not much
-    /// too short comes before growth, and where the file cannot grow, any that is long enough. This is what keeps the file from growing though
-    /// it has room, and puts the pieces together again.
+    /// Takes `most` bytes in one piece, or a shorter piece of no less than `least`: where much of
+    /// the file is free in pieces, one of these that is not much too short comes before growth, and
+    /// where the file cannot grow, any that is long enough. This is what keeps the file from
+    /// growing though it has room, and puts the pieces together again.
     ///
     /// # Errors
     /// [`StoreError::NoSpace`] at the bound or when the device is full.

@@ -35,7 +35,8 @@ pub struct Stats {
     pub cache_fills: u64,
     /// Records in the cache.
     pub cache_records: u64,
-    /// DRAM of the cache in bytes, never more than [`crate::Options::cache_bytes`]. It does not grow with the store.
+    /// DRAM of the cache in bytes, never more than [`crate::Options::cache_bytes`]. It does not
+    /// grow with the store.
     pub cache_dram_bytes: u64,
     /// An estimate of the elements in sealed blocks that are the newest of their keys, deletions
     /// included. Logs change it only when they are sealed. A key that only a log has is not

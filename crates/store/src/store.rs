@@ -90,8 +90,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// One sentence for each: no such file, held by another process (with its number), not a store, a newer version, damage with
-    /// the byte in the file, a setting that cannot be honoured.
+    /// One sentence for each: no such file, held by another process (with its number), not a store,
+    /// a newer version, damage with the byte in the file, a setting that cannot be honoured.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store, StoreError> {
         let path = path.as_ref();
         // Before a file is made that nobody wants.
@@ -167,7 +167,8 @@ impl Store {
         })
     }
 
-    /// Puts a value; returns its time. The write was handed to the device when this returns ([`crate::Durability::Buffered`]).
+    /// Puts a value; returns its time. The write was handed to the device when this returns
+    /// ([`crate::Durability::Buffered`]).
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -237,7 +238,8 @@ impl Store {
         self.core.write_one(key, None, options)
     }
 
-    /// Carries out a batch: all of it or, after a crash, none. Its writes share one time, which is returned.
+    /// Carries out a batch: all of it or, after a crash, none. Its writes share one time, which is
+    /// returned.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -320,9 +322,10 @@ impl Store {
         self.core.multi_get_in(&version, keys, terms, None)
     }
 
-    /// Gets keys as they come, with up to `depth` reads (1 to 64) under way at once all the while, and calls `each` with every one as soon as its value is
-    /// known, in whatever order that is. Each key is seen as at some time between the call and its answer. Unlike with [`Store::multi_get`] the device is not
-    /// left waiting between one group of keys and the next.
+    /// Gets keys as they come, with up to `depth` reads (1 to 64) under way at once all the while,
+    /// and calls `each` with every one as soon as its value is known, in whatever order that is.
+    /// Each key is seen as at some time between the call and its answer. Unlike with
+    /// [`Store::multi_get`] the device is not left waiting between one group of keys and the next.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -350,9 +353,9 @@ impl Store {
         self.core.get_many(keys, || self.core.present(), many, each);
     }
 
-    /// The value that a key had at `time` (microseconds since 1970), as far as it is kept: nothing if more than
-    /// [`Options::keep_versions`] versions came since, and perhaps nothing if it has expired by now, since the space of what expired is
-    /// taken back.
+    /// The value that a key had at `time` (microseconds since 1970), as far as it is kept: nothing
+    /// if more than [`Options::keep_versions`] versions came since, and perhaps nothing if it has
+    /// expired by now, since the space of what expired is taken back.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -376,10 +379,13 @@ impl Store {
         found.map(|found| self.core.value_of(found)).transpose()
     }
 
-    /// The versions of a key that are kept, newest first, deletions among them; at most [`Options::keep_versions`].
+    /// The versions of a key that are kept, newest first, deletions among them; at most
+    /// [`Options::keep_versions`].
     ///
-    /// A version that has expired stays on the list as long as it would have otherwise, with its times, but expiry gives its space back: sooner or
-    /// later its value is gone ([`crate::KeyVersion::value`]). A key that has nothing but such a version goes as a deleted one does.
+    /// A version that has expired stays on the list as long as it would have otherwise, with its
+    /// times, but expiry gives its space back: sooner or later its value is gone
+    /// ([`crate::KeyVersion::value`]). A key that has nothing but such a version goes as a deleted
+    /// one does.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -398,7 +404,8 @@ impl Store {
         self.core.history(&version, key, terms.at)
     }
 
-    /// Everything in the store at this moment, in no order that means anything to the caller; writes go on meanwhile.
+    /// Everything in the store at this moment, in no order that means anything to the caller;
+    /// writes go on meanwhile.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -482,8 +489,9 @@ impl Store {
         Stats::of(&self.core)
     }
 
-    /// Ends the background, makes every write durable, and saves the maps, so that the next opening need not build them. A store that
-    /// was dropped instead has its writes too, and opens more slowly. Clones and snapshots can still read.
+    /// Ends the background, makes every write durable, and saves the maps, so that the next opening
+    /// need not build them. A store that was dropped instead has its writes too, and opens more
+    /// slowly. Clones and snapshots can still read.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -498,7 +506,8 @@ impl Store {
     /// # Errors
     /// A failing device.
     pub fn close(self) -> Result<(), StoreError> {
-        // Set first: writers that wait for the background are told so, and not that there is no space.
+        // Set first: writers that wait for the background are told so, and not that there is no
+        // space.
         let closed = self.core.health.close();
         self.guard.stop();
         if closed || self.core.options.read_only {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The superblock and the manifest: what the store consists of, switched from one state to the next in one step.
+//! The superblock and the manifest: what the store consists of, switched from one state to the next
+//! in one step.
 //!
-//! The superblock lies in the file's first unit, in two slots of two equal pages each; commit number n goes to slot n mod 2, so that a
-//! torn write leaves the state before. It names the manifest, an extent of its own with the lists of blocks and logs. A commit
-//! writes the manifest to a new place, flushes, writes the slot, flushes (M1: whatever a superblock names is durable before it).
-//! The extents that only the previous state named are free once the commit has returned (S1).
+//! The superblock lies in the file's first unit, in two slots of two equal pages each; commit
+//! number n goes to slot n mod 2, so that a torn write leaves the state before. It names the
+//! manifest, an extent of its own with the lists of blocks and logs. A commit writes the manifest
+//! to a new place, flushes, writes the slot, flushes (M1: whatever a superblock names is durable
+//! before it). The extents that only the previous state named are free once the commit has returned
+//! (S1).
 //!
-//! Two equal pages a slot tell damage from a torn write: of a torn write, made before anything of the old state was reused, the other
-//! slot is right; one page that went bad later has its twin.
+//! Two equal pages a slot tell damage from a torn write: of a torn write, made before anything of
+//! the old state was reused, the other slot is right; one page that went bad later has its twin.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
@@ -36,7 +39,8 @@ pub(crate) struct LogRecord {
     pub id: u64,
     /// Where.
     pub extent: Extent,
-    /// Pages that it had at the last clean close, or more: a log that ends before has lost something. 0: not known.
+    /// Pages that it had at the last clean close, or more: a log that ends before has lost
+    /// something. 0: not known.
     pub pages: u32,
 }
 
@@ -305,7 +309,8 @@ pub(crate) enum CopyState {
     Newer(u32),
 }
 
-/// The copies with their pages, and the shape that the newest whole one has. For `verify` and `repair`, which go on where an opening stops.
+/// The copies with their pages, and the shape that the newest whole one has. For `verify` and
+/// `repair`, which go on where an opening stops.
 pub(crate) fn copies(device: &dyn Device) -> (Vec<(u64, CopyState)>, Option<Shape>) {
     let mut page = AlignedBuf::new(1);
     let mut best: Option<Slot> = None;
@@ -329,7 +334,8 @@ pub(crate) fn copies(device: &dyn Device) -> (Vec<(u64, CopyState)>, Option<Shap
 
 /// What a device holds.
 pub(crate) enum Found {
-    /// Only zeros where a superblock would lie, or one whose making was interrupted: nothing was acknowledged.
+    /// Only zeros where a superblock would lie, or one whose making was interrupted: nothing was
+    /// acknowledged.
     Nothing,
     /// A store.
     Store(Superblock, Box<Manifest>),
@@ -342,7 +348,8 @@ pub(crate) struct Superblock {
     /// Where the manifest of the durable state lies; not yet claimed after [`Superblock::find`].
     place: Extent,
     held: Option<Held>,
-    /// Where the next one will lie: mostly where the one before did. So a store without any space left can still say what it gives up.
+    /// Where the next one will lie: mostly where the one before did. So a store without any space
+    /// left can still say what it gives up.
     next: Option<Held>,
     /// The manifest of a commit that failed.
     doubtful: Option<Held>,
@@ -365,7 +372,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// Whether a page is one that the making of a store writes, before all copies of its superblock are whole: a copy, or the first manifest.
+    /// Whether a page is one that the making of a store writes, before all copies of its superblock
+    /// are whole: a copy, or the first manifest.
     pub fn may_be_left(offset: u64, page: &[u8]) -> bool {
         let number = offset / PAGE_SIZE as u64;
         if COPIES.as_flattened().contains(&number) {
@@ -465,14 +473,16 @@ impl Superblock {
         Ok(())
     }
 
-    /// Takes the place of the next manifest, where there is any, once all is claimed that the manifest names.
+    /// Takes the place of the next manifest, where there is any, once all is claimed that the
+    /// manifest names.
     pub fn prepare(&mut self, space: &Arc<Space>) {
         if self.next.is_none() {
             self.next = space.allocate(self.place.bytes()).ok();
         }
     }
 
-    /// Makes `manifest` the store's state. When it returns well, what only the state before named may be reused.
+    /// Makes `manifest` the store's state. When it returns well, what only the state before named
+    /// may be reused.
     pub fn commit(
         &mut self,
         device: &dyn Device,

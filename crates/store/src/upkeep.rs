@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a store's user may ask for besides reading and writing: sealing, compaction, the work of the background, a backup. What it does
-//! stands in `seal.rs`, `compact.rs`, `merge.rs`, `jobs.rs` and `backup.rs`.
+//! What a store's user may ask for besides reading and writing: sealing, compaction, the work of
+//! the background, a backup. What it does stands in `seal.rs`, `compact.rs`, `merge.rs`, `jobs.rs`
+//! and `backup.rs`.
 
 use std::path::Path;
 
@@ -36,7 +37,8 @@ impl Store {
         Ok(())
     }
 
-    /// Seals, merges all maps into one, and compacts until nothing dead is left, as far as the store knows.
+    /// Seals, merges all maps into one, and compacts until nothing dead is left, as far as the
+    /// store knows.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -54,8 +56,8 @@ impl Store {
         self.compact_while(|| true).map(|_| ())
     }
 
-    /// As [`Store::compact`], as long as `go_on` says so: it is asked before each piece of work, which
-    /// is about a block. False if it ended early; the store is whole all the same.
+    /// As [`Store::compact`], as long as `go_on` says so: it is asked before each piece of work,
+    /// which is about a block. False if it ended early; the store is whole all the same.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -76,14 +78,15 @@ impl Store {
             Err(StoreError::NoSpace(_)) => false,
             other => other.map(|()| true)?,
         };
-        // Merging tells which elements are dead and drops what deletes left behind; compaction then has something to drop.
+        // Merging tells which elements are dead and drops what deletes left behind; compaction then
+        // has something to drop.
         for _ in 0..2 {
             if !go_on() {
                 return Ok(false);
             }
             self.merge_all()?;
-            // Under steady overwriting there is always something dead, so this ends after as many pieces as there are blocks now. Between two,
-            // logs are sealed: writers wait for that.
+            // Under steady overwriting there is always something dead, so this ends after as many
+            // pieces as there are blocks now. Between two, logs are sealed: writers wait for that.
             let blocks = self.core.current().blocks().count();
             for _ in 0..blocks {
                 if !go_on() {

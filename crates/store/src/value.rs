@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a read of the store gives: values, and what belongs to them. Made in `store.rs`; they own their bytes.
+//! What a read of the store gives: values, and what belongs to them. Made in `store.rs`; they own
+//! their bytes.
 
 use std::ops::Deref;
 
@@ -90,7 +91,8 @@ pub struct Entry {
 pub struct KeyVersion {
     /// When it was written: microseconds since 1970.
     pub time: u64,
-    /// The value; none if the key was deleted then, or if it has expired since and its space was taken back, which `expires_at` tells.
+    /// The value; none if the key was deleted then, or if it has expired since and its space was
+    /// taken back, which `expires_at` tells.
     pub value: Option<Value>,
     /// From when on the value is gone: seconds since 1970; 0 for never.
     pub expires_at: u64,

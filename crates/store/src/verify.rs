@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Is everything in a store as it was written? All of it is read: superblock, manifest, blocks, logs, large values, saved maps.
+//! Is everything in a store as it was written? All of it is read: superblock, manifest, blocks,
+//! logs, large values, saved maps.
 //!
-//! Nothing is changed, and damage is no error: it goes on a list, with its byte in the file, and the check goes on behind it. Only what is no
-//! store, or of a later version, cannot be checked. A log may end with what a crash left; that is no damage (O1).
+//! Nothing is changed, and damage is no error: it goes on a list, with its byte in the file, and
+//! the check goes on behind it. Only what is no store, or of a later version, cannot be checked. A
+//! log may end with what a crash left; that is no damage (O1).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -67,7 +69,8 @@ impl VerifyReport {
     }
 }
 
-/// Checks the store in a file or on a block device, which no process may have open. `progress` is told how many of how many bytes are read.
+/// Checks the store in a file or on a block device, which no process may have open. `progress` is
+/// told how many of how many bytes are read.
 ///
 /// ```
 /// # use senko_store::{Options, Store};
@@ -168,8 +171,8 @@ pub fn verify_device(
     Ok(check.report)
 }
 
-/// Reads the four copies of the superblock. One that is broken while another is whole does not keep the store from opening, and is told all the
-/// same: the next damage may be the last.
+/// Reads the four copies of the superblock. One that is broken while another is whole does not keep
+/// the store from opening, and is told all the same: the next damage may be the last.
 fn check_copies(device: &dyn Device, report: &mut VerifyReport) {
     for (page, state) in copies(device).0 {
         let offset = page * PAGE_SIZE as u64;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One state of the store as readers see it: logs, blocks, and the maps that lead to the blocks.
 //!
-//! A [`Version`] never changes; a change makes the next one and swaps it in. A reader loads the current one, without waiting, and whatever
-//! it reaches stays until it lets go, since blocks and logs hold their extents.
+//! A [`Version`] never changes; a change makes the next one and swaps it in. A reader loads the
+//! current one, without waiting, and whatever it reaches stays until it lets go, since blocks and
+//! logs hold their extents.
 //!
 //! ```text
 //! Version -- logs, youngest first -------------------------------> Log (exact index)
@@ -11,12 +12,14 @@
 //! ```
 //!
 //! What always holds:
-//! - V1: each version of a key that is not dead lies in a log or in a block of this version, and if in a block, the map of that block's
-//!   generation in the key's shard leads to it.
-//! - V2: a member whose slot is empty or holds another block was compacted away; what it had that was alive is in a younger generation.
-//! - V3: which of two versions of a key is younger is told by their times alone. The order of generations is only the order to look in.
-//! - V4: a generation's `max_time` is no less than the time of any of its elements, so that a look-up that has found an element ends
-//!   where no generation that is left has a later one.
+//! - V1: each version of a key that is not dead lies in a log or in a block of this version, and if
+//!   in a block, the map of that block's generation in the key's shard leads to it.
+//! - V2: a member whose slot is empty or holds another block was compacted away; what it had that
+//!   was alive is in a younger generation.
+//! - V3: which of two versions of a key is younger is told by their times alone. The order of
+//!   generations is only the order to look in.
+//! - V4: a generation's `max_time` is no less than the time of any of its elements, so that a
+//!   look-up that has found an element ends where no generation that is left has a later one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,7 +94,8 @@ impl BlockHandle {
         self.live.store(live, Ordering::Relaxed);
     }
 
-    /// Says how many elements were live when a count began that found `before` here. What was overwritten since is still taken off.
+    /// Says how many elements were live when a count began that found `before` here. What was
+    /// overwritten since is still taken off.
     pub fn recount(&self, live: u64, before: u64) {
         let _ = self
             .live
@@ -119,7 +123,8 @@ impl BlockHandle {
         (self.live() as f64 / (self.block.record().elements.max(1)) as f64).min(1.0)
     }
 
-    /// The live share of the bytes, from 0 to 1. One dead large value can outweigh all elements beside it, so they are counted by themselves.
+    /// The live share of the bytes, from 0 to 1. One dead large value can outweigh all elements
+    /// beside it, so they are counted by themselves.
     pub fn live_share(&self) -> f64 {
         let large = self.large_bytes();
         if large == 0 {

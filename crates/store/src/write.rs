@@ -6,9 +6,12 @@
 //! ```
 //!
 //! What always holds:
-//! - W1: times rise with each append, so that a log is ordered by time and everything in an older log is older.
-//! - W2: `visible` rises to a write's time after all of its elements can be found, so that a reader bounded by it sees a batch whole or not at all.
-//! - W3: what is acknowledged is never behind something lost: before a commit in the active log is acknowledged, frozen logs are as durable.
+//! - W1: times rise with each append, so that a log is ordered by time and everything in an older
+//!   log is older.
+//! - W2: `visible` rises to a write's time after all of its elements can be found, so that a reader
+//!   bounded by it sees a batch whole or not at all.
+//! - W3: what is acknowledged is never behind something lost: before a commit in the active log is
+//!   acknowledged, frozen logs are as durable.
 
 use std::sync::Arc;
 
@@ -335,13 +338,15 @@ impl Core {
             .commit(ticket, options.durability)
             .map_err(|error| self.failed(error))?;
         if options.durability == Durability::Synced {
-            // A flush that failed elsewhere meanwhile may have lost what this one should have made durable (C2).
+            // A flush that failed elsewhere meanwhile may have lost what this one should have made
+            // durable (C2).
             self.health.check_writable()?;
         }
         Ok(Some(time))
     }
 
-    /// Waits for what a write of `bytes` costs. Without a background, whoever is stopped does the work, so there is nothing to wait for.
+    /// Waits for what a write of `bytes` costs. Without a background, whoever is stopped does the
+    /// work, so there is nothing to wait for.
     fn keep_pace(&self, bytes: u64) {
         if !self.options.background {
             return;
@@ -417,8 +422,8 @@ impl Core {
     }
 
     /// Makes room for a log that takes deletes. Where less is kept than the next one needs, the
-    /// active log is sealed, and compaction drops the elements that it deletes. Meanwhile there is no
-    /// active log. True if the next log is to be a short one.
+    /// active log is sealed, and compaction drops the elements that it deletes. Meanwhile there is
+    /// no active log. True if the next log is to be a short one.
     fn make_room_for_deletes(&self, writer: &mut Writer) -> Result<bool, StoreError> {
         if self.room_for_spare() {
             return Ok(false);
@@ -447,7 +452,8 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes values that are too large for the log; gives the position and the encoded reference of each, and their holders.
+    /// Writes values that are too large for the log; gives the position and the encoded reference
+    /// of each, and their holders.
     #[allow(clippy::type_complexity)]
     fn write_large_values(
         &self,
@@ -468,20 +474,23 @@ impl Core {
             holders.push(self.large.register(held));
         }
         if !holders.is_empty() {
-            // The reference must not survive without what it names, whatever the write itself waits for.
+            // The reference must not survive without what it names, whatever the write itself waits
+            // for.
             self.flush()?;
         }
         Ok((references, holders))
     }
 
-    /// Takes space for a write; where there is none, the background is given the chance to free some.
+    /// Takes space for a write; where there is none, the background is given the chance to free
+    /// some.
     fn with_space(&self, bytes: u64) -> Result<Held, StoreError> {
         self.leave_reserve(bytes)?;
         loop {
             match self.allocate(bytes) {
                 Err(StoreError::NoSpace(_)) => {
                     if !self.wait_for_space()? {
-                        // While nothing could be done, a reader may have let go of what was wanting.
+                        // While nothing could be done, a reader may have let go of what was
+                        // wanting.
                         return self.allocate(bytes);
                     }
                 }
@@ -517,7 +526,8 @@ impl Core {
         if self.options.read_only {
             return Ok(());
         }
-        // Taken first: a log that another thread freezes meanwhile is then among the frozen ones, or it is this one.
+        // Taken first: a log that another thread freezes meanwhile is then among the frozen ones,
+        // or it is this one.
         let active = self.writer.lock().active();
         self.sync_frozen_logs()?;
         if let Some(active) = active {
@@ -529,8 +539,8 @@ impl Core {
         Ok(())
     }
 
-    /// Where the next log would take of what compaction needs, the frozen logs are sealed first: the
-    /// next log has the place of one of them.
+    /// Where the next log would take of what compaction needs, the frozen logs are sealed first:
+    /// the next log has the place of one of them.
     fn seal_if_tight(&self) -> Result<(), StoreError> {
         for _ in 0..=MAX_FROZEN {
             let prepared = self.spare.is_there();
@@ -547,7 +557,8 @@ impl Core {
         Ok(())
     }
 
-    /// Freezes the active log, and takes the next one into use. What is left for deletes is taken only where `reserve` says so.
+    /// Freezes the active log, and takes the next one into use. What is left for deletes is taken
+    /// only where `reserve` says so.
     pub fn rotate(
         &self,
         writer: &mut MutexGuard<'_, Writer>,
@@ -582,8 +593,8 @@ impl Core {
             Some(spare) => spare,
             None => loop {
                 let mut manifests = self.manifests.lock();
-                // Logs are used in the order in which the manifest names them, or a recovery would take a later one for the end: so one that was
-                // prepared meanwhile comes first.
+                // Logs are used in the order in which the manifest names them, or a recovery would
+                // take a later one for the end: so one that was prepared meanwhile comes first.
                 if let Some(spare) = self.spare.take() {
                     break spare;
                 }

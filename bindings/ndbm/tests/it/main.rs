@@ -61,8 +61,8 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Compiles a program of tests/c and runs it in an empty folder, in which it leaves `data`. None if it
-/// could not be compiled.
+/// Compiles a program of tests/c and runs it in an empty folder, in which it leaves `data`. None if
+/// it could not be compiled.
 fn program(name: &str, sanitizer: &[&str]) -> Option<Folder> {
     let folder = Folder::new();
     let compiler = if name.ends_with(".cc") { "g++" } else { "gcc" };

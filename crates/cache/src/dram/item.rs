@@ -6,8 +6,9 @@
 //! further chunk  | owner:4  -:4  chain:4 -:3        state:1 | record, continued ...                            |
 //! ```
 //!
-//! `flash` is the index slot of the item's copy on flash, 0 if it has none (then the item is dirty). Always holds: the
-//! first [`MAX_PREFIX`] bytes of a record lie in the first chunk, so header and key are never split.
+//! `flash` is the index slot of the item's copy on flash, 0 if it has none (then the item is
+//! dirty). Always holds: the first [`MAX_PREFIX`] bytes of a record lie in the first chunk, so
+//! header and key are never split.
 
 use crate::arena::{Arena, CHAINED, Handle, LINKED, LOOSE, MAX_CHUNK, STATE_AT};
 use crate::index::Slot;

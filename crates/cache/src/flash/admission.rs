@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which items leaving DRAM deserve a write: a rule, and a byte budget as a token bucket.
 //!
-//! Flash wears by bytes written, so the operator sets bytes, not rates of items. Reinsertion spends the same budget. An item spends its
-//! own bytes when it is let in. Pages have ends that no item fitted in: what the device was given beyond the items is spent after it
-//! was written.
+//! Flash wears by bytes written, so the operator sets bytes, not rates of items. Reinsertion spends
+//! the same budget. An item spends its own bytes when it is let in. Pages have ends that no item
+//! fitted in: what the device was given beyond the items is spent after it was written.
 //!
-//! Always holds: bytes spent = bytes written + `ahead`, but for an item that was let in and lost with its device, which stays in `ahead`.
+//! Always holds: bytes spent = bytes written + `ahead`, but for an item that was let in and lost
+//! with its device, which stays in `ahead`.
 
 use crate::config::{Admission, AdmissionRule};
 
@@ -59,8 +60,8 @@ impl Admitter {
         self.last_ms = now_ms;
     }
 
-    /// Whether [`Admitter::admit`] would certainly refuse, so that no room need be made. Draws are left to that: one for each time that an item
-    /// has to come again would not be fair.
+    /// Whether [`Admitter::admit`] would certainly refuse, so that no room need be made. Draws are
+    /// left to that: one for each time that an item has to come again would not be fair.
     pub fn refuses(&self, bytes: usize, fetched: bool) -> Option<Refusal> {
         if matches!(self.rule, AdmissionRule::Fetched) && !fetched {
             return Some(Refusal::Rule);
@@ -73,7 +74,8 @@ impl Admitter {
         !self.limited || bytes as i128 * 1000 <= self.millibytes
     }
 
-    /// Asks to write `bytes` of an item that was or was not read while in DRAM; spends the budget if it may.
+    /// Asks to write `bytes` of an item that was or was not read while in DRAM; spends the budget
+    /// if it may.
     pub fn admit(&mut self, bytes: usize, fetched: bool) -> Result<(), Refusal> {
         let passes = match self.rule {
             AdmissionRule::All => true,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Regions that were freed and that the device is still discarding: what is written there before that has ended might go with them.
+//! Regions that were freed and that the device is still discarding: what is written there before
+//! that has ended might go with them.
 //!
-//! Always holds: they are the last of the log's free pages, in the order in which they were freed; discards may end in any.
+//! Always holds: they are the last of the log's free pages, in the order in which they were freed;
+//! discards may end in any.
 
 use std::collections::VecDeque;
 

@@ -9,27 +9,32 @@
 //!   '-------- probe passed ---------'--------------------'   (probe_ended)
 //! ```
 //!
-//! A log that is read-only takes no items and answers reads; one that is out of use hides its slots, which are then misses, and is asked for nothing
-//! but a probe: write the free pages ahead of the log's head, read one back. Probes come when all that the device had been asked for has ended, at
-//! intervals that double from [`FIRST_WAIT_MS`] to [`LONGEST_WAIT_MS`], and begin anew once the device was well for as long; so a device that comes
-//! and goes neither costs much nor fills the log with lines.
+//! A log that is read-only takes no items and answers reads; one that is out of use hides its
+//! slots, which are then misses, and is asked for nothing but a probe: write the free pages ahead
+//! of the log's head, read one back. Probes come when all that the device had been asked for has
+//! ended, at intervals that double from [`FIRST_WAIT_MS`] to [`LONGEST_WAIT_MS`], and begin anew
+//! once the device was well for as long; so a device that comes and goes neither costs much nor
+//! fills the log with lines.
 //!
-//! Always holds: H1: nothing is submitted for a log that is out of use, but its probe, and at the end of the process what its write buffers hold. H2: a slot
-//! that is followed when the log is back names what it named before: while the log was out its head and tail stood still, and a command that met a slot of it
-//! dropped it.
+//! Always holds: H1: nothing is submitted for a log that is out of use, but its probe, and at the
+//! end of the process what its write buffers hold. H2: a slot that is followed when the log is back
+//! names what it named before: while the log was out its head and tail stood still, and a command
+//! that met a slot of it dropped it.
 
 use senko_io::IoError;
 
 /// Writes that fail in a row after which a log takes no more items.
 const WRITES_TO_REST: u32 = 4;
-/// Reads that fail in a row after which it is out of use. Bad sectors alone do not get there: an item that can't be read is forgotten.
+/// Reads that fail in a row after which it is out of use. Bad sectors alone do not get there: an
+/// item that can't be read is forgotten.
 const READS_TO_LEAVE: u32 = 16;
 /// For so long eviction waits for a device that moves nothing.
 pub(crate) const STALLED_MS: u64 = 1000;
-/// For so long a device may hold what it was asked for without ending any of it. SSDs pause for some hundred milliseconds, and a busy machine adds to it.
+/// For so long a device may hold what it was asked for without ending any of it. SSDs pause for
+/// some hundred milliseconds, and a busy machine adds to it.
 pub(crate) const SILENT_MS: u64 = 2000;
-/// Ending nothing for so long is a pause, which is counted and told. More than passes in any one round (`Shard::set_steady`), so that a process that was stopped
-/// blames nobody.
+/// Ending nothing for so long is a pause, which is counted and told. More than passes in any one
+/// round (`Shard::set_steady`), so that a process that was stopped blames nobody.
 const PAUSE_MS: u64 = 300;
 /// For so long it may hold one read while it ends others.
 pub(crate) const LOST_READ_MS: u64 = 10_000;
@@ -100,7 +105,8 @@ pub(crate) struct Health {
     pub pauses: Pauses,
 }
 
-/// Stretches in which a device held what it was asked for and ended none of it, [`PAUSE_MS`] or longer.
+/// Stretches in which a device held what it was asked for and ended none of it, [`PAUSE_MS`] or
+/// longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pauses {
     /// How many.

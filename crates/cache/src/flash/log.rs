@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where records go on flash: a circular log of pages over one slice of a device.
 //!
-//! Pages have *absolute* positions that only grow; position modulo the slice's pages is the place on the device. A
-//! region is an aligned run of pages, the unit of reclaim, and its number never repeats, so a record whose header checksum is seeded with it
-//! (its *generation*) can't be taken for one of an earlier lap.
+//! Pages have *absolute* positions that only grow; position modulo the slice's pages is the place
+//! on the device. A region is an aligned run of pages, the unit of reclaim, and its number never
+//! repeats, so a record whose header checksum is seeded with it (its *generation*) can't be taken
+//! for one of an earlier lap.
 //!
 //! ```text
 //!            tail                                        head
@@ -11,17 +12,21 @@
 //!               being reclaimed   on flash     in flight      being filled
 //! ```
 //!
-//! Paper E: an item that never straddles a 4 KB page costs one read, so records of up to a page are packed by best fit into a few
-//! open pages. Paper B: a larger one takes the fewest pages that hold it; it ends where its last page does, and small ones fill the
-//! front of its first (paper B has it start where its first page does, and its tail, half a page a record, stays empty). Chunks (runs
-//! of pages in DRAM) are written in order, each once; the two newest stay open for small records, so that pages leave nearly full.
+//! Paper E: an item that never straddles a 4 KB page costs one read, so records of up to a page are
+//! packed by best fit into a few open pages. Paper B: a larger one takes the fewest pages that hold
+//! it; it ends where its last page does, and small ones fill the front of its first (paper B has it
+//! start where its first page does, and its tail, half a page a record, stays empty). Chunks (runs
+//! of pages in DRAM) are written in order, each once; the two newest stay open for small records,
+//! so that pages leave nearly full.
 //!
 //! Always holds:
 //! - L1: `tail <= head <= tail + pages`, and `tail` is the start of a region.
-//! - L2: pages in write buffers are the newest of the log, without a gap; all older ones are on the device.
+//! - L2: pages in write buffers are the newest of the log, without a gap; all older ones are on the
+//!   device.
 //! - L3: no record wraps around the end of the slice.
-//! - L4: a page never holds two records whose keys have one tag (so none of one key), so that a slot, which is a tag and a page, names one
-//!   record: the other would come to light again through it, long after its own slot is gone.
+//! - L4: a page never holds two records whose keys have one tag (so none of one key), so that a
+//!   slot, which is a tag and a page, names one record: the other would come to light again through
+//!   it, long after its own slot is gone.
 
 mod kept; // a log that keeps every live record
 mod mark; // where a log of an earlier process goes on
@@ -230,8 +235,9 @@ impl Log {
     pub fn pages(&self) -> u64 {
         self.pages
     }
-    /// Most pages of a record: with the end of the slice left empty before it, it is less than all but a region, so that reclaim, which makes
-    /// room for it region by region, never comes to the region of the head.
+    /// Most pages of a record: with the end of the slice left empty before it, it is less than all
+    /// but a region, so that reclaim, which makes room for it region by region, never comes to the
+    /// region of the head.
     pub fn most_pages(&self) -> u64 {
         let most = (self.pages - self.region_pages) / 2;
         self.kept.map_or(most, |(_, largest)| largest)
@@ -275,8 +281,8 @@ impl Log {
     pub fn device_page(&self, position: u64) -> u64 {
         self.first_page + position % self.pages
     }
-    /// The position that a slot's page and lap (modulo 4) name, if what was written there is still there. No division: every slot that is
-    /// met goes through here.
+    /// The position that a slot's page and lap (modulo 4) name, if what was written there is still
+    /// there. No division: every slot that is met goes through here.
     #[inline]
     pub fn position_of(&self, page: u64, lap: u64) -> Option<u64> {
         let at = page - self.base;
@@ -288,7 +294,8 @@ impl Log {
         let position = newest * self.pages + at;
         (newest & 3 == lap && position >= self.tail).then_some(position)
     }
-    /// Whether a position is invalid. What was placed at a valid one may be read: not flushed, its write did not fail, and the device is in use.
+    /// Whether a position is invalid. What was placed at a valid one may be read: not flushed, its
+    /// write did not fail, and the device is in use.
     #[inline]
     pub fn is_invalid(&self, position: u64) -> bool {
         self.invalid.has(position)
@@ -305,7 +312,8 @@ impl Log {
     pub fn hide(&mut self, on: bool) {
         self.invalid.hide(on);
     }
-    /// What seeds the header checksum of a record at this position: the number of its region, counted from the log's life.
+    /// What seeds the header checksum of a record at this position: the number of its region,
+    /// counted from the log's life.
     pub fn generation(&self, position: u64) -> u32 {
         ((position / self.region_pages) as u32)
             .wrapping_add(1)
@@ -316,7 +324,8 @@ impl Log {
         self.open_pages.clear();
         self.invalid.flush(self.head);
         self.dead.all(self.used_bytes());
-        // The head may lie within what was opened, which is all that another process would know: nothing before it is placed any more.
+        // The head may lie within what was opened, which is all that another process would know:
+        // nothing before it is placed any more.
         self.tell(LogWord::Flushed, self.head);
     }
     /// When the oldest write that has not completed was submitted.
@@ -324,7 +333,8 @@ impl Log {
         self.in_flight.first().map(|c| c.submitted_ms)
     }
 
-    /// Pages in `from` on that a record of `pages` pages would take, with those left empty at the end of the slice (L3).
+    /// Pages in `from` on that a record of `pages` pages would take, with those left empty at the
+    /// end of the slice (L3).
     fn with_wrap(&self, pages: u64) -> u64 {
         let left = self.pages - self.head % self.pages;
         if pages > left { left + pages } else { pages }
@@ -356,8 +366,9 @@ impl Log {
         open + self.chunk_pages * self.spare.len() as u64
     }
 
-    /// Gives a place to a small record of `len` bytes: in the open page that it fills best, or in a new one. Returns position
-    /// and offset in the page. [`Log::put`] the bytes, then [`Log::settle`].
+    /// Gives a place to a small record of `len` bytes: in the open page that it fills best, or in a
+    /// new one. Returns position and offset in the page. [`Log::put`] the bytes, then
+    /// [`Log::settle`].
     pub fn place_small(&mut self, len: usize, tag: u64) -> Result<(u64, usize), NoPlace> {
         debug_assert!(len <= PAGE_SIZE);
         let place = match self.open_pages.take(len, tag) {
@@ -379,10 +390,11 @@ impl Log {
         self.dead.placed(len);
     }
 
-    /// Gives a place to a record of several pages, if there are space and buffers for all of it: at the end of its pages, so that small
-    /// ones can fill what is left of its first (but its first `prefix` bytes lie in that page). Returns position and offset in the page.
-    /// [`Log::put`] the bytes, then [`Log::settle`]. Where all is kept, one that is larger than a
-    /// frame has its pages to itself (K5).
+    /// Gives a place to a record of several pages, if there are space and buffers for all of it: at
+    /// the end of its pages, so that small ones can fill what is left of its first (but its first
+    /// `prefix` bytes lie in that page). Returns position and offset in the page. [`Log::put`] the
+    /// bytes, then [`Log::settle`]. Where all is kept, one that is larger than a frame has its
+    /// pages to itself (K5).
     pub fn place_large(
         &mut self,
         len: usize,
@@ -421,9 +433,9 @@ impl Log {
         len.div_ceil(PAGE_SIZE) as u64 > self.chunk_pages * (buffers - OPEN_CHUNKS) as u64
     }
 
-    /// Reserves contiguous pages for a record that is larger than the write buffers. Until its last byte came
-    /// ([`Log::stream`]) nothing else gets new pages. Leaves `leave` pages free. Without buffers
-    /// for it, [`Log::settle`] all the same.
+    /// Reserves contiguous pages for a record that is larger than the write buffers. Until its last
+    /// byte came ([`Log::stream`]) nothing else gets new pages. Leaves `leave` pages free. Without
+    /// buffers for it, [`Log::settle`] all the same.
     pub fn begin_stream(&mut self, len: usize, leave: u64) -> Result<u64, NoPlace> {
         let pages = len.div_ceil(PAGE_SIZE) as u64;
         if self.stream.is_some() {
@@ -436,7 +448,8 @@ impl Log {
         self.room(1, 0)?;
         let skip = self.with_wrap(pages) - pages;
         if skip > 0 && self.room(skip, 0).is_err() {
-            // The end of the slice may be longer than all buffers together, so it is left empty in parts, as they become free.
+            // The end of the slice may be longer than all buffers together, so it is left empty in
+            // parts, as they become free.
             let part = skip.min(self.buffered_room());
             if part > 0 {
                 self.enter(part, self.head, self.head);
@@ -449,7 +462,8 @@ impl Log {
         Ok(position)
     }
 
-    /// Gives up the stream of a record of `len` bytes of which nothing was placed yet; then [`Log::settle`].
+    /// Gives up the stream of a record of `len` bytes of which nothing was placed yet; then
+    /// [`Log::settle`].
     pub fn cancel_stream(&mut self, len: usize) {
         debug_assert_eq!(self.stream.map(|(start, _)| start), Some(self.head));
         self.record_bytes -= len as u64;
@@ -507,7 +521,8 @@ impl Log {
         Some((position, pages))
     }
 
-    /// Leaves the rest of the slice empty if `pages` pages don't fit it (L3); the position they start at.
+    /// Leaves the rest of the slice empty if `pages` pages don't fit it (L3); the position they
+    /// start at.
     fn skip_wrap(&mut self, pages: u64) -> u64 {
         let skip = self.with_wrap(pages) - pages;
         if skip > 0 {
@@ -516,7 +531,8 @@ impl Log {
         self.head
     }
 
-    /// Moves the head over `pages` pages of a record that reaches from `start` to `end`, opening chunks on the way.
+    /// Moves the head over `pages` pages of a record that reaches from `start` to `end`, opening
+    /// chunks on the way.
     fn enter(&mut self, pages: u64, start: u64, end: u64) {
         let to = self.head + pages;
         self.page_bytes += pages * PAGE_SIZE as u64;
@@ -557,7 +573,8 @@ impl Log {
         (self.lap, self.head_at) = (self.head / self.pages, self.head % self.pages);
     }
 
-    /// Submits what the two newest chunks are not: nothing more is put there. Call after each record is put.
+    /// Submits what the two newest chunks are not: nothing more is put there. Call after each
+    /// record is put.
     pub fn settle<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) {
         while self.open.len() > OPEN_CHUNKS {
             self.submit_oldest(queue, now_ms);
@@ -586,8 +603,9 @@ impl Log {
         self.in_flight.push(chunk);
     }
 
-    /// A write ended, well or not. Buffers are freed in order, so that what is still buffered is always the end of the log (L2). What was
-    /// not written is invalid. Returns the pages of the write.
+    /// A write ended, well or not. Buffers are freed in order, so that what is still buffered is
+    /// always the end of the log (L2). What was not written is invalid. Returns the pages of the
+    /// write.
     pub fn written(&mut self, value: u64, ok: bool) -> usize {
         let same = |c: &&mut Chunk| c.first & 0xff_ffff_ffff == value & 0xff_ffff_ffff;
         let Some(chunk) = self.in_flight.iter_mut().find(same) else {
@@ -609,7 +627,8 @@ impl Log {
         self.tell(LogWord::Written, self.written_to());
         pages
     }
-    /// Gives up the stream under way: what it has placed stays as a record without an end, which no slot names. The next record begins behind that.
+    /// Gives up the stream under way: what it has placed stays as a record without an end, which no
+    /// slot names. The next record begins behind that.
     pub fn break_stream(&mut self) {
         let Some((start, _)) = self.stream.take() else {
             return;
@@ -626,7 +645,8 @@ impl Log {
         self.stream.is_some()
     }
 
-    /// Writes zeros to free pages ahead of the head, to see whether the device takes them; false if there are none, or no buffer.
+    /// Writes zeros to free pages ahead of the head, to see whether the device takes them; false if
+    /// there are none, or no buffer.
     pub fn write_probe<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) -> bool {
         let pages = self
             .free_pages()
@@ -705,8 +725,8 @@ impl Log {
         from_device
     }
 
-    /// Counts a read in flight of a record that starts at a position. Regions are freed in order, so this holds all of the
-    /// record, wherever it ends.
+    /// Counts a read in flight of a record that starts at a position. Regions are freed in order,
+    /// so this holds all of the record, wherever it ends.
     pub fn pin(&mut self, position: u64, on: bool) {
         let n = (position / self.region_pages % self.regions.len() as u64) as usize;
         let pins = &mut self.regions[n].pins;
@@ -721,8 +741,9 @@ impl Log {
             self.regions[(self.tail / self.region_pages % self.regions.len() as u64) as usize];
         self.tail + u64::from(region.first_record)
     }
-    /// Frees the oldest region, which is to be discarded, and is given out once it was ([`Log::discards`]); its number among the log's.
-    /// `taken` pages went to copies of its records.
+    /// Frees the oldest region, which is to be discarded, and is given out once it was
+    /// ([`Log::discards`]); its number among the log's. `taken` pages went to copies of its
+    /// records.
     pub fn free_oldest(&mut self, taken: u64, now_ms: u64) -> u64 {
         debug_assert_eq!(self.oldest_region_pins(), 0);
         let region = self.tail / self.region_pages % self.regions.len() as u64;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The pages of a log that small records may go to: each record to the one that it fills best.
 //!
-//! A log opens a page of its own for small records, and the front of a page in whose rest a large record begins. Which pages lie in write buffers
-//! that may still change the log knows, and closes the others.
+//! A log opens a page of its own for small records, and the front of a page in whose rest a large
+//! record begins. Which pages lie in write buffers that may still change the log knows, and closes
+//! the others.
 
 use senko_io::PAGE_SIZE;
 
@@ -34,7 +35,8 @@ impl OpenPage {
 pub(super) struct OpenPages(Vec<OpenPage>);
 
 impl OpenPages {
-    /// Lets records into a page that is empty, in place of the page with the least room if there are too many.
+    /// Lets records into a page that is empty, in place of the page with the least room if there
+    /// are too many.
     pub fn open(&mut self, position: u64) {
         self.push(position, PAGE_SIZE);
     }
@@ -62,7 +64,8 @@ impl OpenPages {
         &mut self.0.last_mut().expect("just pushed").tags
     }
 
-    /// Takes room for a record of `len` bytes from the page that has the least that does; position and offset in the page, or `None` if none has.
+    /// Takes room for a record of `len` bytes from the page that has the least that does; position
+    /// and offset in the page, or `None` if none has.
     pub fn take(&mut self, len: usize, tag: u64) -> Option<(u64, usize)> {
         let tag = tag as u32; // a tag has at most 30 bits
         let mut best: Option<usize> = None;

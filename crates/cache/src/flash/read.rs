@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads in flight: a slab of operations that each carry their key, reused so that a lookup allocates nothing.
+//! Reads in flight: a slab of operations that each carry their key, reused so that a lookup
+//! allocates nothing.
 
 use std::collections::VecDeque;
 
@@ -133,7 +134,8 @@ impl Reads {
         self.ops.len() as u32
     }
 
-    /// Leaves a read's number to the device, which will name it when it ends, and gives what it was for another one.
+    /// Leaves a read's number to the device, which will name it when it ends, and gives what it was
+    /// for another one.
     pub fn leave_to_device(&mut self, n: u32) -> u32 {
         let op = self.op(n);
         let (user, want, slot, log, position) = (op.user, op.want, op.slot, op.log, op.position);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The index: one 8-byte slot per item of either tier, no keys.
 //!
-//! Card. Paper E, section 3.2: a second hash H_y in DRAM tells apart keys that collide under H_x, so that keys can stay on
-//! flash. Here H_x picks a segment and H_y is the tag in the slot. Differences: the slot also holds the place (the
-//! paper chains entries with pointers), both tiers share one table (a lookup touches one cache line and knows where
-//! the item is), and the table grows in waves that pass over the segments in order, each growing them by a sixteenth, so that
-//! slots stay about 90 % full at any size and what they leave is freed in order too. A slot's line within its segment follows from the tag alone, which is what lets a segment be rebuilt
-//! with no key at hand.
+//! Card. Paper E, section 3.2: a second hash H_y in DRAM tells apart keys that collide under H_x,
+//! so that keys can stay on flash. Here H_x picks a segment and H_y is the tag in the slot.
+//! Differences: the slot also holds the place (the paper chains entries with pointers). Both tiers
+//! share one table, so a lookup touches one cache line and knows where the item is. The table grows
+//! in waves over the segments, a sixteenth each, so slots stay about 90 % full at any size. A
+//! slot's line in its segment follows from the tag alone: a segment is rebuilt without its keys.
 //!
 //! ```text
 //! 63   61    57    55       47    45         T         0
@@ -14,12 +14,11 @@
 //! | kind |             |    handle (32)      |   tag   |     kind 1: DRAM
 //! ```
 //!
-//! Lines are 64 bytes, 8 slots; a full line overflows into the next of its segment (linear probing by lines).
-//!
+//! Lines are 64 bytes, 8 slots; a full line overflows into the segment's next (linear probing).
 //! Always holds:
 //! - I1: within a segment at most one slot of kind flash has a given tag.
-//! - I2: from a slot's home line to the line it lies in, every line before the last is full; removal moves slots back to keep
-//!   that, so a probe may end at the first line with a hole.
+//! - I2: from a slot's home line to the line it lies in, every line before the last is full;
+//!   removal moves slots back to keep that, so a probe may end at the first line with a hole.
 
 mod aging; // which hits on flash were lately
 mod shape; // what follows from the sizes that an index was planned for
@@ -71,7 +70,7 @@ pub(crate) struct Index {
     slots: u64,
     /// Those of kind flash.
     flash_slots: u64,
-    /// Segments before this one have the next step of sizes at least, the others this one.
+    /// Segments before it have the next step of sizes at least, the others this step.
     wave: usize,
     step: u8,
     steps: usize,
@@ -126,8 +125,8 @@ impl Index {
         Some(())
     }
 
-    /// The index that another process left in shared memory; the memory again if that does not hold one. Every segment is to be
-    /// [mended](Index::mend) before anything is looked up.
+    /// The index that another process left in shared memory; the memory again if that does not hold
+    /// one. Every segment is to be [mended](Index::mend) before anything is looked up.
     pub fn kept(shape: Shape, memory: AlignedBuf, state: State) -> Result<Index, AlignedBuf> {
         let mut index = Index::bare(shape, memory, None);
         for n in 0..shape.segments() {
@@ -187,7 +186,8 @@ impl Index {
             .unwrap_or(0);
     }
 
-    /// Tells where a segment lies now. With this one word a segment that was built elsewhere takes the place of the old one.
+    /// Tells where a segment lies now. With this one word a segment that was built elsewhere takes
+    /// the place of the old one.
     fn publish(&self, n: usize) {
         if let Some(state) = &self.state {
             let Segment { chunk, step, .. } = self.segments[n];
@@ -212,7 +212,8 @@ impl Index {
         self.lines
             .bytes(chunk, 0, SEGMENT_LINES[step as usize] as usize * 64)
     }
-    /// The same, to be filled with what [`Index::segment_bytes`] showed; the segment is to be mended then.
+    /// The same, to be filled with what [`Index::segment_bytes`] showed; the segment is to be
+    /// mended then.
     pub fn load(&mut self, n: usize) -> &mut [u8] {
         let Segment { chunk, step, .. } = self.segments[n];
         self.lines
@@ -229,8 +230,9 @@ impl Index {
         slots.extend(words.filter(|&slot| slot != Slot::EMPTY));
     }
 
-    /// Builds a segment anew in its place, of the slots given, no more than it had, so that I1 and I2 hold whatever held before. Of several flash
-    /// slots with one tag one stays. A kill meanwhile costs slots of this segment, no more. `new` is memory to use.
+    /// Builds a segment anew in its place, of the slots given, no more than it had, so that I1 and
+    /// I2 hold whatever held before. Of several flash slots with one tag one stays. A kill
+    /// meanwhile costs slots of this segment, no more. `new` is memory to use.
     pub fn mend(&mut self, n: usize, slots: impl Iterator<Item = Slot>, new: &mut Vec<u64>) {
         let step = self.segments[n].step;
         let lines = SEGMENT_LINES[step as usize] as usize;
@@ -361,7 +363,8 @@ impl Index {
         self.lines.bytes(segment.chunk, line * 64, 64)
     }
 
-    /// Visits the slots that have the hash's tag, in probe order, until `hit` says true; that slot and its position.
+    /// Visits the slots that have the hash's tag, in probe order, until `hit` says true; that slot
+    /// and its position.
     #[inline]
     pub fn find(&self, hash: u64, mut hit: impl FnMut(Slot) -> bool) -> Option<(Pos, Slot)> {
         let n = self.segment_of(hash);
@@ -404,8 +407,8 @@ impl Index {
         self.find(hash, |s| s.with_hot(0) == slot.with_hot(0))
     }
 
-    /// A segment that should grow before the next insertion: that of `hash` when it is about to be full, else the next of the wave if
-    /// the index as a whole is full enough.
+    /// A segment that should grow before the next insertion: that of `hash` when it is about to be
+    /// full, else the next of the wave if the index as a whole is full enough.
     pub fn wants_growth(&self, hash: u64) -> Option<usize> {
         let n = self.segment_of(hash);
         let s = self.segments[n];
@@ -435,8 +438,8 @@ impl Index {
         wave * lines(self.step + 1) + (all - wave) * lines(self.step)
     }
 
-    /// Rebuilds a segment that [`Index::wants_growth`] named one step larger (if it did not run ahead of the wave); false if its memory
-    /// is all in use.
+    /// Rebuilds a segment that [`Index::wants_growth`] named one step larger (if it did not run
+    /// ahead of the wave); false if its memory is all in use.
     pub fn grow(&mut self, n: usize) -> bool {
         let of_wave = n == self.wave;
         if !of_wave || self.segments[n].step == self.step {
@@ -664,7 +667,8 @@ mod tests {
         }
     }
 
-    /// What the index is for: at any size from half of the plan on, an item takes less than ten bytes.
+    /// What the index is for: at any size from half of the plan on, an item takes less than ten
+    /// bytes.
     #[test]
     fn a_slot_takes_less_than_ten_bytes_at_any_size() {
         let mut index = make(1 << 18, 128 << 20);

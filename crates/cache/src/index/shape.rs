@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What of an index follows from the sizes that it was planned for: how many segments, how wide a tag.
+//! What of an index follows from the sizes that it was planned for: how many segments, how wide a
+//! tag.
 
 use super::{MAX_TAG_BITS, PLACE_BITS, Shape, Slot};
 use crate::arena::{Arena, Handle};
 
-/// There are so many segments that one holds about this many slots when flash is full of items of the size planned for; four times as
-/// many is the most that it can hold. Large segments differ little in how full they are, so few outrun the wave, and what it leaves is freed
-/// page by page.
+/// There are so many segments that one holds about this many slots when flash is full of items of
+/// the size planned for; four times as many is the most that it can hold. Large segments differ
+/// little in how full they are, so few outrun the wave, and what it leaves is freed page by page.
 const PLANNED_SLOTS: u64 = 4096;
 const PLANNED_RECORD: u64 = 320;
 

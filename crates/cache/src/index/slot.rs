@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A slot of the index, bit by bit; the drawing stands at the top of `index/mod.rs`.
 //!
-//! Which bits are page and which tag depends on the shard's [`Shape`](super::Shape); what lies above them is here.
+//! Which bits are page and which tag depends on the shard's [`Shape`](super::Shape); what lies
+//! above them is here.
 
 pub(super) const KIND_SHIFT: u32 = 62;
 pub(super) const LEN_SHIFT: u32 = 58;
@@ -39,8 +40,8 @@ impl Slot {
     pub fn len(self) -> usize {
         (self.0 >> LEN_SHIFT & 15) as usize
     }
-    /// What hits on flash have left: 0, there was none; 1, there was one, but not lately; 2 and 3, one or more lately, that is since
-    /// the hand came by (`aging.rs`).
+    /// What hits on flash have left: 0, there was none; 1, there was one, but not lately; 2 and 3,
+    /// one or more lately, that is since the hand came by (`aging.rs`).
     #[inline]
     pub fn hot(self) -> u8 {
         (self.0 >> HOT_SHIFT & 3) as u8

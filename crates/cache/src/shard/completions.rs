@@ -8,7 +8,8 @@ use crate::flash::{TOKEN_DISCARD, TOKEN_PROBE, TOKEN_READ, TOKEN_RECLAIM, TOKEN_
 use crate::shard::Shard;
 
 impl Shard {
-    /// Takes a device completion that the queue delivered (each one goes here); ended fetches are then in [`Shard::next_done`].
+    /// Takes a device completion that the queue delivered (each one goes here); ended fetches are
+    /// then in [`Shard::next_done`].
     pub fn on_disk<Q: Queue>(&mut self, queue: &mut Q, completion: Completion) {
         let (kind, value) = untoken(completion.token);
         match kind {

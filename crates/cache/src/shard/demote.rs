@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An item leaves DRAM: its slot turns to the copy that flash has, or a copy is written, or it is gone.
+//! An item leaves DRAM: its slot turns to the copy that flash has, or a copy is written, or it is
+//! gone.
 //!
-//! Called by eviction (`memory.rs`). A clean item costs nothing: promotion kept its copy. A dirty one goes through admission
-//! into a log's write buffer; the slot names its place at once, and reads are answered from the buffer until the device has it.
+//! Called by eviction (`memory.rs`). A clean item costs nothing: promotion kept its copy. A dirty
+//! one goes through admission into a log's write buffer; the slot names its place at once, and
+//! reads are answered from the buffer until the device has it.
 
 use senko_io::{PAGE_SIZE, Queue};
 
@@ -62,8 +64,8 @@ impl Shard {
         if self.logs[n].must_stream(len) {
             return self.begin_stream(queue, n, item, hash, len);
         }
-        // Room first: the budget must not be spent on an item that comes again because there was none.
-        // A small record may fit an open page, but a page of room is nearly always there.
+        // Room first: the budget must not be spent on an item that comes again because there was
+        // none. A small record may fit an open page, but a page of room is nearly always there.
         if let Err(why) =
             self.logs[n].room_now(queue, len.div_ceil(PAGE_SIZE) as u64, 0, self.steady_ms)
         {
@@ -228,7 +230,8 @@ impl Shard {
         bytes
     }
 
-    /// Replaces an item's slot by a flash slot and frees its memory. Another flash slot with the same tag goes (I1).
+    /// Replaces an item's slot by a flash slot and frees its memory. Another flash slot with the
+    /// same tag goes (I1).
     fn turn_to_flash(&mut self, item: Handle, hash: u64, slot: Slot) {
         if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
             self.index.remove(pos);
@@ -265,7 +268,8 @@ impl Shard {
         self.drop_evicted(item, hash, fetched);
     }
 
-    /// Starts to write an item that is larger than the write buffers; it stays in DRAM, pinned, until all of it is placed.
+    /// Starts to write an item that is larger than the write buffers; it stays in DRAM, pinned,
+    /// until all of it is placed.
     pub(crate) fn begin_stream<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -286,8 +290,9 @@ impl Shard {
                 return self.wait_or_drop(queue, n, item, hash, why);
             }
         };
-        // Refused, the pages are reserved but the item goes: the reservation is given up by streaming nothing. The buffers that
-        // the empty end of the slice took go to the device, or nobody might find one free again.
+        // Refused, the pages are reserved but the item goes: the reservation is given up by
+        // streaming nothing. The buffers that the empty end of the slice took go to the device, or
+        // nobody might find one free again.
         if self.keeps_all() {
             self.admitter.spend_anyway(len);
         } else if let Err(refusal) = self.admitter.admit(len, fetched) {
@@ -342,7 +347,8 @@ impl Shard {
         self.end_stream(s);
     }
 
-    /// Gives up the item that is being streamed to a log, whose device is out of use: it stays in DRAM.
+    /// Gives up the item that is being streamed to a log, whose device is out of use: it stays in
+    /// DRAM.
     pub(crate) fn cancel_stream(&mut self, n: usize) {
         let Some(s) = self.stream.filter(|s| s.log == n) else {
             return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The fate of a record of a region that becomes free; `reclaim.rs` decides it, `keep.rs` acts on it.
+//! The fate of a record of a region that becomes free; `reclaim.rs` decides it, `keep.rs` acts on
+//! it.
 
 use crate::index::Slot;
 

@@ -7,13 +7,15 @@
 //!                                                                           \--> parked until there is memory
 //! ```
 //!
-//! Every record that leaves here passed three checks: key (all of it), header checksum (which is seeded with the
-//! generation: it is of this lap of the log), checksum.
-//! The region that a read starts in is pinned from when the read has its frame until it ends, so the pages can't be reused under it.
+//! Every record that leaves here passed three checks: key (all of it), header checksum (which is
+//! seeded with the generation: it is of this lap of the log), checksum. The region that a read
+//! starts in is pinned from when the read has its frame until it ends, so the pages can't be reused
+//! under it.
 //!
-//! **Nothing waits in a circle.** Memory waits for the log (eviction writes there), the log for reclaim, and reclaim for pins. So a read
-//! that waits for a frame pins nothing (should its region go meanwhile, it ends as changed); one that waits for
-//! memory ends once reclaim has walked its region, since its slot is gone then; and reclaim has frames of its own.
+//! **Nothing waits in a circle.** Memory waits for the log (eviction writes there), the log for
+//! reclaim, and reclaim for pins. So a read that waits for a frame pins nothing (should its region
+//! go meanwhile, it ends as changed); one that waits for memory ends once reclaim has walked its
+//! region, since its slot is gone then; and reclaim has frames of its own.
 
 use senko_io::{PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 
@@ -87,8 +89,8 @@ impl Shard {
     }
 
     /// Starts to read the key and the metadata of what [`Shard::scan`] found on flash; ends in
-    /// [`Fetched::Listed`], or in another one if the item is gone or cannot be read. It counts as no
-    /// access.
+    /// [`Fetched::Listed`], or in another one if the item is gone or cannot be read. It counts as
+    /// no access.
     pub fn list<Q: Queue>(&mut self, queue: &mut Q, at: FlashRef, user: u64) -> Fetch {
         let slot = Slot(at.0);
         let Some((log, position)) = self.place(slot) else {
@@ -110,10 +112,11 @@ impl Shard {
         }
     }
 
-    /// Gets a frame and fills it from write buffers, or asks the device; true if all pages are here now.
+    /// Gets a frame and fills it from write buffers, or asks the device; true if all pages are here
+    /// now.
     fn begin<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> bool {
-        // Frames go to those who wait first: an answer that overtook one before it on its connection would hold its frame
-        // until that one has found another.
+        // Frames go to those who wait first: an answer that overtook one before it on its
+        // connection would hold its frame until that one has found another.
         let frame = if self.reads.waiting.is_empty() {
             queue.frame(self.reads.op(n).pages as usize)
         } else {
@@ -205,8 +208,8 @@ impl Shard {
         }
     }
 
-    /// Reads have ended that a reclaim may have waited for. (Not as each ends: what it found must stay as it is until the caller has
-    /// looked at it.)
+    /// Reads have ended that a reclaim may have waited for. (Not as each ends: what it found must
+    /// stay as it is until the caller has looked at it.)
     fn reclaim_unpinned<Q: Queue>(&mut self, queue: &mut Q) {
         if std::mem::take(&mut self.reads.unpinned) {
             for log in 0..self.logs.len() {
@@ -265,8 +268,9 @@ impl Shard {
         }
     }
 
-    /// Whether a key that was not found where it was read may have got an item since: it has one in DRAM, or another flash slot has its tag. Who creates
-    /// what is absent (`add`) must not replace it.
+    /// Whether a key that was not found where it was read may have got an item since: it has one in
+    /// DRAM, or another flash slot has its tag. Who creates what is absent (`add`) must not replace
+    /// it.
     fn stored_meanwhile(&mut self, n: u32) -> bool {
         let op = self.reads.op(n);
         if op.want == Want::Listed {
@@ -406,7 +410,8 @@ impl Shard {
         meta
     }
 
-    /// Copies a verified record into DRAM; its flash copy is kept. `None`: the key changed meanwhile.
+    /// Copies a verified record into DRAM; its flash copy is kept. `None`: the key changed
+    /// meanwhile.
     fn promote<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -423,7 +428,8 @@ impl Shard {
         Ok(self.adopt(n, item))
     }
 
-    /// Makes a complete copy of a flash record the key's item, if the key still is where it was read.
+    /// Makes a complete copy of a flash record the key's item, if the key still is where it was
+    /// read.
     fn adopt(&mut self, n: u32, item: Handle) -> Option<Handle> {
         let op = self.reads.op(n);
         let (hash, slot, want) = (op.hash, op.slot, op.want);
@@ -454,7 +460,8 @@ impl Shard {
         Some(item)
     }
 
-    /// The first piece of a record larger than a frame is here, its key is ours: it goes to DRAM piece by piece.
+    /// The first piece of a record larger than a frame is here, its key is ours: it goes to DRAM
+    /// piece by piece.
     fn begin_large<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -562,7 +569,8 @@ impl Shard {
     }
 }
 
-/// Looks for a key among the records that begin in the first page of a run. A page never holds two records of a key (L4).
+/// Looks for a key among the records that begin in the first page of a run. A page never holds two
+/// records of a key (L4).
 pub(crate) fn find_record(run: &[u8], key: &[u8], generation: u32) -> Found {
     let mut end = 0;
     loop {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory for items: chunks from the arena, by eviction where there is none left.
 //!
-//! A victim of the class that asks frees a chunk of the right size. Now and then a page moves to the class whose items turn over
-//! fastest from the one whose items stay longest, so that the classes age alike and the whole behaves like one queue.
+//! A victim of the class that asks frees a chunk of the right size. Now and then a page moves to
+//! the class whose items turn over fastest from the one whose items stay longest, so that the
+//! classes age alike and the whole behaves like one queue.
 
 use senko_io::Queue;
 
@@ -11,8 +12,8 @@ use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER};
 use crate::shard::Shard;
 use crate::types::AllocError;
 
-/// A page may move when this part of the items was evicted: moving one evicts all that lie in it, whatever their age, so
-/// pages move seldom against what turns over anyway.
+/// A page may move when this part of the items was evicted: moving one evicts all that lie in it,
+/// whatever their age, so pages move seldom against what turns over anyway.
 const TURNOVER: u64 = 8;
 const REBALANCE_EVERY: u64 = 256;
 /// Pages that items keep, however much the index wants.
@@ -98,7 +99,8 @@ impl Shard {
         self.shed_page(queue)
     }
 
-    /// Makes segments of the index grow that are about to be full, at the cost of items; where nothing is evicted, only from memory that is left.
+    /// Makes segments of the index grow that are about to be full, at the cost of items; where
+    /// nothing is evicted, only from memory that is left.
     pub(crate) fn grow_index<Q: Queue>(&mut self, queue: &mut Q, hash: u64) {
         while let Some(segment) = self.index.wants_growth(hash) {
             self.share_memory(self.index.growth_bytes(segment));
@@ -115,9 +117,10 @@ impl Shard {
         }
     }
 
-    /// Limits items to the memory that the index leaves, once it has grown by `growth` bytes. What the index gives back is left to its next
-    /// growth, until it no longer grows: a wave takes and frees pages in turn, and items that made room for each would go by the page, not
-    /// one by one in the policy's order.
+    /// Limits items to the memory that the index leaves, once it has grown by `growth` bytes. What
+    /// the index gives back is left to its next growth, until it no longer grows: a wave takes and
+    /// frees pages in turn, and items that made room for each would go by the page, not one by one
+    /// in the policy's order.
     pub(crate) fn share_memory(&mut self, growth: usize) {
         self.index_share = self.index_share.max(self.index.bytes() + growth);
         let items = self.memory.saturating_sub(self.index_share);
@@ -125,7 +128,8 @@ impl Shard {
             .set_limit((items / self.arena.page_bytes()).max(LEAST_PAGES));
     }
 
-    /// Moves a page from the class whose items stay longest to the one whose items go soonest; whether a page became free.
+    /// Moves a page from the class whose items stay longest to the one whose items go soonest;
+    /// whether a page became free.
     fn rebalance<Q: Queue>(&mut self, queue: &mut Q) -> Result<bool, AllocError> {
         let mut slowest: Option<(f64, usize)> = None;
         let mut fastest: Option<(f64, usize)> = None;
@@ -180,7 +184,8 @@ impl Shard {
         })
     }
 
-    /// Evicts all items of one page of a class: that of its oldest item, or another if something there can't move.
+    /// Evicts all items of one page of a class: that of its oldest item, or another if something
+    /// there can't move.
     fn empty_a_page<Q: Queue>(&mut self, queue: &mut Q, class: usize) -> Result<bool, AllocError> {
         let oldest = self.next_victim(class).map(|item| self.arena.page_of(item));
         let pages = self.arena.class(class).pages();

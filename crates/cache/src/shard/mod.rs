@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The shard: its parts, and what is known without I/O: lookups and reading an item in DRAM.
 //!
-//! The files beside this one add their part as an `impl Shard`: `memory.rs` gives memory, `store.rs`
-//! stores and deletes, `fetch.rs` reads flash, `demote.rs` writes it, `reclaim.rs` frees the oldest
-//! region, `upkeep.rs` does what is due without a command. No file outside this folder sees a field.
+//! The files beside this one add their part as an `impl Shard`: `memory.rs` gives memory,
+//! `store.rs` stores and deletes, `fetch.rs` reads flash, `demote.rs` writes it, `reclaim.rs` frees
+//! the oldest region, `upkeep.rs` does what is due without a command. No file outside this folder
+//! sees a field.
 //!
 //! Always holds:
 //! - S1: a linked item has exactly one index slot of kind DRAM; a key has at most one slot in all.
 //! - S2: a slot of kind flash whose place was reclaimed or flushed is never followed.
-//! - S3: an item's `flash` copy is identical to it in key, value, flags, expiry, marks and unique.
+//! - S3: an item's `flash` copy is identical to it in key, value, flags, expiry, marks and CAS
+//!   value.
 
 mod completions; // what a device ended
 pub(crate) mod demote; // an item leaves DRAM, for flash or for good
@@ -42,7 +44,7 @@ use crate::types::{FRAME_PAGES, FlashRef, ItemRef, Lookup, OpenError, Pinned};
 use crate::words::{Belongs, State};
 use memory::LEAST_PAGES;
 use reclaim::Reclaim;
-use restore::{Comeback, Recovered};
+use restore::{Recovered, Restore};
 
 /// One shard.
 #[derive(Debug)]
@@ -52,7 +54,8 @@ pub struct Shard {
     policy: Box<dyn Policy>,
     logs: Vec<Log>,
     reclaims: Vec<Reclaim>,
-    /// A frame for the reclaim of each log, for when reads hold all of the loop's: those may be waiting for what reclaim frees.
+    /// A frame for the reclaim of each log, for when reads hold all of the loop's: those may be
+    /// waiting for what reclaim frees.
     reclaim_frames: FramePool,
     /// A frame for the largest record, where all is kept: an item that DRAM has no room for is
     /// answered from it.
@@ -89,7 +92,8 @@ pub struct Shard {
     /// The segment that the expiry crawler visits next.
     crawler: usize,
     next_crawl_ms: u64,
-    /// The time that deadlines of devices go by ([`Shard::set_steady`]), and when devices are looked at next.
+    /// The time that deadlines of devices go by ([`Shard::set_steady`]), and when devices are
+    /// looked at next.
     steady_ms: u64,
     next_watch_ms: u64,
     dram_items: u64,
@@ -114,20 +118,22 @@ impl Shard {
     /// An empty shard in memory of its own, which ends with the process.
     ///
     /// # Errors
-    /// One sentence, when memory is too small for the index and write buffers, or flash smaller than two regions.
+    /// One sentence, when memory is too small for the index and write buffers, or flash smaller
+    /// than two regions.
     pub fn new(config: ShardConfig) -> Result<Shard, OpenError> {
         Shard::open(config, None, 0).map(|(shard, _)| shard)
     }
 
-    /// A shard, in memory that outlives the process if `comeback` says which, with what it finds there or in the files of a clean stop. The
-    /// clock starts at `unix_ms`. It must be told [`Shard::serve`] before it takes a command.
+    /// A shard, in memory that outlives the process if `restore` says which, with what it finds
+    /// there or in the files of a clean stop. The clock starts at `unix_ms`. It must be told
+    /// [`Shard::serve`] before it takes a command.
     ///
     /// # Errors
-    /// As [`Shard::new`], and when shared memory can't be used. What is found there and is of no use is no error: the shard is
-    /// empty then, and [`Recovered::why_empty`] says why.
+    /// As [`Shard::new`], and when shared memory can't be used. What is found there and is of no
+    /// use is no error: the shard is empty then, and [`Recovered::why_empty`] says why.
     pub fn open(
         config: ShardConfig,
-        comeback: Option<Comeback<'_>>,
+        restore: Option<Restore<'_>>,
         unix_ms: u64,
     ) -> Result<(Shard, Recovered), OpenError> {
         if config.memory < SMALLEST_MEMORY {
@@ -179,7 +185,7 @@ impl Shard {
             )));
         }
         let belongs = Belongs {
-            id: comeback.as_ref().map_or(0, |c| c.id),
+            id: restore.as_ref().map_or(0, |c| c.id),
             shard: config.shard,
             logs: logs.len(),
             regions: logs.iter().map(Log::regions).sum(),
@@ -200,7 +206,7 @@ impl Shard {
             too_small(least + least / 8, "the index that it comes back with")
         };
         let made =
-            restore::make(plan, logs, comeback, config.seed).map_err(|error| match error {
+            restore::make(plan, logs, restore, config.seed).map_err(|error| match error {
                 restore::StartError::IndexTooLarge(bytes) => {
                     index_too_large(bytes, item_page_bytes)
                 }
@@ -287,7 +293,8 @@ impl Shard {
 
     // ---- lookups ----
 
-    /// What DRAM knows. Does not count as an access ([`Shard::hit`] does). Expired and flushed items are misses.
+    /// What DRAM knows. Does not count as an access ([`Shard::hit`] does). Expired and flushed
+    /// items are misses.
     #[inline]
     pub fn lookup(&mut self, key: &Key<'_>) -> Lookup {
         let mut flash = Slot::EMPTY;
@@ -332,14 +339,16 @@ impl Shard {
             || record::expired(self.arena.item_expiry(item), self.now)
     }
 
-    /// The log and position of a flash slot; `None` if what lay there was reclaimed or flushed (S2).
+    /// The log and position of a flash slot; `None` if what lay there was reclaimed or flushed
+    /// (S2).
     pub(crate) fn place(&self, slot: Slot) -> Option<(usize, u64)> {
         let n = self.log_of(slot);
         let position = self.logs[n].position_of(self.index.page(slot), slot.lap())?;
         (!self.logs[n].is_invalid(position)).then_some((n, position))
     }
 
-    /// Whether what a flash slot names is gone for good, and not only hidden while its device is out of use.
+    /// Whether what a flash slot names is gone for good, and not only hidden while its device is
+    /// out of use.
     pub(crate) fn is_gone(&self, slot: Slot) -> bool {
         let log = &self.logs[self.log_of(slot)];
         log.position_of(self.index.page(slot), slot.lap())
@@ -385,11 +394,13 @@ impl Shard {
     pub fn key(&self, item: ItemRef) -> &[u8] {
         self.arena.item_key(item.0)
     }
-    /// Bytes of the item in DRAM, overhead included (meta flag `s` reports the value length; `stats sizes` this).
+    /// Bytes of the item in DRAM, overhead included (meta flag `s` reports the value length;
+    /// `stats sizes` this).
     pub fn footprint(&self, item: ItemRef) -> usize {
         ITEM_HEADER + self.arena.header(item.0).record_len()
     }
-    /// Appends the complete answer `VALUE key flags n\r\n data\r\n` (and `END\r\n` if `end`) to `out`.
+    /// Appends the complete answer `VALUE key flags n\r\n data\r\n` (and `END\r\n` if `end`) to
+    /// `out`.
     #[inline]
     pub fn copy_answer(&self, item: ItemRef, end: bool, out: &mut Vec<u8>) {
         self.answer_pieces(item, end, |piece| out.extend_from_slice(piece));
@@ -417,8 +428,9 @@ impl Shard {
         self.arena
             .pieces(item.0, RECORD_HEADER, if end { len } else { len - 5 }, each);
     }
-    /// Keeps the item's memory as it is, whatever happens to the item, until [`Shard::unpin`] with the number returned: for answers
-    /// sent straight from DRAM. Pieces given by [`Shard::value_pieces`] and [`Shard::answer_pieces`] stay valid as raw memory.
+    /// Keeps the item's memory as it is, whatever happens to the item, until [`Shard::unpin`] with
+    /// the number returned: for answers sent straight from DRAM. Pieces given by
+    /// [`Shard::value_pieces`] and [`Shard::answer_pieces`] stay valid as raw memory.
     pub fn pin(&mut self, item: ItemRef) -> u64 {
         let pins = self
             .arena
@@ -456,7 +468,8 @@ impl Shard {
     pub fn items_memory(&self) -> usize {
         self.memory.saturating_sub(self.index.bytes())
     }
-    /// Keeps the item's memory while room is made for another: with a pin, or without where it has so many that it stays anyway.
+    /// Keeps the item's memory while room is made for another: with a pin, or without where it has
+    /// so many that it stays anyway.
     pub(crate) fn try_pin(&mut self, item: ItemRef) -> Option<u64> {
         self.can_pin(item).then(|| self.pin(item))
     }
@@ -465,7 +478,8 @@ impl Shard {
         self.arena.pins(item.0) < u16::MAX
     }
 
-    /// Keeps the memory of items in place, for who still sends pinned answers when the shard is gone.
+    /// Keeps the memory of items in place, for who still sends pinned answers when the shard is
+    /// gone.
     pub fn item_memory(&self) -> MappedMemory {
         self.arena.mapping()
     }
@@ -545,7 +559,8 @@ fn make_logs(config: &ShardConfig) -> Result<(Vec<Log>, u64, usize), OpenError> 
 /// Smallest write buffer.
 const SMALLEST_CHUNK: usize = 64 << 10;
 
-/// Bytes of a write buffer, by memory; a region is a whole number of them, so that it stays what it is when the memory changes.
+/// Bytes of a write buffer, by memory; a region is a whole number of them, so that it stays what it
+/// is when the memory changes.
 fn chunk_bytes(memory: usize, region: usize) -> usize {
     let most = match memory {
         0..0x0100_0000 => SMALLEST_CHUNK,

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device goes out of use and comes back: what waited for it ends as a miss, nothing new is asked of it, probes find out when it is well.
+//! A device goes out of use and comes back: what waited for it ends as a miss, nothing new is asked
+//! of it, probes find out when it is well.
 //!
-//! `health.rs` says when; this file does what follows. The kernel gives no operation back before it has ended, so the frame of a read that was
-//! given up stays away until then: only its caller goes on. With several devices the frames of one that never answers are gone for the others;
-//! a read that waits for a frame all that time ends as a miss too, so nobody hangs.
+//! `health.rs` says when; this file does what follows. The kernel gives no operation back before it
+//! has ended, so the frame of a read that was given up stays away until then: only its caller goes
+//! on. With several devices the frames of one that never answers are gone for the others; a read
+//! that waits for a frame all that time ends as a miss too, so nobody hangs.
 //!
-//! Always holds: a read that is given up drops its slot, so that a key which was answered as absent does not come back with its device.
+//! Always holds: a read that is given up drops its slot, so that a key which was answered as absent
+//! does not come back with its device.
 
 use senko_io::{Completion, DeviceId, PAGE_SIZE, Purpose, Queue, Tag};
 
@@ -41,8 +44,9 @@ impl Shard {
         })
     }
 
-    /// Sets the time that deadlines of the device go by: milliseconds in which this shard's owner was running, from any start. Unlike the clock it
-    /// knows no steps, and an owner that was itself held up passes less than the time that went by, so that it blames no device for it.
+    /// Sets the time that deadlines of the device go by: milliseconds in which this shard's owner
+    /// was running, from any start. Unlike the clock it knows no steps, and an owner that was
+    /// itself held up passes less than the time that went by, so that it blames no device for it.
     pub fn set_steady(&mut self, ms: u64) {
         self.steady_ms = self.steady_ms.max(ms);
     }
@@ -51,7 +55,8 @@ impl Shard {
         self.steady_ms
     }
 
-    /// Looks for devices that do not answer, and probes those that are to come back. Cheap; called by every tick.
+    /// Looks for devices that do not answer, and probes those that are to come back. Cheap; called
+    /// by every tick.
     pub(crate) fn watch_devices<Q: Queue>(&mut self, queue: &mut Q) {
         if self.steady_ms < self.next_watch_ms {
             return;
@@ -96,7 +101,8 @@ impl Shard {
         }
     }
 
-    /// Ends reads that have been with a device for too long, and those that wait for a frame which a device out of use may hold.
+    /// Ends reads that have been with a device for too long, and those that wait for a frame which
+    /// a device out of use may hold.
     fn give_up_old_reads(&mut self) {
         let now = self.steady_ms;
         let frames_held = self
@@ -144,7 +150,8 @@ impl Shard {
         let frame = queue.frame(1).or_else(|| self.reclaim_frames.take(1));
         let Some(frame) = frame else { return }; // at the next look
         let log = &mut self.logs[n];
-        // Without a page to write, reading must do: reclaim makes pages when the log is in use again.
+        // Without a page to write, reading must do: reclaim makes pages when the log is in use
+        // again.
         let wrote = log.health.probe == Probe::Written;
         log.health.probe = Probe::Reading;
         log.health.begin(now);
@@ -195,7 +202,8 @@ mod tests {
     use super::*;
     use crate::{Admission, AdmissionRule, DeviceSlice, HashSeed, PolicyKind, ShardConfig};
 
-    /// A device that took the zeroes of a probe and gave back something else was in use again, and one that gave zeroes back was not.
+    /// A device that took the zeroes of a probe and gave back something else was in use again, and
+    /// one that gave zeroes back was not.
     #[test]
     fn a_probe_passes_if_what_it_wrote_comes_back_or_if_it_could_only_read() {
         let mut shard = Shard::new(ShardConfig {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The oldest region becomes free: its records are walked, those that were hit are written again, the rest are forgotten.
+//! The oldest region becomes free: its records are walked, those that were hit are written again,
+//! the rest are forgotten.
 //!
 //! ```text
 //! idle --(free pages below the mark)--> reading --> walking --(end of region)--> draining --(no reads pinned)--> idle
@@ -9,8 +10,10 @@
 //! Where nothing may be evicted, every live record is written again: `keep.rs` walks the frames
 //! then.
 //!
-//! Always holds: after the walk no slot of an intact record names the region. Slots of damaged ones stay, but name a lap that is over, so they are
-//! never followed (S2); one pass over the index each lap removes them before lap numbers repeat. Reinsertion takes at most half of a region, so each round frees space.
+//! Always holds: after the walk no slot of an intact record names the region. Slots of damaged ones
+//! stay, but name a lap that is over, so they are never followed (S2); one pass over the index each
+//! lap removes them before lap numbers repeat. Reinsertion takes at most half of a region, so each
+//! round frees space.
 
 use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 
@@ -264,7 +267,8 @@ impl Shard {
                 Fate::Reinsert(..)
                     if in_page + len > run.len() && page > 0 && len <= FRAME_PAGES * PAGE_SIZE =>
                 {
-                    // It goes on behind this frame: read again from its start (its slot is untouched).
+                    // It goes on behind this frame: read again from its start (its slot is
+                    // untouched).
                     self.reclaims[n].next = position;
                     return true;
                 }
@@ -343,8 +347,8 @@ impl Shard {
         Fate::Forget
     }
 
-    /// Writes a record that was hit again; false if it has to wait for a write buffer. Without bytes (it is larger than a frame), without
-    /// space, over budget, or damaged, it is forgotten.
+    /// Writes a record that was hit again; false if it has to wait for a write buffer. Without
+    /// bytes (it is larger than a frame), without space, over budget, or damaged, it is forgotten.
     fn reinsert<Q: Queue>(
         &mut self,
         queue: &mut Q,

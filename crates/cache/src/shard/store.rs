@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes: storing, rewriting, deleting, marking. All happen in DRAM; a flash copy that no longer matches becomes unreachable.
+//! Changes: storing, rewriting, deleting, marking. All happen in DRAM; a flash copy that no longer
+//! matches becomes unreachable.
 
 use senko_io::Queue;
 
@@ -108,8 +109,9 @@ impl Shard {
         self.edit(draft.item, |h| h.expiry = expiry);
     }
 
-    /// Makes a complete draft the key's item: the old one is unlinked, its flash copy becomes unreachable; every slot whose tag matches is
-    /// dropped (an innocent one is counted). `cas`: the unique to give it (meta `E`), else a fresh one.
+    /// Makes a complete draft the key's item: the old one is unlinked, its flash copy becomes
+    /// unreachable; every slot whose tag matches is dropped (an innocent one is counted). `cas`:
+    /// the CAS value to give it (meta `E`), else a fresh one.
     ///
     /// Where all is kept ([`Shard::keeps_all`]), no flash slot is dropped: a caller whom
     /// [`Shard::lookup`] named one has fetched its header, and removed it if it was the key's
@@ -120,7 +122,8 @@ impl Shard {
         let item = draft.item;
         let cas = cas.unwrap_or_else(|| self.next_cas());
         self.edit(item, |h| h.cas = cas);
-        // An item is stored when it is linked: a flush while its value was still coming in does not concern it.
+        // An item is stored when it is linked: a flush while its value was still coming in does not
+        // concern it.
         self.arena.set_epoch(item, self.epoch);
         let hash = self.item_hash(item);
         self.remove_others(item, hash);
@@ -147,7 +150,8 @@ impl Shard {
             return; // the key has none, so what has its tag is another key's (K2)
         }
         if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
-            // Without a read nobody knows whether this is the key's own old copy or an innocent one. It goes either way, counted.
+            // Without a read nobody knows whether this is the key's own old copy or an innocent
+            // one. It goes either way, counted.
             self.index.remove(pos);
             self.stats.flash_overwrites += 1;
         }
@@ -165,8 +169,9 @@ impl Shard {
         self.enter_policy(item, hash, known);
     }
 
-    /// The segment of `hash` is full: it grows now, and items give the memory back at the next allocation, or, where nothing is evicted, when
-    /// some are deleted. (Growth comes before an allocation, but it may have been put off because the log was busy or nothing may be evicted,
+    /// The segment of `hash` is full: it grows now, and items give the memory back at the next
+    /// allocation, or, where nothing is evicted, when some are deleted. (Growth comes before an
+    /// allocation, but it may have been put off because the log was busy or nothing may be evicted,
     /// and many drafts may be waiting for their values.)
     fn insert_grown(&mut self, hash: u64, slot: Slot) -> bool {
         let segment = self.index.segment_of(hash);
@@ -193,7 +198,8 @@ impl Shard {
         self.dram_item_bytes += self.arena.item_bytes(item) as u64;
     }
 
-    /// The segment of `hash` is full and can't grow: some slot of it goes, a cold flash item if there is one.
+    /// The segment of `hash` is full and can't grow: some slot of it goes, a cold flash item if
+    /// there is one.
     fn make_slot(&mut self, hash: u64) {
         self.stats.drops_index += 1;
         let segment = self.index.segment_of(hash);
@@ -206,7 +212,8 @@ impl Shard {
             }
             any = any.or(Some(slot));
         });
-        // Where answers are being sent from all of them, one stays until its answer is sent, without a slot.
+        // Where answers are being sent from all of them, one stays until its answer is sent,
+        // without a slot.
         let victim = victim.or(any).expect("a full segment has slots");
         if victim.is_dram() {
             self.unlink_item(self.index.handle(victim));
@@ -222,8 +229,10 @@ impl Shard {
         self.arena.free_item(draft.item);
     }
 
-    /// A new draft, complete, with the old item's value and the draft's in the order asked (`append`: old first), the old item's flags
-    /// and expiry, but neither its stale nor its won mark, as in memcached. `draft` is used up, but for [`AllocError::Busy`], which hands it back.
+    /// A new draft, complete, with the old item's value and the draft's in the order asked
+    /// (`append`: old first), the old item's flags and expiry, but neither its stale nor its won
+    /// mark, as in memcached. `draft` is used up, but for [`AllocError::Busy`], which hands it
+    /// back.
     ///
     /// # Errors
     /// See [`AllocError`].
@@ -296,8 +305,9 @@ impl Shard {
         }
     }
 
-    /// Gives an item another (short) value with a fresh unique (or `cas`): in place where it fits, else in a new item that is linked. A value of
-    /// another length is neither stale nor won, as in memcached.
+    /// Gives an item another (short) value with a fresh CAS value (or `cas`): in place where it
+    /// fits, else in a new item that is linked. A value of another length is neither stale nor won,
+    /// as in memcached.
     ///
     /// # Errors
     /// See [`AllocError`]; the item is as it was then.
@@ -389,11 +399,11 @@ impl Shard {
             self.edit(item.0, |h| h.set_marks(m.fetched, stale, won, m.binary_key));
         }
     }
-    /// Sets an item's unique (meta `E`).
+    /// Sets an item's CAS value (meta `E`).
     pub fn set_cas(&mut self, item: ItemRef, cas: u64) {
         self.edit(item.0, |h| h.cas = cas);
     }
-    /// A fresh unique.
+    /// A fresh CAS value.
     pub fn next_cas(&mut self) -> u64 {
         self.cas += u64::from(self.config.shards.max(1));
         self.cas
@@ -415,7 +425,8 @@ impl Shard {
             log.flush_all();
         }
         if self.epoch == 0 {
-            // Items of an epoch 65,536 flushes ago would come alive again, those of epoch 0 at once.
+            // Items of an epoch 65,536 flushes ago would come alive again, those of epoch 0 at
+            // once.
             for n in 0..self.index.segments() {
                 self.sweep_segment(n, true);
             }

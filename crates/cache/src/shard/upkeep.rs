@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is due without a command: reclaim, streamed writes, parked reads, and the crawler that finds expired items.
+//! What is due without a command: reclaim, streamed writes, parked reads, and the crawler that
+//! finds expired items.
 
 use senko_io::Queue;
 
@@ -12,7 +13,8 @@ use crate::shard::memory::LEAST_PAGES;
 use crate::stats::{ClassCounts, SlabClassStats};
 use crate::types::{FlashRef, ItemRef, Scanned};
 
-/// The crawler goes a step so often, and has seen the whole index after this many steps (five minutes).
+/// The crawler goes a step so often, and has seen the whole index after this many steps (five
+/// minutes).
 const CRAWL_MS: u64 = 100;
 const CRAWL_STEPS: usize = 3000;
 
@@ -20,8 +22,8 @@ const CRAWL_STEPS: usize = 3000;
 const SCAN_PARTS: u64 = 32;
 
 impl Shard {
-    /// Work that is due without a command: reclaim, expiry crawling, write budget. Call at least every 100 ms, and
-    /// after disk completions.
+    /// Work that is due without a command: reclaim, expiry crawling, write budget. Call at least
+    /// every 100 ms, and after disk completions.
     pub fn tick<Q: Queue>(&mut self, queue: &mut Q) {
         self.watch_devices(queue);
         for n in 0..self.logs.len() {
@@ -39,8 +41,8 @@ impl Shard {
         }
     }
 
-    /// A region of a log was freed: visits as large a part of the index as the region is of the log, so that slots which no walk
-    /// found (their records were damaged) are gone within a lap.
+    /// A region of a log was freed: visits as large a part of the index as the region is of the
+    /// log, so that slots which no walk found (their records were damaged) are gone within a lap.
     pub(crate) fn sweep_for_region(&mut self, n: usize) {
         let regions = (self.logs[n].pages() / self.logs[n].region_pages()) as usize;
         for _ in 0..self.index.segments().div_ceil(regions) {
@@ -53,7 +55,8 @@ impl Shard {
         self.crawler = (self.crawler + 1) % self.index.segments();
     }
 
-    /// Removes what is expired or flushed from one segment; with `all`, everything: what is pinned is freed with its last pin.
+    /// Removes what is expired or flushed from one segment; with `all`, everything: what is pinned
+    /// is freed with its last pin.
     pub(crate) fn sweep_segment(&mut self, n: usize, all: bool) {
         let mut dead_items = Vec::new();
         let mut dead_slots = Vec::new();
@@ -156,12 +159,14 @@ impl Shard {
         &mut self.counts_by_class[class]
     }
 
-    /// Bytes for items and index that were reserved at the start: [`Shard::set_dram_limit`] takes no more.
+    /// Bytes for items and index that were reserved at the start: [`Shard::set_dram_limit`] takes
+    /// no more.
     pub fn reserved_bytes(&self) -> usize {
         self.reserved
     }
 
-    /// Changes the memory for items and index within what was reserved at start (`cache_memlimit`); false if it is above that or too small.
+    /// Changes the memory for items and index within what was reserved at start (`cache_memlimit`);
+    /// false if it is above that or too small.
     pub fn set_dram_limit(&mut self, bytes: usize) -> bool {
         if bytes > self.reserved
             || bytes < self.index.bytes() + LEAST_PAGES * self.arena.page_bytes()

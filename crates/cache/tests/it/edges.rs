@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records of all lengths around whole pages come back from flash, with small ones in front of them, after a lap too.
+//! Records of all lengths around whole pages come back from flash, with small ones in front of
+//! them, after a lap too.
 
 use senko_cache::{Fetch, Fetched, HashSeed, Key, Lookup, Shard, Want};
 
@@ -8,10 +9,12 @@ use crate::page_fill::store;
 use crate::queue::MemoryQueue;
 
 const FLASH_PAGES: usize = 64 << 20 >> 12;
-/// Between a record's value and its length: header, `VALUE `, the name, flags, length, line ends, `END`.
+/// Between a record's value and its length: header, `VALUE `, the name, flags, length, line ends,
+/// `END`.
 const AROUND: usize = 70;
 
-/// A key and a value that are told from all others. Long names, so that what must lie in one page is long.
+/// A key and a value that are told from all others. Long names, so that what must lie in one page
+/// is long.
 fn item(n: usize) -> (Vec<u8>, Vec<u8>) {
     let mut key = format!("item {n:06}").into_bytes();
     key.resize([11, 250][n % 2], b'k');
@@ -19,7 +22,8 @@ fn item(n: usize) -> (Vec<u8>, Vec<u8>) {
         // What may lie in front of a large one, also in what is left of a page by a few bytes.
         n * 37 % 4000
     } else {
-        // 1 to 4 pages, and what is as long as a frame or just longer; the last page holds from nothing to all that comes before a value, and more.
+        // 1 to 4 pages, and what is as long as a frame or just longer; the last page holds from
+        // nothing to all that comes before a value, and more.
         let pages = [1, 2, 3, 4, 15, 16, 17, 33][n / 2 % 8];
         (pages * 4096 + n / 16 * 7 % 700).saturating_sub(AROUND + key.len())
     };
@@ -97,7 +101,8 @@ fn records_around_whole_pages_come_back() {
     assert!(found > 10_000 && s.reinsertions > 1000, "{found}: {s:?}");
 }
 
-/// An item's epoch has 16 bits: what was there before the first flush, and what is pinned meanwhile, came back with the 65,536th.
+/// An item's epoch has 16 bits: what was there before the first flush, and what is pinned
+/// meanwhile, came back with the 65,536th.
 #[test]
 fn what_was_flushed_stays_away_for_any_number_of_flushes() {
     let mut shard = Shard::new(config(8 << 20, FLASH_PAGES as u64)).expect("a shard");

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Random commands on a shard against a map.
 //!
-//! The map knows what each key must hold. A `get` that waits for flash may answer what the key held when it was looked up
-//! (commands that were sent later may have been answered by then); everything else must answer what the key holds. A miss of a live key is allowed only
-//! where the shard counted a drop.
+//! The map knows what each key must hold. A `get` that waits for flash may answer what the key held
+//! when it was looked up (commands that were sent later may have been answered by then); everything
+//! else must answer what the key holds. A miss of a live key is allowed only where the shard
+//! counted a drop.
 
 use std::collections::HashMap;
 
@@ -271,7 +272,8 @@ impl Run {
                 if current.is_some() && then == current {
                     self.misses += 1;
                     self.model.remove(&n);
-                    // What is lost stays lost: an error that mends itself must not bring an older value back, so delete.
+                    // What is lost stays lost: an error that mends itself must not bring an older
+                    // value back, so delete.
                     self.delete_if_there(n);
                 }
             }

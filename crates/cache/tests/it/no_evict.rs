@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where nothing may be evicted, what was stored stays: neither memory nor the index takes an item's place.
+//! Where nothing may be evicted, what was stored stays: neither memory nor the index takes an
+//! item's place.
 
 use std::collections::HashSet;
 
@@ -62,7 +63,8 @@ fn a_full_memory_refuses_and_keeps_what_it_has() {
     }
 }
 
-/// Values that are still coming in have no slots yet, so the index does not see them come; and answers are being sent from all that is there.
+/// Values that are still coming in have no slots yet, so the index does not see them come; and
+/// answers are being sent from all that is there.
 #[test]
 fn many_values_at_once_find_slots() {
     let (mut shard, mut queue) = shard(32 << 20);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device that stalls or fails for a while, again and again: every fetch ends, every allocation does, nothing wrong is ever read, and nothing that
-//! was missed, deleted or overwritten meanwhile is there again when the device is.
+//! A device that stalls or fails for a while, again and again: every fetch ends, every allocation
+//! does, nothing wrong is ever read, and nothing that was missed, deleted or overwritten meanwhile
+//! is there again when the device is.
 
 use senko_cache::{DeviceState, Fetch, Fetched, HashSeed, Key, Lookup, PolicyKind, Scanned, Want};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pages leave full: at least 97.5 % of the bytes of pages are bytes of records, on the item sizes of Facebook's ETC. And items that no buffers hold go on.
+//! Pages leave full: at least 97.5 % of the bytes of pages are bytes of records, on the item sizes
+//! of Facebook's ETC. And items that no buffers hold go on.
 
 use senko_cache::{
     Admission, AdmissionRule, AllocError, DeviceSlice, HashSeed, Key, Lookup, Shard, ShardConfig,
@@ -9,7 +10,8 @@ use senko_workload::{Rng, etc};
 use crate::model::config;
 use crate::queue::MemoryQueue;
 
-/// Stores an item, and lets the device end one operation after the other as long as there is no room.
+/// Stores an item, and lets the device end one operation after the other as long as there is no
+/// room.
 pub fn store(shard: &mut Shard, queue: &mut MemoryQueue, key: &[u8], value: &[u8]) {
     loop {
         match shard.alloc(
@@ -58,8 +60,8 @@ fn at_least_97_5_percent_on_the_etc_sizes() {
     );
 }
 
-/// The end of a slice that is left empty before an item may be longer than all write buffers together. While one was waited for, nothing else left
-/// DRAM, for ever.
+/// The end of a slice that is left empty before an item may be longer than all write buffers
+/// together. While one was waited for, nothing else left DRAM, for ever.
 #[test]
 fn items_larger_than_the_buffers_go_round_the_slice() {
     let pages = 24 << 20 >> 12;
@@ -77,7 +79,8 @@ fn items_larger_than_the_buffers_go_round_the_slice() {
     assert!(s.demotions > 300 && s.drops_busy == 0, "{s:?}");
 }
 
-/// What is not admitted has left the end of a slice empty all the same. The buffers of that went nowhere, and the next item waited for one for ever.
+/// What is not admitted has left the end of a slice empty all the same. The buffers of that went
+/// nowhere, and the next item waited for one for ever.
 #[test]
 fn items_that_are_refused_at_the_end_of_a_slice_leave_the_buffers_free() {
     let pages = 24 << 20 >> 12;
@@ -120,7 +123,8 @@ fn items_that_are_refused_at_the_end_of_a_slice_leave_the_buffers_free() {
     assert!(s.demotions > 300 && s.drops_busy == 0, "{s:?}");
 }
 
-/// It had made room first, for which others were dropped, and was counted as what the budget refused.
+/// It had made room first, for which others were dropped, and was counted as what the budget
+/// refused.
 #[test]
 fn a_large_item_that_is_refused_takes_no_room() {
     let pages = 24 << 20 >> 12;

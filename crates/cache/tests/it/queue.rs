@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A queue over memory whose completions come when the test says, in an order drawn from a seed, with errors on demand.
+//! A queue over memory whose completions come when the test says, in an order drawn from a seed,
+//! with errors on demand.
 
 use std::sync::Arc;
 
@@ -55,7 +56,8 @@ pub struct MemoryQueue {
     rng: Rng,
     /// One operation in this many fails; 0: none.
     pub fail_one_in: u64,
-    /// One write in this many is torn: only a part reaches the device, and the write reports success.
+    /// One write in this many is torn: only a part reaches the device, and the write reports
+    /// success.
     pub tear_one_in: u64,
     /// Nothing ends.
     pub stalled: bool,
@@ -79,7 +81,8 @@ impl MemoryQueue {
         }
     }
 
-    /// What the device holds after the process was killed: of the writes that were under way, some got through, some in part.
+    /// What the device holds after the process was killed: of the writes that were under way, some
+    /// got through, some in part.
     pub fn after_kill(&self, seed: u64) -> Vec<u8> {
         let mut rng = Rng(seed);
         let mut device = self.device.clone();

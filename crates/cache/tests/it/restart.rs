@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The model's random commands, with kills, clean stops and lost memory among them.
 //!
-//! A kill takes what the shared memory holds at that instant: between two commands, or, in builds with debug assertions, before any of the words that a command
-//! stores. Of the writes that were on their way to the device some get through, some in part. What the next process then finds of a key is what
-//! the key held before the command or after it, or a miss; and the run goes on from there.
+//! A kill takes what the shared memory holds at that instant: between two commands, or, in builds
+//! with debug assertions, before any of the words that a command stores. Of the writes that were on
+//! their way to the device some get through, some in part. What the next process then finds of a
+//! key is what the key held before the command or after it, or a miss; and the run goes on from
+//! there.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use senko_cache::{
-    Comeback, DeviceState, Fetch, Fetched, HashSeed, Key, Lookup, Origin, PolicyKind, Recovered,
+    DeviceState, Fetch, Fetched, HashSeed, Key, Lookup, Origin, PolicyKind, Recovered, Restore,
     Shard, ShardConfig, SharedFiles, Want,
 };
 use senko_io::{PAGE_SIZE, SharedFile, observe_stores};
@@ -23,7 +25,7 @@ use crate::queue::MemoryQueue;
 const PARTS: [&str; 3] = ["state", "index", "items"];
 
 /// Where a test keeps shared memory; removed at its end.
-struct Home {
+struct DataDir {
     dir: PathBuf,
     config: ShardConfig,
     /// Number of the current copy of the memory.
@@ -31,14 +33,14 @@ struct Home {
     stop: u64,
 }
 
-impl Drop for Home {
+impl Drop for DataDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
-impl Home {
-    fn new(config: ShardConfig) -> Home {
+impl DataDir {
+    fn new(config: ShardConfig) -> DataDir {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
         let shm = PathBuf::from("/dev/shm");
@@ -49,7 +51,7 @@ impl Home {
         };
         let dir = root.join(format!("senko-test-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a folder");
-        Home {
+        DataDir {
             dir,
             config,
             generation: 0,
@@ -84,7 +86,7 @@ impl Home {
         }
         // Each start draws its own random numbers.
         self.config.seed = self.config.seed.wrapping_mul(31).wrapping_add(7);
-        let comeback = Comeback {
+        let restore = Restore {
             id: 77,
             opened: self.generation,
             stop: self.stop,
@@ -93,7 +95,7 @@ impl Home {
             flushes: 0,
         };
         let (mut shard, recovered) =
-            Shard::open(self.config.clone(), Some(comeback), now_ms).expect("a shard");
+            Shard::open(self.config.clone(), Some(restore), now_ms).expect("a shard");
         shard.serve();
         (shard, recovered)
     }
@@ -112,7 +114,7 @@ fn copy_memory(dir: &Path, from: u64, to: u64) {
 
 struct Restarts {
     run: Run,
-    home: Home,
+    data_dir: DataDir,
     kept: u64,
     lost: u64,
 }
@@ -120,12 +122,12 @@ struct Restarts {
 impl Restarts {
     fn new(config: ShardConfig, keys: u64, big: u64, seed: u64) -> Restarts {
         let pages = config.flash.iter().map(|s| s.pages).sum::<u64>() as usize;
-        let mut home = Home::new(config);
-        let (shard, recovered) = home.open(Origin::Empty(None), 0);
+        let mut data_dir = DataDir::new(config);
+        let (shard, recovered) = data_dir.open(Origin::Empty(None), 0);
         assert_eq!(recovered, Recovered::default());
         Restarts {
             run: Run::with(shard, pages, keys, big, seed),
-            home,
+            data_dir,
             kept: 0,
             lost: 0,
         }
@@ -149,21 +151,22 @@ impl Restarts {
         }
         let seed = self.run.rng.next();
         let device = self.run.queue.after_kill(seed);
-        let (shard, recovered) = self.home.open(Origin::Kept, self.run.now_ms);
+        let (shard, recovered) = self.data_dir.open(Origin::Kept, self.run.now_ms);
         assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
         self.begin(shard, device);
         self.read_all(&before);
     }
 
-    /// Runs a step, with a copy of the memory taken at one of its stores; false if there were too few.
+    /// Runs a step, with a copy of the memory taken at one of its stores; false if there were too
+    /// few.
     fn step_and_copy(&mut self) -> bool {
         self.copy_within(9, |r, _| r.run.step())
     }
 
-    /// Runs `work`, with a copy of the memory taken at one of its first 2^`most` stores, of which it is told; from then on the copy counts. False if
-    /// there were too few.
+    /// Runs `work`, with a copy of the memory taken at one of its first 2^`most` stores, of which
+    /// it is told; from then on the copy counts. False if there were too few.
     fn copy_within(&mut self, most: u64, work: impl FnOnce(&mut Self, &dyn Fn() -> bool)) -> bool {
-        let (dir, from) = (self.home.dir.clone(), self.home.generation);
+        let (dir, from) = (self.data_dir.dir.clone(), self.data_dir.generation);
         let mut left = 1 << self.run.rng.below(most);
         left = 1 + self.run.rng.below(left);
         let taken = Arc::new(AtomicBool::new(false));
@@ -178,7 +181,7 @@ impl Restarts {
         work(self, &|| taken.load(Ordering::Relaxed));
         observe_stores(None);
         let taken = taken.load(Ordering::Relaxed);
-        self.home.generation += u64::from(taken);
+        self.data_dir.generation += u64::from(taken);
         taken
     }
 
@@ -189,10 +192,10 @@ impl Restarts {
         let device = self.run.queue.after_kill(seed);
         let mut opened = None;
         let again = self.copy_within(12, |r, _| {
-            opened = Some(r.home.open(Origin::Kept, r.run.now_ms));
+            opened = Some(r.data_dir.open(Origin::Kept, r.run.now_ms));
         });
         if again {
-            opened = Some(self.home.open(Origin::Kept, self.run.now_ms));
+            opened = Some(self.data_dir.open(Origin::Kept, self.run.now_ms));
         }
         let (shard, recovered) = opened.expect("it was opened");
         assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
@@ -204,8 +207,8 @@ impl Restarts {
     fn kill_while_stopping(&mut self, keep_dram: bool) {
         self.run.drain();
         let before = self.run.model.clone();
-        self.home.stop += 1;
-        let stop = self.home.stop;
+        self.data_dir.stop += 1;
+        let stop = self.data_dir.stop;
         self.copy_within(14, |r, killed| {
             let Run { shard, queue, .. } = &mut r.run;
             shard.close(queue);
@@ -226,13 +229,14 @@ impl Restarts {
         });
         let seed = self.run.rng.next();
         let device = self.run.queue.after_kill(seed);
-        let (shard, recovered) = self.home.open(Origin::Kept, self.run.now_ms);
+        let (shard, recovered) = self.data_dir.open(Origin::Kept, self.run.now_ms);
         assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
         self.begin(shard, device);
         self.read_all(&before);
     }
 
-    /// Reads every key: it holds what it held in `before` or what the model says, or is missing; and that is what the model says from now on.
+    /// Reads every key: it holds what it held in `before` or what the model says, or is missing;
+    /// and that is what the model says from now on.
     fn read_all(&mut self, before: &HashMap<u64, Entry>) {
         let after = std::mem::take(&mut self.run.model);
         let now = (self.run.now_ms / 1000) as u32;
@@ -303,7 +307,8 @@ impl Restarts {
         }
     }
 
-    /// A clean stop, with the items of DRAM if asked for, and `damage` to the files it leaves; then the next start.
+    /// A clean stop, with the items of DRAM if asked for, and `damage` to the files it leaves; then
+    /// the next start.
     fn restart(
         &mut self,
         keep_dram: bool,
@@ -315,16 +320,16 @@ impl Restarts {
             self.run.shard.on_disk(&mut self.run.queue, done);
         }
         assert!(self.run.shard.is_closed());
-        self.home.stop += 1;
+        self.data_dir.stop += 1;
         let (mut index, mut items) = (Vec::new(), Vec::new());
         if keep_dram {
-            let stop = self.home.stop;
+            let stop = self.data_dir.stop;
             self.run
                 .shard
                 .save_items(&mut items, stop)
                 .expect("a Vec takes all");
         }
-        let saved = self.run.shard.save(&mut index, self.home.stop);
+        let saved = self.run.shard.save(&mut index, self.data_dir.stop);
         saved.expect("a Vec takes all");
         damage(&mut index, &mut items);
         let device = self.run.queue.after_kill(0);
@@ -332,7 +337,7 @@ impl Restarts {
             index: Box::new(index.as_slice()),
             items: keep_dram.then(|| Box::new(items.as_slice()) as Box<dyn Read>),
         };
-        let (shard, recovered) = self.home.open(origin, self.run.now_ms);
+        let (shard, recovered) = self.data_dir.open(origin, self.run.now_ms);
         self.begin(shard, device);
         recovered
     }
@@ -359,7 +364,8 @@ fn policy(seed: u64) -> PolicyKind {
     }
 }
 
-/// Kills at random moments: nothing comes back that is not what a key held, and most of what was on the device does.
+/// Kills at random moments: nothing comes back that is not what a key held, and most of what was on
+/// the device does.
 #[test]
 fn a_kill_costs_what_was_not_on_the_device() {
     for seed in seeds(6_000_000, 4) {
@@ -459,8 +465,9 @@ fn a_clean_stop_keeps_what_it_says() {
     }
 }
 
-/// A stop while a device is out of use saves what is there behind it, and DRAM's items as what they are: of each key one slot (S1). Nothing that was
-/// deleted or overwritten later comes to light again, neither at once nor after a kill.
+/// A stop while a device is out of use saves what is there behind it, and DRAM's items as what they
+/// are: of each key one slot (S1). Nothing that was deleted or overwritten later comes to light
+/// again, neither at once nor after a kill.
 #[test]
 fn a_stop_beside_a_device_that_is_out_brings_nothing_back() {
     for seed in seeds(6_250_000, 4) {
@@ -508,7 +515,7 @@ fn other_memory_after_a_clean_stop_keeps_the_newest() {
         }
         r.run.drain();
         let before = r.run.shard.stats();
-        r.home.config = with(16 << 20);
+        r.data_dir.config = with(16 << 20);
         let recovered = r.restart(true, |_, _| {});
         assert_eq!(recovered.why_empty, None, "seed {seed}");
         assert!(
@@ -527,7 +534,7 @@ fn other_memory_after_a_clean_stop_keeps_the_newest() {
             "seed {seed}: {new} of the newest, {old} of the older"
         );
         r.steps(3000);
-        r.home.config = with(40 << 20);
+        r.data_dir.config = with(40 << 20);
         let before = r.run.shard.stats();
         let recovered = r.restart(true, |_, _| {});
         assert_eq!(
@@ -541,7 +548,8 @@ fn other_memory_after_a_clean_stop_keeps_the_newest() {
     }
 }
 
-/// Damage to the files of a clean stop, and to what lies on flash, costs items and brings none back.
+/// Damage to the files of a clean stop, and to what lies on flash, costs items and brings none
+/// back.
 #[test]
 fn damaged_files_are_misses() {
     for seed in seeds(6_300_000, 4) {
@@ -574,8 +582,9 @@ fn damaged_files_are_misses() {
     }
 }
 
-/// Shared memory is gone and there was no clean stop: the shard is empty, and what an earlier life wrote never shows, although the new one
-/// writes to the same places, some of its writes are lost, and its positions begin anew.
+/// Shared memory is gone and there was no clean stop: the shard is empty, and what an earlier life
+/// wrote never shows, although the new one writes to the same places, some of its writes are lost,
+/// and its positions begin anew.
 #[test]
 fn an_earlier_life_stays_past() {
     for seed in seeds(6_400_000, 3) {
@@ -585,7 +594,7 @@ fn an_earlier_life_stays_past() {
             r.steps(8000);
             let device = r.run.queue.after_kill(seed);
             let now = r.run.now_ms;
-            let (shard, recovered) = r.home.open(Origin::Empty(Some("a test".into())), now);
+            let (shard, recovered) = r.data_dir.open(Origin::Empty(Some("a test".into())), now);
             assert_eq!(recovered.why_empty.as_deref(), Some("a test"));
             r.begin(shard, device);
             r.run.queue.tear_one_in = 4;
@@ -596,8 +605,8 @@ fn an_earlier_life_stays_past() {
     }
 }
 
-/// Damage to shared memory at rest: flipped bits among the words that say how far logs are, parts of the others zeroed or cut off. The
-/// shard is empty, or what it finds passes every check.
+/// Damage to shared memory at rest: flipped bits among the words that say how far logs are, parts
+/// of the others zeroed or cut off. The shard is empty, or what it finds passes every check.
 #[test]
 fn damaged_memory_is_empty_or_misses() {
     for seed in seeds(6_500_000, 3) {
@@ -607,7 +616,7 @@ fn damaged_memory_is_empty_or_misses() {
             r.steps(2000);
             let model = r.run.model.clone();
             let part = PARTS[r.run.rng.below(3) as usize];
-            let path = r.home.path(r.home.generation, part);
+            let path = r.data_dir.path(r.data_dir.generation, part);
             let mut bytes = std::fs::read(&path).expect("shared memory");
             let cut = r.run.rng.below(6) == 0;
             if cut {
@@ -623,22 +632,23 @@ fn damaged_memory_is_empty_or_misses() {
                 let end = (at + r.run.rng.below(1 << 18) as usize).min(bytes.len());
                 bytes[at..end].fill(0);
             }
-            r.home.generation += 1;
+            r.data_dir.generation += 1;
             for other in PARTS {
-                let from = r.home.path(r.home.generation - 1, other);
-                std::fs::copy(from, r.home.path(r.home.generation, other)).expect("a copy");
+                let from = r.data_dir.path(r.data_dir.generation - 1, other);
+                std::fs::copy(from, r.data_dir.path(r.data_dir.generation, other)).expect("a copy");
             }
-            std::fs::write(r.home.path(r.home.generation, part), bytes).expect("written");
+            std::fs::write(r.data_dir.path(r.data_dir.generation, part), bytes).expect("written");
             let device = r.run.queue.after_kill(seed);
-            let (shard, _) = r.home.open(Origin::Kept, r.run.now_ms);
+            let (shard, _) = r.data_dir.open(Origin::Kept, r.run.now_ms);
             r.begin(shard, device);
             r.read_all(&model);
         }
     }
 }
 
-/// The device loses what it had acknowledged, as after a power failure with a cache that lies: parts of it hold what they held at an earlier stop, or
-/// nothing. Whichever way the shard comes back, that is a miss.
+/// The device loses what it had acknowledged, as after a power failure with a cache that lies:
+/// parts of it hold what they held at an earlier stop, or nothing. Whichever way the shard comes
+/// back, that is a miss.
 #[test]
 fn lost_and_returned_regions_are_misses() {
     for seed in seeds(6_600_000, 3) {
@@ -652,7 +662,7 @@ fn lost_and_returned_regions_are_misses() {
                 r.restart(round % 4 == 0, |_, _| {});
             } else {
                 let device = r.run.queue.after_kill(round);
-                let (shard, _) = r.home.open(Origin::Kept, r.run.now_ms);
+                let (shard, _) = r.data_dir.open(Origin::Kept, r.run.now_ms);
                 r.begin(shard, device);
             }
             let mut device = r.run.queue.after_kill(0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is asked for all the time stays in DRAM, however much passes by it to flash and however far the index grows.
+//! What is asked for all the time stays in DRAM, however much passes by it to flash and however far
+//! the index grows.
 
 use senko_cache::{HashSeed, Key, Lookup, Shard};
 
@@ -7,8 +8,9 @@ use crate::model::config;
 use crate::page_fill::store;
 use crate::queue::MemoryQueue;
 
-/// What this found: items made room for the whole of each segment that grew, a page of them at a time and whoever lay in it, and got the room back
-/// right after, so that all that left DRAM while flash filled went by the page.
+/// What this found: items made room for the whole of each segment that grew, a page of them at a
+/// time and whoever lay in it, and got the room back right after, so that all that left DRAM while
+/// flash filled went by the page.
 #[test]
 fn hot_items_stay_while_the_index_grows() {
     const FLASH: usize = 256 << 20;
@@ -31,6 +33,7 @@ fn hot_items_stay_while_the_index_grows() {
     }
     let s = shard.stats();
     assert!(s.demotions > 350_000 && s.index_bytes > 2 * index, "{s:?}");
-    // A page of 64 KiB for each that the index took, and as many at most because classes age differently.
+    // A page of 64 KiB for each that the index took, and as many at most because classes age
+    // differently.
     assert!(s.slab_moves * (64 << 10) <= 2 * s.index_bytes, "{s:?}");
 }

@@ -21,7 +21,8 @@ pub struct TlsOptions {
     /// PEM file of the certificate's private key [default: it is in the file of --tls-chain-cert]
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     pub tls_key: Option<PathBuf>,
-    /// Which clients need a certificate: none, request (a bad one is refused), require [default: none]
+    /// Which clients need a certificate: none, request (a bad one is refused), require [default:
+    /// none]
     #[arg(long, value_name = "MODE", help_heading = "Security")]
     pub tls_verify_mode: Option<Verify>,
     /// PEM file of the CAs that vouch for clients

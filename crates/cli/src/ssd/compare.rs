@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko ssd compare`: every combination of workloads, translation layers and write buffers, on all cores.
+//! `senko ssd compare`: every combination of workloads, translation layers and write buffers, on
+//! all cores.
 
 use std::io::Write;
 use std::sync::Mutex;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keys and values as text: any bytes in, any bytes out, for people, for JSON and for CSV.
 //!
-//! JSON has no bytes. A key or value that is UTF-8 is a string in the field of its name; any other is base64 in the field of that name with
-//! `_base64` behind it. Nothing is ever replaced or cut, so what a dump wrote, a load reads back.
+//! JSON has no bytes. A key or value that is UTF-8 is a string in the field of its name; any other
+//! is base64 in the field of that name with `_base64` behind it. Nothing is ever replaced or cut,
+//! so what a dump wrote, a load reads back.
 
 use serde_json::{Map, Value};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times on the command line: microseconds since 1970, dates in UTC, or how long ago; and dates for people.
+//! Times on the command line: microseconds since 1970, dates in UTC, or how long ago; and dates for
+//! people.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

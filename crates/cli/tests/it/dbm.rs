@@ -25,8 +25,9 @@ fn refused(output: &Output, what: &str) {
     assert!(text.contains(what) && text.lines().count() == 1, "{text}");
 }
 
-/// `put` with a key that was refused left a new database of 1.2 MB, and so did `load` with a bad first
-/// line. Now nothing is left; a database that was there before stays, and so does one that got rows.
+/// `put` with a key that was refused left a new database of 1.2 MB, and so did `load` with a bad
+/// first line. Now nothing is left; a database that was there before stays, and so does one that
+/// got rows.
 #[test]
 fn a_refused_first_record_leaves_no_database() {
     let scratch = Scratch::new();

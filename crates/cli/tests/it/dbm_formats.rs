@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko dbm dump` and `load`: what other programs write and read, and what is wrong with an input.
+//! `senko dbm dump` and `load`: what other programs write and read, and what is wrong with an
+//! input.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -252,8 +253,8 @@ fn gdbm_and_this_read_each_other() {
     assert_eq!(range, b"a\t\nb\t1\n");
 }
 
-/// An input that contradicts itself or ends too early is refused with its line, and with how much of
-/// it was loaded.
+/// An input that contradicts itself or ends too early is refused with its line, and with how much
+/// of it was loaded.
 #[test]
 fn what_is_wrong_with_an_input_has_its_line() {
     let scratch = Scratch::new();

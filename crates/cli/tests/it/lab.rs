@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko lab` from outside, and the machinery of its experiments against a real server: small and without a word about speed.
+//! `senko lab` from outside, and the machinery of its experiments against a real server: small and
+//! without a word about speed.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -139,7 +140,8 @@ fn a_window_counts_what_the_server_did() {
     let filled = traffic::fill_fast(&bench, &server, &items).unwrap();
     assert_eq!(filled.step.counts.stored, items.keys);
 
-    // A disk that is busy with other things may have been given up for a moment, or items been dropped that it did not take in time.
+    // A disk that is busy with other things may have been given up for a moment, or items been
+    // dropped that it did not take in time.
     let disturbed = || {
         let stats = server.stats().unwrap();
         stats["flash_device_outages"] + stats["flash_drops_busy"] > 0.0
@@ -155,7 +157,8 @@ fn a_window_counts_what_the_server_did() {
     }
     assert!(window.server_us() > 0.0 && window.load_us() > 0.0);
     if let Some(io) = window.io {
-        // Each is a read of one page, and nothing else is read: all of it reached the device, or a cache below the kernel's count.
+        // Each is a read of one page, and nothing else is read: all of it reached the device, or a
+        // cache below the kernel's count.
         let pages = io.read as f64 / 4096.0;
         assert!(pages >= flash * 0.99, "{pages} pages for {flash} hits");
     }

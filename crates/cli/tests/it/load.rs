@@ -24,7 +24,8 @@ fn undone(output: &Output, words: &str) -> String {
     text(&output.stdout)
 }
 
-/// Work that was not done ended with 0: a rate far beyond the server's, sets that all or mostly failed.
+/// Work that was not done ended with 0: a rate far beyond the server's, sets that all or mostly
+/// failed.
 #[test]
 fn work_that_was_not_done_is_not_0() {
     let folder = Scratch::new();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The binary from outside: texts, refusals, `senko serve` from start to SIGTERM, and the drop-in by the name memcached.
+//! The binary from outside: texts, refusals, `senko serve` from start to SIGTERM, and the drop-in
+//! by the name memcached.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

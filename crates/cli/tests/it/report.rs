@@ -53,7 +53,8 @@ fn browse(page: &Path, width: u32, folder: &Scratch) -> Option<(String, String)>
     Some((page, console.join("\n")))
 }
 
-/// Appended to a copy of the page, without the policy that forbids scripts: counts what can be seen.
+/// Appended to a copy of the page, without the policy that forbids scripts: counts what can be
+/// seen.
 const LOOK: &str = "<pre id=\"seen\"></pre><script>\
 const all=[...document.querySelectorAll('figure svg')];\
 const good=all.filter(svg=>{const box=svg.getBoundingClientRect();\

@@ -138,8 +138,8 @@ fn a_recording_has_its_name_when_it_is_whole() {
     }
 }
 
-/// `cache_memlimit 64` failed in a server that was started with `-m 64m`: once lowered, its memory never
-/// came back. Down and up again, the server holds as many items as before.
+/// `cache_memlimit 64` failed in a server that was started with `-m 64m`: once lowered, its memory
+/// never came back. Down and up again, the server holds as many items as before.
 #[test]
 fn memory_goes_down_and_up_again() {
     let folder = Scratch::new();

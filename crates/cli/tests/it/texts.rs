@@ -16,7 +16,8 @@ fn stdout(folder: &Scratch, args: &[&str]) -> String {
 #[test]
 fn version() {
     let folder = Scratch::new();
-    // Behind the version stands the commit, where the build knew it: a report of a fault names what was run.
+    // Behind the version stands the commit, where the build knew it: a report of a fault names what
+    // was run.
     let text = stdout(&folder, &["--version"]);
     assert_eq!(stdout(&folder, &["version"]), text);
     let wanted = format!("senko {}", env!("CARGO_PKG_VERSION"));

@@ -105,7 +105,7 @@ enum End {
 }
 
 /// The figures of an end and of the start after it.
-struct Comeback {
+struct Restarted {
     first_answer: f64,
     all_known: f64,
     back: f64,
@@ -171,7 +171,7 @@ impl<'a> Victim<'a> {
     }
 
     /// One end, and the start after it.
-    fn turn(mut self, run: &mut Run<'_>, end: End) -> Result<(Victim<'a>, Comeback)> {
+    fn turn(mut self, run: &mut Run<'_>, end: End) -> Result<(Victim<'a>, Restarted)> {
         let found = self.sample(run.bench)?;
         let (before, took) = match end {
             End::Stop => (self.items()?, self.server.end(libc::SIGTERM)?),
@@ -206,13 +206,13 @@ impl<'a> Victim<'a> {
             format!("{:.2}", found * 100.0),
             format!("{:.2}", again * 100.0),
         ]);
-        let comeback = Comeback {
+        let restarted = Restarted {
             first_answer,
             all_known,
             back,
             sample: again / found,
         };
-        Ok((self, comeback))
+        Ok((self, restarted))
     }
 
     /// The items just before the kill.
@@ -236,7 +236,7 @@ impl<'a> Victim<'a> {
 }
 
 /// A figure of an end: its name, itself, and which of two is the worse.
-type OfEnd = (&'static str, fn(&Comeback) -> f64, fn(f64, f64) -> f64);
+type OfEnd = (&'static str, fn(&Restarted) -> f64, fn(f64, f64) -> f64);
 
 const FIGURES: [OfEnd; 4] = [
     ("first_answer_s", |c| c.first_answer, f64::max),
@@ -245,7 +245,7 @@ const FIGURES: [OfEnd; 4] = [
     ("sample_found_over_before", |c| c.sample, f64::min),
 ];
 
-fn worst(all: &[Comeback], of: fn(&Comeback) -> f64, fold: fn(f64, f64) -> f64) -> Figure {
+fn worst(all: &[Restarted], of: fn(&Restarted) -> f64, fold: fn(f64, f64) -> f64) -> Figure {
     let numbers = all.iter().map(of);
     numbers
         .reduce(fold)
@@ -281,9 +281,9 @@ impl Run<'_> {
         for round in 0..rounds {
             for (end, all) in [End::Stop, End::Kill].into_iter().zip(&mut ends) {
                 self.steps.next(&format!("{end:?} {}", round + 1));
-                let (back, comeback) = victim.turn(self, end)?;
+                let (back, restarted) = victim.turn(self, end)?;
                 victim = back;
-                all.push(comeback);
+                all.push(restarted);
             }
         }
         victim.server.end(libc::SIGTERM)?;
@@ -303,13 +303,13 @@ impl Run<'_> {
         let victim = Victim::start(self, spec, &items, "curr_items")?;
         let in_dram = victim.server.stats()?.get("dram_items").copied();
         self.outcome.setting("keep_dram_items", in_dram);
-        let (victim, comeback) = victim.turn(self, End::Stop)?;
+        let (victim, restarted) = victim.turn(self, End::Stop)?;
         victim.server.end(libc::SIGTERM)?;
-        self.report("keep_dram", &[comeback]);
+        self.report("keep_dram", &[restarted]);
         Ok(())
     }
 
-    fn report(&mut self, name: &str, all: &[Comeback]) {
+    fn report(&mut self, name: &str, all: &[Restarted]) {
         for (key, of, fold) in FIGURES {
             let key = format!("{name}_{key}");
             put(&mut self.outcome, &key, worst(all, of, fold));

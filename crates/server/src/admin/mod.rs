@@ -12,8 +12,9 @@
 //! worker no more than a lock that is held while 10 KB are copied.
 //!
 //! Always holds:
-//! - A1. Clients of this listener hold bounded memory for a bounded time: [`listener::MOST_CONNECTIONS`]
-//!   connections, one request and one answer each, for [`listener::PATIENCE`].
+//! - A1. Clients of this listener hold bounded memory for a bounded time:
+//!   [`listener::MOST_CONNECTIONS`] connections, one request and one answer each, for
+//!   [`listener::PATIENCE`].
 //! - A2. A newcomer is answered whatever the others do: the oldest connection makes room for it.
 //! - A3. Nothing here changes anything.
 

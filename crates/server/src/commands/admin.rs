@@ -197,7 +197,8 @@ pub(crate) fn parse_flush<Q: Queue>(
     Ok(if due > now { due } else { 0 })
 }
 
-/// Flushes now (0) or at `due`. The session has seen to it that none of its commands is under way on another shard.
+/// Flushes now (0) or at `due`. The session has seen to it that none of its commands is under way
+/// on another shard.
 pub(crate) fn flush_all<Q: Queue>(ctx: &mut Ctx<'_, Q>, due: u32) {
     // One that has become due is not replaced any more.
     ctx.cursor.flush(ctx.shared, ctx.shard);

@@ -11,7 +11,8 @@ use crate::protocol::number::{decimal, push_u64, read_u64};
 use crate::reply::Reply;
 use crate::shared::Touched;
 
-/// Values longer than this are no numbers, whatever they begin with (in memcached: what is stored in chunks).
+/// Values longer than this are no numbers, whatever they begin with (in memcached: what is stored
+/// in chunks).
 const MAX_NUMBER: usize = 512 << 10;
 /// Values up to this long are counted without allocating.
 const USUAL_NUMBER: usize = 64;
@@ -52,7 +53,7 @@ pub(super) fn delete<Q: Queue>(
     Outcome::Done
 }
 
-/// Removes the key if its unique matches: `Success`, `Exists` or `NotFound`.
+/// Removes the key if its CAS value matches: `Success`, `Exists` or `NotFound`.
 pub(super) fn remove<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     req: &Request<'_>,
@@ -64,7 +65,7 @@ pub(super) fn remove<Q: Queue>(
         Found::Flash(at) => Err(Outcome::Fetch(at, Want::Header)),
         Found::Dram(item) => {
             let meta = ctx.shard.meta(item);
-            if differs(ctx.unique(meta.cas)) {
+            if differs(ctx.cas(meta.cas)) {
                 return Ok(Status::Exists);
             }
             ctx.shard.class_counts(&meta).delete_hits += 1;
@@ -72,7 +73,7 @@ pub(super) fn remove<Q: Queue>(
             Ok(Status::Success)
         }
         Found::Header(meta, at) => {
-            if differs(ctx.unique(meta.cas)) {
+            if differs(ctx.cas(meta.cas)) {
                 return Ok(Status::Exists);
             }
             ctx.shard.class_counts(&meta).delete_hits += 1;
@@ -125,12 +126,12 @@ pub(super) fn touch<Q: Queue>(
 pub(super) struct Delta {
     pub incr: bool,
     pub delta: u64,
-    /// Only if the unique is this (0: any).
+    /// Only if the CAS value is this (0: any).
     pub compare: u64,
     /// Value and expiry to make a missing item with.
     pub initial: Option<(u64, u32)>,
-    /// The unique to give.
-    pub unique: Option<u64>,
+    /// The CAS value to give.
+    pub cas: Option<u64>,
 }
 
 /// How counting ended.
@@ -161,7 +162,7 @@ pub(super) fn count<Q: Queue>(
         Found::OutOfMemory => Ok(Counted::OutOfMemory),
         Found::Answer(_) => Err(Outcome::Busy),
         Found::Absent => match by.initial {
-            Some((value, expiry)) => create(ctx, req, value, expiry, by.unique),
+            Some((value, expiry)) => create(ctx, req, value, expiry, by.cas),
             None => {
                 if by.incr {
                     ctx.stats.incr_misses += 1;
@@ -180,7 +181,7 @@ fn add<Q: Queue>(ctx: &mut Ctx<'_, Q>, item: ItemRef, by: &Delta) -> Result<Coun
     if len == 0 || len > MAX_NUMBER {
         return Ok(Counted::NotNumeric);
     }
-    if by.compare != 0 && by.compare != ctx.unique(meta.cas) {
+    if by.compare != 0 && by.compare != ctx.cas(meta.cas) {
         return Ok(Counted::Exists);
     }
     let mut room = [0u8; USUAL_NUMBER + 2];
@@ -211,10 +212,7 @@ fn add<Q: Queue>(ctx: &mut Ctx<'_, Q>, item: ItemRef, by: &Delta) -> Result<Coun
     let new_len = digits.len().max(len);
     text[..digits.len()].copy_from_slice(digits);
     text[digits.len()..new_len].fill(b' ');
-    match ctx
-        .shard
-        .rewrite(ctx.queue, item, &text[..new_len], by.unique)
-    {
+    match ctx.shard.rewrite(ctx.queue, item, &text[..new_len], by.cas) {
         Ok(item) => {
             if by.incr {
                 ctx.stats.incr_hits += 1;
@@ -239,7 +237,7 @@ fn create<Q: Queue>(
     req: &Request<'_>,
     value: u64,
     expiry: u32,
-    unique: Option<u64>,
+    cas: Option<u64>,
 ) -> Result<Counted, Outcome> {
     let mut room = [0; 20];
     let digits = decimal(value, &mut room);
@@ -249,7 +247,7 @@ fn create<Q: Queue>(
     {
         Ok(mut draft) => {
             ctx.shard.fill(&mut draft, digits);
-            let item = ctx.shard.link(draft, unique);
+            let item = ctx.shard.link(draft, cas);
             Ok(Counted::Now {
                 value,
                 item,
@@ -285,7 +283,7 @@ pub(super) fn arith<Q: Queue>(
             Counted::NotNumeric => {
                 out.line("CLIENT_ERROR cannot increment or decrement non-numeric value")
             }
-            // Only a unique that was given can differ, and the text commands take none.
+            // Only a CAS value that was given can differ, and the text commands take none.
             Counted::Exists | Counted::OutOfMemory => out.line("SERVER_ERROR out of memory"),
         },
     }
@@ -297,7 +295,7 @@ fn answer_binary<Q: Queue>(ctx: &mut Ctx<'_, Q>, head: Head, counted: Counted, o
         Counted::Now { value, item, .. } => {
             if !head.quiet {
                 let cas = ctx.shard.meta(item).cas;
-                head.push(&mut out.bytes, Status::Success, 0, 0, 8, ctx.unique(cas));
+                head.push(&mut out.bytes, Status::Success, 0, 0, 8, ctx.cas(cas));
                 out.bytes.extend_from_slice(&value.to_be_bytes());
             }
             return;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Walks over all items: `lru_crawler metadump`, `stats cachedump`; over those in DRAM: `stats sizes`.
+//! Walks over all items: `lru_crawler metadump`, `stats cachedump`; over those in DRAM:
+//! `stats sizes`.
 //!
-//! A walk goes in parts of bounded size, shard by shard, so that neither the reply nor the time it takes from others
-//! grows with the cache. A part of another shard is asked for with an internal command ([`part_request`]) that only a
-//! virtual connection understands. The keys of items on flash are not in DRAM, so the session reads them, a few at a
-//! time, before a part is whole ([`Part`]).
+//! A walk goes in parts of bounded size, shard by shard, so that neither the reply nor the time it
+//! takes from others grows with the cache. A part of another shard is asked for with an internal
+//! command ([`part_request`]) that only a virtual connection understands. The keys of items on
+//! flash are not in DRAM, so the session reads them, a few at a time, before a part is whole
+//! ([`Part`]).
 
 use std::collections::BTreeMap;
 
@@ -187,7 +189,8 @@ impl Dump {
     }
 }
 
-/// First byte of the commands that workers send each other; no client's command that is forwarded begins with it.
+/// First byte of the commands that workers send each other; no client's command that is forwarded
+/// begins with it.
 pub(crate) const INTERNAL: u8 = 0;
 
 /// Asks a worker to show its counters; answered with an empty unit.
@@ -324,7 +327,8 @@ impl Part {
     }
 }
 
-/// The number of the class whose chunks hold an item of `size` bytes; the largest for what is chained.
+/// The number of the class whose chunks hold an item of `size` bytes; the largest for what is
+/// chained.
 pub(super) fn class_of(classes: &[SlabClassStats], size: usize) -> u32 {
     let fits = classes
         .iter()

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `get`, `gets`, `gat`, `gats`, and the binary get and touch.
 //!
-//! A record on flash holds the complete answer of a `get` (paper B), so that answer is sent from the frame it was read
-//! into; `gets` and the binary protocol write a header of their own and send the value from the frame. An item in DRAM
-//! is one copy, or, above [`crate::context::Window::copy_limit`], sent from where it lies.
+//! A record on flash holds the complete answer of a `get` (paper B), so that answer is sent from
+//! the frame it was read into; `gets` and the binary protocol write a header of their own and send
+//! the value from the frame. An item in DRAM is one copy, or, above
+//! [`crate::context::Window::copy_limit`], sent from where it lies.
 
 use senko_cache::{Fetched, FlashItem, ItemRef, Meta, Shard, Want};
 use senko_io::Queue;
@@ -80,7 +81,7 @@ pub(super) fn text<Q: Queue>(
             }
             let meta = ctx.shard.meta(item);
             if cas {
-                value_line(&mut out.bytes, req.key.bytes, &meta, ctx.unique(meta.cas));
+                value_line(&mut out.bytes, req.key.bytes, &meta, ctx.cas(meta.cas));
                 push_value(ctx, item, &meta, true, out);
                 if last {
                     out.bytes.extend_from_slice(END);
@@ -105,7 +106,7 @@ pub(super) fn text<Q: Queue>(
                     &mut out.bytes,
                     req.key.bytes,
                     &found.meta,
-                    ctx.unique(found.meta.cas),
+                    ctx.cas(found.meta.cas),
                 );
                 push_flash_value(found, true, req.remote, out);
                 if last {
@@ -139,8 +140,8 @@ pub(super) fn text<Q: Queue>(
     Outcome::Done
 }
 
-/// Appends `VALUE key flags length unique`.
-fn value_line(out: &mut Vec<u8>, key: &[u8], meta: &Meta, unique: u64) {
+/// Appends `VALUE key flags length CAS value`.
+fn value_line(out: &mut Vec<u8>, key: &[u8], meta: &Meta, cas: u64) {
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(key);
     out.push(b' ');
@@ -148,7 +149,7 @@ fn value_line(out: &mut Vec<u8>, key: &[u8], meta: &Meta, unique: u64) {
     out.push(b' ');
     push_u64(out, u64::from(meta.value_len));
     out.push(b' ');
-    push_u64(out, unique);
+    push_u64(out, cas);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -274,7 +275,7 @@ pub(super) fn binary<Q: Queue>(
                 &meta,
                 key,
                 with_value,
-                ctx.unique(meta.cas),
+                ctx.cas(meta.cas),
             );
             if with_value {
                 push_value(ctx, item, &meta, false, out);
@@ -289,7 +290,7 @@ pub(super) fn binary<Q: Queue>(
                 &found.meta,
                 key,
                 with_value,
-                ctx.unique(found.meta.cas),
+                ctx.cas(found.meta.cas),
             );
             push_flash_value(found, false, req.remote, out);
             count_hit(ctx, req.key.bytes, false, &meta);
@@ -316,14 +317,7 @@ pub(super) fn binary<Q: Queue>(
     Outcome::Done
 }
 
-fn binary_hit(
-    out: &mut Vec<u8>,
-    head: Head,
-    meta: &Meta,
-    key: &[u8],
-    with_value: bool,
-    unique: u64,
-) {
+fn binary_hit(out: &mut Vec<u8>, head: Head, meta: &Meta, key: &[u8], with_value: bool, cas: u64) {
     let value = if with_value {
         meta.value_len as usize
     } else {
@@ -335,7 +329,7 @@ fn binary_hit(
         4,
         key.len(),
         4 + key.len() + value,
-        unique,
+        cas,
     );
     out.extend_from_slice(&meta.flags.to_be_bytes());
     out.extend_from_slice(key);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `mg`, `md`, `ma`, `me`: what they do and what they return. (`ms` is with the storage commands.)
 //!
-//! Returned flags stand in the order in which they were asked for, and a flag that changes the item takes effect at
-//! its place in that order, as in memcached: `mg k t T30` returns the old time, `mg k T30 t` the new one.
+//! Returned flags stand in the order in which they were asked for, and a flag that changes the item
+//! takes effect at its place in that order, as in memcached: `mg k t T30` returns the old time,
+//! `mg k T30 t` the new one.
 
 use senko_cache::{AllocError, Fetched, FlashItem, ItemRef, Lookup, Meta, Want};
 use senko_io::Queue;
@@ -99,7 +100,7 @@ impl Line {
             }
             b's' => push_number(out, b's', u64::from(meta.value_len)),
             b't' => push_ttl(out, meta.expiry, self.now),
-            b'c' => push_number(out, b'c', ctx.unique(meta.cas)),
+            b'c' => push_number(out, b'c', ctx.cas(meta.cas)),
             b'f' => push_number(out, b'f', u64::from(meta.flags)),
             b'l' => push_number(
                 out,
@@ -219,7 +220,7 @@ fn vivify<Q: Queue>(
 ) -> Result<ItemRef, AllocError> {
     let mut draft = ctx.shard.alloc(ctx.queue, &req.key, 0, expiry, 0)?;
     ctx.shard.set_draft_binary_key(&mut draft, flags.base64);
-    Ok(ctx.shard.link(draft, flags.unique))
+    Ok(ctx.shard.link(draft, flags.cas))
 }
 
 fn dram_hit<Q: Queue>(
@@ -301,7 +302,7 @@ pub(super) fn delete<Q: Queue>(
     let status = if flags.invalidate || flags.remove_value {
         mark(ctx, req, flags, hint)
     } else {
-        // A unique of 0 compares as any other here.
+        // A CAS value of 0 compares as any other here.
         match flags.compare {
             Some(0) if !ctx.shared.settings.no_cas => zero_compare(ctx, req, hint),
             compare => change::remove(ctx, req, compare.unwrap_or(0), hint),
@@ -343,7 +344,7 @@ pub(super) fn delete<Q: Queue>(
     Outcome::Done
 }
 
-/// `md` with `C0`: no item has that unique, so it is only asked whether the key is there.
+/// `md` with `C0`: no item has that CAS value, so it is only asked whether the key is there.
 fn zero_compare<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     req: &Request<'_>,
@@ -371,14 +372,12 @@ fn mark<Q: Queue>(
         Found::Absent => return Ok(Status::NotFound),
     };
     let old = ctx.shard.meta(item);
-    if flags
-        .compare
-        .is_some_and(|unique| unique != ctx.unique(old.cas))
-    {
+    if flags.compare.is_some_and(|cas| cas != ctx.cas(old.cas)) {
         return Ok(Status::Exists);
     }
     if flags.remove_value {
-        // A tombstone takes the item's place: no value, and only the flags and expiry that the command gives.
+        // A tombstone takes the item's place: no value, and only the flags and expiry that the
+        // command gives.
         let expiry = flags.ttl.unwrap_or(0);
         // The item that is replaced must not leave for flash meanwhile.
         let pin = ctx.shard.can_pin(item).then(|| ctx.shard.pin(item));
@@ -394,7 +393,7 @@ fn mark<Q: Queue>(
             Err(_) => return Ok(Status::OutOfMemory),
         };
         ctx.shard.set_draft_binary_key(&mut draft, old.binary_key);
-        item = ctx.shard.link(draft, Some(flags.unique.unwrap_or(old.cas)));
+        item = ctx.shard.link(draft, Some(flags.cas.unwrap_or(old.cas)));
     }
     if flags.invalidate {
         if let Some(expiry) = flags.ttl {
@@ -402,7 +401,7 @@ fn mark<Q: Queue>(
         }
         // The token goes too, so that the next client can win it.
         ctx.shard.set_marks(item, true, false);
-        let cas = flags.unique.unwrap_or_else(|| ctx.shard.next_cas());
+        let cas = flags.cas.unwrap_or_else(|| ctx.shard.next_cas());
         ctx.shard.set_cas(item, cas);
     }
     Ok(Status::Success)
@@ -422,7 +421,7 @@ pub(super) fn arith<Q: Queue>(
         delta: flags.delta,
         compare: flags.compare.unwrap_or(0),
         initial: flags.vivify.map(|_| (flags.initial, 0)),
-        unique: flags.unique,
+        cas: flags.cas,
     };
     let counted = match change::count(ctx, req, &by, hint) {
         Ok(counted) => counted,
@@ -470,7 +469,7 @@ fn counted_line<Q: Queue>(
     let mut expiry = meta.expiry;
     let mut room = [0; 20];
     let digits = decimal(value, &mut room);
-    let unique = ctx.unique(meta.cas);
+    let cas = ctx.cas(meta.cas);
     let start = out.bytes.len();
     if flags.value {
         out.bytes.extend_from_slice(b"VA ");
@@ -479,7 +478,7 @@ fn counted_line<Q: Queue>(
         out.bytes.extend_from_slice(b"HD");
     }
     each_flag(req.text, |flag, token| match flag {
-        b'c' => push_number(&mut out.bytes, b'c', unique),
+        b'c' => push_number(&mut out.bytes, b'c', cas),
         b't' => push_ttl(&mut out.bytes, expiry, now),
         b'T' => expiry = flags.ttl.unwrap_or(expiry),
         b'N' if created => expiry = flags.vivify.unwrap_or(expiry),
@@ -529,7 +528,8 @@ pub(super) fn debug<Q: Queue>(
     let expiry = if meta.expiry == 0 {
         -1
     } else {
-        // Seconds that are left, as in memcached 1.6.45; 1.6.18 shows them with a minus, as if they were past.
+        // Seconds that are left, as in memcached 1.6.45; 1.6.18 shows them with a minus, as if they
+        // were past.
         i64::from(meta.expiry) - i64::from(now)
     };
     let size = ctx.shard.footprint(item);
@@ -537,7 +537,7 @@ pub(super) fn debug<Q: Queue>(
     let line = format!(
         " exp={expiry} la={} cas={} fetch={} cls={class} size={size}\r\n",
         now.saturating_sub(meta.last_access),
-        ctx.unique(meta.cas),
+        ctx.cas(meta.cas),
         if meta.fetched { "yes" } else { "no" },
     );
     out.bytes.extend_from_slice(line.as_bytes());

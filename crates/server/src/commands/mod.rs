@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What each command does to the shard.
 //!
-//! A command is a function of its [`Request`] and of how its last fetch ended. It looks the key up; if only flash can
-//! tell, it returns [`Outcome::Fetch`] before it has written anything, and [`crate::session`] runs it again from its
-//! start when the fetch has ended. So no command keeps state across a wait except a storage command's [`Draft`].
+//! A command is a function of its [`Request`] and of how its last fetch ended. It looks the key up;
+//! if only flash can tell, it returns [`Outcome::Fetch`] before it has written anything, and
+//! [`crate::session`] runs it again from its start when the fetch has ended. So no command keeps
+//! state across a wait except a storage command's [`Draft`].
 //!
 //! Which commands may read flash (a tag alone may never decide a reply that has to be exact):
 //!
@@ -11,7 +12,7 @@
 //! |---|---|
 //! | get, gets, mg with no history flag, binary get | the item (`Want::Answer`) |
 //! | set, ms in set mode | nothing: the old item is dropped unread |
-//! | add, replace, cas, delete, md, mg without access | whether it is there, and its unique (`Want::Header`) |
+//! | add, replace, cas, delete, md, mg without access | whether it is there, and its CAS value (`Want::Header`) |
 //! | append, prepend, incr, decr, touch, gat, ma, mg with h l T N R, md with I or x, me | the item in DRAM (`Want::Resident`) |
 
 mod admin; // commands about the server: flush_all, verbosity, cache_memlimit, shutdown, what is refused
@@ -46,19 +47,20 @@ pub(crate) enum Op {
     Get {
         /// A new expiry.
         touch: Option<u32>,
-        /// Text: with the unique. Binary: with the key.
+        /// Text: with the CAS value. Binary: with the key.
         extended: bool,
-        /// Text: the last key of its line, so `END` follows. Binary: the value is asked for (else only touched).
+        /// Text: the last key of its line, so `END` follows. Binary: the value is asked for (else
+        /// only touched).
         last: bool,
     },
     /// A draft to store.
     Store {
         /// How.
         mode: StoreMode,
-        /// Only if the unique is this.
+        /// Only if the CAS value is this.
         compare: Option<u64>,
     },
-    /// Remove the key if its unique is this (0: any).
+    /// Remove the key if its CAS value is this (0: any).
     Delete { compare: u64 },
     /// Its new value was refused: remove the key (if `forget`), then say why.
     Refuse { large: bool, forget: bool },
@@ -84,7 +86,8 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// Whether later commands of the connection must see what it did (others may overtake it while it waits for flash).
+    /// Whether later commands of the connection must see what it did (others may overtake it while
+    /// it waits for flash).
     pub fn changes(&self) -> bool {
         match self {
             Op::Get { touch, .. } => touch.is_some(),
@@ -104,8 +107,8 @@ impl Op {
         matches!(self, Op::Get { .. } | Op::MetaGet(_)) && !self.changes()
     }
 
-    /// Whether its reply depends on whether an earlier command for the same key has run: that changes the key, or (`mg`, of
-    /// a stale item) wins the right to recache it.
+    /// Whether its reply depends on whether an earlier command for the same key has run: that
+    /// changes the key, or (`mg`, of a stale item) wins the right to recache it.
     pub fn follows(&self) -> bool {
         self.changes() || matches!(self, Op::MetaGet(_))
     }
@@ -211,7 +214,7 @@ pub(crate) fn run<Q: Queue>(
                 delta,
                 compare,
                 initial,
-                unique: None,
+                cas: None,
             },
             hint,
             out,

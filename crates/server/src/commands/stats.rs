@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sections of `stats`, as text and as binary packets.
 //!
-//! Names and order are memcached's; lines of it that describe machinery that does not exist here (its libevent, its
-//! LRU segments) are left out, and what is ours begins with `flash_`, `tag_` or `senko_`. Counters of this worker are
-//! live, those of others at most a tenth of a second old.
+//! Names and order are memcached's; lines of it that describe machinery that does not exist here
+//! (its libevent, its LRU segments) are left out, and what is ours begins with `flash_`, `tag_` or
+//! `senko_`. Counters of this worker are live, those of others at most a tenth of a second old.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -245,7 +245,8 @@ fn totals<Q: Queue>(ctx: &Ctx<'_, Q>) -> Totals {
         sum.stats.add(&other.stats);
         add_cache(&mut sum.cache, &other.cache);
     });
-    // The devices' counters are the event loop's: this worker's own are as old as its last publication, too.
+    // The devices' counters are the event loop's: this worker's own are as old as its last
+    // publication, too.
     ctx.shared.for_others(usize::MAX, |any| {
         sum.disk.merge(&any.disk);
         let ended = any.device_times.iter().map(DeviceTimes::count);
@@ -254,7 +255,8 @@ fn totals<Q: Queue>(ctx: &Ctx<'_, Q>) -> Totals {
     sum
 }
 
-/// Bytes for items, as they were asked for: by `cache_memlimit`, by `-m`, or what `--memory` leaves for them.
+/// Bytes for items, as they were asked for: by `cache_memlimit`, by `-m`, or what `--memory` leaves
+/// for them.
 fn memory_limit<Q: Queue>(ctx: &Ctx<'_, Q>, cache: &CacheStats) -> u64 {
     match (ctx.shared.dram_limit(), ctx.shared.settings.item_memory) {
         (0, Some(bytes)) => bytes,

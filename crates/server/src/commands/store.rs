@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`, and the binary ones: what happens to a complete draft.
+//! `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`, and the binary ones: what happens to
+//! a complete draft.
 
 use senko_cache::{AllocError, Draft, Fetched, FlashRef, ItemRef, Meta, Want};
 use senko_io::Queue;
@@ -14,9 +15,9 @@ use crate::reply::Reply;
 /// How storing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// With this unique and this many bytes of value.
+    /// With this CAS value and this many bytes of value.
     Well { cas: u64, len: u32 },
-    /// The unique did not match.
+    /// The CAS value did not match.
     Exists,
     /// `cas` of a missing key.
     NotFound,
@@ -27,12 +28,13 @@ enum Ended {
 /// What a storage command says about the item that is there.
 struct Rules {
     mode: StoreMode,
-    /// Only if the unique is this; 0 matches nothing, and is no condition for append and prepend.
+    /// Only if the CAS value is this; 0 matches nothing, and is no condition for append and
+    /// prepend.
     compare: Option<u64>,
-    /// Accept a unique older than the item's, and mark the new value stale (`ms` with `I`).
+    /// Accept a CAS value older than the item's, and mark the new value stale (`ms` with `I`).
     accept_older: bool,
-    /// The unique to give.
-    unique: Option<u64>,
+    /// The CAS value to give.
+    cas: Option<u64>,
     /// Append and prepend make the item if it is missing (`ms` with `N`).
     vivify: bool,
 }
@@ -51,7 +53,7 @@ pub(super) fn run<Q: Queue>(
                 mode,
                 compare: flags.compare,
                 accept_older: flags.invalidate,
-                unique: flags.unique,
+                cas: flags.cas,
                 vivify: flags.vivify.is_some(),
             };
             (rules, Some(flags))
@@ -61,7 +63,7 @@ pub(super) fn run<Q: Queue>(
                 mode,
                 compare,
                 accept_older: false,
-                unique: None,
+                cas: None,
                 vivify: false,
             },
             None,
@@ -144,7 +146,7 @@ fn apply<Q: Queue>(
         Found::OutOfMemory => return Ok(Ended::Refused),
         Found::Absent => None,
     };
-    let compare = rules.compare.filter(|&unique| unique != 0);
+    let compare = rules.compare.filter(|&cas| cas != 0);
     let Some(old) = old else {
         ctx.stats.cas_misses += u64::from(rules.mode == StoreMode::Cas);
         return Ok(match rules.mode {
@@ -154,11 +156,11 @@ fn apply<Q: Queue>(
             _ => Ended::Refused,
         });
     };
-    let cas = ctx.unique(old.meta.cas);
-    let matches = compare.map(|unique| unique == cas);
+    let cas = ctx.cas(old.meta.cas);
+    let matches = compare.map(|given| given == cas);
     let older = rules.accept_older
         && rules.mode == StoreMode::Cas
-        && compare.is_some_and(|unique| unique < cas);
+        && compare.is_some_and(|given| given < cas);
     if rules.mode == StoreMode::Cas {
         if matches == Some(true) || older {
             ctx.stats.cas_hits += 1;
@@ -172,7 +174,8 @@ fn apply<Q: Queue>(
         StoreMode::Add => Ok(Ended::Refused),
         StoreMode::Cas if matches == Some(true) => Ok(replace(ctx, req, rules, old, draft)),
         StoreMode::Cas if older => {
-            // The value is replaced, but it keeps the old one's expiry, and stays stale until somebody wins it.
+            // The value is replaced, but it keeps the old one's expiry, and stays stale until
+            // somebody wins it.
             let new = draft.as_mut().expect("a storage command brings its draft");
             ctx.shard.set_draft_expiry(new, old.meta.expiry);
             ctx.shard.set_draft_marks(new, true, old.meta.won);
@@ -206,10 +209,10 @@ fn replace<Q: Queue>(
 /// Makes the draft the key's item.
 fn link<Q: Queue>(ctx: &mut Ctx<'_, Q>, rules: &Rules, draft: &mut Option<Draft>) -> Ended {
     let draft = draft.take().expect("a storage command brings its draft");
-    let item = ctx.shard.link(draft, rules.unique);
+    let item = ctx.shard.link(draft, rules.cas);
     let meta = ctx.shard.meta(item);
     Ended::Well {
-        cas: ctx.unique(meta.cas),
+        cas: ctx.cas(meta.cas),
         len: meta.value_len,
     }
 }

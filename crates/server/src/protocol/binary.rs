@@ -134,7 +134,7 @@ pub struct Header {
     pub value_len: usize,
     /// Returned as it came.
     pub opaque: [u8; 4],
-    /// Unique to compare with, or 0.
+    /// CAS value to compare with, or 0.
     pub cas: u64,
 }
 

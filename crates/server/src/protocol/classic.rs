@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The classic text commands: one line in, one [`Line`] out.
 //!
-//! Argument counts are checked before `noreply` is looked for, so that a line with a wrong count is answered `ERROR`
-//! whatever it says, and every other refusal of a `noreply` command stays silent: as memcached does it.
+//! Argument counts are checked before `noreply` is looked for, so that a line with a wrong count is
+//! answered `ERROR` whatever it says, and every other refusal of a `noreply` command stays silent:
+//! as memcached does it.
 
 use super::number::{read_flags, read_length, read_time, read_u32, read_u64};
 use super::{After, BAD_FORMAT, ERROR, MAX_KEY, Tokens};
@@ -20,7 +21,7 @@ pub enum StoreMode {
     Append,
     /// Before the value that is there.
     Prepend,
-    /// Only if the key's unique is the one given.
+    /// Only if the key's CAS value is the one given.
     Cas,
 }
 
@@ -73,8 +74,8 @@ pub enum Line<'a> {
         exptime: i64,
         /// Bytes of the value.
         len: usize,
-        /// `cas`'s unique.
-        unique: u64,
+        /// `cas`'s CAS value.
+        cas: u64,
         /// Stay silent.
         noreply: bool,
     },
@@ -114,7 +115,8 @@ pub enum Line<'a> {
     },
     /// `flush_all`.
     FlushAll {
-        /// As given; `None`: the argument is not a number (refused only after the permission was checked).
+        /// As given; `None`: the argument is not a number (refused only after the permission was
+        /// checked).
         delay: Option<i64>,
         /// Stay silent.
         noreply: bool,
@@ -292,7 +294,7 @@ fn read_store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let flags = read_flags(args.list[1]).ok_or(bad)?;
     let exptime = read_time(args.list[2]).ok_or(bad)?;
     let len = read_length(args.list[LENGTH]).ok_or(bad)?;
-    let unique = if mode == StoreMode::Cas {
+    let cas = if mode == StoreMode::Cas {
         read_u64(args.list[4]).ok_or(bad)?
     } else {
         0
@@ -303,7 +305,7 @@ fn read_store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
         flags,
         exptime,
         len,
-        unique,
+        cas,
         noreply,
     })
 }
@@ -516,7 +518,7 @@ mod tests {
                 flags: 1,
                 exptime: 2,
                 len: 3,
-                unique: 4,
+                cas: 4,
                 noreply: true
             })
         );

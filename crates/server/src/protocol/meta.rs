@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The meta commands `mg`, `ms`, `md`, `ma`, `me`: key, flags and their arguments.
 //!
-//! The flags of a command are read twice: once here, for what decides how to run it; and once more in request order when
-//! the reply is written, because the order of the returned flags is the order in which they were asked for (and
-//! `t` before `T` shows the old time).
+//! The flags of a command are read twice: once here, for what decides how to run it; and once more
+//! in request order when the reply is written, because the order of the returned flags is the order
+//! in which they were asked for (and `t` before `T` shows the old time).
 
 use super::classic::StoreMode;
 use super::number::{
@@ -27,7 +27,7 @@ pub struct Flags {
     pub base64: bool,
     /// `u`: do not count as an access.
     pub no_update: bool,
-    /// `I`: mark stale (`md`), or accept an older unique (`ms`).
+    /// `I`: mark stale (`md`), or accept an older CAS value (`ms`).
     pub invalidate: bool,
     /// `x`: remove the value, keep the item (`md`).
     pub remove_value: bool,
@@ -39,10 +39,10 @@ pub struct Flags {
     pub ttl: Option<u32>,
     /// `R`: recache when the expiry lies before this.
     pub recache: Option<u32>,
-    /// `C`: only if the unique is this.
+    /// `C`: only if the CAS value is this.
     pub compare: Option<u64>,
-    /// `E`: the unique to give.
-    pub unique: Option<u64>,
+    /// `E`: the CAS value to give.
+    pub cas: Option<u64>,
     /// `F`: the client's flags.
     pub client_flags: u32,
     /// `M`: the mode, 0 if not given.
@@ -92,7 +92,8 @@ fn refuse<T>(text: &'static str) -> Result<T, Refusal> {
     })
 }
 
-/// Reads flags; the text of the first error. Later errors of well-known flags win over earlier ones, as in memcached.
+/// Reads flags; the text of the first error. Later errors of well-known flags win over earlier
+/// ones, as in memcached.
 fn read_flags(text: &[u8], clock: Clock) -> Result<Flags, &'static str> {
     let mut flags = Flags {
         delta: 1,
@@ -130,7 +131,7 @@ fn read_flags(text: &[u8], clock: Clock) -> Result<Flags, &'static str> {
             b'C' | b'E' => match read_u64(argument) {
                 None => error = Some(bad_token),
                 n if flag == b'C' => flags.compare = n,
-                n => flags.unique = n,
+                n => flags.cas = n,
             },
             b'M' => match argument {
                 [mode] => flags.mode = *mode,
@@ -359,7 +360,7 @@ mod tests {
         assert_eq!(flags.ttl, Some(CLOCK.now + 30));
         assert_eq!(flags.vivify, Some(1));
         assert_eq!(flags.recache, Some(CLOCK.now + 60));
-        assert_eq!(flags.unique, Some(5));
+        assert_eq!(flags.cas, Some(5));
         assert!(flags.value && flags.quiet);
     }
 }

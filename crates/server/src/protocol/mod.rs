@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parsers of the three dialects: bytes in, requests out. No I/O, no state.
 //!
-//! [`crate::session`] hands them the receive buffer in place; what they return borrows from it. Texts of
-//! errors are memcached's (1.6.18, checked by running it); where 1.6.18 and current releases differ, the newer is
-//! followed. Always holds: a parser never panics, never allocates, and reads only what it was given.
+//! [`crate::session`] hands them the receive buffer in place; what they return borrows from it.
+//! Texts of errors are memcached's (1.6.18, checked by running it); where 1.6.18 and current
+//! releases differ, the newer is followed. Always holds: a parser never panics, never allocates,
+//! and reads only what it was given.
 
 pub mod binary; // the binary protocol: header, opcodes, validity of lengths
 pub mod classic; // the classic text commands
@@ -76,8 +77,8 @@ impl<'a> Iterator for Tokens<'a> {
 pub fn split_line(input: &[u8]) -> Option<(&[u8], usize)> {
     let end = memchr::memchr(b'\n', input)?;
     let line = &input[..end];
-    // As memcached does it: a carriage return is stripped only behind at least one byte, so that "\r\n" alone stays
-    // a (bad) command.
+    // As memcached does it: a carriage return is stripped only behind at least one byte, so that
+    // "\r\n" alone stays a (bad) command.
     let line = if line.len() > 1 && line[line.len() - 1] == b'\r' {
         &line[..line.len() - 1]
     } else {

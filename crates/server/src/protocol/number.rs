@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers as memcached reads them, base64 keys, and expiry times.
 //!
-//! memcached reads numbers with the C library's `strtol` family: leading white space and a sign are taken, and
-//! white space may end the number. Lengths that do not fit are refused. Flags and times may have 64
-//! bits: of flags the lower 32 count, and a time that no clock of 32 bits reaches counts as the
-//! last one that it does.
+//! memcached reads numbers with the C library's `strtol` family: leading white space and a sign are
+//! taken, and white space may end the number. Lengths that do not fit are refused. Flags and times
+//! may have 64 bits: of flags the lower 32 count, and a time that no clock of 32 bits reaches
+//! counts as the last one that it does.
 
 /// Longest relative expiry: 30 days, in seconds. What is larger is an absolute time.
 pub const MAX_RELATIVE: i64 = 60 * 60 * 24 * 30;
@@ -13,8 +13,8 @@ fn is_space(b: u8) -> bool {
     matches!(b, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
 }
 
-/// Sign and magnitude of the number that `text` starts with; `None` if there is none, it is larger than 64 bits, or something
-/// other than white space follows it.
+/// Sign and magnitude of the number that `text` starts with; `None` if there is none, it is larger
+/// than 64 bits, or something other than white space follows it.
 fn magnitude(text: &[u8]) -> Option<(bool, u64)> {
     let mut i = 0;
     while i < text.len() && is_space(text[i]) {
@@ -85,8 +85,8 @@ pub fn read_length(text: &[u8]) -> Option<usize> {
     (0..=i32::MAX - 2).contains(&n).then_some(n as usize)
 }
 
-/// The expiry in Unix seconds (0: never) that a client's `exptime` means at `now`. `started` is when the server
-/// started: an absolute time before it has passed, as has any negative one.
+/// The expiry in Unix seconds (0: never) that a client's `exptime` means at `now`. `started` is
+/// when the server started: an absolute time before it has passed, as has any negative one.
 pub fn expiry(exptime: i64, now: u32, started: u32) -> u32 {
     match exptime {
         0 => 0,
@@ -135,7 +135,8 @@ pub fn push_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Decodes base64 with padding into `out`; the number of bytes, or `None` where it is malformed, empty or longer than `out`.
+/// Decodes base64 with padding into `out`; the number of bytes, or `None` where it is malformed,
+/// empty or longer than `out`.
 pub fn read_base64(text: &[u8], out: &mut [u8]) -> Option<usize> {
     if text.is_empty() || !text.len().is_multiple_of(4) {
         return None;

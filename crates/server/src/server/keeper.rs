@@ -7,12 +7,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::ServerError;
-use super::home::Home;
+use super::data_dir::DataDir;
 
-/// The thread that reserves uniques ahead: it may wait for a disk, which a worker may not.
+/// The thread that reserves CAS values ahead: it may wait for a disk, which a worker may not.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    home: Arc<Home>,
+    data_dir: Arc<DataDir>,
     thread: JoinHandle<()>,
     end: mpsc::Sender<()>,
 }
@@ -21,25 +21,29 @@ pub(super) struct Keeper {
 const KEEP: Duration = Duration::from_secs(1);
 
 impl Keeper {
-    pub(super) fn start(home: Arc<Home>) -> Result<Keeper, ServerError> {
+    pub(super) fn start(data_dir: Arc<DataDir>) -> Result<Keeper, ServerError> {
         let (end, ended) = mpsc::channel();
-        let kept = Arc::clone(&home);
+        let kept = Arc::clone(&data_dir);
         let thread = std::thread::Builder::new()
             .name("senko-keeper".into())
             .spawn(move || {
                 while ended.recv_timeout(KEEP) == Err(mpsc::RecvTimeoutError::Timeout) {
                     if let Err(error) = kept.keep() {
-                        tracing::error!("{error}; uniques may repeat after a power failure");
+                        tracing::error!("{error}; CAS values may repeat after a power failure");
                     }
                 }
             })
             .map_err(|e| ServerError(format!("cannot start a thread: {e}")))?;
-        Ok(Keeper { home, thread, end })
+        Ok(Keeper {
+            data_dir,
+            thread,
+            end,
+        })
     }
 
-    pub(super) fn end(self) -> Arc<Home> {
+    pub(super) fn end(self) -> Arc<DataDir> {
         drop(self.end);
         let _ = self.thread.join();
-        self.home
+        self.data_dir
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How one memory cap is dealt out: everything is sized here, at start, before anything is allocated.
+//! How one memory cap is dealt out: everything is sized here, at start, before anything is
+//! allocated.
 //!
 //! ```text
 //! --memory = process + threads * ( receive buffers + read frames + replies and tails + shard ) + connections
@@ -7,7 +8,8 @@
 //!                                                       items, index and write buffers --+
 //! ```
 //!
-//! `-m` of the drop-in is the other way round: it names what items get, and the rest is added to it.
+//! `-m` of the drop-in is the other way round: it names what items get, and the rest is added to
+//! it.
 //!
 //! Always holds: the parts of a plan sum to at most the cap; each worker gets the same.
 
@@ -16,14 +18,16 @@ use senko_io::{LoopConfig, PAGE_SIZE};
 
 use crate::settings::Settings;
 
-/// Code, libraries, the allocator's own and the main thread: what a server without shards is resident with.
+/// Code, libraries, the allocator's own and the main thread: what a server without shards is
+/// resident with.
 const PROCESS_BYTES: u64 = 12 << 20;
 /// Stack and tables of a worker.
 const WORKER_BYTES: u64 = 1 << 20;
 /// A connection: session, table entries, and what the loop keeps of it.
 const CONNECTION_BYTES: u64 = 2 << 10;
-/// A connection with many requests under way, beyond that: its replies' and its tail's buffers, and what the allocator loses between them. Measured with 1,000
-/// connections, 16 requests under way on each.
+/// A connection with many requests under way, beyond that: its replies' and its tail's buffers, and
+/// what the allocator loses between them. Measured with 1,000 connections, 16 requests under way on
+/// each.
 const BUSY_BYTES: u64 = 8 << 10;
 /// Keys and cipher state of a connection with TLS, in addition.
 const TLS_BYTES: u64 = 8 << 10;
@@ -32,7 +36,8 @@ const MOST_BUSY: u64 = 1024;
 /// Less than this is no shard.
 const LEAST_SHARD: u64 = 4 << 20;
 const RECV_BUFFER_BYTES: usize = 16 << 10;
-/// Registered memory counts against RLIMIT_MEMLOCK, which is 8 MiB on most systems: one loop's frames and rings fit.
+/// Registered memory counts against RLIMIT_MEMLOCK, which is 8 MiB on most systems: one loop's
+/// frames and rings fit.
 const MOST_FRAMES: u64 = 6 << 20;
 const MOST_REGION: usize = 16 << 20;
 const LEAST_REGION: usize = 64 << 10;
@@ -46,7 +51,8 @@ pub struct MemoryPlan {
     pub total: u64,
     /// What each worker's loop is made from.
     pub loop_config: LoopConfig,
-    /// Bytes of unsent replies and unread requests that a worker holds before it closes its worst connection.
+    /// Bytes of unsent replies and unread requests that a worker holds before it closes its worst
+    /// connection.
     pub pending: usize,
     /// Bytes of each worker's shard: items, index, write buffers.
     pub shard: usize,
@@ -130,7 +136,8 @@ struct Dealt {
 
 fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
     let threads = settings.threads as u64;
-    // Small buffers for small memories; from 256 MiB a worker on, buffers have the size that speed asks for.
+    // Small buffers for small memories; from 256 MiB a worker on, buffers have the size that speed
+    // asks for.
     let share = settings.item_memory.unwrap_or(settings.memory) / threads;
     let recv_buffers = power_of_two_below(share / 64 / RECV_BUFFER_BYTES as u64, 16, 256);
     let frames = if flash.is_empty() {
@@ -155,8 +162,8 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
         + threads * worker;
 
     let (total, shard) = match settings.item_memory {
-        // The index of DRAM items comes on top, and with flash its index (sized for items of about a page, 12 bytes each with room
-        // to grow) and write buffers.
+        // The index of DRAM items comes on top, and with flash its index (sized for items of about
+        // a page, 12 bytes each with room to grow) and write buffers.
         Some(items) => {
             let own = items / threads;
             let index =
@@ -202,8 +209,8 @@ pub fn least_memory(settings: &Settings, flash: &[u64], shard: u64) -> Option<u6
     None
 }
 
-/// Frames of about `bytes` bytes in all, in classes that waste at most half of a frame, up to the largest that a shard asks
-/// for: most for the short reads that are most of the work.
+/// Frames of about `bytes` bytes in all, in classes that waste at most half of a frame, up to the
+/// largest that a shard asks for: most for the short reads that are most of the work.
 fn frame_classes(bytes: u64) -> Vec<(usize, usize)> {
     // Parts of 64.
     const PARTS: [(usize, u64); 5] = [(1, 24), (2, 12), (4, 10), (8, 9), (FRAME_PAGES, 9)];
@@ -218,8 +225,8 @@ fn frame_classes(bytes: u64) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// The region that was asked for, or one of which a sixteenth of the shard's memory holds one, and of which the smallest
-/// slice of flash holds sixteen.
+/// The region that was asked for, or one of which a sixteenth of the shard's memory holds one, and
+/// of which the smallest slice of flash holds sixteen.
 fn region_for(settings: &Settings, shard: u64, flash: &[u64]) -> usize {
     if let Some(region) = settings.region {
         return region;
@@ -324,7 +331,8 @@ mod tests {
                 .unwrap()
                 .parse()
                 .unwrap();
-            // With more memory the buffers grow too, so a little more may be asked for the second time.
+            // With more memory the buffers grow too, so a little more may be asked for the second
+            // time.
             let mut now = need;
             while memory_plan(&settings(now << 20, threads, connections), &[4 << 30]).is_err() {
                 now += 1;

@@ -44,7 +44,8 @@ pub(super) fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError>
                     tls,
                 });
             }
-            // "All interfaces" means those that there are: a machine without IPv6 still has the others.
+            // "All interfaces" means those that there are: a machine without IPv6 still has the
+            // others.
             Err(error)
                 if address.is_ipv6()
                     && !all.is_empty()

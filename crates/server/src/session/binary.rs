@@ -194,7 +194,8 @@ impl Session {
     }
 }
 
-/// What a storage packet asks for: a unique makes a compare-and-set of any but append and prepend.
+/// What a storage packet asks for: a CAS value makes a compare-and-set of any but append and
+/// prepend.
 fn store_op(header: &Header) -> Op {
     let compare = (header.cas != 0).then_some(header.cas);
     let mode = match header.kind {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One connection's commands: parse, run, wait, answer.
 //!
-//! A worker hands received bytes to [`Session::feed`], which runs the commands in them in place and queues the answers in
-//! order ([`ReplyQueue`]). It stops where something has to happen first, and says what ([`FeedState`]). A command
-//! that needs flash is parked as a [`Unit`]; when its fetch has ended ([`Session::done`]) it runs again from its start. A
-//! session is also what serves another shard's commands: a *virtual connection*, with one reply a command.
+//! A worker hands received bytes to [`Session::feed`], which runs the commands in them in place and
+//! queues the answers in order ([`ReplyQueue`]). It stops where something has to happen first, and
+//! says what ([`FeedState`]). A command that needs flash is parked as a [`Unit`]; when its fetch
+//! has ended ([`Session::done`]) it runs again from its start. A session is also what serves
+//! another shard's commands: a *virtual connection*, with one reply a command.
 //!
 //! ```text
 //!             feed                      fetch queued
@@ -19,10 +20,12 @@
 //!
 //! **Order.** Commands take effect in the order in which they were sent, as far as anyone can tell:
 //! - (S1) A command that changes something and waits ([`Op::changes`]) holds up all that follow.
-//! - (S2) A command that only reads lets others pass while it waits, but not one that changes the same key
-//!   ([`Session::hazard`]): it would otherwise answer with what came after it if its read had to be repeated.
-//! - (S3) Commands for one key go to one shard, in order; commands for different shards may overtake each other,
-//!   except `flush_all` and what looks at all shards: these wait until nothing is under way.
+//! - (S2) A command that only reads lets others pass while it waits, but not one that changes the
+//!   same key ([`Session::hazard`]): it would otherwise answer with what came after it if its read
+//!   had to be repeated.
+//! - (S3) Commands for one key go to one shard, in order; commands for different shards may
+//!   overtake each other, except `flush_all` and what looks at all shards: these wait until nothing
+//!   is under way.
 //!
 //! **Bounds.** At most [`WINDOW`] replies wait; parsing stops at
 //! [`crate::context::QUEUE_BYTES`] of unsent answers, and at [`FOREIGN_BYTES`] that other shards
@@ -76,14 +79,16 @@ pub enum Wait {
     Window,
     /// Its turn is over: feed again after the others.
     Turn,
-    /// What comes next is heavy ([`Work::heavy`](crate::context::Work::heavy)): feed again when its turn for that has come.
+    /// What comes next is heavy ([`Work::heavy`](crate::context::Work::heavy)): feed again when its
+    /// turn for that has come.
     Heavy,
 }
 
 /// Where a feed ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedState {
-    /// What is left is an incomplete command (at most [`crate::protocol::MAX_LINE`] bytes of one, or a binary header and key).
+    /// What is left is an incomplete command (at most [`crate::protocol::MAX_LINE`] bytes of one,
+    /// or a binary header and key).
     NeedMore,
     /// What is left may be whole commands.
     Blocked(Wait),
@@ -94,7 +99,8 @@ pub enum FeedState {
 /// The result of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fed {
-    /// Bytes of the input that are done with. The rest must come again, with what follows behind it.
+    /// Bytes of the input that are done with. The rest must come again, with what follows behind
+    /// it.
     pub consumed: usize,
     /// Where it ended.
     pub state: FeedState,
@@ -114,7 +120,8 @@ enum Step {
 enum State {
     /// A command.
     Command,
-    /// The rest of a `get` line: keys. `checked`: the line is complete, and its keys are no longer than allowed.
+    /// The rest of a `get` line: keys. `checked`: the line is complete, and its keys are no longer
+    /// than allowed.
     Keys {
         cas: bool,
         touch: Option<i64>,
@@ -273,8 +280,8 @@ impl Session {
             counters_shown: false,
         }
     }
-    /// A virtual connection: it runs what another worker's session forwarded; answers leave through [`ReplyQueue::next_unit`]. The first command that
-    /// is a client's tells the dialect.
+    /// A virtual connection: it runs what another worker's session forwarded; answers leave through
+    /// [`ReplyQueue::next_unit`]. The first command that is a client's tells the dialect.
     pub fn remote() -> Session {
         Session {
             remote: true,
@@ -295,7 +302,8 @@ impl Session {
         matches!(self.state, State::Command) && self.replies.waiting() == 0
     }
 
-    /// A parked command waits for memory: feed again when there may be some, also after the last input.
+    /// A parked command waits for memory: feed again when there may be some, also after the last
+    /// input.
     pub fn waits_for_memory(&self) -> bool {
         self.units.iter().any(|unit| unit.ticket.is_none())
     }
@@ -521,7 +529,8 @@ impl Session {
         self.units.push(unit);
     }
 
-    /// A fetch of this session ended: `done.user` is one of its user numbers. Feed again afterwards.
+    /// A fetch of this session ended: `done.user` is one of its user numbers. Feed again
+    /// afterwards.
     pub fn done<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, done: Done) {
         let ticket = done.user as u16;
         let Some(index) = self
@@ -592,8 +601,8 @@ impl Session {
         }
     }
 
-    /// The connection is gone: drafts, pins and what waits are given up. Fetches that are still under way end in [`Session::done`]
-    /// of nobody: the worker drops them.
+    /// The connection is gone: drafts, pins and what waits are given up. Fetches that are still
+    /// under way end in [`Session::done`] of nobody: the worker drops them.
     pub fn cancel<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
         if let State::Storing(storing) = std::mem::replace(&mut self.state, State::Closed) {
             ctx.shard.abort(storing.draft);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands for keys that another shard owns, and walks over all shards.
 //!
-//! A command for another shard is sent on as it came, its value as it comes; a `get` of many keys as one `get` a key. The
-//! other worker feeds the bytes to a virtual session and sends back one unit a command, in order; here each has its
-//! place among the replies. What is refused before its key is known is answered here, so that both sides agree on how
-//! many commands there are.
+//! A command for another shard is sent on as it came, its value as it comes; a `get` of many keys
+//! as one `get` a key. The other worker feeds the bytes to a virtual session and sends back one
+//! unit a command, in order; here each has its place among the replies. What is refused before its
+//! key is known is answered here, so that both sides agree on how many commands there are.
 
 use senko_cache::{Fetch, Fetched, Key, Lookup};
 use senko_io::Queue;
@@ -27,7 +27,8 @@ impl Session {
         (shard != ctx.me).then_some(shard)
     }
 
-    /// Answers a command from DRAM of another shard, if that lies on its shelf and DRAM is all that it takes (H1 to H4 in `shelf.rs`).
+    /// Answers a command from DRAM of another shard, if that is parked and DRAM is all that it
+    /// takes (H1 to H4 in `parked.rs`).
     pub(super) fn read_across<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -37,7 +38,7 @@ impl Session {
         if !req.op.only_reads() || self.foreign.iter().any(|f| f.shard == shard) {
             return false;
         }
-        let Some(mut look) = ctx.shared.shelves[shard].look() else {
+        let Some(mut look) = ctx.shared.parked[shard].look() else {
             return false;
         };
         let (flushes, there) = look.parts();
@@ -47,7 +48,8 @@ impl Session {
         }
         let found = match there.lookup(&req.key) {
             Lookup::Dram(item) if there.meta(item).value_len <= ctx.window.copy_limit() => None,
-            // Not to be looked up again: once an expired item is gone, its tag may lead to another key's copy on flash.
+            // Not to be looked up again: once an expired item is gone, its tag may lead to another
+            // key's copy on flash.
             Lookup::Miss => Some(Fetched::Absent),
             Lookup::Dram(_) | Lookup::Flash(_) => return false,
         };
@@ -142,7 +144,8 @@ impl Session {
         self.recycle(command);
     }
 
-    /// The shard that is to answer the only command under way, if its answer is the reply as it comes, and the bytes of that command.
+    /// The shard that is to answer the only command under way, if its answer is the reply as it
+    /// comes, and the bytes of that command.
     #[inline]
     pub fn lone_foreign(&self) -> Option<(usize, usize)> {
         let foreign = self.foreign.front()?;
@@ -153,14 +156,16 @@ impl Session {
         lone.then_some((foreign.shard, foreign.bytes))
     }
 
-    /// The peer sends no more: a command of which a part of the value went to another shard is never answered there, so nobody waits for that.
-    /// What that shard has taken of it goes when it learns that the connection is closed.
+    /// The peer sends no more: a command of which a part of the value went to another shard is
+    /// never answered there, so nobody waits for that. What that shard has taken of it goes when it
+    /// learns that the connection is closed.
     pub fn give_up_value(&mut self) {
         let State::Forward { shard, .. } = self.state else {
             return;
         };
         self.state = State::Closed;
-        // A shard answers in order, so only a command that it has not refused already is still the newest with it.
+        // A shard answers in order, so only a command that it has not refused already is still the
+        // newest with it.
         if let Some(last) = self.foreign.back()
             && last.shard == shard
         {
@@ -192,8 +197,9 @@ impl Session {
         Step::Took(take)
     }
 
-    /// Another shard answered its oldest unanswered command of this session. Feed again afterwards. What comes back is of no further use here:
-    /// a buffer, and what was lent if nobody waits for it.
+    /// Another shard answered its oldest unanswered command of this session. Feed again afterwards.
+    /// What comes back is of no further use here: a buffer, and what was lent if nobody waits for
+    /// it.
     pub fn remote_reply(&mut self, shard: usize, mut answer: Answer) -> Answer {
         let Some(index) = self
             .foreign
@@ -273,8 +279,8 @@ impl Session {
         Step::Took(0)
     }
 
-    /// Makes a part of a walk over this worker's shard. It is whole when its items on flash have been
-    /// read, which may be at once.
+    /// Makes a part of a walk over this worker's shard. It is whole when its items on flash have
+    /// been read, which may be at once.
     fn begin_part<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, kind: DumpKind, cursor: u64) {
         let part = commands::Part::begin(ctx, kind, cursor);
         let place = self.replies.begin();
@@ -334,8 +340,8 @@ impl Session {
         self.go_on_listing(ctx);
     }
 
-    /// Whether `stats` can be answered: nothing sent before it is under way, and the other workers have shown their
-    /// counters since. Asks them otherwise.
+    /// Whether `stats` can be answered: nothing sent before it is under way, and the other workers
+    /// have shown their counters since. Asks them otherwise.
     pub(super) fn counters_ready<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) -> bool {
         if self.replies.waiting() > 0 {
             return false;
@@ -351,7 +357,8 @@ impl Session {
         false
     }
 
-    /// An internal command (virtual connections only): a part of a walk, or to show this worker's counters.
+    /// An internal command (virtual connections only): a part of a walk, or to show this worker's
+    /// counters.
     pub(super) fn step_internal<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
         let Some((line, used)) = split_line(input) else {
             return Step::Stop(0, FeedState::NeedMore);

@@ -196,7 +196,7 @@ impl Session {
 /// cannot be held.
 pub(super) fn sets(req: &Request<'_>) -> bool {
     match (req.op, req.form) {
-        // A binary set with a unique has become a compare-and-set.
+        // A binary set with a CAS value has become a compare-and-set.
         (Op::Store { .. }, Form::Binary(head)) => kind(head.opcode).0 == Kind::Set,
         (Op::Store { mode, .. }, _) => mode == StoreMode::Set,
         _ => true,

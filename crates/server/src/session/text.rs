@@ -30,10 +30,10 @@ impl Session {
                 flags,
                 exptime,
                 len,
-                unique,
+                cas,
                 noreply,
             }) => {
-                let compare = (mode == StoreMode::Cas).then_some(unique);
+                let compare = (mode == StoreMode::Cas).then_some(cas);
                 let req = self.request(
                     ctx.shared.settings.hash_seed,
                     Op::Store { mode, compare },
@@ -186,7 +186,8 @@ impl Session {
         expiry(exptime, ctx.shard.now(), ctx.shared.started)
     }
 
-    /// A line whose end has not come. Only a `get` may be longer than [`MAX_LINE`]: its keys are answered as they come.
+    /// A line whose end has not come. Only a `get` may be longer than [`MAX_LINE`]: its keys are
+    /// answered as they come.
     fn unended_line(&mut self, input: &[u8]) -> Step {
         if input.len() <= MAX_LINE {
             return Step::Stop(0, FeedState::NeedMore);

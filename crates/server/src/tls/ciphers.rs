@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! OpenSSL's names of cipher suites, which memcached's `ssl_ciphers` takes.
 //!
-//! OpenSSL's classes (`HIGH`, `!aNULL`) are refused. Their meaning changes with its version, and all
-//! suites here are of its highest class.
+//! OpenSSL's classes (`HIGH`, `!aNULL`) are refused. Their meaning changes with its version, and
+//! all suites here are of its highest class.
 
 use rustls::crypto::ring::{ALL_CIPHER_SUITES, cipher_suite};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};

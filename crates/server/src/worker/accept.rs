@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Newcomers: the connection limit, the spreading over workers, and what is noted when a connection leaves.
+//! Newcomers: the connection limit, the spreading over workers, and what is noted when a connection
+//! leaves.
 //!
-//! Worker 0 accepts for all, so the limit needs no agreement between workers. At the limit a newcomer is told so and closed
-//! (memcached's `maxconns_fast`, its default), or accepting stops until somebody leaves.
+//! Worker 0 accepts for all, so the limit needs no agreement between workers. At the limit a
+//! newcomer is told so and closed (memcached's `maxconns_fast`, its default), or accepting stops
+//! until somebody leaves.
 
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -193,7 +195,8 @@ impl Worker {
         }
     }
 
-    /// Lets those in who waited, and accepts again once there is room. Every round, since others may have left other workers.
+    /// Lets those in who waited, and accepts again once there is room. Every round, since others
+    /// may have left other workers.
     pub(super) fn reopen_doors(&mut self) {
         let shared = Arc::clone(&self.core.shared);
         let counts = &shared.conn_counts;
@@ -223,7 +226,8 @@ fn peer_name(stream: OwnedFd, door: &str) -> (OwnedFd, String) {
     if door.starts_with("unix:") {
         return (stream, door.to_string());
     }
-    // The standard library asks for the peer on its own types only; the descriptor passes through unchanged.
+    // The standard library asks for the peer on its own types only; the descriptor passes through
+    // unchanged.
     let stream = TcpStream::from(stream);
     let name = stream.peer_addr().map_or_else(
         |_| "<gone>".to_string(),

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Looking ahead: before the events of a round are taken one by one, what they will read in memory is asked for together
-//! (`senko_cache::Shard::prefetch_line`).
+//! Looking ahead: before the events of a round are taken one by one, what they will read in memory
+//! is asked for together (`senko_cache::Shard::prefetch_line`).
 //!
-//! Only the commands that are most of the work are recognised, `get` and `mg` of one key at the start of what was received and right behind
-//! each other. What is not is merely not asked for, so this needs to be neither complete nor exact.
+//! Only the commands that are most of the work are recognised, `get` and `mg` of one key at the
+//! start of what was received and right behind each other. What is not is merely not asked for, so
+//! this needs to be neither complete nor exact.
 
 use senko_cache::{Key, MAX_KEY};
 use senko_io::{Event, prefetch};
 
 use super::Worker;
 
-/// Most keys that are looked ahead for in a round: what they need is to stay in the nearest caches until it is used.
+/// Most keys that are looked ahead for in a round: what they need is to stay in the nearest caches
+/// until it is used.
 pub(super) const MOST_KEYS: usize = 256;
 /// Bytes at the start of a frame that came: the header and the key of the first record.
 const FRAME_START: usize = 256;

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The connections of one worker: sockets, and the virtual ones over which other workers send commands for this shard.
+//! The connections of one worker: sockets, and the virtual ones over which other workers send
+//! commands for this shard.
 //!
-//! A connection is named by a [`ConnKey`] (slot and generation), so that a completion that comes after its connection is
-//! gone finds nothing. Sockets are found from the loop's [`ConnId`], virtual ones from who asks.
+//! A connection is named by a [`ConnKey`] (slot and generation), so that a completion that comes
+//! after its connection is gone finds nothing. Sockets are found from the loop's [`ConnId`],
+//! virtual ones from who asks.
 //!
-//! Always holds: a key finds the connection it was made for or none (the generation moves on when a slot is freed); the run
-//! queue and the dirty list name a connection at most once each (its flags say so).
+//! Always holds: a key finds the connection it was made for or none (the generation moves on when a
+//! slot is freed); the run queue and the dirty list name a connection at most once each (its flags
+//! say so).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -23,7 +26,8 @@ use crate::shared::ConnEntry;
 /// Bits of a slot number in a [`ConnKey`]: four million connections.
 const SLOT_BITS: u32 = 22;
 const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
-/// Bits of a generation; with the slot's they make the 48 bits that a session leaves for it in a fetch's number.
+/// Bits of a generation; with the slot's they make the 48 bits that a session leaves for it in a
+/// fetch's number.
 const GENERATION_BITS: u32 = 26;
 
 /// A connection's name within its worker: a slot and its generation, below 2^48.
@@ -83,7 +87,8 @@ pub struct Conn {
     pub receiving: bool,
     /// A batch is in the loop (of a virtual one: on the socket that was lent).
     pub sending: bool,
-    /// Clock (ms) at which the batch in the loop was found not to fit the socket's buffer; 0: it was not.
+    /// Clock (ms) at which the batch in the loop was found not to fit the socket's buffer; 0: it
+    /// was not.
     pub slow_since: u64,
     /// Bytes of the slow batch in the loop that were copied for it.
     pub copied: usize,
@@ -91,7 +96,8 @@ pub struct Conn {
     pub in_batch: usize,
     /// As it was counted last.
     account: Account,
-    /// Bytes of pinned memory that a slow batch in the loop refers to, and the shards that it is of.
+    /// Bytes of pinned memory that a slow batch in the loop refers to, and the shards that it is
+    /// of.
     pub lent: usize,
     pub lent_of: ShardSet,
     /// The shard to whose worker the socket is lent.
@@ -174,8 +180,8 @@ impl Conn {
         self.account
     }
 
-    /// Counts anew what it makes the worker hold. `usual_answer` is what an answer of another worker takes that is not
-    /// there yet.
+    /// Counts anew what it makes the worker hold. `usual_answer` is what an answer of another
+    /// worker takes that is not there yet.
     pub fn counted(&mut self, usual_answer: usize) -> Account {
         // Frames are counted where they belong.
         let (owned, ready) = self.session.replies().owned_bytes();
@@ -281,13 +287,15 @@ impl Conn {
     }
 }
 
-/// Capacity that an empty tail keeps, or twice that: the start of a request line, not a whole receive buffer.
+/// Capacity that an empty tail keeps, or twice that: the start of a request line, not a whole
+/// receive buffer.
 const KEPT_TAIL: usize = 512;
 
 /// A map from what this program numbers itself.
 pub type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// Hashes an [`Origin`] and the like: numbers that this program gives out, so there is nobody to defend against.
+/// Hashes an [`Origin`] and the like: numbers that this program gives out, so there is nobody to
+/// defend against.
 #[derive(Default)]
 pub struct NumberHasher(u64);
 
@@ -532,7 +540,8 @@ mod tests {
         assert!(conn.tail.is_empty() && conn.tail_start == 0);
     }
 
-    /// Whatever comes and is consumed in whatever parts: nothing is lost or turned round, and the memory is a few times what is unread.
+    /// Whatever comes and is consumed in whatever parts: nothing is lost or turned round, and the
+    /// memory is a few times what is unread.
     #[test]
     fn the_tail_keeps_all_that_is_unread_and_little_memory() {
         let mut random = Rng::new(7);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of a flash device is told: one line in the log for each change, however many workers use it and however many operations failed.
+//! What becomes of a flash device is told: one line in the log for each change, however many
+//! workers use it and however many operations failed.
 //!
-//! Each shard finds out for itself (`senko_cache`); what is told is the worst that any of them found. A device that comes and goes is probed at
-//! longer and longer intervals, which bounds the lines too. Pauses change no state; each worker has a line a minute for them at most.
+//! Each shard finds out for itself (`senko_cache`); what is told is the worst that any of them
+//! found. A device that comes and goes is probed at longer and longer intervals, which bounds the
+//! lines too. Pauses change no state; each worker has a line a minute for them at most.
 
 use senko_cache::{DeviceHealth, DeviceState, Pauses};
 

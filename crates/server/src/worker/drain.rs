@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of a worker: accept nobody, answer what was received, close, and leave when nobody needs this shard any more.
+//! The end of a worker: accept nobody, answer what was received, close, and leave when nobody needs
+//! this shard any more.
 //!
-//! What a socket had received when the end began is answered, and the rest is not read: the connection then ends as if its client had sent no
-//! more, however many requests that sends on. A worker whose own connections
-//! are gone still runs commands for those of the others. All of it has a bound, so that a client that does not read
-//! cannot keep a server from ending.
+//! What a socket had received when the end began is answered, and the rest is not read: the
+//! connection then ends as if its client had sent no more, however many requests that sends on. A
+//! worker whose own connections are gone still runs commands for those of the others. All of it has
+//! a bound, so that a client that does not read cannot keep a server from ending.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +13,15 @@ use senko_io::ConnId;
 
 use super::Worker;
 use super::conns::{ConnKey, Link};
-use crate::server::home::Stopped;
+use crate::server::data_dir::Stopped;
 use crate::shared::Shutdown;
 
 /// Longest drain.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for events while draining.
 pub(super) const STEP: Duration = Duration::from_millis(5);
-/// So long a client that sends faster than its requests are taken, so that the socket's buffer is never empty, is read.
+/// So long a client that sends faster than its requests are taken, so that the socket's buffer is
+/// never empty, is read.
 const LAST_INPUT: Duration = Duration::from_secs(1);
 
 /// How far a drain is.
@@ -92,7 +94,7 @@ impl Worker {
 
     /// Leaves the shard to the data directory, if there is one.
     pub(super) fn save_shard(&mut self) -> Result<Option<Stopped>, String> {
-        let Some(home) = self.home.clone() else {
+        let Some(data_dir) = self.data_dir.clone() else {
             return Ok(None);
         };
         let core = &mut self.core;
@@ -105,7 +107,7 @@ impl Worker {
                     .to_owned(),
             );
         }
-        home.save(self.index, &mut self.core.shard).map(Some)
+        data_dir.save(self.index, &mut self.core.shard).map(Some)
     }
 
     /// Lets device operations end, so that what was written is whole.

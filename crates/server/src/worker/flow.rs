@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A connection's bytes on their way: received, fed to the session, answers sent, and the limits on all of it.
+//! A connection's bytes on their way: received, fed to the session, answers sent, and the limits on
+//! all of it.
 //!
 //! ```text
 //!  Received --feed--> session --dirty--> flush --Try--> Sent(all) --> flush again
@@ -23,8 +24,9 @@
 //!     theirs.
 //!   - Where unread bytes and slow readers' answers take `pending`, the slowest is closed, else the
 //!     one that holds most.
-//! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while more than an eighth of a shard is held, those of its readers who
-//!   have been behind for [`PATIENCE_MS`] are closed one after the other ([`Worker::free_pinned`]).
+//! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while more
+//!   than an eighth of a shard is held, those of its readers who have been behind for
+//!   [`PATIENCE_MS`] are closed one after the other ([`Worker::free_pinned`]).
 
 use senko_cache::Pinned;
 use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
@@ -75,8 +77,9 @@ impl Worker {
             return;
         }
         if self.is_crowded() {
-            // A receive that is under way takes a whole buffer. Beyond `pending`, one a round brings
-            // less than the connections with requests run in it, so that nobody has to be closed.
+            // A receive that is under way takes a whole buffer. Beyond `pending`, one a round
+            // brings less than the connections with requests run in it, so that nobody has to be
+            // closed.
             let few = match self.conns.sums().backlog > self.pending {
                 true => 1,
                 false => FEW_BUFFERS.min(self.withheld.len()),
@@ -185,7 +188,8 @@ impl Worker {
         );
         let before = conn.wait.take();
         match fed.state {
-            // What a session leaves unread is the start of a line or header; more than that never becomes a request.
+            // What a session leaves unread is the start of a line or header; more than that never
+            // becomes a request.
             FeedState::NeedMore => {
                 if conn.value_ends && fed.consumed == data.len() {
                     conn.value_ends = false;
@@ -253,7 +257,8 @@ impl Worker {
         for at in dirty.drain(..) {
             self.flush(at);
         }
-        // `flush` may have marked others (a closed one made room); they wait for the next round, which comes at once.
+        // `flush` may have marked others (a closed one made room); they wait for the next round,
+        // which comes at once.
         dirty.append(&mut self.dirty);
         self.dirty = dirty;
     }
@@ -292,9 +297,10 @@ impl Worker {
         self.settle(at);
     }
 
-    /// What other workers go by when they have answers for this one ([`crate::route::Mesh::full`]). Answers that are not ready to leave may be stuck
-    /// behind those very answers, and do not count. What slow readers leave may take as much once more, beyond which they are closed; others do not
-    /// push them there.
+    /// What other workers go by when they have answers for this one ([`crate::route::Mesh::full`]).
+    /// Answers that are not ready to leave may be stuck behind those very answers, and do not
+    /// count. What slow readers leave may take as much once more, beyond which they are closed;
+    /// others do not push them there.
     pub(super) fn answer_level(&self) -> usize {
         let sums = self.conns.sums();
         sums.leaving.max((sums.leaving + sums.held) / 2)
@@ -316,8 +322,9 @@ impl Worker {
         set
     }
 
-    /// W3: closes slow readers to whom much of some shard's memory is lent: a few of the slowest at each tick, since others' shards take a round or two to
-    /// tell, and all where it is too much. One alone may have much.
+    /// W3: closes slow readers to whom much of some shard's memory is lent: a few of the slowest at
+    /// each tick, since others' shards take a round or two to tell, and all where it is too much.
+    /// One alone may have much.
     pub(super) fn free_pinned(&mut self) {
         if self.conns.sums().pinned == 0 {
             return;
@@ -353,7 +360,8 @@ impl Worker {
         }
     }
 
-    /// Gives the worker that asked the answers that are ready, as far as it takes them; with `anyway`, one at least.
+    /// Gives the worker that asked the answers that are ready, as far as it takes them; with
+    /// `anyway`, one at least.
     pub(super) fn answer_origin(&mut self, at: ConnKey, mut anyway: bool) {
         let Some(conn) = self.conns.get(at) else {
             return;
@@ -421,7 +429,8 @@ impl Worker {
                     conn.sending = false;
                     conn.slow_since = 0;
                     conn.last_active = self.now_ms;
-                    // The usual end of a request: all was read and answered, and nothing was held back or is held.
+                    // The usual end of a request: all was read and answered, and nothing was held
+                    // back or is held.
                     quiet = conn.is_read_out()
                         && conn.session.replies().is_empty()
                         && conn.receiving
@@ -433,7 +442,8 @@ impl Worker {
                 }
                 self.recycle(batch);
                 if !quiet {
-                    // What is ready goes out with the next flush; a session that waited for room may add to it before.
+                    // What is ready goes out with the next flush; a session that waited for room
+                    // may add to it before.
                     self.feed_again(at);
                 }
             }
@@ -446,11 +456,13 @@ impl Worker {
         }
     }
 
-    /// The socket's buffer is full: what is left of the batch waits in the loop, where it must not hold what others need.
+    /// The socket's buffer is full: what is left of the batch waits in the loop, where it must not
+    /// hold what others need.
     fn wait_for_room(&mut self, at: ConnKey, id: ConnId, mut batch: Box<SendBatch>, sent: usize) {
         let left = batch.len() - sent;
         let has_pages = has_pages(&batch);
-        // Item memory may be lent for a while, to a bound; frames may not, since others wait for them.
+        // Item memory may be lent for a while, to a bound; frames may not, since others wait for
+        // them.
         let (mut lent, mut of) = (0, ShardSet::default());
         let mut end = 0;
         for piece in &batch.pieces {
@@ -462,8 +474,9 @@ impl Worker {
                 of.add(shard_of(bytes.pin()).0.unwrap_or(self.index));
             }
         }
-        // One is always lent: a copy of an answer that is larger than the bound would be the greater harm. For a moment much more is: what is
-        // copied counts for more, and most readers are only a little late.
+        // One is always lent: a copy of an answer that is larger than the bound would be the
+        // greater harm. For a moment much more is: what is copied counts for more, and most readers
+        // are only a little late.
         let lendable =
             self.conns.sums().pinned == 0 || !of.meets(self.shards_pinned(Pinned::TooMuch));
         let keep = lent > 0 && !has_pages && lendable;
@@ -512,7 +525,8 @@ impl Worker {
         }
     }
 
-    /// Looks at a connection after something happened to it: is it finished, should it be received from?
+    /// Looks at a connection after something happened to it: is it finished, should it be received
+    /// from?
     pub(super) fn settle(&mut self, at: ConnKey) {
         let Some(conn) = self.conns.get(at) else {
             return;
@@ -550,8 +564,8 @@ impl Worker {
             return;
         }
         if let Link::Socket(id) = conn.link {
-            // Who waits for memory is not received from, so that the kernel holds the sender back and not this worker
-            // the bytes.
+            // Who waits for memory is not received from, so that the kernel holds the sender back
+            // and not this worker the bytes.
             let held_back = matches!(conn.wait, Some(Wait::Window | Wait::Memory | Wait::Room));
             let most = match waits && sums.backlog > self.pending / 2 {
                 true => 0,
@@ -566,8 +580,9 @@ impl Worker {
         }
     }
 
-    /// W2: closes slow readers until what is held is within its bound again. Those that were not yet given a moment, and unread
-    /// requests, may take as much once more: who is only a little late means no harm, and senders are held back already.
+    /// W2: closes slow readers until what is held is within its bound again. Those that were not
+    /// yet given a moment, and unread requests, may take as much once more: who is only a little
+    /// late means no harm, and senders are held back already.
     pub(super) fn enforce_bound(&mut self) {
         let now_ms = self.now_ms;
         while self.conns.sums().held > self.pending {
@@ -629,7 +644,8 @@ impl Worker {
             return;
         };
         conn.ended = true;
-        // What came before is still answered: a session that has work goes on, one that waits for more never gets it.
+        // What came before is still answered: a session that has work goes on, one that waits for
+        // more never gets it.
         if conn.takes_input() {
             conn.closing = true;
             conn.session.give_up_value();
@@ -678,7 +694,8 @@ pub(super) fn has_pages(batch: &SendBatch) -> bool {
         .any(|piece| matches!(piece, Piece::Page(..)))
 }
 
-/// Drops the first `sent` bytes of a batch without copying the rest; pins that were sent whole go to `unpinned`.
+/// Drops the first `sent` bytes of a batch without copying the rest; pins that were sent whole go
+/// to `unpinned`.
 pub(super) fn drop_sent(batch: &mut SendBatch, mut sent: usize, unpinned: &mut Vec<u64>) {
     if batch.pieces.is_empty() {
         batch.bytes.drain(..sent);

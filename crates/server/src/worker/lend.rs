@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sockets lent to the workers of other shards with a command, so that the answer is sent from where it is made (L1 to L3 in `route.rs`).
+//! Sockets lent to the workers of other shards with a command, so that the answer is sent from
+//! where it is made (L1 to L3 in `route.rs`).
 //!
 //! ```text
 //!  worker of the connection                     worker of the shard
 //!  feed -> lend_socket --Commands--> wakes it -> borrowed -> answer_origin -> send_for --Try--> sent_for
 //!  got_back <------ Sent, which wakes nobody, or Answer with what the socket did not take ---------'
 //! ```
-//! The next request on the connection comes to the first worker, which then finds the word in its inbox, or says that it is to be woken for it; without
-//! one, other mail or a tick brings it.
+//! The next request on the connection comes to the first worker, which then finds the word in its
+//! inbox, or says that it is to be woken for it; without one, other mail or a tick brings it.
 
 use senko_io::{ConnId, SendBatch};
 
@@ -17,11 +18,13 @@ use super::flow::usual;
 use crate::reply::Answer;
 use crate::route::Origin;
 
-/// Longest answer that is sent for another worker: what a socket's buffer mostly takes at once. Larger values are lent, not copied, and stay so.
+/// Longest answer that is sent for another worker: what a socket's buffer mostly takes at once.
+/// Larger values are lent, not copied, and stay so.
 const MOST_SENT_FOR: usize = 40 << 10;
 
 impl Worker {
-    /// Lends a connection's socket with the command that was just forwarded, if that is all that is under way.
+    /// Lends a connection's socket with the command that was just forwarded, if that is all that is
+    /// under way.
     pub(super) fn lend_socket(&mut self, at: ConnKey, id: ConnId) {
         let Some(conn) = self.conns.get(at) else {
             return;
@@ -99,7 +102,8 @@ impl Worker {
         }
     }
 
-    /// Closes the socket of a connection that was taken out of the table; L1: not before it is back.
+    /// Closes the socket of a connection that was taken out of the table; L1: not before it is
+    /// back.
     pub(super) fn close_socket(&mut self, at: ConnKey, conn: &Conn, id: ConnId) {
         match conn.lent_to {
             None => self.close_back(id),
@@ -116,7 +120,8 @@ impl Worker {
         self.core.outbox.mesh().goodbye(self.index);
     }
 
-    /// Sends the oldest answer of a virtual connection, if it is there, on the socket that was lent with its command; true if it is being sent.
+    /// Sends the oldest answer of a virtual connection, if it is there, on the socket that was lent
+    /// with its command; true if it is being sent.
     pub(super) fn send_for(&mut self, at: ConnKey) -> bool {
         let Some(conn) = self.conns.get(at) else {
             return false;
@@ -184,8 +189,9 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// A worker that leaves before its sockets are back, since it failed or its time was over, leaves them open: their numbers must not be given to
-    /// newcomers while others may send on them. The process is about to end.
+    /// A worker that leaves before its sockets are back, since it failed or its time was over,
+    /// leaves them open: their numbers must not be given to newcomers while others may send on
+    /// them. The process is about to end.
     fn drop(&mut self) {
         for (_, conn) in self.conns.iter() {
             if let (Link::Socket(id), Some(_)) = (conn.link, conn.lent_to) {

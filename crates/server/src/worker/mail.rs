@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages from other workers: sockets to take over, commands for this shard, answers to this worker's connections.
+//! Messages from other workers: sockets to take over, commands for this shard, answers to this
+//! worker's connections.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -108,7 +109,8 @@ impl Worker {
         self.mail = mail;
     }
 
-    /// Another worker's connection has commands for this shard: they run in a virtual connection that stands for it.
+    /// Another worker's connection has commands for this shard: they run in a virtual connection
+    /// that stands for it.
     fn commands(&mut self, origin: Origin, bytes: &[u8], socket: Option<RawFd>) {
         if self.refused.contains(&origin) {
             if socket.is_some() {
@@ -129,8 +131,9 @@ impl Worker {
         self.input(at, bytes);
     }
 
-    /// Hands over answers to workers that had too many, as far as they take them. The first goes however that is where a tick has passed: what
-    /// fills that worker may be stuck behind this very answer.
+    /// Hands over answers to workers that had too many, as far as they take them. The first goes
+    /// however that is where a tick has passed: what fills that worker may be stuck behind this
+    /// very answer.
     pub(super) fn hand_over(&mut self, tick: bool) {
         if self.held_back.is_empty() {
             return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers that a worker reads from another's shard while that waits (H1 to H4 in `shelf.rs`): they are the shard's own, and never older.
+//! Answers that a worker reads from another's shard while that waits (H1 to H4 in `parked.rs`):
+//! they are the shard's own, and never older.
 
 use std::sync::atomic::Ordering;
 
@@ -64,11 +65,13 @@ fn every_dialect_says_the_same_at_either_worker() {
             assert_eq!(here, there);
             assert!(here[24 + 4..].starts_with(name.as_bytes()));
         }
-        // Of eighteen hits half arrived at the wrong worker; what it read itself is left to how busy the other one was.
+        // Of eighteen hits half arrived at the wrong worker; what it read itself is left to how
+        // busy the other one was.
         let asked = 10 * KEYS as u64;
         let across = clients[0].stat("senko_read_across") - before;
         assert!(across > asked, "{across}");
-        // Each lookup counts once, wherever it was answered: eight hits a text connection, one a binary one.
+        // Each lookup counts once, wherever it was answered: eight hits a text connection, one a
+        // binary one.
         assert_eq!(clients[1].stat("get_hits") - hits, asked * (2 * 8 + 2));
     });
 }

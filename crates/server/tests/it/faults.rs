@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server whose flash device fails, over real sockets and on both backends: reads or writes that fail, a device that stalls, for a while or for
-//! ever, one that is gone. Whatever it does, every connection is answered, what is answered is right, and the server says what it found.
+//! A server whose flash device fails, over real sockets and on both backends: reads or writes that
+//! fail, a device that stalls, for a while or for ever, one that is gone. Whatever it does, every
+//! connection is answered, what is answered is right, and the server says what it found.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,7 +70,8 @@ fn stats(client: &mut Client) -> impl Fn(&str) -> u64 + use<> {
     }
 }
 
-/// Does something until a statistic is as wanted. Devices are given up and tried again in their own time.
+/// Does something until a statistic is as wanted. Devices are given up and tried again in their own
+/// time.
 fn until(bench: &Bench, name: &str, wanted: impl Fn(u64) -> bool, mut each: impl FnMut()) {
     let deadline = Instant::now() + Duration::from_secs(120);
     let mut client = bench.place.connect();
@@ -84,7 +86,8 @@ fn until(bench: &Bench, name: &str, wanted: impl Fn(u64) -> bool, mut each: impl
     }
 }
 
-/// Stores the keys, and after them as much as pushes them out of DRAM; again where the disk, busy with other things, did not take all in time.
+/// Stores the keys, and after them as much as pushes them out of DRAM; again where the disk, busy
+/// with other things, did not take all in time.
 fn fill(bench: &Bench) {
     let mut client = bench.place.connect();
     for _ in 0..5 {
@@ -231,7 +234,8 @@ fn what_was_changed_while_a_device_was_out_stays_changed() {
         for n in 100..400 {
             let answer = client.text(&format!("get f{n}\r\n"), "END\r\n");
             let wanted = format!("VALUE f{n} 0 3\r\nnew\r\nEND\r\n");
-            // A value that was answered as absent, deleted or expired never comes back; a new one may have been dropped since.
+            // A value that was answered as absent, deleted or expired never comes back; a new one
+            // may have been dropped since.
             let right = answer == "END\r\n" || n % 4 == 1 && answer == wanted;
             assert!(right, "f{n}: {}", &answer[..answer.len().min(80)]);
         }
@@ -271,8 +275,8 @@ fn writes_that_fail_leave_reads_alone() {
             until_items_go_to_flash(bench);
             let stat = stats(&mut client);
             assert_eq!(stat("flash_write_errors"), before("flash_write_errors"));
-            // No slot of a failed write is followed, but for a record that begins before one and reaches into it: each of the few writes that failed has at most
-            // one.
+            // No slot of a failed write is followed, but for a record that begins before one and
+            // reaches into it: each of the few writes that failed has at most one.
             let followed = stat("flash_checksum_errors");
             assert!(
                 followed < 8,
@@ -359,7 +363,8 @@ fn a_device_that_stalls_for_ever_hangs_nobody() {
     on_both(1, |bench| {
         fill(bench);
         bench.switches[0].inject(None, EVERYWHERE, Fault::Stall);
-        // Far more reads than there are frames, small and large, and commands that must read before they can answer.
+        // Far more reads than there are frames, small and large, and commands that must read before
+        // they can answer.
         let mut readers: Vec<Client> = (0..8).map(|_| bench.place.connect()).collect();
         for (which, reader) in readers.iter_mut().enumerate() {
             for n in (which..400).step_by(8) {
@@ -398,7 +403,8 @@ fn a_device_that_stalls_for_ever_hangs_nobody() {
 
 #[test]
 fn large_items_are_written_to_a_device_that_stalls() {
-    // An item larger than the write buffers waited in DRAM for the device, and everybody who needed memory for it.
+    // An item larger than the write buffers waited in DRAM for the device, and everybody who needed
+    // memory for it.
     on_both(1, |bench| {
         let mut client = bench.place.connect();
         let large = vec![b'x'; 900_000];

@@ -71,8 +71,9 @@ fn values_that_stop_midway_push_out_nobody() {
     }
 }
 
-/// Clients that go on sending are slowed down where there are too many. One is refused only where too
-/// much waits unread, and its next try is stored. No value is torn, and every connection stays in step.
+/// Clients that go on sending are slowed down where there are too many. One is refused only where
+/// too much waits unread, and its next try is stored. No value is torn, and every connection stays
+/// in step.
 #[test]
 fn a_crowd_of_large_values_is_stored_whole() {
     for threads in [1, 2] {

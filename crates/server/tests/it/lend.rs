@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers that the worker of another shard sends on a connection's socket: their order, and what becomes of the socket when the client
-//! does not read, asks for more, or leaves meanwhile. Each test runs on both I/O backends; on posix no socket is lent.
+//! Answers that the worker of another shard sends on a connection's socket: their order, and what
+//! becomes of the socket when the client does not read, asks for more, or leaves meanwhile. Each
+//! test runs on both I/O backends; on posix no socket is lent.
 
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -35,7 +36,8 @@ fn lends(place: &Place) -> bool {
     place.server().report().backend == "io_uring"
 }
 
-/// Two workers whose keys `key0` to `key{count - 1}` are on flash, the reads of which stall when the switch says so.
+/// Two workers whose keys `key0` to `key{count - 1}` are on flash, the reads of which stall when
+/// the switch says so.
 pub(crate) fn on_flash(io: BackendChoice, count: usize, len: usize) -> (Place, Arc<FaultSwitch>) {
     let switch = FaultSwitch::new();
     let place = Place::start(io, 2).restart(|settings| {
@@ -83,7 +85,8 @@ fn each_answer_comes_once_whoever_has_the_key() {
     }
 }
 
-/// Requests come one by one, so that the socket is lent with each until it is full; from then on its own worker sends, and must not be overtaken.
+/// Requests come one by one, so that the socket is lent with each until it is full; from then on
+/// its own worker sends, and must not be overtaken.
 #[test]
 fn a_client_that_does_not_read_for_a_while_gets_everything_in_order() {
     on_both(2, |place| {
@@ -150,7 +153,8 @@ fn what_comes_behind_a_command_that_waits_is_answered_behind_it() {
     }
 }
 
-/// A socket that is lent stays open until it is back: a newcomer that got its number would read another's answer.
+/// A socket that is lent stays open until it is back: a newcomer that got its number would read
+/// another's answer.
 #[test]
 fn newcomers_read_nothing_of_those_who_leave_at_once() {
     on_both(2, |place| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the server: sessions over shards in memory, the fuzz corpus, transcripts against real servers.
+//! Tests of the server: sessions over shards in memory, the fuzz corpus, transcripts against real
+//! servers.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Random commands against a map, with most items on flash.
 //!
-//! Several connections, each with keys of its own, send deep pipelines; disk completions and messages between shards
-//! come in random order. Because no other connection touches its keys, each connection must see exactly what the map
-//! says, in order. The keys are few and the values large, so that no innocent item dies of a tag it shares; the flash
-//! is large, so that nothing is dropped: any miss of a live key is an error.
+//! Several connections, each with keys of its own, send deep pipelines; disk completions and
+//! messages between shards come in random order. Because no other connection touches its keys, each
+//! connection must see exactly what the map says, in order. The keys are few and the values large,
+//! so that no innocent item dies of a tag it shares; the flash is large, so that nothing is
+//! dropped: any miss of a live key is an error.
 
 use std::collections::HashMap;
 
@@ -172,10 +173,9 @@ fn text_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<
             reply += "STORED\r\n";
         }
         4 => {
-            let unique = u64::MAX - 5;
-            command.extend_from_slice(
-                format!("cas {key} 0 0 1 {unique}{noreply}\r\nx\r\n").as_bytes(),
-            );
+            let cas = u64::MAX - 5;
+            command
+                .extend_from_slice(format!("cas {key} 0 0 1 {cas}{noreply}\r\nx\r\n").as_bytes());
             reply += if client.live(key, now).is_some() {
                 "EXISTS\r\n"
             } else {

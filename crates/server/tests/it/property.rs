@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random commands from several connections over real sockets, against a model, with DRAM so small that many hits come from flash.
+//! Random commands from several connections over real sockets, against a model, with DRAM so small
+//! that many hits come from flash.
 //!
-//! A run goes in rounds. In a round each connection sends a batch of commands (text and meta, or binary), in bursts and in pieces, and reads
-//! the replies at the same time. Between rounds the clock is driven on, and what concerns all connections is
-//! settled. Three things are checked: each reply about a key that one connection alone changes, exactly (`own.rs`); values of keys that
-//! all write, by the times of what was done (`shared.rs`); that a silent command is silent, which follows from the order of what comes.
+//! A run goes in rounds. In a round each connection sends a batch of commands (text and meta, or
+//! binary), in bursts and in pieces, and reads the replies at the same time. Between rounds the
+//! clock is driven on, and what concerns all connections is settled. Three things are checked: each
+//! reply about a key that one connection alone changes, exactly (`own.rs`); values of keys that all
+//! write, by the times of what was done (`shared.rs`); that a silent command is silent, which
+//! follows from the order of what comes.
 //!
-//! With large flash nothing may be lost. With small flash, reclaim never rests, and no more keys may be found missing than the server
-//! counted drops. The third run has keys of which several have the same tag in the index.
+//! With large flash nothing may be lost. With small flash, reclaim never rests, and no more keys
+//! may be found missing than the server counted drops. The third run has keys of which several have
+//! the same tag in the index.
 //!
 //! `SENKO_TEST_FACTOR=20` runs as many more seeds, `SENKO_PROPERTY_SEED` one in particular.
 
@@ -47,7 +51,8 @@ struct Plan {
     seed: u64,
 }
 
-/// A flush_all: when it was sent, when it was answered (`u64::MAX`: not yet), and by which connection.
+/// A flush_all: when it was sent, when it was answered (`u64::MAX`: not yet), and by which
+/// connection.
 #[derive(Clone, Copy, Debug)]
 struct Flush {
     span: Span,
@@ -200,7 +205,8 @@ fn run(plan: Plan) -> usize {
     let stats = Stats::ask(&mut client);
     let (hits, of_flash) = (stats.get("get_hits"), stats.get("flash_hits"));
     println!("  {of_flash} of {hits} hits came from flash");
-    // Most, as a rule, and a quarter where DRAM ends up with the small items, of which it holds many.
+    // Most, as a rule, and a quarter where DRAM ends up with the small items, of which it holds
+    // many.
     assert!(
         of_flash > hits / 10,
         "{plan:?}: {of_flash} of {hits} hits tested flash"
@@ -255,9 +261,10 @@ fn large_flash_loses_nothing() {
     on_all(1000, PLAN);
 }
 
-/// What this found: reads that waited for a frame kept their region from being reclaimed, reclaim waited for a frame too, and the frames
-/// were held by reads that waited for memory, which eviction was to free by writing to the full log. Only the clock ended
-/// that, a second later, by dropping items; here the clock stands still within a round.
+/// What this found: reads that waited for a frame kept their region from being reclaimed, reclaim
+/// waited for a frame too, and the frames were held by reads that waited for memory, which eviction
+/// was to free by writing to the full log. Only the clock ended that, a second later, by dropping
+/// items; here the clock stands still within a round.
 #[test]
 fn small_flash_loses_no_more_than_it_counts() {
     on_all(
@@ -270,8 +277,8 @@ fn small_flash_loses_no_more_than_it_counts() {
     );
 }
 
-/// What this found: two keys of one tag whose records lay in one page; the slot of one led to the other's, which had been lost, or deleted,
-/// long before.
+/// What this found: two keys of one tag whose records lay in one page; the slot of one led to the
+/// other's, which had been lost, or deleted, long before.
 #[test]
 fn keys_with_one_tag_are_not_mistaken_for_each_other() {
     on_all(

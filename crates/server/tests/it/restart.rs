@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server with a data directory: stopped and started again, and started from a copy of what a kill would leave.
+//! A server with a data directory: stopped and started again, and started from a copy of what a
+//! kill would leave.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -59,7 +60,7 @@ fn present(client: &mut Client, keys: impl Iterator<Item = usize>, version: usiz
     found
 }
 
-fn unique(client: &mut Client, key: &str) -> u64 {
+fn cas(client: &mut Client, key: &str) -> u64 {
     client.send(format!("gets {key}\r\n").as_bytes());
     let answer = String::from_utf8(client.until(b"END\r\n")).unwrap();
     let line = answer.lines().next().unwrap();
@@ -78,7 +79,7 @@ fn what_was_on_flash_is_there_after_a_stop() {
         }
         let before = present(&mut client, (1..KEYS).step_by(97), 1);
         client.ask("set last 0 0 1\r\nx\r\n", "STORED\r\n");
-        let last = unique(&mut client, "last");
+        let last = cas(&mut client, "last");
         place = place.restart(|_| {});
         let warm = place.server().report().warm.clone().unwrap();
         assert!(
@@ -96,7 +97,7 @@ fn what_was_on_flash_is_there_after_a_stop() {
         assert!(after.iter().all(|key| before.contains(key)));
         assert!(present(&mut client, (0..KEYS).step_by(10), 1).is_empty());
         client.ask("set last 0 0 1\r\ny\r\n", "STORED\r\n");
-        assert!(unique(&mut client, "last") > last);
+        assert!(cas(&mut client, "last") > last);
     }
 }
 
@@ -107,13 +108,13 @@ fn a_stop_that_keeps_dram_keeps_all() {
     fill(&mut client, 0..KEYS / 2, 1);
     client.ask("set c 0 0 1\r\n7\r\n", "STORED\r\n");
     client.ask("set soon 0 100 1\r\nx\r\n", "STORED\r\n");
-    let cas = unique(&mut client, "c");
+    let cas_before = cas(&mut client, "c");
     let before = present(&mut client, (1..KEYS / 2).step_by(53), 1);
     place = place.restart(|_| {});
     assert!(place.server().report().warm.clone().unwrap().dram_items > 0);
     let mut client = place.connect();
     assert_eq!(present(&mut client, (1..KEYS / 2).step_by(53), 1), before);
-    assert_eq!(unique(&mut client, "c"), cas);
+    assert_eq!(cas(&mut client, "c"), cas_before);
     client.ask("incr c 1\r\n", "8\r\n");
     client.ask("get soon\r\n", "VALUE soon 0 1\r\nx\r\nEND\r\n");
     place.clock.fetch_add(101_000, Ordering::AcqRel);
@@ -165,7 +166,8 @@ fn a_clean_stop_flushes_the_device_after_the_last_write() {
     assert!(records[last..].iter().any(|r| r.op == Op::Flush));
 }
 
-/// One worker saves its shard, then another raises the number of a flush that is due (`Home::finish` notes it).
+/// One worker saves its shard, then another raises the number of a flush that is due
+/// (`DataDir::finish` notes it).
 #[test]
 fn a_flush_that_a_saved_shard_missed_comes_with_the_next_start() {
     let mut place = begin(2, |settings| settings.keep_dram = true);
@@ -199,7 +201,8 @@ fn a_flush_that_a_saved_shard_missed_comes_with_the_next_start() {
     assert_eq!(present(&mut place.connect(), 0..200, 2).len(), 200);
 }
 
-/// Of what a kill in the middle of a stop or a start leaves, the files of the stop and the memory, only one is valid; the other is of the past.
+/// Of what a kill in the middle of a stop or a start leaves, the files of the stop and the memory,
+/// only one is valid; the other is of the past.
 #[test]
 fn a_kill_between_two_valid_states_finds_the_later_one() {
     let mut place = begin(2, |settings| settings.keep_dram = true);
@@ -239,7 +242,8 @@ fn a_kill_between_two_valid_states_finds_the_later_one() {
     assert!(!present(&mut client, 0..2000, 2).is_empty());
     client.ask("get k2000\r\n", "END\r\n");
 
-    // A start has begun, and the files of the stop before are still there: the clean mark was taken away, and they were not removed.
+    // A start has begun, and the files of the stop before are still there: the clean mark was taken
+    // away, and they were not removed.
     fill(&mut client, 2000..4000, 3);
     client.ask("delete k4000\r\n", "DELETED\r\n");
     copy(&aside, &data, "i");
@@ -266,7 +270,8 @@ fn files_in(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The memory stays valid where an index could not be written, whichever shard's, and however often; what is on flash is saved also where items of DRAM could not be.
+/// The memory stays valid where an index could not be written, whichever shard's, and however
+/// often; what is on flash is saved also where items of DRAM could not be.
 #[test]
 fn a_stop_that_cannot_save_all_saves_what_it_can() {
     let mut place = begin(2, |settings| settings.keep_dram = true);
@@ -309,7 +314,8 @@ fn a_stop_that_cannot_save_all_saves_what_it_can() {
     }
 }
 
-/// A file of a stop that can't be read is not taken for one that is not there, which a start would remove. They are for nobody else to read.
+/// A file of a stop that can't be read is not taken for one that is not there, which a start would
+/// remove. They are for nobody else to read.
 #[test]
 fn saved_files_that_cannot_be_read_are_kept() {
     use std::os::unix::fs::PermissionsExt;
@@ -349,7 +355,8 @@ fn time_and_a_flush_to_come_survive_a_kill() {
     client.ask("flush_all 100\r\n", "OK\r\n");
     let until = Instant::now() + Duration::from_secs(60);
     let copies = [start_copy(&place, 0, true), {
-        // Another is started where the clock is far behind: it goes on from the last second of the one before.
+        // Another is started where the clock is far behind: it goes on from the last second of the
+        // one before.
         place.clock.fetch_sub(1_000_000, Ordering::AcqRel);
         start_copy(&place, 1, true)
     }];
@@ -385,7 +392,8 @@ fn make_private(folder: &Path) {
         .unwrap();
 }
 
-/// Copies what a kill at this moment would leave, with the shared memory or without, and starts a server on the copy.
+/// Copies what a kill at this moment would leave, with the shared memory or without, and starts a
+/// server on the copy.
 fn start_copy(place: &Place, number: usize, memory: bool) -> RunningServer {
     Server::start(copy_of(place, number, memory)).unwrap()
 }
@@ -429,7 +437,8 @@ fn copy_of(place: &Place, number: usize, memory: bool) -> Settings {
     }
 }
 
-/// Memory that is too small for the index of before is refused, with the number that is enough; all is still there then.
+/// Memory that is too small for the index of before is refused, with the number that is enough; all
+/// is still there then.
 #[test]
 fn too_little_memory_for_the_kept_index_is_refused_with_what_is_enough() {
     const MANY: usize = 800_000;
@@ -485,7 +494,7 @@ fn a_killed_server_comes_back_from_its_memory() {
     }
     fill(&mut client, 1..2000, 2);
     client.ask("set last 0 0 1\r\nx\r\n", "STORED\r\n");
-    let last = unique(&mut client, "last");
+    let last = cas(&mut client, "last");
     let copy = start_copy(&place, 0, true);
     let warm = copy.report().warm.clone().unwrap();
     assert!(
@@ -498,7 +507,7 @@ fn a_killed_server_comes_back_from_its_memory() {
     let rest = present(&mut again, (2001..KEYS).step_by(97), 1);
     assert!(rest.len() > KEYS / 97 / 4, "{}", rest.len());
     again.ask("set last 0 0 1\r\ny\r\n", "STORED\r\n");
-    assert!(unique(&mut again, "last") > last);
+    assert!(cas(&mut again, "last") > last);
     copy.shutdown();
     copy.join().unwrap();
 
@@ -570,7 +579,7 @@ fn other_settings_are_refused_until_told_to_start_over() {
     let mut place = begin(1, |_| {});
     fill(&mut place.connect(), 0..KEYS, 1);
     place.connect().ask("set last 0 0 1\r\nx\r\n", "STORED\r\n");
-    let last = unique(&mut place.connect(), "last");
+    let last = cas(&mut place.connect(), "last");
     place.end();
     let settings = place.settings().clone();
     let refused = |change: &dyn Fn(&mut Settings), says: &str| {
@@ -630,14 +639,15 @@ fn other_settings_are_refused_until_told_to_start_over() {
     assert_eq!(place.server().report().warm.clone().unwrap().flash_items, 0);
     assert!(present(&mut place.connect(), (0..KEYS).step_by(7), 1).is_empty());
     place.connect().ask("set last 0 0 1\r\nx\r\n", "STORED\r\n");
-    assert!(unique(&mut place.connect(), "last") > last);
+    assert!(cas(&mut place.connect(), "last") > last);
     fill(&mut place.connect(), 0..KEYS, 2);
     place = place.restart(|s| s.reinit = false);
     assert!(place.server().report().warm.clone().unwrap().flash_items > 0);
     present(&mut place.connect(), (0..KEYS).step_by(7), 2);
 }
 
-/// A flash file is taken from its data directory where that is asked for: the directory then refuses it, and who has no directory does not.
+/// A flash file is taken from its data directory where that is asked for: the directory then
+/// refuses it, and who has no directory does not.
 #[test]
 fn a_flash_file_is_taken_from_its_directory() {
     let mut place = begin(1, |_| {});
@@ -657,8 +667,8 @@ fn a_flash_file_is_taken_from_its_directory() {
     assert!(error.contains("is not the flash file"), "{error}");
 }
 
-/// Memory gone without a clean stop: empty, with a reason, and nothing of the past shows, although the new cache writes where the old
-/// one did.
+/// Memory gone without a clean stop: empty, with a reason, and nothing of the past shows, although
+/// the new cache writes where the old one did.
 #[test]
 fn lost_memory_is_an_empty_cache() {
     let place = begin(1, |_| {});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Shards over devices in memory, and sessions on them, joined as a worker joins them: but in one thread, with a clock
-//! that the test drives, and with completions in an order drawn from a seed.
+//! Shards over devices in memory, and sessions on them, joined as a worker joins them: but in one
+//! thread, with a clock that the test drives, and with completions in an order drawn from a seed.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -452,8 +452,8 @@ impl Rig {
         matches!(self.nodes[shard].shard.lookup(&key), Lookup::Flash(_))
     }
 
-    /// Pushes these keys out to flash, by storing other items of about `len` bytes until they have left DRAM and the
-    /// write buffers.
+    /// Pushes these keys out to flash, by storing other items of about `len` bytes until they have
+    /// left DRAM and the write buffers.
     pub fn press(&mut self, id: u64, keys: &[&[u8]], len: usize) {
         let mut rounds_left = 400;
         let mut beyond = 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The server over real sockets: many connections, bad ones among them, limits, several workers, the end. Each test runs on both
-//! I/O backends.
+//! The server over real sockets: many connections, bad ones among them, limits, several workers,
+//! the end. Each test runs on both I/O backends.
 
 pub(crate) mod client; // a server in this process, and connections to it
 
@@ -186,7 +186,8 @@ fn readers_of_flash_that_stop_reading_are_closed_before_they_hold_all_memory() {
     });
 }
 
-/// The binary protocol's `stats` asks the other workers before any key does; what follows is still binary to them.
+/// The binary protocol's `stats` asks the other workers before any key does; what follows is still
+/// binary to them.
 #[test]
 fn binary_stats_before_anything_else() {
     let packet = |op: u8, key: &[u8], extras: &[u8], value: &[u8]| {
@@ -215,8 +216,8 @@ fn binary_stats_before_anything_else() {
     });
 }
 
-/// Far more answers are asked for than there is memory for answers, of all workers' keys by connections of all workers; some send a
-/// command in two parts. Everybody is answered, in order.
+/// Far more answers are asked for than there is memory for answers, of all workers' keys by
+/// connections of all workers; some send a command in two parts. Everybody is answered, in order.
 #[test]
 fn more_answers_than_memory_reach_everybody() {
     on_both(3, |place| {
@@ -289,7 +290,8 @@ fn commands_without_answers_leave_nothing() {
     });
 }
 
-/// What one worker refuses, because nothing more has room there, closes the client's connection at the other; no byte of a value is run as a command.
+/// What one worker refuses, because nothing more has room there, closes the client's connection at
+/// the other; no byte of a value is run as a command.
 #[test]
 fn a_worker_that_refuses_input_closes_the_connection() {
     let place = Place::start(BackendChoice::Auto, 2);
@@ -448,7 +450,8 @@ fn a_shutdown_answers_what_was_received() {
     });
 }
 
-/// Clients that always had a request under way kept a server from stopping until it cut them all off.
+/// Clients that always had a request under way kept a server from stopping until it cut them all
+/// off.
 #[test]
 fn a_shutdown_ends_also_clients_that_go_on() {
     let request: &[u8] = b"get here\r\nget nowhere\r\n";
@@ -518,7 +521,8 @@ fn several_workers_answer_as_one() {
                 "STORED\r\n",
             );
         }
-        // Every connection sees every key, whoever stored it; keys of all shards in one line, missing ones among them.
+        // Every connection sees every key, whoever stored it; keys of all shards in one line,
+        // missing ones among them.
         for client in &mut clients {
             let keys: Vec<String> = (0..300).map(|n| format!("s{n} no{n}")).collect();
             client.send(format!("get {}\r\n", keys.join(" ")).as_bytes());
@@ -575,8 +579,9 @@ fn several_workers_answer_as_one() {
     });
 }
 
-/// A worker that had not yet heard of a `flush_all` took memory for a value, heard of it when the value was complete, and
-/// stored the item as one from before the flush: acknowledged, and gone at once.
+/// A worker that had not yet heard of a `flush_all` took memory for a value, heard of it when the
+/// value was complete, and stored the item as one from before the flush: acknowledged, and gone at
+/// once.
 #[test]
 fn what_is_stored_after_a_flush_stays() {
     on_both(3, |place| {
@@ -707,8 +712,8 @@ fn what_cannot_start_says_why() {
     first.join().unwrap();
 }
 
-/// `senko serve --flash FILE` wrote over a foreign file without a word. What a server has used before is its own, also without a data
-/// directory.
+/// `senko serve --flash FILE` wrote over a foreign file without a word. What a server has used
+/// before is its own, also without a data directory.
 #[test]
 fn a_flash_file_with_data_of_others_is_refused_unless_told() {
     let folder = client::Scratch::new();

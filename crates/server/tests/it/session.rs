@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What commands answer: exact bytes, in both tiers, whatever the pieces in which they arrive, and in order.
+//! What commands answer: exact bytes, in both tiers, whatever the pieces in which they arrive, and
+//! in order.
 
 mod flash; // the same on items that lie on flash only
 mod tables; // commands and memcached's answers
@@ -8,7 +9,7 @@ mod turns; // what one turn of a connection may do
 use crate::rig::{Plan, Rig, START};
 use tables::{CLASSIC, META};
 
-/// Replaces uniques by `{n}`.
+/// Replaces CAS values by `{n}`.
 fn mask(answer: &[u8]) -> String {
     let text = String::from_utf8_lossy(answer).into_owned();
     let mut out = String::new();
@@ -22,7 +23,7 @@ fn mask(answer: &[u8]) -> String {
                 out.push(' ');
             }
             match token.strip_prefix('c') {
-                Some(unique) if unique.parse::<u64>().is_ok() => out.push_str("c{n}"),
+                Some(cas) if cas.parse::<u64>().is_ok() => out.push_str("c{n}"),
                 _ => out.push_str(token),
             }
         }
@@ -441,7 +442,8 @@ fn time_passes() {
     assert_eq!(rig.ask(id, b"get f\r\n"), b"VALUE f 0 1\r\nx\r\nEND\r\n");
 }
 
-/// A flush that was acknowledged holds on every shard, for every connection; what was sent before it is gone.
+/// A flush that was acknowledged holds on every shard, for every connection; what was sent before
+/// it is gone.
 #[test]
 fn flush_all_reaches_every_shard() {
     let mut rig = Rig::new(&drop_in(Plan {
@@ -526,8 +528,8 @@ fn items_are_listed_across_shards() {
     }
 }
 
-/// A key of the meta protocol's base64 may have line ends: written as it is, it forged lines of other items, and the end
-/// of the answer.
+/// A key of the meta protocol's base64 may have line ends: written as it is, it forged lines of
+/// other items, and the end of the answer.
 #[test]
 fn keys_with_line_ends_forge_no_lines() {
     // "p\r\nEND:\r\nITEM forged"
@@ -588,8 +590,8 @@ fn me_tells_the_seconds_that_are_left() {
     assert_eq!(rig.ask(id, b"me k\r\n"), b"EN\r\n");
 }
 
-/// memcached's exporter for Prometheus reads these of each class, and took a server without them for
-/// one that is down.
+/// memcached's exporter for Prometheus reads these of each class, and took a server without them
+/// for one that is down.
 #[test]
 fn each_class_counts_its_commands() {
     for shards in [1, 3] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Plays the transcripts of `tests/transcripts` against Debian's memcached, their reference, and against senko on DRAM and on flash,
-//! with both I/O backends. Every failing case is reported, with what was sent, expected and answered.
+//! Plays the transcripts of `tests/transcripts` against Debian's memcached, their reference, and
+//! against senko on DRAM and on flash, with both I/O backends. Every failing case is reported, with
+//! what was sent, expected and answered.
 //!
 //! `SENKO_TRANSCRIPT=meta/mg` plays only files whose name contains that.
 
@@ -128,8 +129,9 @@ fn run(kind: Kind) {
             }
             played += 1;
             let mut result = play_case(kind, case, &mut target);
-            // memcached answers some commands by what its background threads are doing just then: on a busy machine its crawler
-            // is still at work, or it is late. What it says on a second or third try counts too; senko has one try.
+            // memcached answers some commands by what its background threads are doing just then:
+            // on a busy machine its crawler is still at work, or it is late. What it says on a
+            // second or third try counts too; senko has one try.
             for _ in 0..MEMCACHED_TRIES {
                 if !matches!(kind, Kind::Memcached { .. })
                     || !matches!(result, Err(Outcome::Fail(_)))
@@ -173,7 +175,8 @@ fn play_case(
     case: &Case,
     at_hand: &mut Option<(Vec<String>, Target)>,
 ) -> Result<(), Outcome> {
-    // A server that a transcript shut down may still answer for a moment: only one that takes the flush is used again.
+    // A server that a transcript shut down may still answer for a moment: only one that takes the
+    // flush is used again.
     let usable = at_hand.as_mut().is_some_and(|(options, target)| {
         *options == case.options && target.alive() && target.flush().is_ok()
     });
@@ -193,7 +196,8 @@ fn play_case(
     result
 }
 
-/// Says why nothing ran. Where CI runs, a missing memcached is a failure; a kernel that refuses io_uring is not: CI asks for that too.
+/// Says why nothing ran. Where CI runs, a missing memcached is a failure; a kernel that refuses
+/// io_uring is not: CI asks for that too.
 fn skip(kind: Kind, why: &str) {
     assert!(
         !matches!(kind, Kind::Memcached { .. }) || std::env::var("CI").as_deref() != Ok("true"),

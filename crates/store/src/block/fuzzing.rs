@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzz targets of blocks call: a look-up and a scan in arbitrary pages, and everything that a head is read for.
+//! What the fuzz targets of blocks call: a look-up and a scan in arbitrary pages, and everything
+//! that a head is read for.
 
 use std::sync::Arc;
 
@@ -17,8 +18,9 @@ use crate::{Extent, Hasher, KeyHash, StoreError};
 const ID: u64 = 0x0123_4567_89ab_cdef;
 const TAG: Tag = Tag::store(Purpose::Recover);
 
-/// Reads a run of one to four data pages as a look-up, a scan and a verification do. An odd first byte asks for the pages' checksums and
-/// numbers to be made right first, so that what lies behind them is reached; its next bit asks for pages of 8 KiB.
+/// Reads a run of one to four data pages as a look-up, a scan and a verification do. An odd first
+/// byte asks for the pages' checksums and numbers to be made right first, so that what lies behind
+/// them is reached; its next bit asks for pages of 8 KiB.
 ///
 /// # Panics
 /// When a look-up gives something that does not lie in the run.
@@ -66,7 +68,8 @@ pub fn pages(data: &[u8]) {
     scan(&run, size);
 }
 
-/// Keys and times of elements that a page seems to hold, wherever they lie, and a key that none has.
+/// Keys and times of elements that a page seems to hold, wherever they lie, and a key that none
+/// has.
 fn keys(run: &[u8], size: usize) -> Vec<(Vec<u8>, u64)> {
     let mut keys = vec![(b"no such key".to_vec(), 1)];
     for page in run.chunks(size) {

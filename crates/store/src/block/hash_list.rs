@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The hash list in a block's head: what compaction and the making of maps read in place of the elements.
+//! The hash list in a block's head: what compaction and the making of maps read in place of the
+//! elements.
 //!
-//! Entries of 19 bytes, sorted as the elements, 214 to a page, none across pages; a directory of 257 numbers in the head's first page
-//! says where each shard begins. The top byte of `order` is the shard and is not written.
+//! Entries of 19 bytes, sorted as the elements, 214 to a page, none across pages; a directory of
+//! 257 numbers in the head's first page says where each shard begins. The top byte of `order` is
+//! the shard and is not written.
 
 use super::frame::HEAD_PAYLOAD;
 use crate::element::{END_OF_TIME, EXPIRY, LARGE, TOMBSTONE};
@@ -78,7 +80,8 @@ impl HashEntry {
         })
     }
 
-    /// Whether `self` may stand in front of `next`: by hash; of equal hashes either may be another key, so times say nothing.
+    /// Whether `self` may stand in front of `next`: by hash; of equal hashes either may be another
+    /// key, so times say nothing.
     pub(crate) fn may_precede(&self, next: &HashEntry) -> bool {
         self.key <= next.key
     }
@@ -122,7 +125,8 @@ impl Directory {
         self.0[shard] as usize
     }
 
-    /// The shard of an entry; entries come in order, so the search begins at the one of the entry before.
+    /// The shard of an entry; entries come in order, so the search begins at the one of the entry
+    /// before.
     pub fn shard_of(&self, entry: usize, from: usize) -> usize {
         let mut shard = from;
         while shard + 1 < SHARDS && self.start(shard + 1) <= entry {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The head of a sorted block, behind its data pages: what it is, its page index, its large values, its hash list.
+//! The head of a sorted block, behind its data pages: what it is, its page index, its large values,
+//! its hash list.
 //!
-//! Pages of 4,096 bytes, each with its own header and checksum. The *meta* part is a stream over the payloads of the first pages: a fixed
-//! header with the block's record, the directory of the hash list, the page index, the references of large values. Opening a block
-//! reads these pages only; the hash list begins on a page of its own and is read slice by slice.
+//! Pages of 4,096 bytes, each with its own header and checksum. The *meta* part is a stream over
+//! the payloads of the first pages: a fixed header with the block's record, the directory of the
+//! hash list, the page index, the references of large values. Opening a block reads these pages
+//! only; the hash list begins on a page of its own and is read slice by slice.
 
 use senko_io::PAGE_SIZE;
 
@@ -118,8 +120,9 @@ pub(crate) fn directory(payload: &[u8], record: &BlockRecord) -> Result<Director
         .ok_or("the directory of the hash list is not in order")
 }
 
-/// The record of the block whose head begins in this page, if one does: how blocks are found where no manifest can be read.
-/// `page` is any page of the device; chance or the bytes of a value pass for a head once in 2^32, and then only if they were made to.
+/// The record of the block whose head begins in this page, if one does: how blocks are found where
+/// no manifest can be read. `page` is any page of the device; chance or the bytes of a value pass
+/// for a head once in 2^32, and then only if they were made to.
 ///
 /// ```
 /// # let device = senko_store::example::device();

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sorted blocks: written once, read one page a look-up.
 //!
-//! A block lies in one extent: data pages with the elements, sorted by the hash of their keys, and behind them a head with all that is known
-//! about them. In DRAM a block is its record and its page index, about 8 bits a page. A look-up goes
+//! A block lies in one extent: data pages with the elements, sorted by the hash of their keys, and
+//! behind them a head with all that is known about them. In DRAM a block is its record and its page
+//! index, about 8 bits a page. A look-up goes
 //!
 //! ```text
 //!   hash -> Block::find -> PageRun -> (any driver reads it) -> Block::search in its bytes
 //! ```
 //!
-//! and nothing on that way does I/O but the driver. `docs/formats/store.md` has the bytes. No policy lives here: what a block is
-//! for, which of its elements are dead and when it goes is the engine's.
+//! and nothing on that way does I/O but the driver. `docs/formats/store.md` has the bytes. No
+//! policy lives here: what a block is for, which of its elements are dead and when it goes is the
+//! engine's.
 //!
-//! Always holds: a block never changes once it is finished, and what lies on the device is believed only behind a checksum that has the block's
-//! id in it.
+//! Always holds: a block never changes once it is finished, and what lies on the device is believed
+//! only behind a checksum that has the block's id in it.
 
 mod hash_list; // the hash list in the head: 19 bytes an element
 mod frame; // header and checksum of a head page
@@ -207,8 +209,9 @@ impl Block {
         size_of::<Block>() + self.index.heap_bytes() + size_of_val::<[ExtentRef]>(&self.large)
     }
 
-    /// The pages that hold every element of a hash, if the block has any: one page as a rule, more for elements longer than a page and for more
-    /// versions of a key than fit into one. Empty if the hash lies outside of what the block covers.
+    /// The pages that hold every element of a hash, if the block has any: one page as a rule, more
+    /// for elements longer than a page and for more versions of a key than fit into one. Empty if
+    /// the hash lies outside of what the block covers.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -229,7 +232,8 @@ impl Block {
         }
     }
 
-    /// The newest version of `key` no newer than `at` in the bytes of the run that [`Block::find`] gave.
+    /// The newest version of `key` no newer than `at` in the bytes of the run that [`Block::find`]
+    /// gave.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -309,7 +313,8 @@ impl Block {
         (pages / u64::from(self.record.device_pages())) as u32
     }
 
-    /// The hash list of a range of shards, in the elements' order: 19 bytes of reading and 32 of DRAM an element.
+    /// The hash list of a range of shards, in the elements' order: 19 bytes of reading and 32 of
+    /// DRAM an element.
     ///
     /// ```
     /// # let device = senko_store::example::device();

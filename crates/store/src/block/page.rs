@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A data page of a sorted block, and the look-up in the bytes of a run of them: no I/O, so that any driver can stand above it.
+//! A data page of a sorted block, and the look-up in the bytes of a run of them: no I/O, so that
+//! any driver can stand above it.
 //!
 //! ```text
 //!  crc  id  page  count first                                        zeros
@@ -7,11 +8,12 @@
 //!                             16                         first
 //! ```
 //!
-//! An element that fits into a page lies in one page. A longer one begins in a page and goes on in the next ones, at byte 16
-//! of each; `first` says where that rest ends, so that a page can be read without those before it. `count` is of elements that begin here.
+//! An element that fits into a page lies in one page. A longer one begins in a page and goes on in
+//! the next ones, at byte 16 of each; `first` says where that rest ends, so that a page can be read
+//! without those before it. `count` is of elements that begin here.
 //!
-//! Always holds: whatever the bytes are, a look-up gives an element of a page whose checksum, block and number are right, or an error
-//! that names the place; it never reads beyond the run.
+//! Always holds: whatever the bytes are, a look-up gives an element of a page whose checksum, block
+//! and number are right, or an error that names the place; it never reads beyond the run.
 
 use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
@@ -135,7 +137,8 @@ impl PageFormat {
         page[..4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Checks one page: its checksum, its block, its place. `at` is where it begins in the run, for the error.
+    /// Checks one page: its checksum, its block, its place. `at` is where it begins in the run, for
+    /// the error.
     ///
     /// ```
     /// use senko_store::block::{PAGE_HEADER, PageFormat, PageHead};
@@ -172,9 +175,11 @@ impl PageFormat {
         Ok(head)
     }
 
-    /// The newest version of `key` no newer than `at`, in the bytes of a run of pages of which the first has this number.
+    /// The newest version of `key` no newer than `at`, in the bytes of a run of pages of which the
+    /// first has this number.
     ///
-    /// The versions of one key lie side by side, newest first, so the first that is old enough is the answer.
+    /// The versions of one key lie side by side, newest first, so the first that is old enough is
+    /// the answer.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -267,7 +272,8 @@ impl PageFormat {
                     }
                     let mut element = Vec::new();
                     if !self.gather(bytes, number, base + at, &header, &mut element)? {
-                        // Elements of other hashes may begin in the run's last page; one of this hash does not go on behind it.
+                        // Elements of other hashes may begin in the run's last page; one of this
+                        // hash does not go on behind it.
                         return if at + header.value_at() <= page.len() {
                             bad(base + at, "an element reaches beyond its pages")
                         } else {
@@ -289,7 +295,8 @@ impl PageFormat {
         Ok(())
     }
 
-    /// The newest time among the elements of the run whose key has this hash, for whoever knows only the hash.
+    /// The newest time among the elements of the run whose key has this hash, for whoever knows
+    /// only the hash.
     pub(crate) fn newest_of(
         &self,
         bytes: &[u8],
@@ -326,8 +333,8 @@ impl PageFormat {
         Ok(newest)
     }
 
-    /// Puts the bytes of an element that begins at `at` of the run and goes on in the pages behind into `to`; false if it goes on behind
-    /// the run.
+    /// Puts the bytes of an element that begins at `at` of the run and goes on in the pages behind
+    /// into `to`; false if it goes on behind the run.
     fn gather(
         &self,
         bytes: &[u8],
@@ -356,7 +363,8 @@ impl PageFormat {
         Ok(true)
     }
 
-    /// The `part` bytes with which a page, which begins at `at` of the run, goes on with the element before.
+    /// The `part` bytes with which a page, which begins at `at` of the run, goes on with the
+    /// element before.
     pub(crate) fn rest_in<'b>(
         &self,
         page: &'b [u8],
@@ -482,7 +490,8 @@ impl<'b> Found<'b> {
         self.expiry != 0 && now_seconds >= self.expiry
     }
 
-    /// Where the value lies in the bytes that were searched, if it does in one piece: a caller who keeps the bytes need not copy.
+    /// Where the value lies in the bytes that were searched, if it does in one piece: a caller who
+    /// keeps the bytes need not copy.
     ///
     /// ```
     /// # let device = senko_store::example::device();

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a hash to the run of pages that holds it, in about 8 bits of DRAM a page (2 bits an element at four a page).
+//! From a hash to the run of pages that holds it, in about 8 bits of DRAM a page (2 bits an element
+//! at four a page).
 //!
-//! Idea: a page is known by a *separator*: the `order` of the first element that begins in it, cut to a *cell* of 2^shift. The separators ascend, so an
-//! Elias-Fano list holds them: the low bits of each in an array, the high bits in unary (a 1 for each page, a 0 where the next high
-//! value begins), and the place of every 128th 0, so that a look-up goes straight to the pages that share its high bits. The last page whose separator
-//! is no larger than the hash's cell is the one.
-//! Source: paper A, 9.3 (the page index apart from the pages, so that one read suffices); Elias 1974 and Fano 1971; Vigna 2013 (selection
-//! by sampled zeros).
-//! Deviation: the paper holds full hashes and reads the index from flash. Cells are 2^-6 of what a page covers, chosen from the block's own
-//! density; the writer sees to it that two pages do not share a cell. Where it can't (two elements that only just fit a page each), the
-//! pages get the same separator, and the whole hash at which they part is kept beside the list: a *split*. Pages that share a whole hash (many
-//! versions of one key) are read together.
+//! Idea: a page is known by a *separator*: the `order` of the first element that begins in it, cut
+//! to a *cell* of 2^shift. The separators ascend, so an Elias-Fano list holds them: the low bits of
+//! each in an array, the high bits in unary (a 1 for each page, a 0 where the next high value
+//! begins), and the place of every 128th 0, so that a look-up goes straight to the pages that share
+//! its high bits. The last page whose separator is no larger than the hash's cell is the one.
+//! Source: paper A, 9.3 (the page index apart from the pages, so that one read suffices); Elias
+//! 1974 and Fano 1971; Vigna 2013 (selection by sampled zeros).
+//! Deviation: the paper holds full hashes and reads the index from flash. Cells are 2^-6 of what a
+//! page covers, chosen from the block's own density; the writer sees to it that two pages do not
+//! share a cell. Where it can't (two elements that only just fit a page each), the pages get the
+//! same separator, and the whole hash at which they part is kept beside the list: a *split*. Pages
+//! that share a whole hash (many versions of one key) are read together.
 //!
-//! Always holds: an element of a hash begins and ends in the pages that [`PageIndex::find`] gives for it.
+//! Always holds: an element of a hash begins and ends in the pages that [`PageIndex::find`] gives
+//! for it.
 
-/// Cells that a page covers, as a power of two. One more makes the index a bit a page larger and halves what the writer loses by
-/// moving elements that share a cell with the next page's first (0.8 % of a page at 6).
+/// Cells that a page covers, as a power of two. One more makes the index a bit a page larger and
+/// halves what the writer loses by moving elements that share a cell with the next page's first
+/// (0.8 % of a page at 6).
 const CELL_BITS: u32 = 6;
 
 /// A 0 of the unary part in this many has its place written down.
@@ -64,7 +69,8 @@ pub struct PageIndex {
     zeros: Box<[u32]>,
     /// A bit for each page that begins with the rest of an element; empty if none does.
     tails: Box<[u64]>,
-    /// Pages that have the separator of the page before, but not its last hash, and their first hashes.
+    /// Pages that have the separator of the page before, but not its last hash, and their first
+    /// hashes.
     split_pages: Box<[u32]>,
     split_orders: Box<[u64]>,
 }
@@ -97,7 +103,8 @@ impl PageIndex {
             }
             separators.push(cell);
         }
-        // More come from keys that were chosen to share cells only, and without them the pages are read together.
+        // More come from keys that were chosen to share cells only, and without them the pages are
+        // read together.
         pages.truncate(split_bound(notes.len()));
         orders.truncate(pages.len());
         let tails: Vec<bool> = notes.iter().map(|note| note.tail).collect();
@@ -236,7 +243,8 @@ impl PageIndex {
         word.is_some_and(|word| word >> (page % 64) & 1 == 1)
     }
 
-    /// How many of the pages `first..first + count`, which share their high bits, come first by their low bits.
+    /// How many of the pages `first..first + count`, which share their high bits, come first by
+    /// their low bits.
     fn partition(&self, first: u32, count: u32, before: impl Fn(u64) -> bool) -> u32 {
         let (mut from, mut to) = (0, count);
         while from < to {
@@ -265,7 +273,8 @@ impl PageIndex {
         value & mask(bits as u32)
     }
 
-    /// The place at which the pages with these high bits begin: behind the zero that ends the bucket before. `None` behind the last bucket.
+    /// The place at which the pages with these high bits begin: behind the zero that ends the
+    /// bucket before. `None` behind the last bucket.
     #[inline]
     fn bucket(&self, bucket: u64) -> Option<usize> {
         let Some(before) = bucket.checked_sub(1) else {

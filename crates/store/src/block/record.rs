@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the manifest keeps of a sorted block: 96 bytes, enough to open it, to judge it and to skip it.
+//! What the manifest keeps of a sorted block: 96 bytes, enough to open it, to judge it and to skip
+//! it.
 //!
-//! The same bytes stand in the block's head, so that a head says by itself where its block lies and a record that was mixed up is
-//! noticed. The manifest's own checksum covers a record.
+//! The same bytes stand in the block's head, so that a head says by itself where its block lies and
+//! a record that was mixed up is noticed. The manifest's own checksum covers a record.
 
 use senko_io::PAGE_SIZE;
 

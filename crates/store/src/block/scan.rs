@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! All elements of a block, in the order of their hashes, read in large pieces.
 //!
-//! Compaction, sealing, scans and backups read blocks this way. Memory is one buffer of the size that was asked for, and
-//! the longest element that goes over pages. Hashes are computed again from the keys, so that the order is checked on the way.
+//! Compaction, sealing, scans and backups read blocks this way. Memory is one buffer of the size
+//! that was asked for, and the longest element that goes over pages. Hashes are computed again from
+//! the keys, so that the order is checked on the way.
 //!
-//! After damage a scan can go on: [`BlockScan::skip_damage`] continues at the next page in which an element begins, which is how a
-//! repair takes what is intact.
+//! After damage a scan can go on: [`BlockScan::skip_damage`] continues at the next page in which an
+//! element begins, which is how a repair takes what is intact.
 
 use std::ops::{Deref, RangeInclusive};
 
@@ -75,7 +76,8 @@ impl<D> BlockScan<D>
 where
     D: Deref<Target: Device>,
 {
-    /// From the block's first element on, with a buffer of about `read_ahead` bytes (at least two pages of the block).
+    /// From the block's first element on, with a buffer of about `read_ahead` bytes (at least two
+    /// pages of the block).
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -174,7 +176,8 @@ where
         }
     }
 
-    /// Of a block that was sorted by hashes of another secret, which is lost: the order says nothing.
+    /// Of a block that was sorted by hashes of another secret, which is lost: the order says
+    /// nothing.
     pub(crate) fn in_any_order(self) -> BlockScan<D> {
         BlockScan {
             ordered: false,
@@ -182,8 +185,8 @@ where
         }
     }
 
-    /// The next element and its key's hash; `None` at the end. After an error the same error again, until
-    /// [`BlockScan::skip_damage`].
+    /// The next element and its key's hash; `None` at the end. After an error the same error again,
+    /// until [`BlockScan::skip_damage`].
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -205,8 +208,9 @@ where
         Ok(self.current())
     }
 
-    /// Goes to the next element, as [`BlockScan::next_element`] does, and says its hash only: of several scans that are merged, the one that comes
-    /// first is asked for its [`BlockScan::current`] element.
+    /// Goes to the next element, as [`BlockScan::next_element`] does, and says its hash only: of
+    /// several scans that are merged, the one that comes first is asked for its
+    /// [`BlockScan::current`] element.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -265,8 +269,9 @@ where
         Some((*hash, Element::of(header, key, value)))
     }
 
-    /// Goes on behind damage: with the next page in which an element begins. What the page with the damage held is lost, as is an element that
-    /// goes on into it. False if the scan had not met damage.
+    /// Goes on behind damage: with the next page in which an element begins. What the page with the
+    /// damage held is lost, as is an element that goes on into it. False if the scan had not met
+    /// damage.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -367,8 +372,8 @@ where
         Ok(Some((hash, header, place)))
     }
 
-    /// Puts together the element that begins at `self.at` of the current page, a page at a time, so that it may be longer than the buffer.
-    /// Gives the number of pages that it goes on in.
+    /// Puts together the element that begins at `self.at` of the current page, a page at a time, so
+    /// that it may be longer than the buffer. Gives the number of pages that it goes on in.
     fn gather(&mut self, header: &ElementHeader) -> Result<u32, StoreError> {
         let size = self.format.page_bytes();
         let len = header.element_len();
@@ -410,7 +415,8 @@ where
             };
             let mut result = read(&mut self.buf, count);
             if result.is_err() && count > 1 {
-                // What cannot be read may lie further on: the pages in front of it are not lost with it.
+                // What cannot be read may lie further on: the pages in front of it are not lost
+                // with it.
                 count = 1;
                 result = read(&mut self.buf, count);
             }

@@ -83,7 +83,8 @@ struct Made {
     hashes: Hashes,
 }
 
-/// Random keys with one to `versions` versions each, values of up to `longest` bytes, most of them short.
+/// Random keys with one to `versions` versions each, values of up to `longest` bytes, most of them
+/// short.
 fn make(seed: u64, keys: usize, hashes: Hashes, longest: usize) -> Made {
     let mut rng = Rng(seed);
     let hasher = Hasher::new([seed as u8; 16]);
@@ -186,7 +187,8 @@ fn needed(elements: &[Owned], page_bytes: usize) -> u64 {
     bytes_needed(elements.len() as u64, bytes, page_bytes)
 }
 
-/// Writes the elements into an extent of the size that `bytes_needed` names: all of them must go in.
+/// Writes the elements into an extent of the size that `bytes_needed` names: all of them must go
+/// in.
 fn build(elements: &[Owned], page_bytes: usize, id: u64) -> Built {
     let bytes = needed(elements, page_bytes);
     let extent = Extent {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Everything about a block that can be checked, checked: each page, the order, the hash list against the elements, the page index, the
-//! counts.
+//! Everything about a block that can be checked, checked: each page, the order, the hash list
+//! against the elements, the page index, the counts.
 //!
-//! It goes on behind damage, so that all of it is found in one run. Memory is that of a scan and of one page of the hash list.
+//! It goes on behind damage, so that all of it is found in one run. Memory is that of a scan and of
+//! one page of the hash list.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
@@ -32,7 +33,8 @@ pub struct Problem {
 const READ_AHEAD: usize = 1 << 20;
 const TAG: Tag = Tag::store(Purpose::Recover);
 
-/// Checks all of a block. Nothing that it finds is an error: the list is empty if the block is as it was written.
+/// Checks all of a block. Nothing that it finds is an error: the list is empty if the block is as
+/// it was written.
 ///
 /// ```
 /// # let device = senko_store::example::device();
@@ -142,7 +144,8 @@ struct Walk<'d> {
 }
 
 impl Walk<'_> {
-    /// Looks at the next element; what is wrong with it. With `damaged`, elements in front of it may be missing.
+    /// Looks at the next element; what is wrong with it. With `damaged`, elements in front of it
+    /// may be missing.
     fn element(
         &mut self,
         hash: KeyHash,
@@ -289,7 +292,8 @@ impl<'d> HashReader<'d> {
         None
     }
 
-    /// Whether the list has this entry next. Where elements may be missing, entries in front of it are stepped over.
+    /// Whether the list has this entry next. Where elements may be missing, entries in front of it
+    /// are stepped over.
     fn take(&mut self, entry: &HashEntry, damaged: bool, problems: &mut Problems) -> bool {
         while let Some(next) = self.peek(problems) {
             if next == *entry {

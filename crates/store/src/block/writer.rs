@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes a sorted block: elements come in order, pages are packed, pieces of 512 KiB go to the device, the head goes last.
+//! Writes a sorted block: elements come in order, pages are packed, pieces of 512 KiB go to the
+//! device, the head goes last.
 //!
-//! Idea: an element goes into the current page or, if it does not fit, begins the next. Two rules keep a look-up at one page. Elements whose
-//! hashes share a cell of the page index are not parted: the ones already in the page move to the next one with the newcomer. An
-//! element longer than a page begins in a page of its own, or right behind the rest of another long one; small elements may
-//! follow its rest.
+//! Idea: an element goes into the current page or, if it does not fit, begins the next. Two rules
+//! keep a look-up at one page. Elements whose hashes share a cell of the page index are not parted:
+//! the ones already in the page move to the next one with the newcomer. An element longer than a
+//! page begins in a page of its own, or right behind the rest of another long one; small elements
+//! may follow its rest.
 //! Source: paper A, 6.2 (figure 40: sorted pages that no element straddles) and 9.3.
-//! Deviation: the paper keeps smallest and largest hash in each page's header; here the page index has all there is to know.
+//! Deviation: the paper keeps smallest and largest hash in each page's header; here the page index
+//! has all there is to know.
 //!
-//! W1. Nothing is taken that could make the block larger than its extent; a refused push changes nothing.
-//! W2. Two pages in a row hold more than one page's elements, but for a page in front of a long element, at the end of elements that share a
-//! hash (then one of the pages is half full), and at the end. [`super::data_pages_bound`] follows from it.
-//! W3. The device is written in order, each page once; flushing is the caller's.
+//! W1. Nothing is taken that could make the block larger than its extent; a refused push changes
+//! nothing. W2. Two pages in a row hold more than one page's elements, but for a page in front of a
+//! long element, at the end of elements that share a hash (then one of the pages is half full), and
+//! at the end. [`super::data_pages_bound`] follows from it. W3. The device is written in order,
+//! each page once; flushing is the caller's.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Tag};
 
@@ -29,7 +33,8 @@ use crate::{Extent, KeyHash, SHARDS, StoreError};
 /// Bytes written at once.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// Pages until the estimate of what a page covers is trusted; before, cells are taken twice as large.
+/// Pages until the estimate of what a page covers is trusted; before, cells are taken twice as
+/// large.
 const TRUSTED_PAGES: u64 = 64;
 
 /// A sorted block while it is written.
@@ -59,7 +64,8 @@ pub struct BlockWriter<'d> {
     at: usize,
     /// The elements that begin in the current page.
     starts: Vec<Start>,
-    /// Where the rest of the element before ends in the current page; [`PAGE_HEADER`] if it has none.
+    /// Where the rest of the element before ends in the current page; [`PAGE_HEADER`] if it has
+    /// none.
     tail: usize,
     /// The current page began with the hash that the page before ended with.
     in_run: bool,
@@ -85,7 +91,8 @@ struct Start {
 }
 
 impl<'d> BlockWriter<'d> {
-    /// A block `id` in `extent`, of pages of `page_bytes`; at most the first `block_bytes` of the extent are used.
+    /// A block `id` in `extent`, of pages of `page_bytes`; at most the first `block_bytes` of the
+    /// extent are used.
     ///
     /// ```
     /// use senko_io::{Purpose, Tag};
@@ -96,7 +103,8 @@ impl<'d> BlockWriter<'d> {
     /// ```
     ///
     /// # Panics
-    /// When `page_bytes` is not a power of two from 4,096 to 32,768, or the extent has no room for an empty block.
+    /// When `page_bytes` is not a power of two from 4,096 to 32,768, or the extent has no room for
+    /// an empty block.
     pub fn new(
         device: &'d dyn Device,
         extent: Extent,
@@ -171,10 +179,12 @@ impl<'d> BlockWriter<'d> {
         self.record.elements
     }
 
-    /// Adds the next element; false if the block has no room for it (nothing was taken, the block can be finished).
+    /// Adds the next element; false if the block has no room for it (nothing was taken, the block
+    /// can be finished).
     ///
-    /// Elements come by hash, then key, then from the newest time to the oldest; anything else is refused with an error, as is an
-    /// element that could not be read again. After an error of the device the writer gives that error only.
+    /// Elements come by hash, then key, then from the newest time to the oldest; anything else is
+    /// refused with an error, as is an element that could not be read again. After an error of the
+    /// device the writer gives that error only.
     ///
     /// ```
     /// use senko_io::{Purpose, Tag};
@@ -284,7 +294,8 @@ impl<'d> BlockWriter<'d> {
             .starts
             .get(keep)
             .map_or(0, |start| self.at - usize::from(start.at));
-        // What would not fit into the next page with the newcomer is not worth moving: its pages are read together anyway.
+        // What would not fit into the next page with the newcomer is not worth moving: its pages
+        // are read together anyway.
         if sharing == 0 || all_share || moved + needed > payload {
             self.close_page(self.starts.len())?;
         } else {
@@ -298,7 +309,8 @@ impl<'d> BlockWriter<'d> {
     fn shift(&self, order: u64) -> u32 {
         let pages = self.notes.len() as u64 + 1;
         let shift = shift_for((order - self.record.first_order) / pages);
-        // Cells that are too large move a few elements too many; cells that are too small make pages that are read together.
+        // Cells that are too large move a few elements too many; cells that are too small make
+        // pages that are read together.
         shift + u32::from(pages < TRUSTED_PAGES && shift < 63)
     }
 
@@ -351,7 +363,8 @@ impl<'d> BlockWriter<'d> {
         Ok(())
     }
 
-    /// Ends the current page behind its first `keep` elements; the others move to the new current page.
+    /// Ends the current page behind its first `keep` elements; the others move to the new current
+    /// page.
     fn close_page(&mut self, keep: usize) -> Result<(), StoreError> {
         let end = self
             .starts
@@ -440,8 +453,9 @@ impl<'d> BlockWriter<'d> {
         self.last_key.extend_from_slice(element.key);
     }
 
-    /// Writes what is left and the head. The record's extent is shortened to what is in use. Nothing is flushed: until the
-    /// caller has done that, and the record is in the manifest, there is no block.
+    /// Writes what is left and the head. The record's extent is shortened to what is in use.
+    /// Nothing is flushed: until the caller has done that, and the record is in the manifest, there
+    /// is no block.
     ///
     /// ```
     /// use senko_io::{Purpose, Tag};
@@ -509,9 +523,10 @@ impl<'d> BlockWriter<'d> {
     }
 }
 
-/// An extent of this many bytes has room for every block of as many elements whose encodings add up to `encoded_bytes`, however their lengths are mixed: a
-/// little over twice the bytes, since each element may need a bit more than half a page. [`bytes_expected`] says what it takes as
-/// a rule. What is not used is given back when the block is finished.
+/// An extent of this many bytes has room for every block of as many elements whose encodings add up
+/// to `encoded_bytes`, however their lengths are mixed: a little over twice the bytes, since each
+/// element may need a bit more than half a page. [`bytes_expected`] says what it takes as a rule.
+/// What is not used is given back when the block is finished.
 ///
 /// ```
 /// use senko_store::block::{bytes_expected, bytes_needed};
@@ -524,8 +539,8 @@ pub fn bytes_needed(elements: u64, encoded_bytes: u64, page_bytes: usize) -> u64
     extent_bytes(data_pages, elements, large, page_bytes)
 }
 
-/// What a block of elements of about the same length takes, and some percent more: for those who have another block to go on in when
-/// [`BlockWriter::push`] says that this one is full.
+/// What a block of elements of about the same length takes, and some percent more: for those who
+/// have another block to go on in when [`BlockWriter::push`] says that this one is full.
 ///
 /// ```
 /// let bytes = senko_store::block::bytes_expected(40_000, 40_000 * 1019, 4096);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The Bloom Filter Map of paper A, section 6.1.
 //!
-//! Idea: each block has a Bloom filter of its keys, all of one size, with the same hash functions. The bits of all blocks for one position lie side by side, as a *row*; a key's k positions
-//! name k rows, and the ones in the AND of these rows are the candidate blocks. 16 bits an element and, by equation 1, k = round(16 ln 2) = 11.
+//! Idea: each block has a Bloom filter of its keys, all of one size, with the same hash functions.
+//! The bits of all blocks for one position lie side by side, as a *row*; a key's k positions name k
+//! rows, and the ones in the AND of these rows are the candidate blocks. 16 bits an element and, by
+//! equation 1, k = round(16 ln 2) = 11.
 //!
-//! What is ours: rows are whole cache lines where that costs little, memory is in large pages, all k rows are asked for before the first is read, and rows are ANDed from the newest
-//! block to the oldest, four cache lines of each at a time, so that who stops at the first block that really has the key reads no more of them than that.
-//! The map can get another block as a column later.
+//! What is ours: rows are whole cache lines where that costs little, memory is in large pages, all
+//! k rows are asked for before the first is read, and rows are ANDed from the newest block to the
+//! oldest, four cache lines of each at a time, so that who stops at the first block that really has
+//! the key reads no more of them than that. The map can get another block as a column later.
 //!
 //! ```text
 //!                    blocks 0..          ..B-1
@@ -90,8 +93,9 @@ impl Filter {
             of: [0; MAX_HASHES],
             count: self.hashes as usize,
         };
-        // A linear congruential sequence whose increment is the key's own: its high bits are good, and unlike multiples of one hash its
-        // terms do not stay close together for keys that begin close together.
+        // A linear congruential sequence whose increment is the key's own: its high bits are good,
+        // and unlike multiples of one hash its terms do not stay close together for keys that begin
+        // close together.
         let step = (u64::from(key.check) << 32 | u64::from(key.check)) ^ key.order | 1;
         let mut state = mix(key.order ^ mix(u64::from(key.check)));
         for position in &mut positions.of[..self.hashes as usize] {
@@ -228,7 +232,8 @@ pub struct BloomMap {
     rows: Memory,
 }
 
-/// Bytes of a row for so many blocks: what wastes little is rounded up so that rows are whole lines, or whole parts of one.
+/// Bytes of a row for so many blocks: what wastes little is rounded up so that rows are whole
+/// lines, or whole parts of one.
 fn stride_for(blocks: u32) -> usize {
     let bytes = (blocks as usize).div_ceil(8).max(1);
     let rounded = if bytes <= LINE {
@@ -277,7 +282,8 @@ impl BloomMap {
         }
     }
 
-    /// The map of `entries`, in any order. All blocks have filters of the size that the fullest needs.
+    /// The map of `entries`, in any order. All blocks have filters of the size that the fullest
+    /// needs.
     ///
     /// ```
     /// # let key = senko_store::example::hasher().hash(b"colour");
@@ -322,8 +328,9 @@ impl BloomMap {
         }
     }
 
-    /// Adds blocks, each as a column, behind those that there are; gives the ordinal of the first. Eight at a time, beginning at a multiple of eight, are
-    /// cheapest. The rows grow with room to spare, so that adding blocks one by one copies each bit a few times in all.
+    /// Adds blocks, each as a column, behind those that there are; gives the ordinal of the first.
+    /// Eight at a time, beginning at a multiple of eight, are cheapest. The rows grow with room to
+    /// spare, so that adding blocks one by one copies each bit a few times in all.
     ///
     /// ```
     /// # let key = senko_store::example::hasher().hash(b"colour");
@@ -389,7 +396,8 @@ impl BloomMap {
         (self.stride, self.rows) = (stride, rows);
     }
 
-    /// Sets bits `from..` of one byte of all rows, from as many columns: an 8 by 8 transposition for every 8 positions.
+    /// Sets bits `from..` of one byte of all rows, from as many columns: an 8 by 8 transposition
+    /// for every 8 positions.
     fn set_byte(&mut self, byte: usize, from: usize, columns: &[Column]) {
         for column in columns {
             assert_eq!(column.filter, self.filter, "a column has the map's filter");
@@ -560,7 +568,8 @@ fn transposed(mut square: u64) -> u64 {
     square
 }
 
-/// Bytes of each row that are asked for ahead of the piece at hand, where the search may end at any candidate: what was asked for beyond it was in vain.
+/// Bytes of each row that are asked for ahead of the piece at hand, where the search may end at any
+/// candidate: what was asked for beyond it was in vain.
 const WINDOW: usize = 2 * PIECE_BYTES;
 
 /// The same where all candidates are wanted.
@@ -585,7 +594,8 @@ pub struct NewestFirst<'a> {
     piece: Piece,
     /// Byte of the rows where the piece begins.
     at: usize,
-    /// Rows of the key that will be asked for next: their memory is asked for as this one's comes to its end.
+    /// Rows of the key that will be asked for next: their memory is asked for as this one's comes
+    /// to its end.
     next: Option<Rows>,
     /// Bytes of each row that are asked for ahead.
     window: usize,
@@ -619,7 +629,8 @@ impl Rows {
 }
 
 impl<'a> NewestFirst<'a> {
-    /// The candidates of the key with these rows, of which the first `window` bytes have been asked for.
+    /// The candidates of the key with these rows, of which the first `window` bytes have been asked
+    /// for.
     #[inline]
     fn new(map: &'a BloomMap, rows: Rows, next: Option<Rows>, window: usize) -> NewestFirst<'a> {
         NewestFirst {
@@ -632,7 +643,8 @@ impl<'a> NewestFirst<'a> {
         }
     }
 
-    /// ANDs the next piece, and asks for the one that lies a window ahead of it: in these rows, or in the next key's if these end before.
+    /// ANDs the next piece, and asks for the one that lies a window ahead of it: in these rows, or
+    /// in the next key's if these end before.
     #[inline]
     fn next_piece(&mut self) {
         let bytes: &[u8] = &self.map.rows;
@@ -696,7 +708,8 @@ impl BlockMap for BloomMap {
     }
 
     fn candidates_of(&self, keys: &[KeyHash], out: &mut [Candidates]) {
-        // Of long rows, only the next key's are asked for, as this key's come to their end: more would not stay in the processor's first cache.
+        // Of long rows, only the next key's are asked for, as this key's come to their end: more
+        // would not stay in the processor's first cache.
         let long = self.row_bytes() > WIDE_WINDOW;
         let ahead = if long { 1 } else { AHEAD };
         let mut coming = [Rows::NONE; AHEAD];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bytes of a map: beginning on a cache line where the map is large enough for that to matter, in large pages where it is
-//! large enough for those. Small ones are one allocation without slack, since a store has hundreds of them.
+//! Bytes of a map: beginning on a cache line where the map is large enough for that to matter, in
+//! large pages where it is large enough for those. Small ones are one allocation without slack,
+//! since a store has hundreds of them.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -13,8 +14,8 @@ pub(crate) const LINE: usize = 64;
 /// From here on the first byte lies at the beginning of a cache line.
 const ALIGNED_FROM: usize = 4 << 10;
 
-/// From here on the memory is mapped from the system: an allocator rounds such sizes up, by a tenth as a rule, and this is most of what a
-/// store takes of DRAM.
+/// From here on the memory is mapped from the system: an allocator rounds such sizes up, by a tenth
+/// as a rule, and this is most of what a store takes of DRAM.
 const MAPPED_FROM: usize = 64 << 10;
 
 /// From here on the system is asked for large pages.

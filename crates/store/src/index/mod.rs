@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the hash of a key to the blocks that may hold it: the second stop of a look-up, behind the logs.
+//! From the hash of a key to the blocks that may hold it: the second stop of a look-up, behind the
+//! logs.
 //!
-//! The blocks of a generation have ordinals 0, 1, 2, ..., the newest the highest. A map is made of (hash, ordinal) pairs, one map a shard
-//! ([`crate::SHARDS`]), and never changes afterwards; the engine makes a new one when blocks are sealed or generations merged.
+//! The blocks of a generation have ordinals 0, 1, 2, ..., the newest the highest. A map is made of
+//! (hash, ordinal) pairs, one map a shard ([`crate::SHARDS`]), and never changes afterwards; the
+//! engine makes a new one when blocks are sealed or generations merged.
 //!
 //! What always holds:
-//! - X1: the candidates of a key that went into the map include its block (in a [`StaticMap`], they are exactly its block).
+//! - X1: the candidates of a key that went into the map include its block (in a [`StaticMap`], they
+//!   are exactly its block).
 //! - X2: a candidate is an ordinal below the number of blocks, newest first, each once.
-//! - X3: the same entries in the same order and the same options give the same bytes, on every machine.
-//! - X4: [`decode`] of arbitrary bytes is a [`Damage`] or a map whose look-ups obey X2. The checksum is the caller's.
+//! - X3: the same entries in the same order and the same options give the same bytes, on every
+//!   machine.
+//! - X4: [`decode`] of arbitrary bytes is a [`Damage`] or a map whose look-ups obey X2. The
+//!   checksum is the caller's.
 
 mod memory; // bytes that begin on a cache line
 
@@ -91,8 +96,9 @@ pub struct MapOptions {
     pub kind: IndexKind,
     /// How many blocks there are; at most [`MAX_BLOCKS`].
     pub blocks: u32,
-    /// Bits a key that tell absent keys from members, of a [`StaticMap`]; fractions count. An absent key has a candidate with a chance of about
-    /// 2 to the minus this, at most. A [`BloomMap`] always takes 16 bits a key.
+    /// Bits a key that tell absent keys from members, of a [`StaticMap`]; fractions count. An
+    /// absent key has a candidate with a chance of about 2 to the minus this, at most. A
+    /// [`BloomMap`] always takes 16 bits a key.
     pub fingerprint_bits: f32,
 }
 
@@ -121,7 +127,8 @@ pub struct Damage(pub(crate) &'static str);
 /// assert_eq!(*candidates, [3]);
 /// ```
 pub trait BlockMap: Send + Sync {
-    /// Appends the ordinals of the blocks that may hold the key, newest first, to `out`, which the caller has cleared.
+    /// Appends the ordinals of the blocks that may hold the key, newest first, to `out`, which the
+    /// caller has cleared.
     ///
     /// ```
     /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
@@ -146,7 +153,8 @@ pub trait BlockMap: Send + Sync {
     /// ```
     fn prefetch(&self, key: KeyHash);
 
-    /// The candidates of many keys, `out[i]` (cleared here) those of `keys[i]`, with the memory of later ones on its way meanwhile.
+    /// The candidates of many keys, `out[i]` (cleared here) those of `keys[i]`, with the memory of
+    /// later ones on its way meanwhile.
     ///
     /// ```
     /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
@@ -212,7 +220,8 @@ pub trait BlockMap: Send + Sync {
 /// Keys whose memory is asked for ahead of the one at hand.
 const AHEAD: usize = 8;
 
-/// Ordinals of candidate blocks, newest first. Up to [`Candidates::INLINE`] of them need no allocation.
+/// Ordinals of candidate blocks, newest first. Up to [`Candidates::INLINE`] of them need no
+/// allocation.
 ///
 /// ```
 /// let mut candidates = senko_store::index::Candidates::new();
@@ -305,8 +314,8 @@ pub enum ShardMap {
 const KIND_STATIC: u8 = 1;
 const KIND_BLOOM: u8 = 2;
 
-/// Builds a map. For [`IndexKind::Static`] each key stands among the entries once; they may come in any order, and in that of
-/// [`KeyHash::order`] it is fastest.
+/// Builds a map. For [`IndexKind::Static`] each key stands among the entries once; they may come in
+/// any order, and in that of [`KeyHash::order`] it is fastest.
 ///
 /// ```
 /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};

@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A static map from hashes to block ordinals that stores no keys: bumped ribbon retrieval.
 //!
-//! Source: Dillinger, Huebschle-Schneider, Sanders, Walzer, "Fast Succinct Retrieval and Approximate Membership using Ribbon" (2022), ribbons 64 wide.
-//! Idea: a key has a start row and 64 coefficients, both from its hash; the map stores one value a row, so that the XOR of the rows from the start on that the coefficients choose is the
-//! key's value. Building solves that system of equations, in sequential memory. A *layer* has fewer rows than keys, so that nearly every row is used, and is cut into buckets of
-//! 256 start rows; of each bucket, the keys that begin below its threshold are *bumped* to the next layer, where they have another hash. The last layer has a few rows too many
-//! and is tried with one hash after another until all its keys fit. So a map takes within 1.5 % of the bits of its values, and never fails to build.
+//! Source: Dillinger, Huebschle-Schneider, Sanders, Walzer, "Fast Succinct Retrieval and
+//! Approximate Membership using Ribbon" (2022), ribbons 64 wide.
+//! Idea: a key has a start row and 64 coefficients, both from its hash; the map stores one value a
+//! row, so that the XOR of the rows from the start on that the coefficients choose is the key's
+//! value. Building solves that system of equations, in sequential memory. A *layer* has fewer rows
+//! than keys, so that nearly every row is used, and is cut into buckets of 256 start rows; of each
+//! bucket, the keys that begin below its threshold are *bumped* to the next layer, where they have
+//! another hash. The last layer has a few rows too many and is tried with one hash after another
+//! until all its keys fit. So a map takes within 1.5 % of the bits of its values, and never fails
+//! to build.
 //!
-//! A value is a block's ordinal and a fingerprint of the key. What an absent key reads is as good as random: with f bits of fingerprint a share 2^-f of absent keys has a candidate, less
-//! those whose ordinal no block has.
+//! A value is a block's ordinal and a fingerprint of the key. What an absent key reads is as good
+//! as random: with f bits of fingerprint a share 2^-f of absent keys has a candidate, less those
+//! whose ordinal no block has.
 //!
-//! Where it differs from the paper: thresholds are whole bytes (1/32 of a bit a key) and exact, which wastes fewer rows than two bits a bucket of half that size; keys arrive in the order
-//! of blocks, which is the order of start rows in the first layer, so nothing is sorted; the last layer is a plain ribbon; the number of bits of a value may be a fraction: the rows of the
-//! first groups then have one more than the others.
+//! Where it differs from the paper: thresholds are whole bytes (1/32 of a bit a key) and exact,
+//! which wastes fewer rows than two bits a bucket of half that size; keys arrive in the order of
+//! blocks, which is the order of start rows in the first layer, so nothing is sorted; the last
+//! layer is a plain ribbon; the number of bits of a value may be a fraction: the rows of the first
+//! groups then have one more than the others.
 //!
 //! ```text
 //! all:    header (8) | one word for each layer but the last | layer 0 | layer 1 | ... | last layer
@@ -65,7 +73,8 @@ impl StaticMap {
     /// ```
     ///
     /// # Panics
-    /// If there are no blocks or more than [`super::MAX_BLOCKS`], or an entry names a block that there is not.
+    /// If there are no blocks or more than [`super::MAX_BLOCKS`], or an entry names a block that
+    /// there is not.
     pub fn build(entries: &[MapEntry], blocks: u32, fingerprint_bits: f32) -> StaticMap {
         StaticMap {
             memory: Memory::copy_of(&build::build(entries, blocks, fingerprint_bits)),
@@ -167,7 +176,8 @@ impl BlockMap for StaticMap {
 }
 
 impl Shape {
-    /// The ordinal in a value that was read for a key, if the value is one that a member could have.
+    /// The ordinal in a value that was read for a key, if the value is one that a member could
+    /// have.
     #[inline]
     fn accept(&self, key: KeyHash, value: u32, columns: u32) -> Option<u32> {
         let block = value & mask(self.block_bits);
@@ -183,7 +193,8 @@ fn mask(bits: u32) -> u32 {
     ((1u64 << bits) - 1) as u32
 }
 
-/// The XOR of the rows that `coefficients` choose from `start` on, and how many bits of it are there.
+/// The XOR of the rows that `coefficients` choose from `start` on, and how many bits of it are
+/// there.
 #[inline]
 fn window(bytes: &[u8], layer: &Layer, start: usize, coefficients: u64) -> (u32, u32) {
     let (group, offset) = (start / GROUP, start % GROUP);

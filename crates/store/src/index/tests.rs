@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Both maps against the entries that went into them: members, absent keys, damaged bytes, sizes at the edges.
+//! Both maps against the entries that went into them: members, absent keys, damaged bytes, sizes at
+//! the edges.
 
 use proptest::prelude::*;
 
@@ -100,7 +101,8 @@ fn values_of_32_bits_and_more_are_cut() {
     }
 }
 
-/// n absent keys with chance p: within six standard deviations, so that this fails by bad luck once in 10^8 seeds.
+/// n absent keys with chance p: within six standard deviations, so that this fails by bad luck once
+/// in 10^8 seeds.
 fn assert_near(rate: f64, p: f64, keys: usize) {
     let deviation = (p * (1.0 - p).max(0.0) / keys as f64).sqrt();
     assert!(
@@ -294,7 +296,8 @@ fn columns_are_the_same_as_single_insertions() {
     }
 }
 
-/// Rows of several pieces, whole and in part, one key at a time and many, with the next key's rows asked for.
+/// Rows of several pieces, whole and in part, one key at a time and many, with the next key's rows
+/// asked for.
 #[test]
 fn wide_rows() {
     for blocks in [2047u32, 2048, 2049, 8192, 8200, 9000, 20_000] {
@@ -356,7 +359,8 @@ fn damaged_maps() {
     }
 }
 
-/// The seeds of the fuzz target, each with each of its first bytes changed. With `SENKO_WRITE_CORPUS` set they are written first.
+/// The seeds of the fuzz target, each with each of its first bytes changed. With
+/// `SENKO_WRITE_CORPUS` set they are written first.
 #[test]
 fn fuzz_seeds() {
     let folder =

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From elements to the log's buffers and its index, and from the buffers to the device. Called by the engine, one writer at a time.
+//! From elements to the log's buffers and its index, and from the buffers to the device. Called by
+//! the engine, one writer at a time.
 
 use std::sync::atomic::Ordering;
 
@@ -36,11 +37,12 @@ impl Appender {
 }
 
 impl Log {
-    /// Appends a batch: all its elements have one time, later than any in the log. They are visible to look-ups when this returns, all at once for
-    /// look-ups at [`Log::visible_time`]; they are on the device when the ticket is [committed](Log::commit).
+    /// Appends a batch: all its elements have one time, later than any in the log. They are visible
+    /// to look-ups when this returns, all at once for look-ups at [`Log::visible_time`]; they are
+    /// on the device when the ticket is [committed](Log::commit).
     ///
-    /// Nothing of the batch is visible, now or after a replay, where this fails. No I/O, unless [`Log::MOST_UNWRITTEN`] bytes wait to be written or
-    /// the batch has more than that.
+    /// Nothing of the batch is visible, now or after a replay, where this fails. No I/O, unless
+    /// [`Log::MOST_UNWRITTEN`] bytes wait to be written or the batch has more than that.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -104,10 +106,12 @@ impl Log {
         Ok(ticket)
     }
 
-    /// Returns when what the ticket stands for is as durable as asked: `None`: at once; `Buffered`: written; `Synced`: written and flushed. Who
-    /// waits together is served by one write and one flush.
+    /// Returns when what the ticket stands for is as durable as asked: `None`: at once; `Buffered`:
+    /// written; `Synced`: written and flushed. Who waits together is served by one write and one
+    /// flush.
     ///
-    /// The first failure of the device is returned as it is; everything after it fails with [`StoreError::ReadOnly`].
+    /// The first failure of the device is returned as it is; everything after it fails with
+    /// [`StoreError::ReadOnly`].
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -126,8 +130,8 @@ impl Log {
         }
     }
 
-    /// Writes the chunks that are full. For a thread in the background, called when [`Log::unwritten_chunks`] is not 0 after an append, so that no
-    /// append ever has to.
+    /// Writes the chunks that are full. For a thread in the background, called when
+    /// [`Log::unwritten_chunks`] is not 0 after an append, so that no append ever has to.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -184,7 +188,8 @@ impl Log {
         self.tail.write().full = true;
     }
 
-    /// Lets every later append and commit fail with [`StoreError::ReadOnly`]: another part of the store saw the device fail.
+    /// Lets every later append and commit fail with [`StoreError::ReadOnly`]: another part of the
+    /// store saw the device fail.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -200,8 +205,8 @@ impl Log {
     }
 }
 
-/// Room that a batch may lose to padding: whenever it lets go of the tail to write, others may cut the page that is being filled, once. In between
-/// it fills at least two chunks.
+/// Room that a batch may lose to padding: whenever it lets go of the tail to write, others may cut
+/// the page that is being filled, once. In between it fills at least two chunks.
 pub(super) fn slack(bytes: u64) -> u64 {
     if bytes <= Log::MOST_UNWRITTEN as u64 {
         return 0;

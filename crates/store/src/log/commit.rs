@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Group commit: whoever comes first writes, or flushes, for all who wait. Called by [`super::Log::commit`].
+//! Group commit: whoever comes first writes, or flushes, for all who wait. Called by
+//! [`super::Log::commit`].
 //!
 //! ```text
 //!            written < ticket, nobody writes           the write returned
@@ -7,14 +8,17 @@
 //!            flushed < ticket, nobody flushes          written, then the flush returned
 //!   waiting ------------------------------> flushing --------------------> flushed >= ticket: done (Synced)
 //! ```
-//! I1. At most one thread writes and at most one flushes; a write may run beside a flush.
-//! I2. `flushed` becomes what was `written` when the flush began, never more.
-//! I3. A thread that wants to flush writes as the flusher only: those who come while a flush runs gather, unwritten, for the next one.
-//! I4. After a failure no thread gets a turn any more: no write follows a failed write, and no flush a failed flush (Linux drops what it could not
+//! I1. At most one thread writes and at most one flushes; a write may run beside a flush. I2.
+//! `flushed` becomes what was `written` when the flush began, never more. I3. A thread that wants
+//! to flush writes as the flusher only: those who come while a flush runs gather, unwritten, for
+//! the next one. I4. After a failure no thread gets a turn any more: no write follows a failed
+//! write, and no flush a failed flush (Linux drops what it could not
 //!     write, and a second flush would say that all is well). What was under way beside it ends; tickets that were reached stay reached.
-//! I5. A thread that panics while it has a turn gives it back, as after a failure: nobody waits for it for ever.
+//! I5. A thread that panics while it has a turn gives it back, as after a failure: nobody waits for
+//! it for ever.
 //!
-//! The lock and the condition stand behind [`Monitor`], so that a test can run the same protocol under a scheduler that tries interleavings.
+//! The lock and the condition stand behind [`Monitor`], so that a test can run the same protocol
+//! under a scheduler that tries interleavings.
 
 use parking_lot::{Condvar, Mutex};
 
@@ -36,7 +40,8 @@ pub(super) struct Progress {
 pub(super) trait Monitor {
     /// With a first value.
     fn new(progress: Progress) -> Self;
-    /// Runs `step` under the lock until it gives something, and waits for a change between two runs.
+    /// Runs `step` under the lock until it gives something, and waits for a change between two
+    /// runs.
     fn when<R>(&self, step: impl FnMut(&mut Progress) -> Option<R>) -> R;
     /// Changes the value and wakes those who wait.
     fn change<R>(&self, change: impl FnOnce(&mut Progress) -> R) -> R;
@@ -77,7 +82,8 @@ impl Monitor for Threads {
 pub(super) trait Sink {
     /// Pages that hold what was appended so far, the last one counted whole.
     fn end(&self) -> u32;
-    /// Writes what was appended and not written (`whole`: only chunks that are full). Gives the pages that are now written.
+    /// Writes what was appended and not written (`whole`: only chunks that are full). Gives the
+    /// pages that are now written.
     fn write(&self, whole: bool) -> Result<u32, StoreError>;
     /// Makes all that was written durable; `written` pages are.
     fn flush(&self, written: u32) -> Result<(), StoreError>;

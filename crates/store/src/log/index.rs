@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The exact index of one log in DRAM: from a key's hash to its newest element, and from each element to the one before with the same hash.
+//! The exact index of one log in DRAM: from a key's hash to its newest element, and from each
+//! element to the one before with the same hash.
 //!
 //! ```text
 //! shard (256, by the top byte of the hash)
@@ -9,10 +10,13 @@
 //!   +---------------+             +-----------------------------------------------------+
 //!                                      `before` leads to the next older one with that tag
 //! ```
-//! A tag is the hash's `check`; with the shard that makes 40 bits, so that two keys of a log of 2^19 elements share one chain about once in
-//! eight logs. A look-up compares the whole key and goes on along the chain, so that this costs a read, never an answer. The time of an element is
-//! the time of its page (that of the first element that begins there) plus its age; an append begins a new page before an age would overflow.
-//! DRAM: 16 bytes (17 with the room to grow), the number in the table with its control byte at a load between 7/16 and 7/8 (5.7 to 11.4), and 8 bytes a page.
+//! A tag is the hash's `check`; with the shard that makes 40 bits, so that two keys of a log of
+//! 2^19 elements share one chain about once in eight logs. A look-up compares the whole key and
+//! goes on along the chain, so that this costs a read, never an answer. The time of an element is
+//! the time of its page (that of the first element that begins there) plus its age; an append
+//! begins a new page before an age would overflow. DRAM: 16 bytes (17 with the room to grow), the
+//! number in the table with its control byte at a load between 7/16 and 7/8 (5.7 to 11.4), and 8
+//! bytes a page.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -86,7 +90,8 @@ pub(super) struct LogIndex {
     count: AtomicU64,
 }
 
-/// `HashTable` takes its control bytes from the top bits and the bucket from the low ones; a product has both.
+/// `HashTable` takes its control bytes from the top bits and the bucket from the low ones; a
+/// product has both.
 fn spread(tag: u32) -> u64 {
     u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -108,7 +113,8 @@ impl LogIndex {
 
     /// Sets the time of a page, before any element of it is inserted.
     pub fn set_page_time(&self, page: u32, time: u64) {
-        // Whoever finds an element of the page took the lock of a shard that the inserting thread released later.
+        // Whoever finds an element of the page took the lock of a shard that the inserting thread
+        // released later.
         self.times[page as usize].store(time, Ordering::Relaxed);
     }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a key to its element in the log. A state machine that yields page reads: [`Log::lookup`], then [`LogRead::finish`] until it is not a read.
+//! From a key to its element in the log. A state machine that yields page reads: [`Log::lookup`],
+//! then [`LogRead::finish`] until it is not a read.
 //!
-//! What is still in DRAM is answered at once. What lies half on the device and half in DRAM (it straddles the end of what was written) takes the
-//! second half along.
+//! What is still in DRAM is answered at once. What lies half on the device and half in DRAM (it
+//! straddles the end of what was written) takes the second half along.
 
 use std::sync::atomic::Ordering;
 
@@ -96,7 +97,8 @@ impl LogElement {
     }
 }
 
-/// A read that a look-up waits for: [`LogRead::pages`] pages of the device from [`LogRead::page`] on.
+/// A read that a look-up waits for: [`LogRead::pages`] pages of the device from [`LogRead::page`]
+/// on.
 ///
 /// ```
 /// # let device = senko_store::example::device();
@@ -123,8 +125,8 @@ pub struct LogRead {
 }
 
 impl Log {
-    /// The newest version of `key` whose time is at most `at`. To see batches whole, `at` must be at most [`Log::visible_time`], taken before
-    /// the first look-up.
+    /// The newest version of `key` whose time is at most `at`. To see batches whole, `at` must be
+    /// at most [`Log::visible_time`], taken before the first look-up.
     ///
     /// ```
     /// # let device = senko_store::example::device();

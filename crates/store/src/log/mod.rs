@@ -8,16 +8,21 @@
 //! ```
 //! What always holds:
 //! - L1. A page that was written is never written again in this life of the log.
-//! - L2. After any crash, replay gives a prefix of the batches that were appended, and at least those whose commit returned for `Synced`.
-//! - L3. No page of an earlier life, or of another log, is ever taken for one of this log: each page names the CRC of the page before.
-//! - L4. Elements of a batch become visible together, to look-ups at [`Log::visible_time`], and after a crash together or not at all.
+//! - L2. After any crash, replay gives a prefix of the batches that were appended, and at least
+//!   those whose commit returned for `Synced`.
+//! - L3. No page of an earlier life, or of another log, is ever taken for one of this log: each
+//!   page names the CRC of the page before.
+//! - L4. Elements of a batch become visible together, to look-ups at [`Log::visible_time`], and
+//!   after a crash together or not at all.
 //! - L5. After a failed write or flush, nothing more is acknowledged; look-ups go on.
 //!
-//! What it does not do: a process that was told of a failed flush, ends, and starts again while the machine stays up, may read pages from the
-//! system's or the device's memory that never become durable. L2 counts what such a log acknowledges later only once it was rewritten into a block.
+//! What it does not do: a process that was told of a failed flush, ends, and starts again while the
+//! machine stays up, may read pages from the system's or the device's memory that never become
+//! durable. L2 counts what such a log acknowledges later only once it was rewritten into a block.
 //!
-//! Locks, in the order in which they are taken: appender, progress of commits (never held during I/O), tail, shard of the index. Device I/O
-//! is done with none but the appender's, and that only where an append has to make room.
+//! Locks, in the order in which they are taken: appender, progress of commits (never held during
+//! I/O), tail, shard of the index. Device I/O is done with none but the appender's, and that only
+//! where an append has to make room.
 
 mod page; // one page: header, checksum, chain
 mod tail; // the end of the log in DRAM
@@ -154,7 +159,8 @@ impl Log {
     /// From so many bytes on that wait to be written, an append writes.
     pub const MOST_UNWRITTEN: usize = MOST_CHUNKS * tail::CHUNK_BYTES as usize;
 
-    /// An empty log. `id` was never used before in this store. Nothing is written until something is appended.
+    /// An empty log. `id` was never used before in this store. Nothing is written until something
+    /// is appended.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -217,8 +223,9 @@ impl Log {
         }
     }
 
-    /// Makes this empty log the one behind a log that ended with `chain` ([`Log::chain`]), so that a replay of both can tell whether the first
-    /// is there to its end. To be called before anything is appended.
+    /// Makes this empty log the one behind a log that ended with `chain` ([`Log::chain`]), so that
+    /// a replay of both can tell whether the first is there to its end. To be called before
+    /// anything is appended.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -249,7 +256,8 @@ impl Log {
         self.follows.load(Ordering::Relaxed)
     }
 
-    /// The CRC of its last whole page. After everything was committed as [`Durability::Buffered`], that is its end.
+    /// The CRC of its last whole page. After everything was committed as [`Durability::Buffered`],
+    /// that is its end.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -387,8 +395,9 @@ impl Log {
         self.visible_time()
     }
 
-    /// Pages known to be durable: after a replay, those of which a later page of the log says so. If there are any, the log before this one
-    /// ([`Log::follows`]) was durable to its end, and an end that is not there is damage.
+    /// Pages known to be durable: after a replay, those of which a later page of the log says so.
+    /// If there are any, the log before this one ([`Log::follows`]) was durable to its end, and an
+    /// end that is not there is damage.
     ///
     /// ```
     /// # let device = senko_store::example::device();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One page of the log: header, checksum, chain. Composed where an append or a commit ends the page, checked wherever one is read.
+//! One page of the log: header, checksum, chain. Composed where an append or a commit ends the
+//! page, checked wherever one is read.
 //!
 //! ```text
 //! 0     4      8      10       12     14      16                          used       4096
@@ -7,12 +8,17 @@
 //! | crc | prev | life | behind | used | first | elements, or parts of one | zeroes     |
 //! +-----+------+------+--------+------+-------+---------------------------+------------+
 //! ```
-//! - `crc`: CRC-32C of the 12 bytes of the log's id (8) and the page's number (4), and of bytes 4 to 4096. A page that belongs elsewhere never fits.
-//! - `prev`: `crc` of the page before; of the first page, the CRC of the id and the number 2^32-1. So a page of an earlier life of the
-//!   log, which followed another page, never follows the new one.
-//! - `life`: grows by at least 1 whenever a log that was replayed is appended to. Where it grows, an unfinished batch before it is void.
-//! - `behind`: pages between the last one known to be durable when this page was composed, and this page; 65535: unknown.
-//! - `used`: where the elements end; `first`: where the first element begins that begins in this page, 0: none does.
+//! - `crc`: CRC-32C of the 12 bytes of the log's id (8) and the page's number (4), and of bytes 4
+//!   to 4096. A page that belongs elsewhere never fits.
+//! - `prev`: `crc` of the page before; of the first page, the CRC of the id and the number 2^32-1.
+//!   So a page of an earlier life of the log, which followed another page, never follows the new
+//!   one.
+//! - `life`: grows by at least 1 whenever a log that was replayed is appended to. Where it grows,
+//!   an unfinished batch before it is void.
+//! - `behind`: pages between the last one known to be durable when this page was composed, and this
+//!   page; 65535: unknown.
+//! - `used`: where the elements end; `first`: where the first element begins that begins in this
+//!   page, 0: none does.
 
 use senko_io::PAGE_SIZE;
 
@@ -68,7 +74,8 @@ fn u64_at(page: &[u8], at: usize) -> u64 {
 }
 
 impl PageHeader {
-    /// Ends a page: zeroes what `used` leaves, writes the header and gives the page's CRC. The field `crc` of `self` is not read.
+    /// Ends a page: zeroes what `used` leaves, writes the header and gives the page's CRC. The
+    /// field `crc` of `self` is not read.
     pub fn compose(&self, page: &mut [u8], id: u64, number: u32) -> u32 {
         debug_assert_eq!(page.len(), PAGE_SIZE);
         page[usize::from(self.used)..].fill(0);
@@ -134,7 +141,8 @@ pub(super) fn read_follows(page: &[u8]) -> u32 {
     u32_at(page, HEADER + 36)
 }
 
-/// Id and extent of the log whose intact first page this is, for a repair that lost the list of logs; `None` for any other page.
+/// Id and extent of the log whose intact first page this is, for a repair that lost the list of
+/// logs; `None` for any other page.
 ///
 /// ```
 /// # let device = senko_store::example::device();
@@ -158,7 +166,8 @@ pub fn read_label(page: &[u8]) -> Option<(u64, Extent)> {
     (u32_at(label, 8) <= VERSION).then_some((id, extent))
 }
 
-/// Checks the label of an intact first page against what the list of logs says. `offset` is the page's place in the file.
+/// Checks the label of an intact first page against what the list of logs says. `offset` is the
+/// page's place in the file.
 pub(super) fn check_label(
     page: &[u8],
     id: u64,

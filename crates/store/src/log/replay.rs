@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opens a log after the process ended, however it did: the longest prefix of whole batches is there again.
+//! Opens a log after the process ended, however it did: the longest prefix of whole batches is
+//! there again.
 //!
-//! The log's pages are followed from the first on, as long as each is intact and names the page before it. The rest of the extent is read too, for
-//! two reasons: the next life must be later than any of which a page lies there, and a page there may say that a page which does not fit was
-//! durable. A crash cannot take a durable page, so this is damage, and is said rather than taken for the end.
+//! The log's pages are followed from the first on, as long as each is intact and names the page
+//! before it. The rest of the extent is read too, for two reasons: the next life must be later than
+//! any of which a page lies there, and a page there may say that a page which does not fit was
+//! durable. A crash cannot take a durable page, so this is damage, and is said rather than taken
+//! for the end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -92,10 +95,11 @@ impl Rest {
 }
 
 impl Log {
-    /// Opens the log that lies in `extent`, with every whole batch of which all pages survived; it can be appended to. An extent that this log never wrote to is an
-    /// empty log.
+    /// Opens the log that lies in `extent`, with every whole batch of which all pages survived; it
+    /// can be appended to. An extent that this log never wrote to is an empty log.
     ///
-    /// Damage within what was durable is an error where the log went on behind it. At its very end, damage looks like a crash.
+    /// Damage within what was durable is an error where the log went on behind it. At its very end,
+    /// damage looks like a crash.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -160,8 +164,9 @@ impl Log {
         Ok(log)
     }
 
-    /// Makes sure that a page which was torn at the log's end stays lost; to be called before anything is appended or anything that the log named
-    /// is used for something else. A page that goes over it could be torn as well, and the two together be the lost page.
+    /// Makes sure that a page which was torn at the log's end stays lost; to be called before
+    /// anything is appended or anything that the log named is used for something else. A page that
+    /// goes over it could be torn as well, and the two together be the lost page.
     ///
     /// ```
     /// # let device = senko_store::example::device();

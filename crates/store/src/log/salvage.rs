@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be read of a log with damaged pages. Called by `verify` and `repair`; an undamaged log is opened with [`super::Log::replay`].
+//! What can be read of a log with damaged pages. Called by `verify` and `repair`; an undamaged log
+//! is opened with [`super::Log::replay`].
 //!
-//! Elements are followed from page to page as in a replay. Where a page is damaged and a later one says that the damaged one was durable, reading goes
-//! on behind it, at the first element that begins in the next intact page. Where none says so, the log may have ended there: what lies behind
-//! could be what a crash left, which no reader ever saw again, and stays there.
+//! Elements are followed from page to page as in a replay. Where a page is damaged and a later one
+//! says that the damaged one was durable, reading goes on behind it, at the first element that
+//! begins in the next intact page. Where none says so, the log may have ended there: what lies
+//! behind could be what a crash left, which no reader ever saw again, and stays there.
 
 use std::ops::Range;
 
@@ -124,8 +126,9 @@ fn read(
     PageHeader::read(buf, id, number)
 }
 
-/// Gives every intact element of the log to `each`, in the order of appending; of batches that damage cut, what is left of them.
-/// Fails only where `each` does, or where the device has no such extent.
+/// Gives every intact element of the log to `each`, in the order of appending; of batches that
+/// damage cut, what is left of them. Fails only where `each` does, or where the device has no such
+/// extent.
 ///
 /// ```
 /// # let device = senko_store::example::device();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The whole log in DRAM, in the order of a sorted block: what is sealed, and what a scan walks through.
+//! The whole log in DRAM, in the order of a sorted block: what is sealed, and what a scan walks
+//! through.
 //!
-//! The log is read once, from its first page to its last; the bytes of its elements and 16 bytes more for each are kept.
+//! The log is read once, from its first page to its last; the bytes of its elements and 16 bytes
+//! more for each are kept.
 
 use std::cmp::Ordering;
 
@@ -119,7 +121,8 @@ impl SortedLog {
         Some((key, element(&self.encoded, sorted.at)))
     }
 
-    /// The elements by (order, check, key), and of each key the youngest first. Of two of one key in one batch, the later comes first.
+    /// The elements by (order, check, key), and of each key the youngest first. Of two of one key
+    /// in one batch, the later comes first.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -181,7 +184,8 @@ impl Visitor for Collect<'_> {
 }
 
 impl Log {
-    /// All elements of the log, sorted, in DRAM. Goes together with appends; what is appended meanwhile is in it or not, batch by batch.
+    /// All elements of the log, sorted, in DRAM. Goes together with appends; what is appended
+    /// meanwhile is in it or not, batch by batch.
     ///
     /// ```
     /// # let device = senko_store::example::device();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the log's pages back to elements and whole batches. Fed page by page, in order, by [`super::replay`] and [`super::sorted`].
+//! From the log's pages back to elements and whole batches. Fed page by page, in order, by
+//! [`super::replay`] and [`super::sorted`].
 //!
-//! A batch becomes whole with its last element, the one without MORE. Where a page begins another life, what was unfinished before it is void: it
-//! was cut off by a crash, and the log went on behind it.
+//! A batch becomes whole with its last element, the one without MORE. Where a page begins another
+//! life, what was unfinished before it is void: it was cut off by a crash, and the log went on
+//! behind it.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Tag};
 
@@ -164,7 +166,8 @@ impl Assembler {
         Ok(())
     }
 
-    /// Takes one element off `bytes`, which reach to the end of page `number`. Gives its length, 0: it goes on in the next page.
+    /// Takes one element off `bytes`, which reach to the end of page `number`. Gives its length, 0:
+    /// it goes on in the next page.
     fn element(
         &mut self,
         bytes: &[u8],
@@ -205,7 +208,8 @@ impl Assembler {
 /// Pages of a sequential read.
 const PIECE: u32 = 256;
 
-/// Reads pages `0..pages` of a log in large pieces; `each` gets every page with its number, and ends the walk with `false`.
+/// Reads pages `0..pages` of a log in large pieces; `each` gets every page with its number, and
+/// ends the walk with `false`.
 pub(super) fn read_pages(
     device: &dyn Device,
     extent: Extent,

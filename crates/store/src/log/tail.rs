@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of the log in DRAM: the chunk that is being filled, and the chunks that wait to be written. Filled by [`super::append`], emptied by
-//! whoever writes ([`super::commit`]), read by look-ups of what is not on the device yet.
+//! The end of the log in DRAM: the chunk that is being filled, and the chunks that wait to be
+//! written. Filled by [`super::append`], emptied by whoever writes ([`super::commit`]), read by
+//! look-ups of what is not on the device yet.
 //!
 //! ```text
 //! pages:  0 .. written | chunk | chunk | start ......... page | page+1 ...
 //!         on device    | pending: not changed any more | buf, filled to (page, at)
 //! ```
-//! T1. Pages below `written` are on the device; from there to `page`, all are in `pending` or `buf`, in order.
-//! T2. A page is composed (header, CRC, chain) once, when it is full or cut, and written once. Only `buf` changes, at (page, at).
-//! T3. No element has padding inside: cuts come between elements.
+//! T1. Pages below `written` are on the device; from there to `page`, all are in `pending` or
+//! `buf`, in order. T2. A page is composed (header, CRC, chain) once, when it is full or cut, and
+//! written once. Only `buf` changes, at (page, at). T3. No element has padding inside: cuts come
+//! between elements.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -159,7 +161,8 @@ impl Tail {
         }
     }
 
-    /// Begins a new page where the times of this page's elements would lie too far apart for the index. `flushed` pages are durable.
+    /// Begins a new page where the times of this page's elements would lie too far apart for the
+    /// index. `flushed` pages are durable.
     pub fn at_time(&mut self, time: u64, flushed: u32) {
         if self.first != 0 && time - self.first_time >= MAX_AGE {
             self.finish_page(flushed);

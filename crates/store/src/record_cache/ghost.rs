@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which keys were read lately and not kept: fingerprints, that fade. Called by [`super::shard`].
 //!
-//! A set of eight words a key; the one that is replaced is the oldest. An entry counts for as many later entries as the part has records (S3-FIFO's ghost queue
-//! has as many), told by a coarse clock that ticks eight times in that span. After 4096 ticks an age is taken for a young one; by then most sets are new.
+//! A set of eight words a key; the one that is replaced is the oldest. An entry counts for as many
+//! later entries as the part has records (S3-FIFO's ghost queue has as many), told by a coarse
+//! clock that ticks eight times in that span. After 4096 ticks an age is taken for a young one; by
+//! then most sets are new.
 
 use crate::KeyHash;
 
@@ -42,7 +44,8 @@ impl Ghost {
         (&mut self.words[at..at + SET], print)
     }
 
-    /// Whether the key is there, which it is not any more then; otherwise it is from now on. `span` is for how many entries one counts.
+    /// Whether the key is there, which it is not any more then; otherwise it is from now on. `span`
+    /// is for how many entries one counts.
     pub fn take_or_put(&mut self, hash: KeyHash, span: usize) -> bool {
         let tick = self.tick;
         let age = |word: u32| (tick.wrapping_sub(word)) & STAMP;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records in DRAM that are asked for again and again: what a look-up had to read from the device, kept for the next one.
+//! Records in DRAM that are asked for again and again: what a look-up had to read from the device,
+//! kept for the next one.
 //!
-//! [`crate::lookup`] asks it before each read, and offers what was read; [`crate::write`] tells it what is written, so that what it has of a key is
-//! the newest, and [`crate::seal`] what is sealed. A record is a key's element, whole, found by its hash and compared by its key. Only inline values are
-//! kept: the reference to a large one would save one read of many, and a tombstone may stand for an expired element that a snapshot still sees.
+//! [`crate::lookup`] asks it before each read, and offers what was read; [`crate::write`] tells it
+//! what is written, so that what it has of a key is the newest, and [`crate::seal`] what is sealed.
+//! A record is a key's element, whole, found by its hash and compared by its key. Only inline
+//! values are kept: the reference to a large one would save one read of many, and a tombstone may
+//! stand for an expired element that a snapshot still sees.
 //!
 //! ```text
 //! a get: ticket -> version -> logs: index -> in DRAM: done
@@ -14,21 +17,29 @@
 //! ```
 //!
 //! What always holds:
-//! - R1: a record is an element that was written, byte for byte; its key and time name it, since a key is written once at a time.
-//! - R2: no record is older than what a sealed block of the current version has of its key, nor than what a log has whose sealing has got past it.
-//!   So a get that found nothing in the logs of its version may take a record as its answer, if it is no later than the get may see: every write
-//!   up to that bound is in the version (W2), so what the record is, or what made it old, is too.
-//! - R3: a log's index knows a key's newest element in it exactly, so of a log only the record of that very time is taken, whatever else is kept.
-//! - R4: a record enters only with the ticket that was taken before the version was loaded in which it was found, and while that is
-//!   the present one. A sealing takes a new ticket out when its log is frozen, and then removes, part by part under the part's lock, all records
-//!   that are older than the log's. So what was found without the log's last writes is refused, or enters before that and is removed; and who holds
-//!   the new ticket sees the whole log, or its block. Nobody waits, and no insertion is held up. A put needs no ticket: it only takes the place of an
-//!   older record, and R2 is a lower bound.
-//! - R5: nothing else makes a record wrong. Compaction moves elements; what it, sealing or time turns into a tombstone has expired, which every get
-//!   tells by itself; a merge drops tombstones, of which there are no records.
+//! - R1: a record is an element that was written, byte for byte; its key and time name it, since a
+//!   key is written once at a time.
+//! - R2: no record is older than what a sealed block of the current version has of its key, nor
+//!   than what a log has whose sealing has got past it. So a get that found nothing in the logs of
+//!   its version may take a record as its answer, if it is no later than the get may see: every
+//!   write up to that bound is in the version (W2), so what the record is, or what made it old, is
+//!   too.
+//! - R3: a log's index knows a key's newest element in it exactly, so of a log only the record of
+//!   that very time is taken, whatever else is kept.
+//! - R4: a record enters only with the ticket that was taken before the version was loaded in which
+//!   it was found, and while that is the present one. A sealing takes a new ticket out when its log
+//!   is frozen, and then removes, part by part under the part's lock, all records that are older
+//!   than the log's. So what was found without the log's last writes is refused, or enters before
+//!   that and is removed; and who holds the new ticket sees the whole log, or its block. Nobody
+//!   waits, and no insertion is held up. A put needs no ticket: it only takes the place of an older
+//!   record, and R2 is a lower bound.
+//! - R5: nothing else makes a record wrong. Compaction moves elements; what it, sealing or time
+//!   turns into a tombstone has expired, which every get tells by itself; a merge drops tombstones,
+//!   of which there are no records.
 //! - R6: all memory is counted ([`CacheCounts::bytes`]) and never more than was asked for.
 //!
-//! Who may see an old moment only (a snapshot, an older version of a key) takes records and offers none: what such a look-up found need not be the newest.
+//! Who may see an old moment only (a snapshot, an older version of a key) takes records and offers
+//! none: what such a look-up found need not be the newest.
 
 mod ghost; // what was asked for lately and not kept
 mod ring; // bytes of records, in the order in which they came
@@ -46,7 +57,8 @@ use shard::Shard;
 
 pub(crate) use shard::MIN_BYTES;
 
-/// Bytes of a part, at least, where there is more than one: enough that its share of hot keys differs little from another's.
+/// Bytes of a part, at least, where there is more than one: enough that its share of hot keys
+/// differs little from another's.
 const PART_BYTES: u64 = 512 << 10;
 /// Parts, unless they would become too large for their index.
 const PARTS: u64 = 64;
@@ -77,7 +89,8 @@ pub(crate) enum Want {
     UpTo(u64),
 }
 
-/// A lock and a counter, so that a test can run the same protocol under a scheduler that tries interleavings.
+/// A lock and a counter, so that a test can run the same protocol under a scheduler that tries
+/// interleavings.
 pub(crate) trait Means {
     /// A value behind a lock.
     type Lock<T: Send>: Locked<T>;
@@ -95,7 +108,8 @@ pub(crate) trait Locked<T> {
 
 /// See [`Means`].
 pub(crate) trait Counted: Default {
-    /// What was counted; what happened before an [`Counted::add`] that it counts is seen by whoever got it.
+    /// What was counted; what happened before an [`Counted::add`] that it counts is seen by whoever
+    /// got it.
     fn get(&self) -> u64;
     /// One more.
     fn add(&self);
@@ -153,7 +167,8 @@ pub(crate) struct RecordCache<M: Means = Threads> {
 }
 
 impl<M: Means> RecordCache<M> {
-    /// A cache that takes at most `bytes`; none if that is too little for one. Memory is taken when the first records come.
+    /// A cache that takes at most `bytes`; none if that is too little for one. Memory is taken when
+    /// the first records come.
     pub fn new(bytes: u64) -> Option<RecordCache<M>> {
         if bytes < MIN_BYTES {
             return None;
@@ -207,15 +222,17 @@ impl<M: Means> RecordCache<M> {
             return;
         }
         self.part(hash).with(|part| {
-            // Under the lock: a sealing that begins now comes to this part later, and removes it if it must (R4).
+            // Under the lock: a sealing that begins now comes to this part later, and removes it if
+            // it must (R4).
             if self.ticket() == ticket {
                 part.offer(&record);
             }
         });
     }
 
-    /// Takes note of an element that was appended to a log: it takes the place of what is kept of its key, if anything is, so that it need not be
-    /// read when the log has no copy in DRAM any more.
+    /// Takes note of an element that was appended to a log: it takes the place of what is kept of
+    /// its key, if anything is, so that it need not be read when the log has no copy in DRAM any
+    /// more.
     pub fn written(&self, hash: KeyHash, element: &Element<'_>) {
         let record = Record {
             hash,
@@ -239,8 +256,9 @@ impl<M: Means> RecordCache<M> {
         flags & (TOMBSTONE | LARGE) == 0 && record.key.len() + record.value.len() <= self.longest
     }
 
-    /// A log is about to be sealed that takes no more writes. Each of its keys, with its newest time, goes to [`Sealing::key`]; when that is
-    /// [done](Sealing::done), the log's block may be published.
+    /// A log is about to be sealed that takes no more writes. Each of its keys, with its newest
+    /// time, goes to [`Sealing::key`]; when that is [done](Sealing::done), the log's block may be
+    /// published.
     pub fn seal(&self) -> Sealing<'_, M> {
         self.seals.add();
         Sealing {
@@ -276,7 +294,8 @@ pub(crate) struct Sealing<'c, M: Means = Threads> {
 }
 
 impl<M: Means> Sealing<'_, M> {
-    /// A key's newest element in the log has this time. Keys come in the order of their hashes, so that a lock is taken for many of them.
+    /// A key's newest element in the log has this time. Keys come in the order of their hashes, so
+    /// that a lock is taken for many of them.
     pub fn key(&mut self, hash: KeyHash, time: u64) {
         let part = self.cache.part_of(hash);
         if part != self.part || self.gathered.len() == GATHERED {

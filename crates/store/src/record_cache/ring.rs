@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bytes of a part's records, one behind the other in the order in which they came, in a ring. Called by [`super::shard`].
+//! The bytes of a part's records, one behind the other in the order in which they came, in a ring.
+//! Called by [`super::shard`].
 //!
 //! ```text
 //!         tail                        head
@@ -9,8 +10,9 @@
 //!  record: u32 length, its low bits the padding, its top bit: dead | u32 check | u64 order | u56 time, u8 uses | u40 expiry, u24 key length
 //!          | key | value | padding to 16
 //! ```
-//! What always holds: a record lies in one piece (where none fits before the end of the bytes, a dead one fills them); positions only grow; what is
-//! between tail and head is records, dead ones among them.
+//! What always holds: a record lies in one piece (where none fits before the end of the bytes, a
+//! dead one fills them); positions only grow; what is between tail and head is records, dead ones
+//! among them.
 
 use super::Record;
 use crate::KeyHash;
@@ -72,7 +74,8 @@ impl Ring {
         (position % self.bytes.len() as u64) as usize
     }
 
-    /// Bytes that a record of `len` takes at the head: its own, and those to the end of the ring if it does not fit in front of it.
+    /// Bytes that a record of `len` takes at the head: its own, and those to the end of the ring if
+    /// it does not fit in front of it.
     fn taken(&self, len: usize) -> usize {
         let to_end = self.bytes.len() - self.place(self.head);
         if len <= to_end { len } else { to_end + len }
@@ -176,7 +179,8 @@ impl Ring {
         self.tail += head.len as u64;
     }
 
-    /// Makes room for `len` bytes at the head, which is there; gives their place, and the place that is to be filled by a dead record, with its length.
+    /// Makes room for `len` bytes at the head, which is there; gives their place, and the place
+    /// that is to be filled by a dead record, with its length.
     fn advance(&mut self, len: usize) -> (usize, Option<(usize, u32)>) {
         let at = self.place(self.head);
         let taken = self.taken(len);
@@ -194,7 +198,8 @@ impl Ring {
         }
     }
 
-    /// Moves the oldest record to the head; gives its new place, or none where it does not fit there: then it is gone.
+    /// Moves the oldest record to the head; gives its new place, or none where it does not fit
+    /// there: then it is gone.
     pub fn renew_oldest(&mut self, head: &Head) -> Option<usize> {
         self.drop_oldest(head);
         if !self.fits(head.len) {

@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One part of the cache: an index over a ring of records, and who enters and who leaves. Behind a lock in [`super::RecordCache`].
+//! One part of the cache: an index over a ring of records, and who enters and who leaves. Behind a
+//! lock in [`super::RecordCache`].
 //!
-//! Card. Idea: the main and the ghost queue of S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction", SOSP 2023). A
-//! hit counts up to three in the record and moves nothing. What is evicted is the oldest record without a count; those with one go to the front again, counted down. What
-//! was read for the first time is not kept: it leaves a fingerprint, and enters when it is read again while that is young.
+//! Card. Idea: the main and the ghost queue of S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues
+//! are all you need for cache eviction", SOSP 2023). A hit counts up to three in the record and
+//! moves nothing. What is evicted is the oldest record without a count; those with one go to the
+//! front again, counted down. What was read for the first time is not kept: it leaves a
+//! fingerprint, and enters when it is read again while that is young.
 //!
-//! Deviations: there is no small queue in front. Its purpose is that what is asked for once leaves quickly; here that never enters, so a load without
-//! hot keys costs a word a get and no copy, and the small queue's share holds proven records. The price is one read more for each key that
-//! becomes hot, and that a record has to be read again, not hit, within the ghost's span. Until the first eviction everything
-//! enters, as in the server's (`docs/measurements/dram-policy.md`). A newer element of a key that is kept, read or written, takes its place at once, with its count.
+//! Deviations: there is no small queue in front. Its purpose is that what is asked for once leaves
+//! quickly; here that never enters, so a load without hot keys costs a word a get and no copy, and
+//! the small queue's share holds proven records. The price is one read more for each key that
+//! becomes hot, and that a record has to be read again, not hit, within the ghost's span. Until the
+//! first eviction everything enters, as in the server's (`docs/measurements/dram-policy.md`). A
+//! newer element of a key that is kept, read or written, takes its place at once, with its count.
 //!
 //! ```text
 //! index: lines of 16 words, a line a hash: place in the ring 22 bits, tag 10 bits ---> ring: record, record, record ...
 //! ```
-//! What always holds: a record that is not dead has one word in its line, and a key one such record. A line that is full
-//! lets its oldest record go, so memory is bounded whatever the records' sizes.
+//! What always holds: a record that is not dead has one word in its line, and a key one such
+//! record. A line that is full lets its oldest record go, so memory is bounded whatever the
+//! records' sizes.
 
 use super::ghost::Ghost;
 use super::ring::{HEADER, Head, MOST_USES, Ring, UNIT, record_len};
@@ -75,7 +81,8 @@ fn place_of(word: u32) -> usize {
 }
 
 impl Shard {
-    /// Of at most `bytes`, all counted but this struct. `part_bits` top bits of every `order` were used to choose it.
+    /// Of at most `bytes`, all counted but this struct. `part_bits` top bits of every `order` were
+    /// used to choose it.
     pub fn new(bytes: usize, part_bits: u32) -> Shard {
         let lines = (bytes / BYTES_PER_LINE).max(1);
         let ghost_bytes = Ghost::new(bytes / BYTES_PER_GHOST_BYTE).bytes();
@@ -180,7 +187,8 @@ impl Shard {
         }
     }
 
-    /// Puts a newer element of a key that is kept in the place of the older; gives whether the key is kept.
+    /// Puts a newer element of a key that is kept in the place of the older; gives whether the key
+    /// is kept.
     pub fn renew(&mut self, new: &Record<'_>) -> bool {
         let Some((at, head)) = self.find(new.hash, Some(new.key)) else {
             return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Free space that goes back to the file system: the file's end is cut off, inner parts become holes.
-//! Called by `shrink.rs`, and at the opening.
+//! Free space that goes back to the file system: the file's end is cut off, inner parts become
+//! holes. Called by `shrink.rs`, and at the opening.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -92,8 +92,8 @@ impl Space {
         self.free.lock().unrecorded = true;
     }
 
-    /// Bytes of free space that nobody needed since the last answer, once `window` has passed; `None`
-    /// before that, or if it is not worth the work.
+    /// Bytes of free space that nobody needed since the last answer, once `window` has passed;
+    /// `None` before that, or if it is not worth the work.
     pub fn idle_bytes(&self, window: Duration) -> Option<u64> {
         let mut free = self.free.lock();
         let now = Instant::now();
@@ -113,8 +113,8 @@ impl Space {
         self.free.lock().stored() * UNIT_BYTES
     }
 
-    /// Takes what is free, but for `keep` bytes: cuts off what lies at the file's end, and gives the
-    /// rest to be punched. Gives the bytes that were cut off.
+    /// Takes what is free, but for `keep` bytes: cuts off what lies at the file's end, and gives
+    /// the rest to be punched. Gives the bytes that were cut off.
     ///
     /// # Errors
     /// What the system says.
@@ -148,8 +148,8 @@ impl Space {
         Ok((old - free.units) * UNIT_BYTES)
     }
 
-    /// Punches what [`Space::release`] took, after the manifest that names it is durable (S4). Gives
-    /// the bytes; where the device can't do it, all of that is free again.
+    /// Punches what [`Space::release`] took, after the manifest that names it is durable (S4).
+    /// Gives the bytes; where the device can't do it, all of that is free again.
     ///
     /// # Errors
     /// What the system says. What was not punched for certain stays a hole.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random calls against a map in memory, with reopenings and all background work, on a device that does not fail.
+//! Random calls against a map in memory, with reopenings and all background work, on a device that
+//! does not fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

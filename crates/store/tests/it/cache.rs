@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cache of records in a store: reads that it saves, and that no reader ever gets an old value by it, whatever overtakes what.
+//! The cache of records in a store: reads that it saves, and that no reader ever gets an old value
+//! by it, whatever overtakes what.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -196,8 +197,9 @@ struct Gate {
     go: Mutex<Receiver<()>>,
 }
 
-/// A reader has read the old value and does not get on while the key is overwritten and sealed. What it then offers must not be kept: before there
-/// were tickets, every later get would have found the old value.
+/// A reader has read the old value and does not get on while the key is overwritten and sealed.
+/// What it then offers must not be kept: before there were tickets, every later get would have
+/// found the old value.
 #[test]
 fn a_read_that_a_seal_overtakes_leaves_nothing_old() {
     for (sealed, many) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -266,7 +268,8 @@ fn count(number: u64, got: Option<senko_store::Value>) -> u64 {
     count
 }
 
-/// One writer counts each key up, seals follow on each other, and reads take up to milliseconds, so that they are overtaken all the time.
+/// One writer counts each key up, seals follow on each other, and reads take up to milliseconds, so
+/// that they are overtaken all the time.
 #[test]
 fn no_reader_goes_back_while_seals_overtake_reads() {
     let turn = AtomicU64::new(0);

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A crash after every write and flush: the store is opened from what a loss of power would have left, and must hold a prefix of what was written,
-//! with all that was acknowledged as durable.
+//! A crash after every write and flush: the store is opened from what a loss of power would have
+//! left, and must hold a prefix of what was written, with all that was acknowledged as durable.
 //!
-//! One run is one thread and one seed, so it replays. In it the store is filled, sealed, merged, compacted, snapshotted, closed, dropped, killed and
-//! reopened; after each write and flush that reaches the device, crash images are made, opened and compared with the model, scan and gets alike. Some
-//! of the images live on: they are written to, crash again while they recover, and are checked in turn.
+//! One run is one thread and one seed, so it replays. In it the store is filled, sealed, merged,
+//! compacted, snapshotted, closed, dropped, killed and reopened; after each write and flush that
+//! reaches the device, crash images are made, opened and compared with the model, scan and gets
+//! alike. Some of the images live on: they are written to, crash again while they recover, and are
+//! checked in turn.
 //!
-//! `SENKO_CRASH_SEED` takes the place of each run's seed; `SENKO_STORE_OPERATIONS` sets the operations of each run,
-//! `SENKO_CRASH_LIVES` which share of the images lives on.
+//! `SENKO_CRASH_SEED` takes the place of each run's seed; `SENKO_STORE_OPERATIONS` sets the
+//! operations of each run, `SENKO_CRASH_LIVES` which share of the images lives on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,7 +89,8 @@ struct Shared {
     images: u64,
     kills: u64,
     lives: u64,
-    /// What an image showed; the run ends at its next step, since a panic in the device would leave the store in the middle of a write.
+    /// What an image showed; the run ends at its next step, since a panic in the device would leave
+    /// the store in the middle of a write.
     failure: Option<String>,
 }
 

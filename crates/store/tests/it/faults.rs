@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A device that fails at the n-th call, and one that has a wrong bit.
 //!
-//! After a failed call nothing is ever wrong: calls succeed or say why not, reads go on, a failed write or flush ends writing for this opening,
-//! and the next opening finds all that was acknowledged as durable. With a flipped bit anywhere, what is read is right or an error.
+//! After a failed call nothing is ever wrong: calls succeed or say why not, reads go on, a failed
+//! write or flush ends writing for this opening, and the next opening finds all that was
+//! acknowledged as durable. With a flipped bit anywhere, what is read is right or an error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +49,8 @@ fn number(key: u64, got: &[u8], context: &str) -> u64 {
     number
 }
 
-/// By key: writes that a reader may find, the last acknowledged one and those after it that failed; and the last durable one.
+/// By key: writes that a reader may find, the last acknowledged one and those after it that failed;
+/// and the last durable one.
 #[derive(Default, Clone)]
 struct Known {
     last: u64,
@@ -260,7 +262,8 @@ fn flip(seed: u64, closed: bool, index: IndexKind, flips: u64) {
             match store.get(&key.to_be_bytes()) {
                 Ok(got) => {
                     let found = got.map(|got| number(key, &got, &context));
-                    // Damage at the very end of the log looks like a crash: then something newer may be missing.
+                    // Damage at the very end of the log looks like a crash: then something newer
+                    // may be missing.
                     let expected = model.get(&key).copied();
                     if found != expected {
                         errors += 1;

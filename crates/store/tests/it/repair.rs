@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stores with blocks, logs, large values and old versions are damaged everywhere: verify must find it with the byte, repair must save
-//! whatever is not in the damaged pages, and neither may ever give a byte that was not put.
+//! Stores with blocks, logs, large values and old versions are damaged everywhere: verify must find
+//! it with the byte, repair must save whatever is not in the damaged pages, and neither may ever
+//! give a byte that was not put.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -229,7 +230,8 @@ fn one_copy_of_the_superblock_is_enough() {
             .any(|problem| problem.offset == offset);
         assert!(told, "{report:?}");
     }
-    // The slot that is left may be the older one, whose blocks and logs may be gone: what is opened is never wrong.
+    // The slot that is left may be the older one, whose blocks and logs may be gone: what is opened
+    // is never wrong.
     match repair_device(device.clone(), folder.0.join("saved"), |_, _| ()) {
         Ok(_) => {
             let (_, has) = repaired(&device, &folder);
@@ -241,7 +243,8 @@ fn one_copy_of_the_superblock_is_enough() {
     }
 }
 
-/// Where the manifest is lost, every block and log is found by itself. Keys that were deleted may come back, others may not change.
+/// Where the manifest is lost, every block and log is found by itself. Keys that were deleted may
+/// come back, others may not change.
 #[test]
 fn a_lost_manifest_costs_only_deletions() {
     let folder = Folder::new("manifest");
@@ -274,7 +277,8 @@ fn a_lost_manifest_costs_only_deletions() {
 /// Damages manifests until the store no longer opens; what the opening says.
 fn without_manifest(device: &Arc<FaultyDevice>) -> StoreError {
     for page in (16..PAGES).step_by(16) {
-        // Only an extent's first page can begin a manifest; blocks and logs are known by what they begin with.
+        // Only an extent's first page can begin a manifest; blocks and logs are known by what they
+        // begin with.
         let copy = device.copy(page);
         wipe(&copy, page);
         if let Err(error @ StoreError::Damaged { .. }) =

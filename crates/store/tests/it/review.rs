@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Odd inputs and tight spots: bounds, settings at their ends, stores that are only read, clones that outlive a close.
+//! Odd inputs and tight spots: bounds, settings at their ends, stores that are only read, clones
+//! that outlive a close.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +49,8 @@ fn filler(nth: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// At the bound the logs could not be sealed for want of space, and a put waited for that for ever, with the lock of all writers.
+/// At the bound the logs could not be sealed for want of space, and a put waited for that for ever,
+/// with the lock of all writers.
 #[test]
 fn a_full_store_says_so() {
     for background in [true, false] {
@@ -111,7 +113,8 @@ fn overwriting_below_the_bound_goes_on() {
     }
 }
 
-/// Large values that were overwritten lay among many small ones that live: their blocks never looked worth compacting.
+/// Large values that were overwritten lay among many small ones that live: their blocks never
+/// looked worth compacting.
 #[test]
 fn the_space_of_dead_large_values_comes_back() {
     let device = device(512);
@@ -138,7 +141,8 @@ fn the_space_of_dead_large_values_comes_back() {
     }
 }
 
-/// A put of a large value took space and wrote, and sealing wrote, though the store was opened to be read.
+/// A put of a large value took space and wrote, and sealing wrote, though the store was opened to
+/// be read.
 #[test]
 fn a_store_that_is_only_read_writes_nothing() {
     let device = FaultyDevice::new(64 * 256, 1);
@@ -364,7 +368,8 @@ fn a_batch_that_is_too_large_costs_nothing() {
     assert_eq!(store.scan().unwrap().count(), 500);
 }
 
-/// Clones go on when the handle that was opened is dropped, and end without harm when another closes.
+/// Clones go on when the handle that was opened is dropped, and end without harm when another
+/// closes.
 #[test]
 fn clones_outlive_their_store() {
     ends(|| {
@@ -506,8 +511,8 @@ fn what_waits_for_nothing_is_there_after_a_sync() {
     }
 }
 
-/// With several versions kept, a value that had expired when its log was sealed was on the list of versions as a deletion at the time of its
-/// writing, which never was.
+/// With several versions kept, a value that had expired when its log was sealed was on the list of
+/// versions as a deletion at the time of its writing, which never was.
 #[test]
 fn what_expired_is_told_from_what_was_deleted() {
     const START: u64 = 1_000_000;
@@ -562,7 +567,8 @@ fn what_expired_is_told_from_what_was_deleted() {
     let store = Store::open_device(Arc::clone(&device), options).unwrap();
     check(&store);
 
-    // Sealed before it expired, it loses its value when its block is compacted. What is nothing but expired goes, as what is deleted does.
+    // Sealed before it expired, it loses its value when its block is compacted. What is nothing but
+    // expired goes, as what is deleted does.
     let later = WriteOptions {
         expires_at: START + 30,
         ..WriteOptions::default()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Space comes back: a store that was emptied gives its file's space to the file system, loses nothing, and can still be emptied when
-//! others took that space.
+//! Space comes back: a store that was emptied gives its file's space to the file system, loses
+//! nothing, and can still be emptied when others took that space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -121,8 +121,8 @@ fn holes_between_blocks_are_used_again() {
 }
 
 /// A store gave space back, and other files took it. The reserve for deletes kept its storage, in
-/// one piece, and the store finds it again. So the store can be emptied, also after it was closed or
-/// its process was killed.
+/// one piece, and the store finds it again. So the store can be emptied, also after it was closed
+/// or its process was killed.
 #[test]
 fn a_shrunk_store_on_a_full_file_system_is_emptied() {
     for background in [false, true] {
@@ -204,8 +204,8 @@ fn empty_when_full(background: bool, kept: u64, ending: &str) {
 }
 
 /// A store shrinks and goes on, and crashes at every write, flush, cut and punch. After each crash
-/// all records are there, and nothing is written where there is no storage. The store can be emptied
-/// on a full file system.
+/// all records are there, and nothing is written where there is no storage. The store can be
+/// emptied on a full file system.
 #[test]
 fn a_crash_while_it_shrinks_loses_nothing() {
     let device = Hooked::new(4);

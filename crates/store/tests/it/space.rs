@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bound on the file: overwrites never fail below it, a full store says so and takes deletes, and space comes back.
+//! The bound on the file: overwrites never fail below it, a full store says so and takes deletes,
+//! and space comes back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

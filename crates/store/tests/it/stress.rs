@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real threads on one store: writers of all durabilities, readers, scans, snapshots, and all background work at once.
+//! Real threads on one store: writers of all durabilities, readers, scans, snapshots, and all
+//! background work at once.
 //!
-//! Keys belong to groups of [`GROUP`]; a batch always writes a whole group with one number that only grows, so that each reader can tell a torn
-//! batch and a step back. `SENKO_STRESS_SECONDS` sets how long it goes on; a watchdog ends a run that stands still.
+//! Keys belong to groups of [`GROUP`]; a batch always writes a whole group with one number that
+//! only grows, so that each reader can tell a torn batch and a step back. `SENKO_STRESS_SECONDS`
+//! sets how long it goes on; a watchdog ends a run that stands still.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -73,7 +75,8 @@ fn write(shared: &Shared, thread: u64) {
         match shared.store.write(&batch, options) {
             Ok(_) => shared.acknowledged[group as usize].store(next, Ordering::Release),
             Err(StoreError::NoSpace(_)) => {
-                // Tried again, and no step: the watchdog ends a run in which a write is refused for ever.
+                // Tried again, and no step: the watchdog ends a run in which a write is refused for
+                // ever.
                 shared.no_space.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
@@ -195,7 +198,8 @@ fn seconds() -> u64 {
     })
 }
 
-/// Ends the process with a report if a thread stands still for this long: a test that hangs says nothing.
+/// Ends the process with a report if a thread stands still for this long: a test that hangs says
+/// nothing.
 const STANDSTILL: Duration = Duration::from_secs(120);
 
 fn run(options: &Options, device: &Arc<Hooked>) -> Arc<Shared> {
@@ -306,8 +310,9 @@ fn threads_at_the_bound_of_space() {
         ..options()
     };
     let shared = run(&options, &device);
-    // Half of the space is free, or can be made free. Readers may hold what an ended snapshot had for longer than a put waits, as long as
-    // the machine does not run them: how many puts are refused meanwhile says nothing. Without readers none is.
+    // Half of the space is free, or can be made free. Readers may hold what an ended snapshot had
+    // for longer than a put waits, as long as the machine does not run them: how many puts are
+    // refused meanwhile says nothing. Without readers none is.
     for group in 0..GROUPS {
         let acknowledged = &shared.acknowledged[group as usize];
         let next = acknowledged.load(Ordering::Relaxed) + 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The background: how its rate is held, and what its death leaves. And a sync while other threads fill one log after the other.
+//! The background: how its rate is held, and what its death leaves. And a sync while other threads
+//! fill one log after the other.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use crate::support::hooked::Hooked;
 
 const MIB: u64 = 1 << 20;
 
-/// Compactions while a part of the store is written again and again, with everything done that is to be done after each piece; and how far
-/// it went on its own.
+/// Compactions while a part of the store is written again and again, with everything done that is
+/// to be done after each piece; and how far it went on its own.
 fn compactions(rate: Option<u64>) -> u64 {
     let options = Options {
         block_bytes: MIB,
@@ -44,8 +45,8 @@ fn compactions(rate: Option<u64>) -> u64 {
     store.stats().compactions - before
 }
 
-/// What one compaction wrote is paid for before the next begins. A byte a second is not paid for while the test runs, on any machine; nor
-/// is there a wait at a rate that no device has.
+/// What one compaction wrote is paid for before the next begins. A byte a second is not paid for
+/// while the test runs, on any machine; nor is there a wait at a rate that no device has.
 #[test]
 fn compaction_keeps_to_its_rate() {
     // How many there are depends on the store's secret, but not by much.
@@ -174,8 +175,8 @@ fn a_dead_thread_ends_writing_and_nothing_else() {
     }
 }
 
-/// Threads fill logs of 1 MiB without waiting for anything while another syncs: whatever returned before the sync began is there after a
-/// loss of power, however the logs changed meanwhile.
+/// Threads fill logs of 1 MiB without waiting for anything while another syncs: whatever returned
+/// before the sync began is there after a loss of power, however the logs changed meanwhile.
 #[test]
 fn a_sync_has_what_came_before_it_whatever_the_logs_do() {
     const WRITERS: usize = 3;

@@ -49,7 +49,12 @@ fn each_dependency_has_its_sentence() {
     let document = read("docs/dependencies.md");
     let mut listed = BTreeSet::new();
     let mut complaints = Vec::new();
-    for row in document.lines().filter_map(|l| l.strip_prefix("- `")) {
+    // An entry goes on in indented lines.
+    for row in document
+        .replace("\n  ", " ")
+        .lines()
+        .filter_map(|l| l.strip_prefix("- `"))
+    {
         let Some((name, sentence)) = row.split_once('`') else {
             continue;
         };

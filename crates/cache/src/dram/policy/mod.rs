@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which items leave DRAM first: the trait, and the lists that its implementations share.
 //!
-//! Each size class has its own queues, since a victim must free a chunk of the class that asks; pages move
-//! between classes by the age of their oldest items (`memory.rs`).
+//! Each size class has its own queues, since a victim must free a chunk of the class that asks;
+//! pages move between classes by the age of their oldest items (`memory.rs`).
 
 mod lru; // paper E's policy
 mod s3fifo; // three FIFO queues
@@ -17,15 +17,18 @@ const NEXT: usize = 4;
 /// A byte of an item for its policy: frequency and queue.
 const NOTE: usize = 30;
 
-/// Orders the items of DRAM. An item is handed in once ([`Policy::insert`]), and taken out once ([`Policy::remove`]).
+/// Orders the items of DRAM. An item is handed in once ([`Policy::insert`]), and taken out once
+/// ([`Policy::remove`]).
 pub(crate) trait Policy: std::fmt::Debug + Send {
-    /// An item became visible. `known`: it was wanted before (promoted from flash), so it need not prove itself.
+    /// An item became visible. `known`: it was wanted before (promoted from flash), so it need not
+    /// prove itself.
     fn insert(&mut self, arena: &mut Arena, class: usize, item: Handle, hash: u64, known: bool);
     /// An item was read.
     fn hit(&mut self, arena: &mut Arena, class: usize, item: Handle);
     /// An item goes, whatever the reason.
     fn remove(&mut self, arena: &mut Arena, class: usize, item: Handle);
-    /// The item of a class that should go next; it stays in its queue until [`Policy::remove`]. Items for which `pinned` holds are passed over.
+    /// The item of a class that should go next; it stays in its queue until [`Policy::remove`].
+    /// Items for which `pinned` holds are passed over.
     fn victim(
         &mut self,
         arena: &mut Arena,
@@ -36,7 +39,8 @@ pub(crate) trait Policy: std::fmt::Debug + Send {
     fn evicted(&mut self, arena: &Arena, item: Handle, hash: u64);
     /// The oldest item of a class, to compare classes by.
     fn oldest(&self, class: usize) -> Option<Handle>;
-    /// The items of a class, oldest first, and whether each has proved itself (what `known` says of it at [`Policy::insert`]).
+    /// The items of a class, oldest first, and whether each has proved itself (what `known` says of
+    /// it at [`Policy::insert`]).
     fn order(&self, arena: &Arena, class: usize) -> Vec<(Handle, bool)>;
     /// Items of a class.
     fn len(&self, class: usize) -> usize;

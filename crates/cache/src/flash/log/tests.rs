@@ -3,8 +3,9 @@
 
 use super::*;
 
-/// Two keys with one tag, A and B, came to lie in one page, and B was promoted, which kept its copy there. A was deleted;
-/// when B was demoted its slot named the page again, and a get of A followed it to what A had been. So a page takes one of them.
+/// Two keys with one tag, A and B, came to lie in one page, and B was promoted, which kept its copy
+/// there. A was deleted; when B was demoted its slot named the page again, and a get of A followed
+/// it to what A had been. So a page takes one of them.
 #[test]
 fn two_keys_with_one_tag_do_not_share_a_page() {
     let slice = DeviceSlice {

@@ -8,21 +8,27 @@
 //!     +---------------------------- neither: empty ----------------------------+
 //! ```
 //!
-//! Card. The index itself is what survives, not a journal of it: its slots, and what each item in DRAM is a copy of, lie in shared memory
-//! and are changed in place, a word at a time, before a command is answered. So there is nothing to replay, and nothing that a reply
-//! promised can be lost: a deleted or overwritten key has no slot any more. A kill can tear only what takes several words, and each of
-//! those is either named by one last word (a grown segment) or mended from what it left (a removal that moves slots back).
+//! Card. The index itself is what survives, not a journal of it: its slots, and what each item in
+//! DRAM is a copy of, lie in shared memory and are changed in place, a word at a time, before a
+//! command is answered. So there is nothing to replay, and nothing that a reply promised can be
+//! lost: a deleted or overwritten key has no slot any more. A kill can tear only what takes several
+//! words, and each of those is either named by one last word (a grown segment) or mended from what
+//! it left (a removal that moves slots back).
 //!
 //! Always holds (`docs/architecture/restart.md` has the arguments):
-//! - W1: between two commands, memory says what the commands before have been answered. Within one, each word says what was before the
-//!   command or what is after it, or the key has no slot.
-//! - W2: a segment's word names a whole segment. What a removal moves is in at least one place; a segment in which it is in two, or out of a
-//!   probe's way, is mended before anything is looked up.
-//! - W3: a slot is kept only if the write of all its pages had ended, and its place was neither reclaimed nor flushed.
-//! - W4: what a process writes has generations that no process before has used: a head moves on to a new region, an empty log has
-//!   another life.
-//! - W5: an item in DRAM comes back as its flash copy, which is identical (S3), or not at all; after a clean stop with its items saved, as itself.
-//! - W6: of a file and shared memory that both could be gone on from, exactly one is valid: the superblock's clean mark says which.
+//! - W1: between two commands, memory says what the commands before have been answered. Within one,
+//!   each word says what was before the command or what is after it, or the key has no slot.
+//! - W2: a segment's word names a whole segment. What a removal moves is in at least one place; a
+//!   segment in which it is in two, or out of a probe's way, is mended before anything is looked
+//!   up.
+//! - W3: a slot is kept only if the write of all its pages had ended, and its place was neither
+//!   reclaimed nor flushed.
+//! - W4: what a process writes has generations that no process before has used: a head moves on to
+//!   a new region, an empty log has another life.
+//! - W5: an item in DRAM comes back as its flash copy, which is identical (S3), or not at all;
+//!   after a clean stop with its items saved, as itself.
+//! - W6: of a file and shared memory that both could be gone on from, exactly one is valid: the
+//!   superblock's clean mark says which.
 
 mod saved; // the files of a clean stop
 mod server_words; // the words of the server that outlive the process
@@ -79,7 +85,7 @@ impl std::fmt::Debug for Origin<'_> {
 
 /// How a shard comes back.
 #[derive(Debug)]
-pub struct Comeback<'a> {
+pub struct Restore<'a> {
     /// Number of the data directory.
     pub id: u64,
     /// How often that was opened, this time included.
@@ -144,11 +150,11 @@ pub(crate) struct Made<'a> {
 pub(crate) fn make<'a>(
     plan: Plan,
     logs: Vec<Log>,
-    comeback: Option<Comeback<'a>>,
+    restore: Option<Restore<'a>>,
     seed: u64,
 ) -> Result<Made<'a>, StartError> {
     let unusable = |e: std::io::Error| StartError::Unusable(e.to_string());
-    let Some(comeback) = comeback else {
+    let Some(restore) = restore else {
         let shape = Shape::plan(plan.flash_pages, plan.memory);
         let pages = Arena::segment_memory(plan.memory, shape.page_bytes);
         let memory = AlignedBuf::try_new(pages).map_err(unusable)?;
@@ -156,33 +162,29 @@ pub(crate) fn make<'a>(
         return empty(logs, shape, memory, items, None, life_of(seed));
     };
     let shape = Shape::plan(plan.flash_pages, plan.memory);
-    let mut origin = comeback.origin;
+    let mut origin = restore.origin;
     let saved = match &mut origin {
-        Origin::Saved { index, .. } => Some(saved::Head::read(index, &plan, comeback.stop)),
+        Origin::Saved { index, .. } => Some(saved::Head::read(index, &plan, restore.stop)),
         Origin::Empty(_) | Origin::Kept => None,
     };
     // A saved index keeps its shape, whatever memory there is now.
     let shapes = saved.iter().flatten().map(|head| &head.shape);
     let words = shapes.chain([&shape]).map(|s| plan.belongs.words(s)).max();
-    let words = comeback
+    let words = restore
         .files
         .state
         .words(words.unwrap_or(0))
         .map_err(unusable)?;
     let words = Arc::new(words);
-    let items = comeback
-        .files
-        .items
-        .map(plan.item_pages)
-        .map_err(unusable)?;
+    let items = restore.files.items.map(plan.item_pages).map_err(unusable)?;
     let pages = Arena::segment_memory(plan.memory, shape.page_bytes);
-    let memory = comeback.files.index.map(pages).map_err(unusable)?;
+    let memory = restore.files.index.map(pages).map_err(unusable)?;
     let mut parts = Parts {
         words,
         memory,
         items,
-        flushes: comeback.flushes,
-        life: life_of(seed ^ comeback.opened.rotate_left(32)),
+        flushes: restore.flushes,
+        life: life_of(seed ^ restore.opened.rotate_left(32)),
     };
     match origin {
         Origin::Empty(why) => parts.begin(&plan, logs, shape, why),
@@ -200,7 +202,7 @@ pub(crate) fn make<'a>(
                     let mut made = parts.load(&plan, logs, &head, &mut index, shape)?;
                     if made.recovered.why_empty.is_none() {
                         made.saved_items = items
-                            .map(|from| saved::SavedItems::new(from, plan.belongs, comeback.stop));
+                            .map(|from| saved::SavedItems::new(from, plan.belongs, restore.stop));
                     }
                     Ok(made)
                 }
@@ -310,7 +312,8 @@ impl Parts {
             now: plan.now,
         };
         let recovered = mend_all(&mut index, |slots| copies_in(&self.items, &places, slots));
-        // Only now that no slot names what was not written may the words say that all before the head was.
+        // Only now that no slot names what was not written may the words say that all before the
+        // head was.
         for log in &mut logs {
             log.live(life, Some(state.clone()));
         }
@@ -421,7 +424,8 @@ impl Places<'_> {
         let Some(log) = n.checked_sub(1).map(|n| &self.logs[n]) else {
             return false;
         };
-        // A record of more than 15 pages is looked at when it is read: what was not written has another checksum.
+        // A record of more than 15 pages is looked at when it is read: what was not written has
+        // another checksum.
         let pages = slot.len().max(1) as u64;
         page < log.base() + log.pages()
             && log.position_of(page, slot.lap()).is_some_and(|position| {
@@ -430,11 +434,12 @@ impl Places<'_> {
     }
 }
 
-/// Turns slots of a killed process to what of them is on flash: those of items in DRAM to the flash copy, where the item has one (W5), and
-/// those that lead nowhere to empty ones.
+/// Turns slots of a killed process to what of them is on flash: those of items in DRAM to the flash
+/// copy, where the item has one (W5), and those that lead nowhere to empty ones.
 ///
-/// An item is looked at in one place only, and all of a segment's before any is judged: the loads do not depend on each other, so the machine
-/// has many under way, and three million items take a tenth of a second or two instead of nearly a whole one.
+/// An item is looked at in one place only, and all of a segment's before any is judged: the loads
+/// do not depend on each other, so the machine has many under way, and three million items take a
+/// tenth of a second or two instead of nearly a whole one.
 fn copies_in(items: &[u8], places: &Places<'_>, slots: &mut [Slot]) {
     for slot in slots.iter_mut().filter(|slot| slot.is_dram()) {
         let at = (places.shape.handle(*slot) as usize).wrapping_sub(1) * UNIT;
@@ -478,7 +483,8 @@ impl Shard {
         }
     }
 
-    /// How many `flush_all` of the server this shard has applied; 0 if nobody would ask another time.
+    /// How many `flush_all` of the server this shard has applied; 0 if nobody would ask another
+    /// time.
     pub fn flushes(&self) -> u64 {
         self.state.as_ref().map_or(0, State::flushes)
     }
@@ -490,19 +496,19 @@ impl Shard {
         }
     }
 
-    /// The next unique will be greater than `above`.
+    /// The next CAS value will be greater than `above`.
     pub fn begin_cas(&mut self, above: u64) {
         let shards = u64::from(self.config.shards.max(1));
         self.cas = above.next_multiple_of(shards) + u64::from(self.config.shard);
     }
 
-    /// The greatest unique given out.
+    /// The greatest CAS value given out.
     pub fn cas(&self) -> u64 {
         self.cas
     }
 
-    /// Begins the end: all that is in write buffers goes to the device, and nothing is placed there any more. Completions still go to
-    /// [`Shard::on_disk`], until [`Shard::is_closed`].
+    /// Begins the end: all that is in write buffers goes to the device, and nothing is placed there
+    /// any more. Completions still go to [`Shard::on_disk`], until [`Shard::is_closed`].
     pub fn close<Q: Queue>(&mut self, queue: &mut Q) {
         self.closed = true;
         for log in &mut self.logs {
@@ -552,7 +558,8 @@ mod tests {
         mend_all(&mut index, |_| {}).flash_items
     }
 
-    /// A kill at any store while the index grows, whole waves of it, loses no slot (W2): only those that were not yet promised may be missing.
+    /// A kill at any store while the index grows, whole waves of it, loses no slot (W2): only those
+    /// that were not yet promised may be missing.
     #[test]
     fn growth_loses_nothing_at_any_instant() {
         let folder = folder();

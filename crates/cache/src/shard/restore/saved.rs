@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The files of a clean stop: the index, and the items of DRAM where they are to be kept.
 //!
-//! `docs/formats/data-directory.md` has the tables. Written and read from start to end. A segment of the index and an item each have a checksum, so that
-//! damage costs what it hit; head and table have theirs, without which nothing is read.
+//! `docs/formats/data-directory.md` has the tables. Written and read from start to end. A segment
+//! of the index and an item each have a checksum, so that damage costs what it hit; head and table
+//! have theirs, without which nothing is read.
 //!
-//! Always holds: what is read from these files is bounded by what was checked before it; arbitrary bytes cost memory of their own
-//! length at most.
+//! Always holds: what is read from these files is bounded by what was checked before it; arbitrary
+//! bytes cost memory of their own length at most.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -176,7 +177,8 @@ impl Head {
         })
     }
 
-    /// Fills the segments of an index that has this head's steps. What is damaged or cut off stays empty.
+    /// Fills the segments of an index that has this head's steps. What is damaged or cut off stays
+    /// empty.
     pub fn read_segments(
         &self,
         from: &mut dyn Read,
@@ -226,7 +228,8 @@ fn segment_crc(n: usize, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(n as u32, bytes)
 }
 
-/// The queue of a shard that does not serve yet: a closed shard writes nothing when it evicts (`demote.rs`).
+/// The queue of a shard that does not serve yet: a closed shard writes nothing when it evicts
+/// (`demote.rs`).
 struct Nowhere;
 
 impl Queue for Nowhere {
@@ -272,7 +275,8 @@ impl<'a> SavedItems<'a> {
         }
     }
 
-    /// The next item, its record apart; `None` at the end, or where the file is damaged, which `damaged` tells.
+    /// The next item, its record apart; `None` at the end, or where the file is damaged, which
+    /// `damaged` tells.
     fn next(&mut self, record: &mut Vec<u8>, damaged: &mut bool) -> Option<SavedItem> {
         *damaged = true;
         let mut entry = [0; ENTRY];
@@ -319,7 +323,8 @@ fn whole_record(record: &[u8]) -> Option<Header> {
 }
 
 impl Shard {
-    /// Writes the items of DRAM, oldest first, for [`Shard::open`] after a clean stop; before [`Shard::save`]. Returns how many.
+    /// Writes the items of DRAM, oldest first, for [`Shard::open`] after a clean stop; before
+    /// [`Shard::save`]. Returns how many.
     ///
     /// # Errors
     /// Those of `out`.
@@ -379,14 +384,15 @@ impl Shard {
         Ok(saved)
     }
 
-    /// Whether the saved index will have the copy: also where its device is out of use now. An item saved without a copy that is there would have two
-    /// slots, and the older would come to light again once the item is deleted (S1).
+    /// Whether the saved index will have the copy: also where its device is out of use now. An item
+    /// saved without a copy that is there would have two slots, and the older would come to light
+    /// again once the item is deleted (S1).
     fn copy_holds(&self, copy: Slot) -> bool {
         copy != Slot::EMPTY && !self.is_gone(copy)
     }
 
-    /// Writes the index, for [`Shard::open`] after a clean stop. What is in DRAM goes back to its flash copy or is dropped: the shard is at its
-    /// end. Returns how many items are on flash.
+    /// Writes the index, for [`Shard::open`] after a clean stop. What is in DRAM goes back to its
+    /// flash copy or is dropped: the shard is at its end. Returns how many items are on flash.
     ///
     /// # Errors
     /// Those of `out`.
@@ -443,8 +449,9 @@ impl Shard {
         }
         let mut record = Vec::new();
         let mut damaged = false;
-        // Where there is less memory than there was, the oldest of each class stay behind; what has a copy on flash has it still. Beyond that a start
-        // evicts as commands do, but writes nothing.
+        // Where there is less memory than there was, the oldest of each class stay behind; what has
+        // a copy on flash has it still. Beyond that a start evicts as commands do, but writes
+        // nothing.
         let room = self.memory.saturating_sub(self.index.bytes()) as u64;
         let keep = u128::from(room << 16) / u128::from(u64_at(&head, 40).max(1));
         self.closed = true;
@@ -501,8 +508,8 @@ impl Shard {
     }
 }
 
-/// What the fuzz target of the saved files calls: the readers, on arbitrary bytes. An odd first byte asks for the checksums of head and table to be
-/// made right first.
+/// What the fuzz target of the saved files calls: the readers, on arbitrary bytes. An odd first
+/// byte asks for the checksums of head and table to be made right first.
 pub fn fuzz_saved(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else {
         return;

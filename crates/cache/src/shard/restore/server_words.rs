@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words of a server that outlive its process: which `flush_all` were acknowledged, and the time.
+//! The words of a server that outlive its process: which `flush_all` were acknowledged, and the
+//! time.
 //!
-//! A `flush_all` is answered when its number is stored here; each shard notes the last that it has applied
-//! ([`crate::Shard::set_flushes`]), and one that was killed before applies it when it comes back.
+//! A `flush_all` is answered when its number is stored here; each shard notes the last that it has
+//! applied ([`crate::Shard::set_flushes`]), and one that was killed before applies it when it comes
+//! back.
 
 use std::io;
 
@@ -21,7 +23,8 @@ const AT_DUE: usize = 4;
 const AT_SECOND: usize = 5;
 const COUNT: usize = 8;
 
-/// What a server keeps in shared memory. Any thread may use it; who changes a flush holds a lock of its own.
+/// What a server keeps in shared memory. Any thread may use it; who changes a flush holds a lock of
+/// its own.
 #[derive(Debug)]
 pub struct ServerWords {
     words: Words,

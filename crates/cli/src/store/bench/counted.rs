@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device that counts what passes through it, for the reads a get and the write amplification that a bench reports.
+//! A device that counts what passes through it, for the reads a get and the write amplification
+//! that a bench reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -45,8 +45,8 @@ fn command_of(line: &str) -> String {
     line.trim_end().to_owned()
 }
 
-/// The examples of a document: lines of its code blocks, those of a block together. `[--quick]` says that an
-/// option may be left out.
+/// The examples of a document: lines of its code blocks, those of a block together. `[--quick]`
+/// says that an option may be left out.
 pub fn of_document(name: &str, text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut commands = Vec::new();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random commands in the three dialects: the bytes to send, and what the checker has to know of them.
+//! Random commands in the three dialects: the bytes to send, and what the checker has to know of
+//! them.
 
 mod binary; // the binary protocol
 mod meta; // mg, ms, md, ma
@@ -19,8 +20,8 @@ pub struct Maker<'a> {
     pub now: u32,
     pub layout: Layout,
     pub names: &'a [Vec<u8>],
-    /// The newest unique seen of each key.
-    pub uniques: &'a [u64],
+    /// The newest CAS value seen of each key.
+    pub cas_values: &'a [u64],
     /// Numbers of values and ledger tokens, and of commands.
     pub next_id: &'a mut u64,
     pub next_opaque: &'a mut u32,
@@ -120,12 +121,12 @@ impl Maker<'_> {
         }
     }
 
-    /// The newest unique that was seen of a key, or one that none has.
-    fn unique(&mut self, key: usize) -> u64 {
-        match self.uniques[key] {
+    /// The newest CAS value that was seen of a key, or one that none has.
+    fn cas(&mut self, key: usize) -> u64 {
+        match self.cas_values[key] {
             0 => u64::MAX - 5,
             _ if self.rng.chance(5) => u64::MAX - 5,
-            unique => unique,
+            cas => cas,
         }
     }
 
@@ -195,11 +196,7 @@ impl Maker<'_> {
         time: Time,
         noreply: bool,
     ) -> Command {
-        let compare = if mode == Mode::Cas {
-            self.unique(key)
-        } else {
-            0
-        };
+        let compare = if mode == Mode::Cas { self.cas(key) } else { 0 };
         let name = ["set", "add", "replace", "append", "prepend", "cas"][mode as usize];
         let mut rest = format!(" {flags} {} {}", time.0, value.len());
         if mode == Mode::Cas {

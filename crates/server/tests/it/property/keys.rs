@@ -113,7 +113,8 @@ fn block() -> &'static [u8] {
     })
 }
 
-/// A value that no other `id` has (where it is long enough to tell): a head with the number, then bytes of the block.
+/// A value that no other `id` has (where it is long enough to tell): a head with the number, then
+/// bytes of the block.
 pub fn value_of(id: u64, len: usize) -> Vec<u8> {
     let block = block();
     let from =
@@ -144,8 +145,9 @@ pub const TOKEN: usize = 12;
 /// The seed of servers whose keys are to collide.
 pub const KNOWN_SEED: HashSeed = HashSeed(0);
 
-/// Keys of which each two that follow each other have the same tag, in the same segment and shard, on flash of up to 64 MiB. A tag is the
-/// lowest 30 bits of a hash then, bit 31 decides between two shards, and the highest seven hold the segment.
+/// Keys of which each two that follow each other have the same tag, in the same segment and shard,
+/// on flash of up to 64 MiB. A tag is the lowest 30 bits of a hash then, bit 31 decides between two
+/// shards, and the highest seven hold the segment.
 pub fn twins() -> &'static [Vec<u8>] {
     static TWINS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     TWINS.get_or_init(|| {
@@ -161,7 +163,8 @@ pub fn twins() -> &'static [Vec<u8>] {
     })
 }
 
-/// Key numbers to names: any, or such that the keys that are used most have a twin, mostly with another connection.
+/// Key numbers to names: any, or such that the keys that are used most have a twin, mostly with
+/// another connection.
 pub fn names(layout: &Layout, seed: u64, with_twins: bool) -> Vec<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = (0..layout.keys()).map(|n| key_name(n, seed)).collect();
     if with_twins {

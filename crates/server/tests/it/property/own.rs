@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The model of a key that one connection alone changes: what each reply must be, and what the key holds then.
+//! The model of a key that one connection alone changes: what each reply must be, and what the key
+//! holds then.
 //!
-//! A key has *candidates*: states that agree with all replies so far. Where nothing may be lost and nobody flushes there is one.
-//! Where flash is too small an item may go at any time, so that every command may also find nothing; a reply tells which it was, and a
-//! silent command leaves both. Each candidate counts the losses that it needs.
+//! A key has *candidates*: states that agree with all replies so far. Where nothing may be lost and
+//! nobody flushes there is one. Where flash is too small an item may go at any time, so that every
+//! command may also find nothing; a reply tells which it was, and a silent command leaves both.
+//! Each candidate counts the losses that it needs.
 
 use std::sync::Arc;
 
 use super::replies::{meta_get, reply};
 use super::wire::{Act, Bytes, Command, Form, Mode, Reply, head_of, show};
 
-/// The server's limit on the record of an item, and the space around it in which the model leaves open what happens.
+/// The server's limit on the record of an item, and the space around it in which the model leaves
+/// open what happens.
 pub const MAX_ITEM: usize = 300_000;
 const UNSURE: usize = 600;
 
@@ -21,7 +24,7 @@ pub struct Entry {
     pub flags: u32,
     pub expiry: u32,
     /// 0: not yet seen, and other than all that were.
-    pub unique: u64,
+    pub cas: u64,
     pub stale: bool,
     pub won: bool,
     pub base64: bool,
@@ -37,7 +40,7 @@ struct Candidate {
 #[derive(Clone, Debug)]
 pub struct OwnKey {
     candidates: Vec<Candidate>,
-    /// The newest unique that was seen.
+    /// The newest CAS value that was seen.
     pub seen: u64,
     /// When the newest command for it was sent, and answered.
     pub last: (u64, u64),
@@ -98,8 +101,8 @@ impl OwnKey {
     ) -> Result<(), String> {
         let mut next: Vec<Candidate> = Vec::new();
         let mut wanted = Vec::new();
-        let unique = match reply {
-            Reply::Said { unique, .. } => *unique,
+        let cas = match reply {
+            Reply::Said { cas, .. } => *cas,
             Reply::Silent => 0,
         };
         for candidate in &self.candidates {
@@ -118,11 +121,10 @@ impl OwnKey {
                 branches.push((None, candidate.losses + 1));
             }
             for (state, losses) in branches {
-                // A unique that is not known yet is learnt, if it can be new.
-                for (expected, state) in effects(at, act, state, unique) {
-                    let learnt = state.as_ref().map_or(0, |e| e.unique);
-                    if expected != *reply || (unique != 0 && learnt == unique && unique < self.seen)
-                    {
+                // A CAS value that is not known yet is learnt, if it can be new.
+                for (expected, state) in effects(at, act, state, cas) {
+                    let learnt = state.as_ref().map_or(0, |e| e.cas);
+                    if expected != *reply || (cas != 0 && learnt == cas && cas < self.seen) {
                         wanted.push(head_of(&expected));
                         continue;
                     }
@@ -144,7 +146,7 @@ impl OwnKey {
         }
         assert!(next.len() < 200, "too many states are possible");
         self.candidates = next;
-        self.seen = self.seen.max(unique);
+        self.seen = self.seen.max(cas);
         Ok(())
     }
 }
@@ -153,12 +155,12 @@ fn describe(candidate: &Candidate) -> String {
     match &candidate.state {
         None => "nothing".to_owned(),
         Some(e) => format!(
-            "{} bytes {:?}, flags {}, expiry {}, unique {}, stale {}, won {}, {} losses",
+            "{} bytes {:?}, flags {}, expiry {}, cas {}, stale {}, won {}, {} losses",
             e.value.len(),
             show(&e.value),
             e.flags,
             e.expiry,
-            e.unique,
+            e.cas,
             e.stale,
             e.won,
             candidate.losses
@@ -195,15 +197,15 @@ fn effects(
     at: &Context<'_>,
     act: &Act,
     old: Option<Entry>,
-    unique: u64,
+    cas: u64,
 ) -> Vec<(Reply, Option<Entry>)> {
     let mut all = Vec::new();
     let mut end = |end: End, state: Option<Entry>| {
         let mut state = state;
         if let Some(e) = &mut state
-            && e.unique == 0
+            && e.cas == 0
         {
-            e.unique = unique;
+            e.cas = cas;
         }
         all.push((reply(at, act, end, state.as_ref()), state));
     };
@@ -226,7 +228,7 @@ fn effects(
             None => end(End::Missing, None),
         },
         Act::Delete { compare } => match old {
-            Some(e) if *compare != 0 && e.unique != *compare => end(End::Exists, Some(e)),
+            Some(e) if *compare != 0 && e.cas != *compare => end(End::Exists, Some(e)),
             Some(_) => end(End::Deleted, None),
             None => end(End::Missing, None),
         },
@@ -235,7 +237,7 @@ fn effects(
                 End::Deleted,
                 Some(Entry {
                     expiry: expiry.unwrap_or(e.expiry),
-                    unique: 0,
+                    cas: 0,
                     stale: true,
                     won: false,
                     ..e
@@ -271,7 +273,7 @@ fn effects(
                     let same = text.len() == e.value.len();
                     let new = Entry {
                         value: Arc::new(text),
-                        unique: 0,
+                        cas: 0,
                         stale: same && e.stale,
                         won: same && e.won,
                         ..e
@@ -281,7 +283,7 @@ fn effects(
             },
         },
         Act::Store { .. } => store(at, act, old, &mut end),
-        Act::MetaGet => return vec![meta_get(at, old, unique)],
+        Act::MetaGet => return vec![meta_get(at, old, cas)],
         Act::Flush | Act::Mark => unreachable!("these have no key"),
     }
     all
@@ -292,7 +294,7 @@ pub fn plain(value: Bytes) -> Entry {
         value,
         flags: 0,
         expiry: 0,
-        unique: 0,
+        cas: 0,
         stale: false,
         won: false,
         base64: false,
@@ -312,7 +314,8 @@ fn store(at: &Context<'_>, act: &Act, old: Option<Entry>, end: &mut dyn FnMut(En
         unreachable!("the caller has looked")
     };
     if value.len() > MAX_ITEM {
-        // No old value outlives a set that failed. (A compare-and-set is a set here only in the binary and meta dialects.)
+        // No old value outlives a set that failed. (A compare-and-set is a set here only in the
+        // binary and meta dialects.)
         let sets = match at.command.form {
             Form::Text { .. } => *mode == Mode::Set,
             Form::Binary { opcode, .. } => opcode & 0x0f == 1,
@@ -334,7 +337,7 @@ fn store(at: &Context<'_>, act: &Act, old: Option<Entry>, end: &mut dyn FnMut(En
         (Mode::Append | Mode::Prepend, None) if *vivify => end(End::Stored, Some(new)),
         (Mode::Replace | Mode::Append | Mode::Prepend, None) => end(End::NotStored, None),
         (Mode::Cas, None) => end(End::Missing, None),
-        (Mode::Cas, Some(e)) if e.unique == *compare => end(End::Stored, Some(new)),
+        (Mode::Cas, Some(e)) if e.cas == *compare => end(End::Stored, Some(new)),
         (Mode::Cas, Some(e)) => end(End::Exists, Some(e)),
         (Mode::Append | Mode::Prepend, Some(e)) => {
             let whole = if *mode == Mode::Append {
@@ -349,7 +352,7 @@ fn store(at: &Context<'_>, act: &Act, old: Option<Entry>, end: &mut dyn FnMut(En
             if len < MAX_ITEM {
                 let joined = Entry {
                     value: Arc::new(whole),
-                    unique: 0,
+                    cas: 0,
                     stale: false,
                     won: false,
                     ..e

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One connection: sends a batch in bursts and pieces, reads the replies at the same time, and checks them.
+//! One connection: sends a batch in bursts and pieces, reads the replies at the same time, and
+//! checks them.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -21,7 +22,7 @@ pub struct Peer {
     reader: Reader,
     rng: Rng,
     pub own: Vec<OwnKey>,
-    uniques: Vec<u64>,
+    cas_values: Vec<u64>,
     pub seen: Seen,
     next_id: u64,
     next_opaque: u32,
@@ -65,7 +66,7 @@ impl Peer {
             reader,
             rng: Rng(seed | 1),
             own: (0..world.layout.own).map(|_| OwnKey::new()).collect(),
-            uniques: vec![0; world.names.len()],
+            cas_values: vec![0; world.names.len()],
             seen: Seen::default(),
             next_id: 0,
             next_opaque: 0,
@@ -97,7 +98,7 @@ impl Peer {
             now: round.now,
             layout: world.layout,
             names: &world.names,
-            uniques: &self.uniques,
+            cas_values: &self.cas_values,
             next_id: &mut self.next_id,
             next_opaque: &mut self.next_opaque,
             joint: round.joint,
@@ -275,15 +276,15 @@ impl Peer {
                     );
                 }
                 own.last = (span.start, span.end);
-                self.uniques[key] = own.seen;
+                self.cas_values[key] = own.seen;
             }
         }
         if world.layout.what(key) == Use::Register
-            && let Reply::Said { unique, .. } = reply
-            && *unique != 0
+            && let Reply::Said { cas, .. } = reply
+            && *cas != 0
             && matches!(act, Act::Get { .. } | Act::MetaGet)
         {
-            self.uniques[key] = *unique;
+            self.cas_values[key] = *cas;
         }
     }
 

@@ -25,10 +25,10 @@ fn text_reply(at: &Context<'_>, act: &Act, end: &End, state: Option<&Entry>, cas
             head.extend_from_slice(at.key);
             head.extend_from_slice(format!(" {} {}", e.flags, e.value.len()).as_bytes());
             if cas {
-                head.extend_from_slice(format!(" {}", e.unique).as_bytes());
+                head.extend_from_slice(format!(" {}", e.cas).as_bytes());
             }
-            let unique = if cas { e.unique } else { 0 };
-            return said(head, Some(Arc::clone(&e.value)), unique);
+            let cas = if cas { e.cas } else { 0 };
+            return said(head, Some(Arc::clone(&e.value)), cas);
         }
         End::Missing if matches!(act, Act::Get { .. }) => String::new(),
         End::Missing => "NOT_FOUND".into(),
@@ -102,7 +102,7 @@ fn meta_reply(
         }
     };
     let mut head = code.into_bytes();
-    let mut unique = 0;
+    let mut cas = 0;
     // A counter that was made has no expiry before `N` has taken effect.
     let mut expiry = match end {
         End::Number(_, true) => 0,
@@ -111,8 +111,8 @@ fn meta_reply(
     for &flag in flags {
         match (flag.0, act) {
             (b'c', Act::Store { .. }) | (b'c', Act::Arith { .. }) => {
-                let n = state.filter(|_| well).map_or(0, |e| e.unique);
-                unique = n;
+                let n = state.filter(|_| well).map_or(0, |e| e.cas);
+                cas = n;
                 if well || matches!(act, Act::Store { .. }) {
                     head.extend_from_slice(format!(" c{n}").as_bytes());
                 }
@@ -128,11 +128,11 @@ fn meta_reply(
             _ => echo(&mut head, flag, at.key, base64),
         }
     }
-    said(head, value, unique)
+    said(head, value, cas)
 }
 
 /// `mg`: flags take effect in the order in which they stand.
-pub fn meta_get(at: &Context<'_>, old: Option<Entry>, unique: u64) -> (Reply, Option<Entry>) {
+pub fn meta_get(at: &Context<'_>, old: Option<Entry>, cas: u64) -> (Reply, Option<Entry>) {
     let Form::Meta { flags } = &at.command.form else {
         unreachable!("mg is a meta command")
     };
@@ -156,8 +156,8 @@ pub fn meta_get(at: &Context<'_>, old: Option<Entry>, unique: u64) -> (Reply, Op
             .for_each(|&flag| echo(&mut head, flag, at.key, base64));
         return (said(head, None, 0), None);
     };
-    if e.unique == 0 {
-        e.unique = unique;
+    if e.cas == 0 {
+        e.cas = cas;
     }
     let with_value = asked(b'v').is_some();
     let mut head = if with_value {
@@ -174,7 +174,7 @@ pub fn meta_get(at: &Context<'_>, old: Option<Entry>, unique: u64) -> (Reply, Op
             b'R' => wins |= e.expiry != 0 && e.expiry < n as u32 && !was_won && !created,
             b's' => head.extend_from_slice(format!(" s{}", e.value.len()).as_bytes()),
             b't' => head.extend_from_slice(left(e.expiry, at.now).as_bytes()),
-            b'c' => head.extend_from_slice(format!(" c{}", e.unique).as_bytes()),
+            b'c' => head.extend_from_slice(format!(" c{}", e.cas).as_bytes()),
             b'f' => head.extend_from_slice(format!(" f{}", e.flags).as_bytes()),
             _ => echo(&mut head, (letter, n), at.key, e.base64),
         }
@@ -190,9 +190,9 @@ pub fn meta_get(at: &Context<'_>, old: Option<Entry>, unique: u64) -> (Reply, Op
         head.extend_from_slice(b" W");
         e.won = true;
     }
-    let unique = if asked(b'c').is_some() { e.unique } else { 0 };
+    let cas = if asked(b'c').is_some() { e.cas } else { 0 };
     let value = with_value.then(|| Arc::clone(&e.value));
-    (said(head, value, unique), Some(e))
+    (said(head, value, cas), Some(e))
 }
 
 fn binary_reply(
@@ -203,14 +203,14 @@ fn binary_reply(
     opcode: u8,
     quiet: bool,
 ) -> Reply {
-    let packet = |status: u16, body: &[u8], value: &[u8], unique: u64| {
+    let packet = |status: u16, body: &[u8], value: &[u8], cas: u64| {
         let mut head = status.to_be_bytes().to_vec();
         head.extend_from_slice(body);
-        said(head, Some(Arc::new(value.to_vec())), unique)
+        said(head, Some(Arc::new(value.to_vec())), cas)
     };
     let get = matches!(act, Act::Get { .. });
     let with_key = matches!(opcode, 0x0c | 0x0d | 0x23 | 0x24);
-    let unique = state.map_or(0, |e| e.unique);
+    let cas = state.map_or(0, |e| e.cas);
     match end {
         End::Hit | End::Touched => {
             let e = state.expect("a hit has an entry");
@@ -219,15 +219,15 @@ fn binary_reply(
                 body.extend_from_slice(at.key);
             }
             let value: &[u8] = if get { &e.value } else { &[] };
-            packet(0, &body, value, unique)
+            packet(0, &body, value, cas)
         }
         End::Missing if get && quiet => Reply::Silent,
         End::Missing if with_key => packet(1, at.key, &[], 0),
         End::Missing => packet(1, &[], b"Not found", 0),
         End::Stored | End::Deleted | End::Number(..) if quiet => Reply::Silent,
-        End::Stored => packet(0, &[], &[], unique),
+        End::Stored => packet(0, &[], &[], cas),
         End::Deleted => packet(0, &[], &[], 0),
-        End::Number(n, _) => packet(0, &[], &n.to_be_bytes(), unique),
+        End::Number(n, _) => packet(0, &[], &n.to_be_bytes(), cas),
         End::Exists => packet(2, &[], b"Data exists for key.", 0),
         End::NotStored => match act {
             Act::Store {

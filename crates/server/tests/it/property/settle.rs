@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Between rounds: shared keys are settled, the clock is driven on; and what the server's counters must say in the end.
+//! Between rounds: shared keys are settled, the clock is driven on; and what the server's counters
+//! must say in the end.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -41,8 +42,8 @@ impl Stats {
             .collect();
         lines.join("\n")
     }
-    /// Items that are gone though nobody asked for that. `evictions` has those that admission, size, a stalled device or
-    /// missing memory kept from flash.
+    /// Items that are gone though nobody asked for that. `evictions` has those that admission,
+    /// size, a stalled device or missing memory kept from flash.
     pub fn drops(&self) -> u64 {
         [
             "evictions",
@@ -156,7 +157,8 @@ impl Joint {
     }
 }
 
-/// A flush_all of the round just over: keys that were not used since are gone, whatever their next reply says of others.
+/// A flush_all of the round just over: keys that were not used since are gone, whatever their next
+/// reply says of others.
 pub fn after_flush(world: &World, peers: &mut [Peer], joint: &mut Joint, began: u64) {
     let flushes = world.flushes.lock().unwrap();
     let [flush] = flushes[..] else {
@@ -177,8 +179,8 @@ pub fn after_flush(world: &World, peers: &mut [Peer], joint: &mut Joint, began: 
     }
 }
 
-/// Drives the clock on. A device that has not written for a second is not waited for: where nothing may be lost, writes have to end before
-/// the clock makes a leap.
+/// Drives the clock on. A device that has not written for a second is not waited for: where nothing
+/// may be lost, writes have to end before the clock makes a leap.
 pub fn advance(world: &World, place: &Place, client: &mut Client, rng: &mut Rng, crept: &mut u64) {
     let leap = world.plan.lossy || rng.chance(25);
     let ms = match rng.below(100) {
@@ -194,8 +196,9 @@ pub fn advance(world: &World, place: &Place, client: &mut Client, rng: &mut Rng,
     };
     *crept = if leap { 0 } else { *crept + ms };
     if leap && !world.plan.lossy {
-        // A worker shows what it has submitted every tenth of a second, at the end of a round: the first request is a round, the second is
-        // answered from what it showed. What has ended is always shown as it is.
+        // A worker shows what it has submitted every tenth of a second, at the end of a round: the
+        // first request is a round, the second is answered from what it showed. What has ended is
+        // always shown as it is.
         std::thread::sleep(Duration::from_millis(101));
         Stats::ask(client);
         let deadline = Instant::now() + PATIENCE;

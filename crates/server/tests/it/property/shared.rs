@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The keys that all connections use: what is checked about them, by times alone.
 //!
-//! Card. Each operation on a register (set, delete, get) has an interval, from before its first byte was sent to after its reply had come
-//! (for a silent one: the next reply of its connection). A get of value W is wrong if W began after the get ended, or
-//! if some other change lies wholly between the end of W and the beginning of the get. A miss is wrong if no delete can explain it. This is
-//! the necessary part of linearizability (Herlihy and Wing 1990) that needs no search; it is sharpened by what gets saw: a change that
-//! was seen has happened by the end of the get that saw it, and a miss is a witness that the key held nothing.
+//! Card. Each operation on a register (set, delete, get) has an interval, from before its first
+//! byte was sent to after its reply had come (for a silent one: the next reply of its connection).
+//! A get of value W is wrong if W began after the get ended, or if some other change lies wholly
+//! between the end of W and the beginning of the get. A miss is wrong if no delete can explain it.
+//! This is the necessary part of linearizability (Herlihy and Wing 1990) that needs no search; it
+//! is sharpened by what gets saw: a change that was seen has happened by the end of the get that
+//! saw it, and a miss is a witness that the key held nothing.
 //!
-//! Ledgers (all append) must hold each token once, in the order in which its connection sent it; the numbers that a counter answered must
-//! differ, and sum up.
+//! Ledgers (all append) must hold each token once, in the order in which its connection sent it;
+//! the numbers that a counter answered must differ, and sum up.
 
 use std::collections::{HashMap, HashSet};
 
@@ -42,7 +44,7 @@ pub enum Event {
 pub struct Seen {
     pub events: Vec<(usize, Event, Span)>,
     /// Uniques and the values they stand for; kept from round to round.
-    uniques: HashMap<u64, u64>,
+    cas_values: HashMap<u64, u64>,
     /// Ledgers: tokens sent, in order, with the ledger.
     pub tokens: Vec<(usize, Vec<u8>)>,
     /// Counters: the numbers that were answered, and how often the connection counted.
@@ -79,9 +81,9 @@ impl Seen {
                     match mode {
                         Mode::Add => event(Event::Read(None)),
                         Mode::Cas => {
-                            // Only what was read with that unique can have been there.
-                            let was = *self.uniques.get(compare).unwrap_or_else(|| {
-                                panic!("stored for a unique that was never seen: {compare}")
+                            // Only what was read with that CAS value can have been there.
+                            let was = *self.cas_values.get(compare).unwrap_or_else(|| {
+                                panic!("stored for a cas that was never seen: {compare}")
                             });
                             self.events.push((key, Event::Read(Some(was)), span));
                         }
@@ -110,12 +112,7 @@ impl Seen {
             }
             Act::Get { .. } | Act::MetaGet => {
                 // A quiet get says nothing of what is not there.
-                let Reply::Said {
-                    head,
-                    value,
-                    unique,
-                } = reply
-                else {
+                let Reply::Said { head, value, cas } = reply else {
                     return event(Event::Read(None));
                 };
                 let miss = head.is_empty() || head.starts_with(b"EN") || head.starts_with(&[0, 1]);
@@ -131,11 +128,11 @@ impl Seen {
                     )
                 });
                 event(Event::Read(Some(id)));
-                if *unique != 0 {
-                    let before = self.uniques.insert(*unique, id);
+                if *cas != 0 {
+                    let before = self.cas_values.insert(*cas, id);
                     assert!(
                         before.is_none_or(|b| b == id),
-                        "two values with the unique {unique}"
+                        "two values with the cas {cas}"
                     );
                 }
             }
@@ -257,7 +254,8 @@ pub fn settle_counter(numbers: &[u64], value: u64, before: u64, counted: u64) {
 /// One register, from round to round.
 #[derive(Debug)]
 pub struct Register {
-    /// Values that it may hold, and when they were written; then deletes that it may be in the wake of.
+    /// Values that it may hold, and when they were written; then deletes that it may be in the wake
+    /// of.
     writes: Vec<(u64, Span)>,
     deletes: Vec<Span>,
     /// The end of the last miss that nothing explained.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is sent and what comes back: a command as the checker knows it, and its reply as it was read off the socket.
+//! What is sent and what comes back: a command as the checker knows it, and its reply as it was
+//! read off the socket.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -96,13 +97,13 @@ pub struct Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Silent,
-    /// Text and meta: the line without its end (empty: a key of a `get` that was not there), and the value if one
-    /// followed. Binary: status, extras and key; the body's rest.
+    /// Text and meta: the line without its end (empty: a key of a `get` that was not there), and
+    /// the value if one followed. Binary: status, extras and key; the body's rest.
     Said {
         head: Vec<u8>,
         value: Option<Bytes>,
-        /// The unique, where the reply has one.
-        unique: u64,
+        /// The CAS value, where the reply has one.
+        cas: u64,
     },
 }
 
@@ -207,7 +208,8 @@ impl Reader {
         match &command.form {
             Form::Binary { quiet, opaque, .. } => vec![self.packet(*quiet, *opaque, time)],
             Form::Text { noreply: true, .. } => {
-                // It has been sent when something comes that was sent behind it; a batch ends with what is answered.
+                // It has been sent when something comes that was sent behind it; a batch ends with
+                // what is answered.
                 self.need(1, time);
                 vec![Reply::Silent]
             }
@@ -267,14 +269,14 @@ impl Reader {
             let len = tokens.next().unwrap().parse().unwrap();
             self.value(len, time)
         });
-        let mut unique = 0;
+        let mut cas = 0;
         if form.flag(b'c').is_some() && (code == "VA" || code == "HD") {
-            unique = tokens
+            cas = tokens
                 .find_map(|t| t.strip_prefix('c'))
                 .and_then(|t| t.parse().ok())
                 .unwrap();
         }
-        said(head, value, unique)
+        said(head, value, cas)
     }
 
     fn packet(&mut self, quiet: bool, opaque: u32, time: &AtomicU64) -> Reply {
@@ -287,40 +289,28 @@ impl Reader {
         assert_eq!((b[0], word(12)), (0x81, opaque), "magic byte and opaque");
         let (key, extras) = (usize::from(b[2]) << 8 | usize::from(b[3]), b[4] as usize);
         let body = word(8) as usize;
-        let unique = u64::from(word(16)) << 32 | u64::from(word(20));
+        let cas = u64::from(word(16)) << 32 | u64::from(word(20));
         let mut head = b[6..8].to_vec();
         self.at += 24;
         let mut body = self.take(body, time);
         let value = body.split_off(key + extras);
         head.extend_from_slice(&body);
-        said(head, Some(Arc::new(value)), unique)
+        said(head, Some(Arc::new(value)), cas)
     }
 }
 
-pub fn said(head: Vec<u8>, value: Option<Bytes>, unique: u64) -> Reply {
-    Reply::Said {
-        head,
-        value,
-        unique,
-    }
+pub fn said(head: Vec<u8>, value: Option<Bytes>, cas: u64) -> Reply {
+    Reply::Said { head, value, cas }
 }
 
 pub fn head_of(reply: &Reply) -> String {
     match reply {
         Reply::Silent => "(nothing)".to_owned(),
-        Reply::Said {
-            head,
-            value,
-            unique,
-        } => {
+        Reply::Said { head, value, cas } => {
             let value = value
                 .as_ref()
                 .map(|v| format!(" + {} bytes {:?}", v.len(), show(v)));
-            format!(
-                "{:?}{} unique {unique}",
-                show(head),
-                value.unwrap_or_default()
-            )
+            format!("{:?}{} cas {cas}", show(head), value.unwrap_or_default())
         }
     }
 }

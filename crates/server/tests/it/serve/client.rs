@@ -42,7 +42,8 @@ impl Drop for Scratch {
     }
 }
 
-/// How long a client waits for bytes: a test must not fail where the machine or its disk is busy, and a hang is seen soon enough.
+/// How long a client waits for bytes: a test must not fail where the machine or its disk is busy,
+/// and a hang is seen soon enough.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// As `Settings::patience`, for tests in which no device is to be given up.
 pub const DEVICE_PATIENCE: u32 = 20;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands and the answers that memcached 1.6.18 gave to them when it was run.
 
-/// Commands and the answers that memcached 1.6.18 gave to them, in one session from an empty server.
+/// Commands and the answers that memcached 1.6.18 gave to them, in one session from an empty
+/// server.
 pub const CLASSIC: &[(&str, &str)] = &[
     ("get\r\n", "ERROR\r\n"),
     ("get \r\n", "ERROR\r\n"),
@@ -188,7 +189,7 @@ pub const CLASSIC: &[(&str, &str)] = &[
     ),
 ];
 
-/// As [`CLASSIC`], for the meta commands. `{n}` stands for a unique.
+/// As [`CLASSIC`], for the meta commands. `{n}` stands for a CAS value.
 pub const META: &[(&str, &str)] = &[
     ("mg\r\n", "ERROR\r\n"),
     ("mg a\r\nmg a v\r\nmg a v q\r\nmn\r\n", "EN\r\nEN\r\nMN\r\n"),

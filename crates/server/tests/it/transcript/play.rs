@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Plays one case over sockets and compares what comes back. The servers are [`super::target`]'s, the steps [`super::script`]'s.
+//! Plays one case over sockets and compares what comes back. The servers are [`super::target`]'s,
+//! the steps [`super::script`]'s.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -137,7 +138,8 @@ fn run(
     outcome.map_err(|e| format!("{e}\n    sent     {}", show(&bytes)))
 }
 
-/// Writes a request, reading meanwhile, so that a large answer to a large request cannot block both sides.
+/// Writes a request, reading meanwhile, so that a large answer to a large request cannot block both
+/// sides.
 fn send(line: &mut Line, bytes: &[u8]) -> Result<(), String> {
     let mut writer = line.stream.try_clone().map_err(|e| e.to_string())?;
     if bytes.len() < 32 * 1024 {
@@ -152,7 +154,8 @@ fn send(line: &mut Line, bytes: &[u8]) -> Result<(), String> {
                 break;
             }
         }
-        // A server may refuse a request and close before it has all of it: the answer tells, not the failed write.
+        // A server may refuse a request and close before it has all of it: the answer tells, not
+        // the failed write.
         drop(sending.join());
     });
     Ok(())
@@ -355,7 +358,8 @@ fn write_packet(packet: &Packet, numbers: &Numbers, out: &mut Vec<u8>) -> Result
     Ok(())
 }
 
-/// Whether a text is all of `bytes`: with a line end after both, so that a last wildcard takes all that is left.
+/// Whether a text is all of `bytes`: with a line end after both, so that a last wildcard takes all
+/// that is left.
 fn fits(text: &Text, bytes: &[u8], numbers: &mut Numbers) -> bool {
     let mut line = text.clone();
     line.push(Token::Bytes(b"\r\n".to_vec()));

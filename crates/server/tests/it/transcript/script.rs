@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads transcript files (`tests/transcripts/README.md` describes them) into steps. No I/O but reading the file; every error names its line.
+//! Reads transcript files (`tests/transcripts/README.md` describes them) into steps. No I/O but
+//! reading the file; every error names its line.
 
 use std::path::Path;
 

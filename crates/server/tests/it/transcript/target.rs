@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The servers that transcripts are played against: Debian's memcached as a child process, senko in this process with a driven clock.
+//! The servers that transcripts are played against: Debian's memcached as a child process, senko in
+//! this process with a driven clock.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -19,7 +20,8 @@ use crate::serve::client::{DEVICE_PATIENCE, PATIENCE};
 use crate::tls::client::{ALL, Authority};
 use crate::tls::proxy::through;
 
-/// Memory and flash of a senko that keeps items on flash: small enough that a few megabytes of other items push them out of DRAM.
+/// Memory and flash of a senko that keeps items on flash: small enough that a few megabytes of
+/// other items push them out of DRAM.
 const FLASH_MEMORY: u64 = 24 << 20;
 const FLASH_BYTES: u64 = 128 << 20;
 
@@ -132,8 +134,9 @@ impl Target {
         ask(&mut stream, b"flush_all\r\n", b"\r\n").map(drop)
     }
 
-    /// Moves what is in DRAM to flash, by storing other items until nothing but those is in DRAM. Items leave DRAM within their size
-    /// class, so the others have the sizes of those that are to go.
+    /// Moves what is in DRAM to flash, by storing other items until nothing but those is in DRAM.
+    /// Items leave DRAM within their size class, so the others have the sizes of those that are to
+    /// go.
     pub fn demote(&mut self) -> Result<(), String> {
         let Target::Senko {
             flash: Some(_),
@@ -164,8 +167,9 @@ impl Target {
         }
     }
 
-    /// Stores items of about `size` bytes each, a few megabytes in all. Their keys are short, so that small items have their like too;
-    /// their sizes vary a little, since `size` may be the last of its class.
+    /// Stores items of about `size` bytes each, a few megabytes in all. Their keys are short, so
+    /// that small items have their like too; their sizes vary a little, since `size` may be the
+    /// last of its class.
     fn fill(&mut self, stream: &mut TcpStream, size: usize) -> Result<(), String> {
         let Target::Senko { filler, .. } = self else {
             return Ok(());
@@ -194,7 +198,8 @@ impl Target {
     }
 }
 
-/// What an item of the filler takes beyond its value (key, header and line end), and a little more, so that the variants lie around the size.
+/// What an item of the filler takes beyond its value (key, header and line end), and a little more,
+/// so that the variants lie around the size.
 const FILLER_OVERHEAD: usize = 97;
 
 impl Drop for Target {
@@ -334,7 +339,8 @@ fn start_senko(
             rule: AdmissionRule::All,
             budget: None,
         },
-        // The other policy keeps what was read, however much else is stored: `demote` would have to read that, too.
+        // The other policy keeps what was read, however much else is stored: `demote` would have to
+        // read that, too.
         policy: PolicyKind::Lru,
         io,
         tls: tls.as_ref().map(|tls| tls.authority.settings()),
@@ -402,8 +408,8 @@ fn apply(settings: &mut Settings, options: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// A file of its own for each server, in the build's directory for temporary files where that can be written: /tmp may be a tmpfs,
-/// which takes no O_DIRECT.
+/// A file of its own for each server, in the build's directory for temporary files where that can
+/// be written: /tmp may be a tmpfs, which takes no O_DIRECT.
 fn flash_path() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -56,7 +56,8 @@ fn head_seeds() {
     seeds("store_head", near, fuzzing::head);
 }
 
-/// Writes the seeds anew, after a change of the format: `cargo test -p senko_store write_seeds -- --ignored`.
+/// Writes the seeds anew, after a change of the format:
+/// `cargo test -p senko_store write_seeds -- --ignored`.
 #[test]
 #[ignore = "writes into the tree"]
 fn write_seeds() {
@@ -86,7 +87,8 @@ fn write_seeds() {
             payloads.extend_from_slice(&bytes[16..]);
         }
         put("store_head", name, &payloads);
-        // The longest run of pages that belong together, to be mended; the block's first pages as they are.
+        // The longest run of pages that belong together, to be mended; the block's first pages as
+        // they are.
         let runs = made.elements.iter().map(|one| built.block.find(one.hash));
         let Some(run) = runs.max_by_key(|run| run.pages) else {
             continue;

@@ -19,7 +19,8 @@ fn offset(error: &StoreError) -> u64 {
     }
 }
 
-/// Everything that a reader can ask of a block of which the bytes in `wrong` are not as they were: right answers, or damage there.
+/// Everything that a reader can ask of a block of which the bytes in `wrong` are not as they were:
+/// right answers, or damage there.
 fn check_damaged(built: &Built, made: &Made, wrong: Range<u64>) {
     let Built {
         device,

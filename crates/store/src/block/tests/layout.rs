@@ -44,7 +44,8 @@ fn a_block() {
     };
     let elements = [
         element(1, 0, vec![0x11; 3000]),
-        // 11 bytes of header, 8 of key: 6,019 in all, which begin in a page of their own and end at byte 1,955 of the next.
+        // 11 bytes of header, 8 of key: 6,019 in all, which begin in a page of their own and end at
+        // byte 1,955 of the next.
         element(2, 0, vec![0x22; 6000]),
         element(3, LARGE, reference.encode().to_vec()),
         element(15, TOMBSTONE, Vec::new()),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How pages are filled: how many a look-up reads, what is left empty, and that a block never outgrows its extent.
+//! How pages are filled: how many a look-up reads, what is left empty, and that a block never
+//! outgrows its extent.
 
 use proptest::prelude::*;
 
@@ -24,7 +25,8 @@ fn equal(count: usize, value_len: usize, shift: u32) -> Vec<Owned> {
     elements
 }
 
-/// The share of look-ups that read more than `pages` pages, and the bytes of data pages over those of elements.
+/// The share of look-ups that read more than `pages` pages, and the bytes of data pages over those
+/// of elements.
 fn look_ups(elements: &[Owned], page_bytes: usize, pages: u32) -> (f64, f64, Built) {
     let built = build(elements, page_bytes, 77);
     let page = (page_bytes / PAGE_SIZE) as u32;
@@ -68,7 +70,8 @@ fn one_page_a_look_up() {
         );
         assert!(more < 0.001, "{more} of the look-ups read more than a page");
         assert!(bits < 10.0 || index.pages() < 1000, "{bits} bits a page");
-        // What does not fit at the end of a page, one element in some thirty pages that moves, the last page.
+        // What does not fit at the end of a page, one element in some thirty pages that moves, the
+        // last page.
         let len = elements[0].element().encoded_len();
         let ideal = page_bytes as f64 / ((page_bytes - 16) / len * len) as f64;
         let last = page_bytes as f64 / (count * len) as f64;
@@ -255,8 +258,9 @@ proptest! {
     }
 }
 
-/// The last page of a long element's run is one in which the next long element begins, which goes on behind the run. It was once taken for a
-/// version of the first, since the bytes of the first were still in the buffer: compaction would have dropped the first as overwritten.
+/// The last page of a long element's run is one in which the next long element begins, which goes
+/// on behind the run. It was once taken for a version of the first, since the bytes of the first
+/// were still in the buffer: compaction would have dropped the first as overwritten.
 #[test]
 fn the_next_long_element_is_not_a_version() {
     let hasher = Hasher::new([9; 16]);

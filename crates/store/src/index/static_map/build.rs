@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Solves the equations of a static map: layers that bump what does not fit, then one that is tried until everything does.
+//! Solves the equations of a static map: layers that bump what does not fit, then one that is tried
+//! until everything does.
 //!
-//! Memory while it runs: 16 bytes a row of the layer at hand, 4 bytes a key that was bumped, 4 bytes a key more if keys do not come in
-//! order, and what comes out.
+//! Memory while it runs: 16 bytes a row of the layer at hand, 4 bytes a key that was bumped, 4
+//! bytes a key more if keys do not come in order, and what comes out.
 
 use super::super::{MAX_BLOCKS, MapEntry};
 use super::equation::{IN_ORDER, Spread, fingerprint};
@@ -19,7 +20,8 @@ const LAST_KEYS: usize = 1024;
 /// A layer that bumps has fewer rows than keys: 1024 for as many.
 const KEYS_PER_1024_ROWS: u64 = 1064;
 
-/// Tries of the last layer after which keys that are there twice are looked for; the caller promised that there are none.
+/// Tries of the last layer after which keys that are there twice are looked for; the caller
+/// promised that there are none.
 const SUSPICIOUS: u32 = 24;
 
 /// Tries of the last layer.
@@ -107,7 +109,8 @@ impl Values {
         above as u32 & mask(bits)
     }
 
-    /// Wide groups of a layer of so many rows. A key has the more bit if both groups that it reads are wide, so there is one more.
+    /// Wide groups of a layer of so many rows. A key has the more bit if both groups that it reads
+    /// are wide, so there is one more.
     fn wide_groups(&self, rows: usize, most: usize) -> usize {
         let groups = rows.div_ceil(GROUP);
         let wide = (self.wide * rows as f64 / GROUP as f64).round() as usize;
@@ -115,7 +118,8 @@ impl Values {
     }
 }
 
-/// The equations that were put into echelon form so far: row i begins with a one in column i, if it is there.
+/// The equations that were put into echelon form so far: row i begins with a one in column i, if it
+/// is there.
 struct Band {
     rows: Vec<Row>,
 }
@@ -173,8 +177,9 @@ impl Band {
         self.rows[row] = Row::default();
     }
 
-    /// Appends the layer's groups to `out`: from the last row to the first, each is what its equation leaves. `layer` has as many rows as
-    /// there are, and its thresholds are in `out` already.
+    /// Appends the layer's groups to `out`: from the last row to the first, each is what its
+    /// equation leaves. `layer` has as many rows as there are, and its thresholds are in `out`
+    /// already.
     fn solve(&self, layer: &Layer, out: &mut Vec<u8>) {
         let begin = out.len() - layer.thresholds;
         out.resize(begin + layer.bytes(), 0);
@@ -183,7 +188,8 @@ impl Band {
         let mut state = [0u64; MAX_COLUMNS];
         let columns = layer.columns + usize::from(layer.wide > 0);
         for (at, row) in self.rows.iter().enumerate().rev() {
-            // A row that nobody chose is as random as the others, so that absent keys read nothing special.
+            // A row that nobody chose is as random as the others, so that absent keys read nothing
+            // special.
             let value = if row.coefficients == 0 {
                 mix(at as u64) as u32
             } else {
@@ -291,8 +297,9 @@ fn bumping_layer(
     (layer, bumped)
 }
 
-/// Inserts the keys of a bucket, from its last row to its first, since the bucket before has taken some of the first rows. The level in which one does
-/// not fit, and all below, are bumped: gives the threshold.
+/// Inserts the keys of a bucket, from its last row to its first, since the bucket before has taken
+/// some of the first rows. The level in which one does not fit, and all below, are bumped: gives
+/// the threshold.
 fn fill_bucket(band: &mut Band, items: &[Item], bumped: &mut Vec<u32>) -> u8 {
     let mut placed = Vec::new();
     let mut level_from = 0;
@@ -379,7 +386,8 @@ fn last_layer(
             forget_repeated(entries, &mut keys);
         }
         let count = keys.len();
-        // With so few rows more than keys about every second try succeeds; the longer it takes, the more there are.
+        // With so few rows more than keys about every second try succeeds; the longer it takes, the
+        // more there are.
         let spare = count / 80 + 2 + count * attempt as usize / 256;
         let rows = if count < 2 {
             count

@@ -40,7 +40,8 @@ impl Spread {
         }
     }
 
-    /// The first row that the key may read, in a layer of so many rows: what it reads lies within the layer.
+    /// The first row that the key may read, in a layer of so many rows: what it reads lies within
+    /// the layer.
     #[inline]
     pub(super) fn start(self, rows: usize) -> usize {
         let starts = rows.saturating_sub(GROUP - 1).max(1) as u64;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where everything lies in the bytes of a static map. A look-up reads it anew each time, since it is in the first bytes of the map and a few shifts away.
+//! Where everything lies in the bytes of a static map. A look-up reads it anew each time, since it
+//! is in the first bytes of the map and a few shifts away.
 
 use super::super::Damage;
 use super::super::memory::word;
@@ -267,7 +268,8 @@ impl Layer {
     }
 }
 
-/// The level of a start row in its bucket: keys are bumped by levels. The last two rows share one, so that a threshold fits into a byte.
+/// The level of a start row in its bucket: keys are bumped by levels. The last two rows share one,
+/// so that a threshold fits into a byte.
 #[inline]
 pub(super) fn level(offset: usize) -> u8 {
     offset.min(BUCKET - 2) as u8

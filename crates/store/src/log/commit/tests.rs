@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The protocol of commits under a scheduler that tries interleavings, on a sink that checks I1 to I4.
+//! The protocol of commits under a scheduler that tries interleavings, on a sink that checks I1 to
+//! I4.
 
 use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cache's hit ratios beside those of S3-FIFO as it was published and of LRU, on the same requests; and what a load without hot keys makes it do.
+//! The cache's hit ratios beside those of S3-FIFO as it was published and of LRU, on the same
+//! requests; and what a load without hot keys makes it do.
 //!
-//! `docs/measurements/dram-policy.md` holds models of both to the literature; the ones here are the plainest that can be, with records of one size.
+//! `docs/measurements/dram-policy.md` holds models of both to the literature; the ones here are the
+//! plainest that can be, with records of one size.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,7 +19,8 @@ fn bytes_for(records: u64) -> u64 {
     records * ring::record_len(8, VALUE) as u64 * 1100 / 1000
 }
 
-/// The share of hits in the second half of the requests, and records that entered in it for each miss.
+/// The share of hits in the second half of the requests, and records that entered in it for each
+/// miss.
 fn ours(popularity: &Popularity, keys: u64, records: u64, requests: u64) -> (f64, f64) {
     let cache: RecordCache = RecordCache::new(bytes_for(records)).expect("a cache");
     let hasher = hasher();

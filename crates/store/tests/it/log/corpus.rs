@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The seeds of the fuzz target `store_log`, each run once, and with each byte of its beginning changed.
+//! The seeds of the fuzz target `store_log`, each run once, and with each byte of its beginning
+//! changed.
 
 use std::path::Path;
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Crashes at every write and flush, over several lives in the same extent, against a list of the batches that were appended.
+//! Crashes at every write and flush, over several lives in the same extent, against a list of the
+//! batches that were appended.
 //!
-//! Batches of later lives are often byte for byte those that an earlier life lost: the pages that a crash left behind the log's end then fit
-//! what is written in front of them as well as they ever could.
+//! Batches of later lives are often byte for byte those that an earlier life lost: the pages that a
+//! crash left behind the log's end then fit what is written in front of them as well as they ever
+//! could.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -108,7 +110,8 @@ fn batch(number: usize, rng: &mut Rng) -> Vec<Change> {
     changes
 }
 
-/// The log holds exactly the first batches of `batches`: as many as it says, at least `from` and at most `to`. Gives how many.
+/// The log holds exactly the first batches of `batches`: as many as it says, at least `from` and at
+/// most `to`. Gives how many.
 fn check(log: &Log, batches: &Batches, from: usize, to: usize, rng: &mut Rng) -> usize {
     let count = log.last_time() as usize;
     assert!(
@@ -461,7 +464,8 @@ fn all_that_no_damaged_page_touches_is_salvaged() {
                 .eq(damaged.iter().copied())
         );
         assert_eq!(met.elements as usize, salvaged.len());
-        // An element ends where the next begins; where that is the start of a page, it ends in the page before.
+        // An element ends where the next begins; where that is the start of a page, it ends in the
+        // page before.
         let ends = entries[1..].iter().map(|next| (next.place - 17) / 4096);
         let ends = ends.chain([used as u32 - 1]);
         let whole = entries.iter().zip(ends).filter(|(entry, end)| {

@@ -126,7 +126,8 @@ fn writers_readers_and_crashes() {
     }
 }
 
-/// Everyone learns of a failure, nobody waits for ever, and what was acknowledged before it survives.
+/// Everyone learns of a failure, nobody waits for ever, and what was acknowledged before it
+/// survives.
 #[test]
 fn a_device_that_fails_under_many_writers() {
     for seed in 0..40 {
@@ -186,8 +187,9 @@ fn a_device_that_fails_under_many_writers() {
     }
 }
 
-/// A batch of several writes lets go of the log in between, and whoever commits then ends a page early. A log that has room by its own
-/// count must still take the batch: it was once left full and empty, for the engine to try for ever.
+/// A batch of several writes lets go of the log in between, and whoever commits then ends a page
+/// early. A log that has room by its own count must still take the batch: it was once left full and
+/// empty, for the engine to try for ever.
 #[test]
 fn commits_beside_a_batch_as_large_as_the_log() {
     let extent = Extent {

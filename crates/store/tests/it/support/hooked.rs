@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device in memory that grows, calls back after each write and flush, and can be cut off as if the process was killed.
+//! A device in memory that grows, calls back after each write and flush, and can be cut off as if
+//! the process was killed.
 //!
-//! Below it stands a [`FaultyDevice`], which knows what a loss of power may do to writes that were not flushed. Its length counts as flushed or not
-//! as well: a crash may leave the file as long as it was at the last flush.
+//! Below it stands a [`FaultyDevice`], which knows what a loss of power may do to writes that were
+//! not flushed. Its length counts as flushed or not as well: a crash may leave the file as long as
+//! it was at the last flush.
 //!
 //! The device knows which units of 64 KiB have storage, as a file system does. A write to a hole
 //! fails the test, since on a full file system it would fail.
@@ -157,7 +159,8 @@ impl Hooked {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Whether the superblock was written last, and not flushed yet: few calls, and worth more images that live on.
+    /// Whether the superblock was written last, and not flushed yet: few calls, and worth more
+    /// images that live on.
     pub fn in_commit(&self) -> bool {
         self.in_commit.load(Ordering::Relaxed)
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What was written, and whether what a store holds is a prefix of it.
 //!
-//! Writes are numbered by their times, which the model foretells: its clock moves only between calls, and a time is the larger of the clock and the
-//! last time plus 1. A value is made from its key and time, so each byte that a store gives can be checked by itself.
+//! Writes are numbered by their times, which the model foretells: its clock moves only between
+//! calls, and a time is the larger of the clock and the last time plus 1. A value is made from its
+//! key and time, so each byte that a store gives can be checked by itself.
 //!
 //! ```text
 //! base: what no crash may lose | window[..written]: what no kill may lose | window[written..]: may be there or not, as a prefix
@@ -40,7 +41,8 @@ pub struct Model {
     pub clock: u64,
     /// The latest that the clock ever was.
     pub high_clock: u64,
-    /// A write since the last recovery: only then is the store's last time known, and the clock may go back.
+    /// A write since the last recovery: only then is the store's last time known, and the clock may
+    /// go back.
     pub settled: bool,
 }
 
@@ -135,7 +137,8 @@ impl Model {
         state
     }
 
-    /// Goes back to what was recovered: the first `cut` calls of the window. `durable`: no crash can take them any more.
+    /// Goes back to what was recovered: the first `cut` calls of the window. `durable`: no crash
+    /// can take them any more.
     pub fn recovered(&mut self, cut: usize, durable: bool) {
         self.window.truncate(cut);
         self.written = cut;
@@ -147,7 +150,8 @@ impl Model {
         self.settled = false;
     }
 
-    /// Whether the store holds what was there after some number of calls, not fewer than survive for sure; gives the number within the window.
+    /// Whether the store holds what was there after some number of calls, not fewer than survive
+    /// for sure; gives the number within the window.
     pub fn check(&self, store: &Store, after_kill: bool, full: bool) -> Result<usize, String> {
         let found = self.found(store)?;
         let first = if after_kill { self.written } else { 0 };
@@ -205,7 +209,8 @@ impl Model {
                     state = next;
                     cut += 1;
                 }
-                // A key may come and go between two cuts that show the same, as one that is put and deleted.
+                // A key may come and go between two cuts that show the same, as one that is put and
+                // deleted.
                 Some(_) if wrong.is_err() => match self.next_fit(&state, cut, &found) {
                     Some((further, next)) => (state, cut) = (next, further),
                     None => return wrong.map(|()| cut),
@@ -364,7 +369,8 @@ impl Model {
         ))
     }
 
-    /// What the newest versions of a key look like, deletions and what has expired alike, without those at the old end.
+    /// What the newest versions of a key look like, deletions and what has expired alike, without
+    /// those at the old end.
     fn shape(&self, versions: impl Iterator<Item = (u64, Option<u64>)>) -> Vec<(u64, bool)> {
         let high = self.high_clock / SECOND;
         let mut shape: Vec<(u64, bool)> = versions
@@ -413,7 +419,8 @@ impl Model {
         self.check_get_at(store, number, versions)
     }
 
-    /// A version that is still kept is found at its times; older ones are there as they were, or not at all.
+    /// A version that is still kept is found at its times; older ones are there as they were, or
+    /// not at all.
     fn check_get_at(&self, store: &Store, number: u32, versions: &[Ver]) -> Result<(), String> {
         let bytes = key(number);
         let high = self.high_clock / SECOND;

@@ -58,11 +58,7 @@ impl Maker<'_> {
         } else {
             [flags.to_be_bytes(), (time.0 as u32).to_be_bytes()].concat()
         };
-        let compare = if mode == Mode::Cas {
-            self.unique(key)
-        } else {
-            0
-        };
+        let compare = if mode == Mode::Cas { self.cas(key) } else { 0 };
         let body = Arc::clone(&value);
         let act = Act::Store {
             mode,
@@ -121,7 +117,7 @@ impl Maker<'_> {
             }
             78..86 => {
                 let compare = if self.rng.chance(20) {
-                    self.unique(key)
+                    self.cas(key)
                 } else {
                     0
                 };

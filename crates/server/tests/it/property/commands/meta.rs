@@ -130,10 +130,10 @@ impl Maker<'_> {
                     vivify,
                 };
                 if mode == Mode::Set && self.rng.chance(20) {
-                    let unique = self.unique(key);
-                    flags.push((b'C', 0, unique));
+                    let cas = self.cas(key);
+                    flags.push((b'C', 0, cas));
                     if let Act::Store { mode, compare, .. } = &mut act {
-                        (*mode, *compare) = (Mode::Cas, unique);
+                        (*mode, *compare) = (Mode::Cas, cas);
                     }
                 }
                 let Act::Store { value, .. } = &act else {
@@ -146,7 +146,7 @@ impl Maker<'_> {
                 let mut flags = self.some(b"q", 25);
                 let mut compare = 0;
                 if self.rng.chance(20) {
-                    compare = self.unique(key);
+                    compare = self.cas(key);
                     flags.push((b'C', 0, compare));
                 }
                 self.meta(out, "md", key, None, flags, Act::Delete { compare })

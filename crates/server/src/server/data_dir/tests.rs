@@ -6,7 +6,7 @@ use senko_io::AlignedBuf;
 use super::*;
 
 fn place(name: &str) -> (PathBuf, Settings, [Arc<FlashFile>; 1]) {
-    let dir = std::env::temp_dir().join(format!("senko-home-{name}-{}", std::process::id()));
+    let dir = std::env::temp_dir().join(format!("senko-data-dir-{name}-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("data")).unwrap();
     let settings = Settings {
         shared_memory: dir.clone(),
@@ -28,9 +28,9 @@ fn place(name: &str) -> (PathBuf, Settings, [Arc<FlashFile>; 1]) {
 fn what_a_saved_shard_missed_is_left_to_the_next_start() {
     let (dir, settings, files) = place("missed");
     for (applied, last) in [(0, 0), (4, 5), (5, 5)] {
-        let home = Home::open(&dir.join("data"), &settings, &files).unwrap();
-        home.begin(1 << 20).unwrap();
-        home.words().set_flush_due(77);
+        let data_dir = DataDir::open(&dir.join("data"), &settings, &files).unwrap();
+        data_dir.begin(1 << 20).unwrap();
+        data_dir.words().set_flush_due(77);
         let stopped = [Stopped {
             flushes: applied,
             cas: 1,
@@ -38,25 +38,33 @@ fn what_a_saved_shard_missed_is_left_to_the_next_start() {
             flash_items: 0,
             dram_items: 0,
         }];
-        home.finish(&stopped, last).unwrap();
-        drop(home);
-        let home = Home::open(&dir.join("data"), &settings, &files).unwrap();
-        let comeback = home.comeback(0).unwrap();
-        assert_eq!(comeback.flushes < home.words().flushes(), applied != last);
-        assert_eq!(home.words().flush_due(), 77, "the one to come is left, too");
+        data_dir.finish(&stopped, last).unwrap();
+        drop(data_dir);
+        let data_dir = DataDir::open(&dir.join("data"), &settings, &files).unwrap();
+        let restore = data_dir.restore(0).unwrap();
+        assert_eq!(
+            restore.flushes < data_dir.words().flushes(),
+            applied != last
+        );
+        assert_eq!(
+            data_dir.words().flush_due(),
+            77,
+            "the one to come is left, too"
+        );
     }
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// A start writes labels and then the superblock: a kill between the two settles nothing, and takes nothing.
+/// A start writes labels and then the superblock: a kill between the two settles nothing, and takes
+/// nothing.
 #[test]
 fn a_start_that_never_served_leaves_nothing_settled() {
     let (dir, mut settings, files) = place("never");
     let data = dir.join("data");
     for threads in [1, 2, 1] {
         settings.threads = threads;
-        let home = Home::open(&data, &settings, &files).unwrap();
-        let block = home.block().clone();
+        let data_dir = DataDir::open(&data, &settings, &files).unwrap();
+        let block = data_dir.block().clone();
         let label = DeviceLabel {
             id: block.id,
             number: 0,
@@ -66,17 +74,17 @@ fn a_start_that_never_served_leaves_nothing_settled() {
         label.write(&*files[0]).unwrap();
     }
     std::fs::create_dir(dir.join("elsewhere")).unwrap();
-    let elsewhere = Home::open(&dir.join("elsewhere"), &settings, &files).unwrap_err();
+    let elsewhere = DataDir::open(&dir.join("elsewhere"), &settings, &files).unwrap_err();
     assert!(
         elsewhere.0.contains("not of the given data directory"),
         "{elsewhere:?}"
     );
-    Home::open(&data, &settings, &files)
+    DataDir::open(&data, &settings, &files)
         .unwrap()
         .begin(1 << 20)
         .unwrap();
     settings.threads = 2;
-    let settled = Home::open(&data, &settings, &files).unwrap_err();
+    let settled = DataDir::open(&data, &settings, &files).unwrap_err();
     assert!(settled.0.contains("start with -t 1"), "{settled:?}");
     std::fs::remove_dir_all(&dir).unwrap();
 }
@@ -86,9 +94,9 @@ fn a_start_that_never_served_leaves_nothing_settled() {
 fn what_a_killed_stop_had_written_goes() {
     let (dir, settings, files) = place("stop");
     let data = dir.join("data");
-    let home = Home::open(&data, &settings, &files).unwrap();
-    home.begin(1 << 20).unwrap();
-    drop(home);
+    let data_dir = DataDir::open(&data, &settings, &files).unwrap();
+    data_dir.begin(1 << 20).unwrap();
+    drop(data_dir);
     // Those of other shards are of a time with more threads.
     for name in [
         "items-0.senko",
@@ -99,7 +107,7 @@ fn what_a_killed_stop_had_written_goes() {
     ] {
         std::fs::write(data.join(name), b"a part").unwrap();
     }
-    Home::open(&data, &settings, &files)
+    DataDir::open(&data, &settings, &files)
         .unwrap()
         .begin(1 << 20)
         .unwrap();
@@ -123,7 +131,7 @@ fn labels_tell_flash_files_apart() {
     let second = Arc::new(FlashFile::open(&dir.join("second"), &options).unwrap());
     let files = [Arc::clone(&first), Arc::clone(&second)];
     let data = dir.join("data");
-    let open = |files: &[Arc<FlashFile>]| Home::open(&data, &settings, files);
+    let open = |files: &[Arc<FlashFile>]| DataDir::open(&data, &settings, files);
     let refused = |files: &[Arc<FlashFile>], why: &str| {
         let error = open(files).unwrap_err().0;
         assert!(error.contains(why) && error.contains("--reinit"), "{error}");
@@ -141,7 +149,8 @@ fn labels_tell_flash_files_apart() {
     open(&files).unwrap().begin(1 << 20).unwrap();
     std::fs::write(data.join("super.senko"), superblock).unwrap();
     refused(&files, "the directory is an older copy");
-    // A start that was killed before it served has said that it would write labels, and written some.
+    // A start that was killed before it served has said that it would write labels, and written
+    // some.
     second_label.write(&*second).unwrap();
     label.write(&*first).unwrap();
     let killed = open(&files).unwrap();
@@ -160,34 +169,35 @@ fn labels_tell_flash_files_apart() {
     first.write(0, &page, tag).unwrap();
     refused(&files, "version 9");
     std::fs::create_dir(dir.join("elsewhere")).unwrap();
-    let elsewhere = Home::open(&dir.join("elsewhere"), &settings, &files).unwrap_err();
+    let elsewhere = DataDir::open(&dir.join("elsewhere"), &settings, &files).unwrap_err();
     assert!(elsewhere.0.contains("version 9"), "{elsewhere:?}");
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
 /// W8, over starts that each follow a kill.
 #[test]
-fn uniques_are_reserved_before_they_are_used() {
-    let (dir, settings, files) = place("uniques");
+fn cas_values_are_reserved_before_they_are_used() {
+    let (dir, settings, files) = place("cas_values");
     let mut given_out = 0;
     for round in 0..5 {
-        let home = Home::open(&dir.join("data"), &settings, &files).unwrap();
-        home.begin(1 << 20).unwrap();
-        assert!(home.cas_base() >= given_out, "round {round}");
-        given_out = home.cas_base();
+        let data_dir = DataDir::open(&dir.join("data"), &settings, &files).unwrap();
+        data_dir.begin(1 << 20).unwrap();
+        assert!(data_dir.cas_base() >= given_out, "round {round}");
+        given_out = data_dir.cas_base();
         for _ in 0..round * 3 {
             // As many as may be given out before the next look.
             given_out += RESERVE / 2;
-            home.note_cas(given_out);
-            home.keep().unwrap();
-            assert!(home.block().cas_reserved > given_out + RESERVE / 2 - 1);
+            data_dir.note_cas(given_out);
+            data_dir.keep().unwrap();
+            assert!(data_dir.block().cas_reserved > given_out + RESERVE / 2 - 1);
         }
     }
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// The superblock was written, and the memory of before removed, when the directory was opened: a start with `--reinit` that was refused afterwards (too little
-/// memory, an item size that does not fit) had thrown away what it refused to take the place of.
+/// The superblock was written, and the memory of before removed, when the directory was opened: a
+/// start with `--reinit` that was refused afterwards (too little memory, an item size that does not
+/// fit) had thrown away what it refused to take the place of.
 #[test]
 fn what_is_to_be_replaced_is_there_until_something_serves() {
     let (dir, mut settings, files) = place("reinit");
@@ -206,33 +216,33 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
         ours.sort();
         ours
     };
-    let home = Home::open(&data, &settings, &files).unwrap();
-    home.comeback(0).unwrap();
-    home.begin(1 << 20).unwrap();
-    let id = home.block().id;
-    let number = home.block().memory;
-    let used = home.block().cas_reserved;
-    drop(home);
+    let data_dir = DataDir::open(&data, &settings, &files).unwrap();
+    data_dir.restore(0).unwrap();
+    data_dir.begin(1 << 20).unwrap();
+    let id = data_dir.block().id;
+    let number = data_dir.block().memory;
+    let used = data_dir.block().cas_reserved;
+    drop(data_dir);
     let before = memory();
     assert_eq!(before.len(), 4, "{before:?}");
     settings.reinit = true;
-    let refused = Home::open(&data, &settings, &files).unwrap();
+    let refused = DataDir::open(&data, &settings, &files).unwrap();
     assert_ne!(refused.block().id, id);
-    refused.comeback(0).unwrap();
+    refused.restore(0).unwrap();
     drop(refused);
     assert_eq!(memory(), before, "what it made is gone");
     // The last that can fail is the writing of a superblock, which has no room for so many files.
     let too_many = vec![Arc::clone(&files[0]); 1000];
-    let refused = Home::open(&data, &settings, &too_many).unwrap();
-    refused.comeback(0).unwrap();
+    let refused = DataDir::open(&data, &settings, &too_many).unwrap();
+    refused.restore(0).unwrap();
     refused.begin(1 << 20).unwrap_err();
     drop(refused);
     assert_eq!(memory(), before, "what was there is there");
     settings.reinit = false;
-    let home = Home::open(&data, &settings, &files).unwrap();
-    assert_eq!(home.block().id, id);
-    assert!(matches!(home.from, From::Memory));
-    drop(home);
+    let data_dir = DataDir::open(&data, &settings, &files).unwrap();
+    assert_eq!(data_dir.block().id, id);
+    assert!(matches!(data_dir.from, From::Memory));
+    drop(data_dir);
     assert!(before.iter().all(|file| memory().contains(file)));
 
     // A damaged superblock does not say whose memory is to go; the flash file does.
@@ -242,10 +252,10 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
         }
         settings.reinit = true;
         let before = memory();
-        let home = Home::open(&data, &settings, &files).unwrap();
-        home.comeback(0).unwrap();
-        home.begin(1 << 20).unwrap();
-        let ours = format!("senko-{:016x}", home.block().memory);
+        let data_dir = DataDir::open(&data, &settings, &files).unwrap();
+        data_dir.restore(0).unwrap();
+        data_dir.begin(1 << 20).unwrap();
+        let ours = format!("senko-{:016x}", data_dir.block().memory);
         let left = memory();
         let of_others = left.iter().filter(|name| !name.starts_with(&ours));
         // What the refused start had made was never anybody's: it has no shards.
@@ -257,22 +267,24 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
         assert!(!left.contains(&format!("senko-{number:016x}/0.items")));
     }
 
-    // Nor does a lost one say which uniques are used up (W8), and its label may be another directory's.
+    // Nor does a lost one say which CAS values are used up (W8), and its label may be another
+    // directory's.
     let before = memory();
     std::fs::remove_file(data.join("super.senko")).unwrap();
-    let home = Home::open(&data, &settings, &files).unwrap();
-    assert!(home.cas_base() > used);
-    home.begin(1 << 20).unwrap();
+    let data_dir = DataDir::open(&data, &settings, &files).unwrap();
+    assert!(data_dir.cas_base() > used);
+    data_dir.begin(1 << 20).unwrap();
     assert!(before.iter().all(|file| memory().contains(file)));
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// It was made as long as it had been before anybody looked, and what was cut off were misses that nobody had been told of.
+/// It was made as long as it had been before anybody looked, and what was cut off were misses that
+/// nobody had been told of.
 #[test]
 fn a_flash_file_that_was_cut_off_is_refused() {
     let (dir, settings, files) = place("cut");
     let data = dir.join("data");
-    Home::open(&data, &settings, &files)
+    DataDir::open(&data, &settings, &files)
         .unwrap()
         .begin(1 << 20)
         .unwrap();
@@ -285,13 +297,13 @@ fn a_flash_file_that_was_cut_off_is_refused() {
         ..FileOptions::default()
     };
     let files = [Arc::new(FlashFile::open(&path, &options).unwrap())];
-    let refused = Home::open(&data, &settings, &files).unwrap_err();
+    let refused = DataDir::open(&data, &settings, &files).unwrap_err();
     assert!(refused.0.contains("it was cut off"), "{refused:?}");
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Keys are spread by a secret of the directory: the next start finds with it what was stored, a cache that starts over has another, and so has
-/// each other directory.
+/// Keys are spread by a secret of the directory: the next start finds with it what was stored, a
+/// cache that starts over has another, and so has each other directory.
 #[test]
 fn the_seed_of_hashes_is_kept_and_is_each_directorys_own() {
     let (dir, mut settings, files) = place("hash-seed");
@@ -299,23 +311,23 @@ fn the_seed_of_hashes_is_kept_and_is_each_directorys_own() {
     let mut seeds = Vec::new();
     for reinit in [false, true] {
         settings.reinit = reinit;
-        let home = Home::open(&data, &settings, &files).unwrap();
-        home.begin(1 << 20).unwrap();
-        let seed = home.hash_seed();
-        drop(home);
+        let data_dir = DataDir::open(&data, &settings, &files).unwrap();
+        data_dir.begin(1 << 20).unwrap();
+        let seed = data_dir.hash_seed();
+        drop(data_dir);
         settings.reinit = false;
         // After a kill, and after a clean stop.
         for _ in 0..2 {
-            let home = Home::open(&data, &settings, &files).unwrap();
-            assert_eq!(home.hash_seed(), seed);
-            home.begin(1 << 20).unwrap();
-            home.finish(&[], 0).unwrap();
+            let data_dir = DataDir::open(&data, &settings, &files).unwrap();
+            assert_eq!(data_dir.hash_seed(), seed);
+            data_dir.begin(1 << 20).unwrap();
+            data_dir.finish(&[], 0).unwrap();
         }
         seeds.push(seed);
     }
     std::fs::create_dir(dir.join("other")).unwrap();
     settings.reinit = true;
-    let other = Home::open(&dir.join("other"), &settings, &files).unwrap();
+    let other = DataDir::open(&dir.join("other"), &settings, &files).unwrap();
     seeds.push(other.hash_seed());
     assert!(seeds.iter().all(|&seed| seed != HashSeed::default()));
     assert!(seeds[0] != seeds[1] && seeds[1] != seeds[2] && seeds[0] != seeds[2]);
@@ -323,8 +335,8 @@ fn the_seed_of_hashes_is_kept_and_is_each_directorys_own() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// The names of shared memory were known and used again by each start. Another user could see one, and make a file of
-/// that name once the server had stopped: the next start was refused.
+/// The names of shared memory were known and used again by each start. Another user could see one,
+/// and make a file of that name once the server had stopped: the next start was refused.
 #[test]
 fn a_taken_name_of_shared_memory_is_drawn_anew() {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
@@ -333,30 +345,30 @@ fn a_taken_name_of_shared_memory_is_drawn_anew() {
     let folder = |number: u64| dir.join(format!("senko-{number:016x}"));
     let stranger = dir.join("stranger");
     std::fs::create_dir(&stranger).unwrap();
-    let home = Home::open(&data, &settings, &files).unwrap();
-    let mut number = home.block().memory;
-    assert_ne!(number, home.block().id, "labels and words tell the id");
+    let data_dir = DataDir::open(&data, &settings, &files).unwrap();
+    let mut number = data_dir.block().memory;
+    assert_ne!(number, data_dir.block().id, "labels and words tell the id");
     let mode = std::fs::metadata(folder(number)).unwrap().mode();
     assert_eq!(mode & 0o777, 0o700);
-    drop(home);
+    drop(data_dir);
     for (stop, taken) in ["file", "folder", "link", "others"]
         .into_iter()
         .cycle()
         .take(8)
         .enumerate()
     {
-        let home = Home::open(&data, &settings, &files).unwrap();
-        home.comeback(0).unwrap();
-        home.begin(1 << 20).unwrap();
-        assert_eq!(home.block().memory, number, "a name that is free stays");
+        let data_dir = DataDir::open(&data, &settings, &files).unwrap();
+        data_dir.restore(0).unwrap();
+        data_dir.begin(1 << 20).unwrap();
+        assert_eq!(data_dir.block().memory, number, "a name that is free stays");
         if stop < 4 {
-            home.finish(&[], 0).unwrap();
+            data_dir.finish(&[], 0).unwrap();
             assert!(!folder(number).exists(), "a clean stop leaves none");
         } else {
             // As after another boot, or a kill.
             std::fs::remove_dir_all(folder(number)).unwrap();
         }
-        drop(home);
+        drop(data_dir);
         let open_to_all = |path: &Path| {
             std::fs::DirBuilder::new().mode(0o777).create(path).unwrap();
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -372,10 +384,10 @@ fn a_taken_name_of_shared_memory_is_drawn_anew() {
                 let _ = std::os::unix::fs::chown(folder(number), Some(65_534), None);
             }
         }
-        let home = Home::open(&data, &settings, &files).unwrap();
-        let drawn = home.block().memory;
+        let data_dir = DataDir::open(&data, &settings, &files).unwrap();
+        let drawn = data_dir.block().memory;
         assert_ne!(drawn, number, "{taken}");
-        match &home.from {
+        match &data_dir.from {
             From::Files(_) => assert!(stop < 4),
             From::Nothing(Some(why)) => assert!(stop >= 4 && why.contains("is gone"), "{why}"),
             other => panic!("{other:?}"),
@@ -385,7 +397,7 @@ fn a_taken_name_of_shared_memory_is_drawn_anew() {
             "theirs stays"
         );
         assert_eq!(std::fs::read_dir(&stranger).unwrap().count(), 0);
-        drop(home);
+        drop(data_dir);
         // What was drawn is known to the next start, which finds the folder of this one.
         let block = Superblock::read(
             &FlashFile::open(&data.join("super.senko"), &FileOptions::default()).unwrap(),

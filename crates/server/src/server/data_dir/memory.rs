@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where a data directory's shared memory lies: a folder with a random name that only its user can
-//! look into. [`super::Home`] makes, uses and removes it.
+//! look into. [`super::DataDir`] makes, uses and removes it.
 //!
 //! Everybody can see the names in `/dev/shm`, and can make files there. A name that is used again
 //! and again could be taken by another user between a stop and the next start, which would then

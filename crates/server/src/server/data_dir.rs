@@ -2,14 +2,15 @@
 //! The data directory: what a server comes back from, and what it leaves.
 //!
 //! ```text
-//! Home::open ----> comeback (each worker) ----> begin --> ...serves... --> finish (clean)  or  killed
+//! DataDir::open ----> restore (each worker) ----> begin --> ...serves... --> finish (clean)  or  killed
 //!  lock, superblock,  shared memory, or the      labels, superblock:        devices flushed,
 //!  labels: is this    files of a clean stop      no longer clean            superblock: clean
 //!  ours?
 //! ```
 //!
-//! Always holds: the clean mark is taken away, durably, before the first command; it is set only when every shard has saved all and the
-//! devices have been flushed, and it says whether a `flush_all` was too late for a shard. While it is set, the files count and shared memory does
+//! Always holds: the clean mark is taken away, durably, before the first command; it is set only
+//! when every shard has saved all and the devices have been flushed, and it says whether a
+//! `flush_all` was too late for a shard. While it is set, the files count and shared memory does
 //! not; while it is not, the other way round (W6).
 
 mod absence; // whether a start comes too late after the server before
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use senko_cache::{
-    Comeback, DeviceLabel, HashSeed, Origin, ServerWords, Shard, SharedFiles, Superblock,
+    DeviceLabel, HashSeed, Origin, Restore, ServerWords, Shard, SharedFiles, Superblock,
     SuperblockError,
 };
 use senko_io::{
@@ -47,14 +48,15 @@ const PARTS: [&str; 3] = ["state", "index", "items"];
 
 /// A data directory in use.
 #[derive(Debug)]
-pub struct Home {
+pub struct DataDir {
     dir: PathBuf,
     shared_memory: PathBuf,
     device: FlashFile,
     files: Vec<Arc<FlashFile>>,
     block: Mutex<Superblock>,
     words: Arc<ServerWords>,
-    /// The folder in shared memory of the cache that this one takes the place of (`--reinit`), until it does.
+    /// The folder in shared memory of the cache that this one takes the place of (`--reinit`),
+    /// until it does.
     replaced: Mutex<Option<u64>>,
     /// What shards come back from.
     from: From,
@@ -80,7 +82,7 @@ enum From {
 pub struct Stopped {
     /// How many `flush_all` its shard had applied.
     pub flushes: u64,
-    /// Greatest unique given out.
+    /// Greatest CAS value given out.
     pub cas: u64,
     /// Why the items of DRAM, which were to be saved, were not.
     pub items_unsaved: Option<String>,
@@ -110,8 +112,8 @@ pub(super) fn hash_seed(settings: &Settings) -> HashSeed {
     }
 }
 
-/// Greater than any unique given out so far, where a damaged superblock does not say which those are: fewer than 16 million for each second since
-/// 1970.
+/// Greater than any CAS value given out so far, where a damaged superblock does not say which those
+/// are: fewer than 16 million for each second since 1970.
 fn uniques_of_today() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_secs() << 24
@@ -131,7 +133,7 @@ pub fn make_folder(dir: &Path) -> Result<(), ServerError> {
     })
 }
 
-impl Home {
+impl DataDir {
     /// Opens a data directory ([`make_folder`]) for these flash files.
     ///
     /// # Errors
@@ -140,7 +142,7 @@ impl Home {
         dir: &Path,
         settings: &Settings,
         files: &[Arc<FlashFile>],
-    ) -> Result<Home, ServerError> {
+    ) -> Result<DataDir, ServerError> {
         let path = dir.join("super.senko");
         let options = FileOptions {
             bytes: Superblock::PAGES * PAGE_SIZE as u64,
@@ -177,7 +179,8 @@ impl Home {
                 let before = match found {
                     Ok(block) => Some(block),
                     Err(SuperblockError::Blank) if labelled(files) == 0 => None,
-                    // The superblock is lost, or the files are another directory's, whose memory is not for this one to remove.
+                    // The superblock is lost, or the files are another directory's, whose memory is
+                    // not for this one to remove.
                     Err(SuperblockError::Blank) => Some(Superblock {
                         cas_reserved: uniques_of_today(),
                         ..Superblock::default()
@@ -201,7 +204,7 @@ impl Home {
                 }
             }
         };
-        Ok(Home {
+        Ok(DataDir {
             dir: dir.to_owned(),
             shared_memory: shm.clone(),
             device,
@@ -229,7 +232,8 @@ impl Home {
     /// Whether shared memory has room for `bytes` bytes of new shards.
     ///
     /// # Errors
-    /// One sentence, when it has not: a server that ran into its end later would evict far more than it should.
+    /// One sentence, when it has not: a server that ran into its end later would evict far more
+    /// than it should.
     pub fn check_room(&self, bytes: u64) -> Result<(), ServerError> {
         if self.from == From::Memory {
             return Ok(());
@@ -280,7 +284,7 @@ impl Home {
     ///
     /// # Errors
     /// When shared memory can't be used.
-    pub fn comeback(&self, n: usize) -> Result<Comeback<'static>, String> {
+    pub fn restore(&self, n: usize) -> Result<Restore<'static>, String> {
         let block = self.block();
         let path = |part: &str| memory::of_shard(&self.shared_memory, block.memory, n, part);
         let mut origin = match &self.from {
@@ -305,7 +309,7 @@ impl Home {
         }
         let [state, index, items] = <[SharedFile; 3]>::try_from(files)
             .map_err(|_| "a shard has three parts of memory".to_owned())?;
-        Ok(Comeback {
+        Ok(Restore {
             id: block.id,
             opened: block.opened + 1,
             stop: block.clean,
@@ -323,7 +327,8 @@ impl Home {
         })
     }
 
-    /// The files of a clean stop, with items of DRAM or without. One that can't be read is an error: a start would remove it.
+    /// The files of a clean stop, with items of DRAM or without. One that can't be read is an
+    /// error: a start would remove it.
     fn saved(&self, n: usize, with_items: bool) -> Result<Origin<'static>, String> {
         let open = |path: &Path| {
             SnapshotReader::open(path)
@@ -353,7 +358,8 @@ impl Home {
         self.dir.join(format!("items-{n}.senko"))
     }
 
-    /// Every shard is there, and none has taken a command yet: from now on only shared memory is valid.
+    /// Every shard is there, and none has taken a command yet: from now on only shared memory is
+    /// valid.
     ///
     /// # Errors
     /// When the directory or a label can't be written.
@@ -362,7 +368,8 @@ impl Home {
         let replaced = lock(&self.replaced).filter(|&number| number != 0);
         let replaced_runs =
             replaced.is_some_and(|of| memory::in_use(&self.shared_memory, of).unwrap_or(true));
-        // Said before the labels: a directory that does not say it and has labels of the next start is an older copy.
+        // Said before the labels: a directory that does not say it and has labels of the next start
+        // is an older copy.
         block.opening = block.opened + 1;
         self.write(&mut block)?;
         // Nobody comes back to it from here on.
@@ -415,15 +422,17 @@ impl Home {
             .map_err(|e| fail(format!("{} {e}", self.device.path().display())))
     }
 
-    /// A shard has given out uniques up to `cas`.
+    /// A shard has given out CAS values up to `cas`.
     pub fn note_cas(&self, cas: u64) {
         self.cas_seen.fetch_max(cas, Ordering::Relaxed);
     }
 
-    /// Reserves more uniques when half of what is reserved was given out. About once a second, from a thread that may wait.
+    /// Reserves more CAS values when half of what is reserved was given out. About once a second,
+    /// from a thread that may wait.
     ///
     /// # Errors
-    /// When the superblock can't be written; the next call tries again, with half of the reservation still left.
+    /// When the superblock can't be written; the next call tries again, with half of the
+    /// reservation still left.
     pub fn keep(&self) -> Result<(), ServerError> {
         let mut block = self.block();
         if self.cas_seen.load(Ordering::Relaxed) + RESERVE / 2 < block.cas_reserved {
@@ -462,11 +471,13 @@ impl Home {
         })
     }
 
-    /// Ends a clean stop: every shard has saved. One that came with a delayed `flush_all`, or was acknowledged by another worker, after
-    /// a shard was saved is left to the next start: `flushes` is the number of the last.
+    /// Ends a clean stop: every shard has saved. One that came with a delayed `flush_all`, or was
+    /// acknowledged by another worker, after a shard was saved is left to the next start: `flushes`
+    /// is the number of the last.
     ///
     /// # Errors
-    /// One sentence; what shared memory holds is still valid then, or, where only items of DRAM could not be saved, the files are.
+    /// One sentence; what shared memory holds is still valid then, or, where only items of DRAM
+    /// could not be saved, the files are.
     pub fn finish(&self, stopped: &[Stopped], flushes: u64) -> Result<(), ServerError> {
         let mut block = self.block();
         for file in &self.files {
@@ -491,8 +502,9 @@ impl Home {
     }
 }
 
-impl Drop for Home {
-    /// A start that was to replace something and did not: nobody else knows of the memory that it made.
+impl Drop for DataDir {
+    /// A start that was to replace something and did not: nobody else knows of the memory that it
+    /// made.
     fn drop(&mut self) {
         if lock(&self.replaced).is_some() {
             memory::remove(&self.shared_memory, self.block().memory);
@@ -516,7 +528,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The superblock of a cache that is empty. What was there before says which uniques are used up.
+/// The superblock of a cache that is empty. What was there before says which CAS values are used
+/// up.
 fn anew(settings: &Settings, files: &[Arc<FlashFile>], before: &Superblock, id: u64) -> Superblock {
     Superblock {
         sequence: before.sequence,

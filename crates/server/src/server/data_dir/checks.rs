@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether settings, data directory and flash files belong together: what does not is refused in one sentence.
+//! Whether settings, data directory and flash files belong together: what does not is refused in
+//! one sentence.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -87,7 +88,8 @@ pub(super) fn check_labels(
     Ok(())
 }
 
-/// Each flash file has all that was there when it was last used: opening it has made it as long as before.
+/// Each flash file has all that was there when it was last used: opening it has made it as long as
+/// before.
 pub(super) fn check_whole(
     dir: &Path,
     block: &Superblock,
@@ -142,7 +144,8 @@ pub fn check_unlabelled(
     Ok(())
 }
 
-/// Labels flash files as those of a server without a data directory, so that the next start knows them.
+/// Labels flash files as those of a server without a data directory, so that the next start knows
+/// them.
 pub fn label_as_free(files: &[Arc<FlashFile>]) -> Result<(), ServerError> {
     for (number, file) in files.iter().enumerate() {
         let label = DeviceLabel {
