@@ -248,7 +248,12 @@ impl Core {
                 return Err(error);
             }
         }
-        Ok(tail && (self.tailed.load(Ordering::Acquire) >= until || self.fill_tail(&mut writer)))
+        let is_in_tail = || self.tailed.load(Ordering::Acquire) >= until;
+        if tail && !is_in_tail() {
+            self.fill_tail(&mut writer);
+        }
+        // Another thread may have taken it for the log, and not have written it yet.
+        Ok(tail && is_in_tail())
     }
 
     fn apply_some(&self, writer: &mut Writer) -> Result<(), DbmError> {

@@ -2,6 +2,7 @@
 //! A crash at every write and flush, and a kill after every commit: what is recovered is a prefix
 //! of the commits that has every acknowledged synced one, after a kill every buffered one too.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use senko_dbm::{Database, DbmError, Durability, Table};
@@ -285,7 +286,6 @@ impl Run {
 /// counter has in a copy what it had when its last commit before the copy returned.
 #[test]
 fn a_kill_while_threads_commit() {
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     const THREADS: u64 = 4;
     let device = FaultyDevice::new(20_000, 1);
     let db = open(&device).unwrap();
@@ -345,6 +345,120 @@ fn a_kill_while_threads_commit() {
             }
         }
         drop(end);
+    });
+}
+
+thread_local! {
+    /// Whether this thread is one that is never stopped.
+    static OTHER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// A device whose writes wait while it is shut.
+struct Gate {
+    device: Arc<FaultyDevice>,
+    shut: AtomicBool,
+    reached: AtomicBool,
+}
+
+impl Gate {
+    fn pass(&self) {
+        while self.shut.load(Ordering::SeqCst) {
+            self.reached.store(true, Ordering::SeqCst);
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Device for Gate {
+    fn pages(&self) -> u64 {
+        self.device.pages()
+    }
+    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
+        self.device.read(page, buf, tag)
+    }
+    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        self.pass();
+        self.device.write(page, buf, tag)
+    }
+    fn flush(&self, tag: Tag) -> Result<(), IoError> {
+        self.device.flush(tag)
+    }
+    fn map(&self, page: u64, pages: usize) -> std::io::Result<Option<senko_io::AlignedBuf>> {
+        self.device.map(page, pages)
+    }
+    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
+        self.device.discard(page, pages, tag)
+    }
+}
+
+/// A thread whose commit another thread took to the log, and has not written yet, is not told that
+/// its commit survives a kill.
+#[test]
+fn a_commit_on_its_way_to_the_log_is_not_acknowledged() {
+    let gate = Arc::new(Gate {
+        device: FaultyDevice::new(3000, 1),
+        shut: AtomicBool::new(false),
+        reached: AtomicBool::new(false),
+    });
+    let (placed, go_on) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(true)),
+    );
+    let (stopped, may_go) = (placed.clone(), go_on.clone());
+    let pause = move |step| {
+        // It has its place in the order, and was not applied.
+        while step == 0 && !OTHER.get() && !may_go.load(Ordering::SeqCst) {
+            stopped.store(true, Ordering::SeqCst);
+            std::thread::yield_now();
+        }
+    };
+    let options = senko_dbm::Options {
+        pause: Some(Arc::new(pause)),
+        ..quiet()
+    };
+    let db = Database::open_device(Arc::clone(&gate) as _, options).unwrap();
+    let table = db.create_table("t").unwrap();
+    // From the first on there is memory that outlives the process.
+    db.run(Durability::Buffered, |tx| tx.put(&table, b"first", b"1"))
+        .unwrap();
+    let until = |flag: &AtomicBool| {
+        while !flag.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        go_on.store(false, Ordering::SeqCst);
+        let late = scope.spawn(|| {
+            db.run(Durability::Buffered, |tx| tx.put(&table, b"late", b"1"))
+                .unwrap();
+            let image = gate.device.copy(1);
+            let found = open(&image).unwrap().snapshot();
+            assert!(found.get(&table, b"late").unwrap().is_some());
+        });
+        until(&placed);
+        // The other comes behind it, and is not stopped: it takes both to the log, since it is too
+        // much for the memory.
+        let mut tx = db.begin();
+        for nth in 0..60u8 {
+            tx.put(&table, &[nth], &[7; 900]).unwrap();
+        }
+        gate.shut.store(true, Ordering::SeqCst);
+        let other = scope.spawn(|| {
+            OTHER.set(true);
+            tx.commit(Durability::Buffered).unwrap();
+        });
+        until(&gate.reached);
+        go_on.store(true, Ordering::SeqCst);
+        // It can't come back before the gate opens, however long that is.
+        for _ in 0..200 {
+            if late.is_finished() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        gate.shut.store(false, Ordering::SeqCst);
+        late.join().unwrap();
+        other.join().unwrap();
     });
 }
 
