@@ -20,9 +20,9 @@
 //! - B3. While others wait for a shard's memory, a value of which less than [`STEP`] bytes came
 //!   within [`STILL_MS`] gives its memory up. Its command is answered `SERVER_ERROR out of memory
 //!   storing object`, and what still comes of it is swallowed.
-//! - B4. Those that wait are admitted in turn from both ends of their queue: a crowd that came
-//!   before keeps a newcomer waiting no longer than the next memory that is given up, and newcomers
-//!   do not keep out who came first.
+//! - B4. Those that wait are admitted in turn from both ends of their queue. So a newcomer waits no
+//!   longer than for the next memory that is given up, whatever crowd came before. And newcomers do
+//!   not keep the first ones out.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

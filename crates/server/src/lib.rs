@@ -9,6 +9,7 @@
 pub mod auth; // password files, and the check of a name and a password
 pub mod admin; // metrics, health and a page for operators, on a listener of their own
 pub mod clock; // the time that a server goes by
+pub mod connection; // how workers name connections to each other
 pub mod context; // what a session and its commands work with
 mod commands; // what each command does to the shard
 pub mod hot; // the keys that are looked up most

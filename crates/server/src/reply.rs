@@ -3,18 +3,18 @@
 //! shard.
 //!
 //! Commands of a connection are answered in order, but a command that needs flash must not hold up
-//! the parsing of those behind it. A [`ReplyQueue`] is a row of [`Reply`]s; the last one is open,
-//! and commands that are answered at once append to it, so that in the usual case the whole queue
-//! is one `Vec` and nothing is allocated. A command that must wait gets a reply of its own, which
-//! is filled in later; what stands in front of the first waiting reply may be sent.
+//! the parsing of those behind it. A [`ReplyQueue`] is a row of [`Reply`]s. The last one is open:
+//! commands that are answered at once append to it. So the queue is usually one `Vec`, and nothing
+//! is allocated. A command that must wait gets a reply of its own, which is filled in later; what
+//! stands in front of the first waiting reply may be sent.
 //!
 //! ```text
 //!   front                                        back
 //!   | ready bytes, pages | waiting | ready bytes | waiting | ready bytes (open) |
 //!     `- fill_batch takes from here                           `- commands append here
 //! ```
-//! On a virtual connection (a session that runs commands for another shard) each command has its
-//! own reply, a *unit*, so that the shard that asked can put it in its place:
+//! A virtual connection is a session that runs commands for another shard. Each of its commands has
+//! its own reply, a *unit*, which the shard that asked puts in its place:
 //! [`ReplyQueue::next_unit`].
 //!
 //! Always holds: (R1) bytes leave in the order of the commands; (R2) a page or pin is owned by

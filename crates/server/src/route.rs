@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests for keys that another shard owns: messages between workers.
 //!
-//! Each worker has an inbox. What a round sends to another worker gathers in an [`Outbox`] and goes
-//! over at its end, under one lock and with one wake-up, however many requests it is. A worker
-//! takes its whole inbox at once.
+//! Each worker has an inbox. A round's messages to another worker gather in an [`Outbox`]. They go
+//! over at its end, under one lock and with one wake-up. A worker takes its whole inbox at once.
 //!
 //! ```text
 //! session -> Outbox::forward -> inbox -> virtual session of the owner -> Outbox::answer -> inbox -> Session::remote_reply
@@ -13,17 +12,17 @@
 //! a [`Message::Unpin`] comes back. The mesh keeps the memory of all shards mapped for as long as
 //! any worker is there.
 //!
-//! An answer need not go back to the worker that has the connection. Where a command is all that
-//! its connection has under way, the connection's socket is *lent* with it: the worker of the shard
-//! sends the answer itself, and says so ([`Message::Sent`]), for which nobody is woken.
+//! An answer need not go back to the worker that has the connection. A command may be all that its
+//! connection has under way. Then the connection's socket is *lent* with it. The worker of the
+//! shard sends the answer itself, and says so ([`Message::Sent`]); that wakes nobody.
 //!
 //! - L1. A socket is lent to one worker at a time, whole with the only command that its connection
-//!   has unanswered, and while nothing is being sent on it. It is back with the answer to that
-//!   command, or the word that it was sent, or that it will not be; its worker does not send on it
-//!   or close it before.
+//!   has unanswered, and while nothing is being sent on it. It comes back with the answer to that
+//!   command, or with the word that the answer was sent or never will be. Until then its worker
+//!   neither sends on it nor closes it.
 //! - L2. Each socket that was lent is given back once, also where the virtual connection is closed.
-//! - L3. Who needs a socket back says so in each round ([`Mesh::want`]), and looks after that, so
-//!   that what was put into the inbox is either seen or wakes. A tick looks too.
+//! - L3. A worker that needs a socket back says so in each round ([`Mesh::want`]), and looks into
+//!   its inbox after that. So a message is either seen or wakes it. A tick looks too.
 //!
 //! Always holds: messages from one worker to another arrive in the order they were sent. Bytes
 //! between two workers are bounded:
@@ -45,18 +44,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use senko_cache::Pinned;
 use senko_io::{MappedMemory, Waker};
 
+use crate::connection::{ConnKey, Newcomer, Origin};
 use crate::context::Router;
 use crate::reply::Answer;
-use crate::worker::{ConnKey, Newcomer};
-
-/// A connection of another worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Origin {
-    /// The worker.
-    pub worker: usize,
-    /// The connection there.
-    pub conn: ConnKey,
-}
 
 /// What workers tell each other.
 #[derive(Debug)]

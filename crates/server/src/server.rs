@@ -11,25 +11,24 @@
 //! back; the server is ready when all have, and only then does a worker accept. An error in one
 //! ends the others before anybody was served.
 
+mod crew; // the workers' threads: all serve, or none
 pub mod data_dir; // the data directory
+mod flash; // the flash files, and each worker's part of them
 mod keeper; // a thread that may wait for the data directory's disk
 pub mod plan; // how one memory cap is dealt out
-mod report; // what a start and a stop tell
+pub(crate) mod report; // what a start and a stop tell
 mod sockets; // what it listens on, opened here or by a service manager
 mod security; // password files, and warnings about who may reach the server
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use senko_cache::{DeviceLabel, DeviceSlice, Recovered, ShardConfig};
+use senko_cache::{DeviceSlice, ShardConfig};
 use senko_io::Unfinished;
 use senko_io::trace::Recorder;
-use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
+use senko_io::{Backend, FlashFile, Listener, PAGE_SIZE};
 
 use crate::admin::Admin;
 use crate::auth::Auth;
@@ -38,23 +37,14 @@ use crate::route::Mesh;
 use crate::settings::{Settings, TlsMode};
 use crate::shared::{Shared, Shutdown};
 use crate::tls::Tls;
-use crate::worker::{Door, StartError, Worker, WorkerConfig};
-use data_dir::{DataDir, LABEL_PAGES, Stopped};
+use crate::worker::{Door, WorkerConfig};
+use crew::{Crew, LoopReport};
+use data_dir::{DataDir, LABEL_PAGES};
+use flash::{open_flash, slices};
 use keeper::Keeper;
 use plan::{MemoryPlan, memory_plan};
-pub use report::{FlashReport, StartReport, StopReport};
+pub use report::{FlashReport, ServerError, StartReport, StopReport};
 use sockets::{listen, listen_for_admin};
-
-/// Why a server did not start, or did not end well: one sentence.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ServerError(pub String);
-
-impl From<std::io::Error> for ServerError {
-    fn from(error: std::io::Error) -> ServerError {
-        ServerError(error.to_string())
-    }
-}
 
 /// Starts servers.
 pub struct Server;
@@ -151,44 +141,10 @@ impl Bound {
         if let Some(dir) = &settings.data_dir {
             data_dir::make_folder(dir)?; // flash files may be to lie in it
         }
-        let (unfinished, recorder) = match &settings.trace {
-            Some(path) => {
-                // A recording that is broken off would look whole.
-                let (unfinished, _) = Unfinished::restarting(path)?;
-                let recorder = Recorder::create(unfinished.draft())?;
-                (Some(unfinished), Some(Arc::new(recorder)))
-            }
-            None => (None, None),
-        };
+        let (unfinished, recorder) = begin_recording(&settings)?;
         let (files, untouched) = open_flash(&settings, recorder.as_ref())?;
-        let data_dir = match settings.data_dir.clone() {
-            Some(dir) => Some(Arc::new(DataDir::open(&dir, &settings, &files)?)),
-            None if settings.reinit => None,
-            None => {
-                data_dir::check_unlabelled(&files, None, &settings)?;
-                None
-            }
-        };
-        if let Some(region) = data_dir.as_ref().and_then(|data_dir| data_dir.region()) {
-            settings.region = Some(region);
-        }
-        let seed = data_dir.as_ref().map(|data_dir| data_dir.hash_seed());
-        settings.hash_seed = seed.unwrap_or_else(|| data_dir::hash_seed(&settings));
-        let sizes: Vec<u64> = files
-            .iter()
-            .map(|f| f.pages().saturating_sub(LABEL_PAGES) * PAGE_SIZE as u64)
-            .collect();
-        let plan = memory_plan(&settings, &sizes).map_err(ServerError)?;
-        if let Some(data_dir) = &data_dir {
-            data_dir.check_room((plan.shard * settings.threads) as u64)?;
-        }
-        if !files.is_empty() {
-            settings.region = Some(plan.region);
-        }
-        let slices = slices(&settings, &plan, &sizes, LABEL_PAGES);
-        if settings.seed == 0 {
-            settings.seed = data_dir::random();
-        }
+        let data_dir = open_data_dir(&settings, &files)?;
+        let (plan, sizes) = settle(&mut settings, data_dir.as_deref(), &files)?;
         let shared = Arc::new(
             share(&settings, data_dir.as_deref())
                 .guarded(auth)
@@ -199,13 +155,10 @@ impl Bound {
             shared: Arc::clone(&shared),
             mesh: Arc::clone(&mesh),
         };
-
-        let (ready, reports) = mpsc::channel();
-        let mut threads = Vec::new();
-        let mut go = Vec::new();
-        for (index, slices) in slices.into_iter().enumerate() {
-            let (go_on, wait) = mpsc::channel();
-            let config = WorkerConfig {
+        let configs = slices(&settings, &plan, &sizes)
+            .into_iter()
+            .enumerate()
+            .map(|(index, slices)| WorkerConfig {
                 index,
                 loop_config: plan.loop_config.clone(),
                 pending: plan.pending,
@@ -221,83 +174,39 @@ impl Bound {
                 },
                 shared: Arc::clone(&shared),
                 mesh: Arc::clone(&mesh),
-            };
-            let ready = ready.clone();
-            let control = control.clone();
-            let thread = std::thread::Builder::new()
-                .name(format!("senko-worker{index}"))
-                .spawn(move || work(config, &ready, &wait, control))
-                .map_err(|e| ServerError(format!("cannot start a thread: {e}")))?;
-            threads.push(thread);
-            go.push(go_on);
-        }
-        drop(ready);
-
-        let mut loops: Vec<LoopReport> = Vec::new();
-        let mut unmade = None;
-        for report in reports.iter().take(threads.len()) {
-            match report {
-                Ok(report) => loops.push(report),
-                Err(why) => unmade = unmade.or(Some(why)),
-            }
-        }
-        if loops.len() < threads.len() {
-            call_off(go, threads);
-            return Err(match unmade {
-                Some(why) => not_made(why, &settings, &sizes),
-                None => ServerError("a worker thread ended before it was ready".into()),
             });
-        }
-        loops.sort_by_key(|report| report.index);
+        let crew = Crew::start(configs, &control)?;
+        let loops = match crew.ready() {
+            Ok(loops) => loops,
+            Err(why) => {
+                crew.call_off();
+                return Err(match why {
+                    Some(why) => crew::not_made(why, &settings, &sizes),
+                    None => ServerError("a worker thread ended before it was ready".into()),
+                });
+            }
+        };
         let begun = match &data_dir {
             Some(data_dir) => data_dir.begin(if files.is_empty() { 0 } else { plan.region }),
             None => data_dir::label_as_free(&files),
         };
         if let Err(error) = begun {
-            call_off(go, threads);
+            crew.call_off();
             return Err(error);
         }
         untouched.settle();
-        let mut warm = data_dir.as_ref().map(|_| warm_report(&loops));
-        if let Some(why) = data_dir
-            .as_ref()
-            .and_then(|data_dir| data_dir.too_late(&settings))
-        {
+        let mut warm = data_dir.as_ref().map(|_| crew::warm_report(&loops));
+        if let Some(why) = (data_dir.as_ref()).and_then(|data_dir| data_dir.too_late(&settings)) {
             tracing::warn!("the start took too long, and begins empty: {why}");
             shared.flush();
-            warm = Some(empty_because(why));
+            warm = Some(crew::empty_because(why));
         }
-        for go_on in &go {
-            // A worker that is gone shows in `join`.
-            let _ = go_on.send(());
-        }
+        let threads = crew.go();
         let report = StartReport {
             addresses,
             admin: admin_address,
-            unix_socket: settings.unix_socket.clone(),
-            threads: settings.threads,
-            backend: match loops[0].backend {
-                Backend::Uring => "io_uring",
-                Backend::Posix => "posix",
-            },
-            fallback_reason: loops[0].fallback.clone(),
-            memory: plan.total,
-            shard_memory: (plan.shard * settings.threads) as u64,
-            region: if files.is_empty() {
-                0
-            } else {
-                plan.region as u64
-            },
-            max_item: settings.max_item as u64,
-            flash: files
-                .iter()
-                .map(|f| FlashReport {
-                    path: f.path().to_path_buf(),
-                    bytes: f.pages() * PAGE_SIZE as u64,
-                    direct: f.direct(),
-                })
-                .collect(),
             warm,
+            ..start_report(&settings, &plan, &files, &loops[0])
         };
         let keeper = data_dir.map(Keeper::start).transpose()?;
         if let Some(admin) = &admin {
@@ -314,6 +223,104 @@ impl Bound {
             unfinished,
             listeners,
         })
+    }
+}
+
+/// Starts the recording that the settings ask for. It gets its name once it is whole: one that is
+/// broken off would look whole.
+#[allow(clippy::type_complexity)]
+fn begin_recording(
+    settings: &Settings,
+) -> Result<(Option<Unfinished>, Option<Arc<Recorder>>), ServerError> {
+    let Some(path) = &settings.trace else {
+        return Ok((None, None));
+    };
+    let (unfinished, _) = Unfinished::restarting(path)?;
+    let recorder = Recorder::create(unfinished.draft())?;
+    Ok((Some(unfinished), Some(Arc::new(recorder))))
+}
+
+/// Opens the data directory. Without one, files that belong to one are refused.
+fn open_data_dir(
+    settings: &Settings,
+    files: &[Arc<FlashFile>],
+) -> Result<Option<Arc<DataDir>>, ServerError> {
+    match &settings.data_dir {
+        Some(dir) => Ok(Some(Arc::new(DataDir::open(dir, settings, files)?))),
+        None => {
+            if !settings.reinit {
+                data_dir::check_unlabelled(files, None, settings)?;
+            }
+            Ok(None)
+        }
+    }
+}
+
+/// Settles what the settings leave open, and deals out the memory. Gives the bytes of each file
+/// that items can take, too.
+fn settle(
+    settings: &mut Settings,
+    data_dir: Option<&DataDir>,
+    files: &[Arc<FlashFile>],
+) -> Result<(MemoryPlan, Vec<u64>), ServerError> {
+    if let Some(region) = data_dir.and_then(DataDir::region) {
+        settings.region = Some(region);
+    }
+    settings.hash_seed = match data_dir {
+        Some(data_dir) => data_dir.hash_seed(),
+        None => data_dir::hash_seed(settings),
+    };
+    let sizes: Vec<u64> = files
+        .iter()
+        .map(|f| f.pages().saturating_sub(LABEL_PAGES) * PAGE_SIZE as u64)
+        .collect();
+    let plan = memory_plan(settings, &sizes).map_err(ServerError)?;
+    if let Some(data_dir) = data_dir {
+        data_dir.check_room((plan.shard * settings.threads) as u64)?;
+    }
+    if !files.is_empty() {
+        settings.region = Some(plan.region);
+    }
+    if settings.seed == 0 {
+        settings.seed = data_dir::random();
+    }
+    Ok((plan, sizes))
+}
+
+/// What was started, but for addresses and what came back.
+fn start_report(
+    settings: &Settings,
+    plan: &MemoryPlan,
+    files: &[Arc<FlashFile>],
+    first: &LoopReport,
+) -> StartReport {
+    StartReport {
+        addresses: Vec::new(),
+        admin: None,
+        unix_socket: settings.unix_socket.clone(),
+        threads: settings.threads,
+        backend: match first.backend {
+            Backend::Uring => "io_uring",
+            Backend::Posix => "posix",
+        },
+        fallback_reason: first.fallback.clone(),
+        memory: plan.total,
+        shard_memory: (plan.shard * settings.threads) as u64,
+        region: if files.is_empty() {
+            0
+        } else {
+            plan.region as u64
+        },
+        max_item: settings.max_item as u64,
+        flash: files
+            .iter()
+            .map(|f| FlashReport {
+                path: f.path().to_path_buf(),
+                bytes: f.pages() * PAGE_SIZE as u64,
+                direct: f.direct(),
+            })
+            .collect(),
+        warm: None,
     }
 }
 
@@ -359,7 +366,7 @@ impl fmt::Debug for Control {
 pub struct RunningServer {
     control: Control,
     keeper: Option<Keeper>,
-    threads: Vec<JoinHandle<Result<Option<Stopped>, String>>>,
+    threads: Vec<crew::Thread>,
     report: StartReport,
     recorder: Option<Arc<Recorder>>,
     /// Gives the recording its name once it is whole.
@@ -439,56 +446,6 @@ impl RunningServer {
     }
 }
 
-/// What a worker tells once it is ready.
-struct LoopReport {
-    index: usize,
-    backend: Backend,
-    fallback: Option<String>,
-    recovered: Recovered,
-}
-
-/// Why a worker can't be made, with the memory that would do.
-fn not_made(why: StartError, settings: &Settings, sizes: &[u64]) -> ServerError {
-    let least = why
-        .least_shard
-        .and_then(|shard| plan::least_memory(settings, sizes, shard));
-    ServerError(match least {
-        Some(least) if settings.item_memory.is_some() => {
-            format!("{}; give -m {} or more", why.text, least >> 20)
-        }
-        Some(least) => format!("{}; give --memory {}m or more", why.text, least >> 20),
-        None => why.text,
-    })
-}
-
-/// What all shards together came back with; each reason for emptiness goes to the log once.
-fn warm_report(loops: &[LoopReport]) -> Recovered {
-    let mut all = Recovered::default();
-    for (shard, r) in loops.iter().map(|l| &l.recovered).enumerate() {
-        all.flash_items += r.flash_items;
-        all.dram_items += r.dram_items;
-        all.dropped += r.dropped;
-        all.damaged += r.damaged;
-        if let Some(why) = &r.why_empty
-            && all.why_empty.as_ref() != Some(why)
-        {
-            tracing::warn!("shard {shard} starts empty: {why}");
-            all.why_empty = Some(why.clone());
-        }
-    }
-    if all.damaged > 0 {
-        tracing::warn!("{} parts of the saved files were damaged", all.damaged);
-    }
-    all
-}
-
-fn empty_because(why: String) -> Recovered {
-    Recovered {
-        why_empty: Some(why),
-        ..Recovered::default()
-    }
-}
-
 /// What the workers share, going on from the data directory if there is one.
 fn share(settings: &Settings, data_dir: Option<&DataDir>) -> Shared {
     let second = data_dir.map_or(0, DataDir::second);
@@ -504,56 +461,6 @@ fn share(settings: &Settings, data_dir: Option<&DataDir>) -> Shared {
     match data_dir {
         Some(data_dir) => shared.going_on(Arc::clone(data_dir.words()), second),
         None => shared,
-    }
-}
-
-/// A worker's thread.
-fn work(
-    config: WorkerConfig,
-    ready: &mpsc::Sender<Result<LoopReport, StartError>>,
-    go: &mpsc::Receiver<()>,
-    control: Control,
-) -> Result<Option<Stopped>, String> {
-    let index = config.index;
-    let worker = match Worker::new(config) {
-        Ok(worker) => worker,
-        Err(error) => {
-            let _ = ready.send(Err(error));
-            return Ok(None); // `Bound::start` reports it
-        }
-    };
-    let fallback = worker.fallback_reason().map(str::to_owned);
-    let report = LoopReport {
-        index,
-        backend: worker.backend(),
-        fallback,
-        recovered: worker.recovered().clone(),
-    };
-    if ready.send(Ok(report)).is_err() || go.recv().is_err() {
-        return Ok(None); // another worker could not start
-    }
-    // Whatever ends this worker ends the server: a cache that lost a shard would answer misses for
-    // ever.
-    let _guard = EndsAll(control);
-    worker.run()
-}
-
-/// Ends the workers that wait to be let go. When all have ended, nothing is held any more that a
-/// next start needs.
-fn call_off(go: Vec<mpsc::Sender<()>>, threads: Vec<JoinHandle<Result<Option<Stopped>, String>>>) {
-    drop(go);
-    for thread in threads {
-        let _ = thread.join();
-    }
-}
-
-struct EndsAll(Control);
-
-impl Drop for EndsAll {
-    fn drop(&mut self) {
-        if !self.0.draining() {
-            self.0.abort();
-        }
     }
 }
 
@@ -598,108 +505,6 @@ fn check(settings: &Settings) -> Result<(), ServerError> {
         return wrong("--trace records what reaches flash devices, and there is none");
     }
     Ok(())
-}
-
-fn open_flash(
-    settings: &Settings,
-    recorder: Option<&Arc<Recorder>>,
-) -> Result<(Vec<Arc<FlashFile>>, Untouched), ServerError> {
-    let mut untouched = Untouched(Vec::new());
-    let mut files = Vec::new();
-    for (number, spec) in settings.flash.iter().enumerate() {
-        let options = FileOptions {
-            bytes: spec.bytes,
-            discard: settings.discard,
-            recorder: recorder.map(|r| (Arc::clone(r), number as u16)),
-            faults: settings.faults.get(number).cloned(),
-            ours: (!settings.reinit).then_some(DeviceLabel::marks),
-            ..FileOptions::default()
-        };
-        let found = std::fs::metadata(&spec.path);
-        let missing = (found.as_ref()).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound);
-        let before = found.ok();
-        if missing && spec.bytes == 0 {
-            let path = spec.path.display();
-            return Err(ServerError(format!(
-                "the flash file {path} does not exist: to make it, give its size, as in --flash {path}:4g"
-            )));
-        }
-        let opened = FlashFile::open(&spec.path, &options).map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => ServerError(format!(
-                "{error}: name another file, or start over with {}, and lose what is in it",
-                data_dir::reinit_option(settings)
-            )),
-            _ => error.into(),
-        });
-        files.push(Arc::new(opened?));
-        if before.as_ref().is_none_or(|meta| meta.is_file()) {
-            let bytes = before.map(|meta| meta.len());
-            untouched.0.push((spec.path.clone(), bytes));
-        }
-    }
-    Ok((files, untouched))
-}
-
-/// Flash files, with the bytes that each had before this start, if it was there. A start that fails
-/// leaves them so: gigabytes that a wrong path or size took are given back.
-struct Untouched(Vec<(PathBuf, Option<u64>)>);
-
-impl Untouched {
-    /// The start did not fail.
-    fn settle(mut self) {
-        self.0.clear();
-    }
-}
-
-impl Drop for Untouched {
-    fn drop(&mut self) {
-        for (path, before) in &self.0 {
-            // The refusal is told; what can't be undone besides costs space only.
-            let _ = match before {
-                None => std::fs::remove_file(path),
-                Some(bytes) => {
-                    std::fs::OpenOptions::new()
-                        .write(true)
-                        .open(path)
-                        .and_then(|file| {
-                            if file.metadata()?.len() > *bytes {
-                                file.set_len(*bytes)?;
-                            }
-                            Ok(())
-                        })
-                }
-            };
-        }
-    }
-}
-
-/// Each worker's part of each file: the same number of whole regions, side by side, behind the
-/// label.
-fn slices(
-    settings: &Settings,
-    plan: &MemoryPlan,
-    sizes: &[u64],
-    label: u64,
-) -> Vec<Vec<DeviceSlice>> {
-    let region_pages = (plan.region / PAGE_SIZE) as u64;
-    let slice = |worker: usize, device: usize, bytes: u64| {
-        let pages =
-            bytes / PAGE_SIZE as u64 / settings.threads as u64 / region_pages * region_pages;
-        DeviceSlice {
-            device: device as u16,
-            first_page: label + worker as u64 * pages,
-            pages,
-        }
-    };
-    (0..settings.threads)
-        .map(|worker| {
-            sizes
-                .iter()
-                .enumerate()
-                .map(|(device, bytes)| slice(worker, device, *bytes))
-                .collect()
-        })
-        .collect()
 }
 
 fn shard_config(

@@ -6,14 +6,14 @@
 //! `stats detail` is on.
 //!
 //! **flush_all.** A flush that was acknowledged on one connection must hold for every later command
-//! on any connection. [`Shared::flush`] raises a generation before the reply is made; every session
-//! compares the generation with the one its shard last applied before it runs a command, and before
-//! it completes one that had to wait ([`Cursor::flush`]). Raise (under a lock, a release) and load
-//! (acquire) act on one word, so whoever reads after the raise sees it; and a client that learnt of
-//! the acknowledgement and then sends a command has the kernel's socket locks between the two,
-//! which order them on every machine. A value stored after a flush is stored after its shard
-//! applied it: the same check stands before the store. A flush itself runs only when its connection
-//! has no command under way on another shard, so that nothing sent before it is stored behind it.
+//! on any connection. [`Shared::flush`] raises a generation before the reply is made. A session
+//! compares it with the generation that its shard last applied ([`Cursor::flush`]). It does so
+//! before it runs a command, and before it completes one that had to wait. The raise (under a lock,
+//! a release) and the load (acquire) act on one word, so a load after the raise sees it. A client
+//! that learns of the acknowledgement and then sends a command passes the kernel's socket locks in
+//! between. These order the two on every machine. The same check stands before each store, so a
+//! value that comes after a flush is stored after it. A flush runs only when its connection has no
+//! command under way on another shard. So nothing that was sent before it is stored behind it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

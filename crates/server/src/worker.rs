@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One thread: its event loop, its shard, its connections.
 //!
-//! A round of the loop: wait for events, while others may read from the shard (`parked.rs`); take
-//! each, requests before device reads that ended; run the connections that have unread input in
-//! turn; send every connection's answers in one batch; hand messages to other workers. Nothing in a
-//! round waits, locks or allocates for a request whose key this shard owns (messages between
-//! workers lock once a round and worker, and where an answer that another worker sent is looked
-//! for; the parked shard's lock is taken twice a round).
+//! A round of the loop waits for events, while others may read from the shard (`parked.rs`). It
+//! takes each event, requests before device reads that ended. It runs the connections that have
+//! unread input, in turn, and sends every connection's answers in one batch. At its end it hands
+//! messages to other workers. A request whose key this shard owns waits for nothing, locks nothing
+//! and allocates nothing. Messages lock once a round and worker, and once to look for an answer
+//! that another worker sent. The parked shard's lock is taken twice a round.
 //!
 //! ```text
 //! poll -> Accepted  -> accept::accepted -> the worker with the fewest connections
@@ -39,16 +39,16 @@ use senko_io::{
     SendBatch,
 };
 
+use crate::connection::{ConnKey, Newcomer, Origin};
 use crate::context::{Ctx, Window, Work};
 use crate::hot::HotKeys;
 use crate::latency::Meter;
 use crate::parked::Held;
-use crate::route::{Mesh, Message, Origin, Outbox};
+use crate::route::{Mesh, Message, Outbox};
 use crate::server::data_dir::{DataDir, Stopped};
 use crate::settings::TlsMode;
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
-pub use accept::{Door, Newcomer};
-pub use conns::ConnKey;
+pub use accept::Door;
 use conns::{ByNumber, Conns};
 
 /// Longest wait for events: how late a tick, a delayed flush or another worker's counters may be.
@@ -402,10 +402,10 @@ impl Worker {
         self.core.shard.set_steady(self.steady_ms);
     }
 
-    /// Requests go first, and so do the answers that need no device. Of the device reads that ended
-    /// only some are taken, one more for each eight connections that had requests, or a sixteenth:
-    /// hundreds of answers from flash take about a millisecond to send, for which a hit in DRAM
-    /// need not wait.
+    /// Requests go first, and so do the answers that need no device. Only some of the device reads
+    /// that ended are taken: one more for each eight connections that had requests, or a sixteenth.
+    /// Hundreds of answers from flash take about a millisecond to send, and a hit in DRAM need not
+    /// wait for them.
     fn take_events(&mut self, events: &mut Vec<Event>) {
         let mut requests = 0;
         for event in events.drain(..) {
@@ -596,8 +596,8 @@ impl Worker {
         }
     }
 
-    /// Answers that stand behind one that waits for a frame may hold all frames of its size (a read
-    /// that had to be repeated waits behind them): when nothing moves, they are copied.
+    /// A read that had to be repeated waits for a frame. Answers behind it may hold all frames of
+    /// that size. When nothing moves, they are copied.
     fn free_stuck_frames(&mut self) {
         // A device that does not answer moves nothing either.
         let moved = std::mem::replace(&mut self.disk_ended_before, self.disk_ended);

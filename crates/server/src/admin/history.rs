@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use senko_io::{Op, PAGE_SIZE};
 
-use super::metrics::Sums;
+use super::sums::Sums;
 use crate::shared::Shared;
 
 const STEP: Duration = Duration::from_secs(600);

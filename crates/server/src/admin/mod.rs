@@ -23,6 +23,7 @@ mod http; // a request's head, an answer's
 mod listener; // the loop and its bounds
 mod metrics; // the text of /metrics
 mod page; // the page for people
+mod sums; // the counters of all workers, added up
 mod text; // Prometheus' format, line by line
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,7 @@ use std::thread::JoinHandle;
 
 use senko_io::{Listener, Waker};
 
-use crate::server::{ServerError, StartReport};
+use crate::server::report::{ServerError, StartReport};
 use crate::shared::{Shared, Shutdown};
 use history::History;
 

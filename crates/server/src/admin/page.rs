@@ -12,7 +12,8 @@ use senko_cache::DeviceState;
 use senko_io::{Op, Times};
 
 use super::history::History;
-use super::metrics::{Sums, Wear};
+use super::metrics::Wear;
+use super::sums::Sums;
 use super::{Phase, Started};
 use crate::latency::SERIES;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sections of `stats`, as text and as binary packets.
 //!
-//! Names and order are memcached's; lines of it that describe machinery that does not exist here
-//! (its libevent, its LRU segments) are left out, and what is ours begins with `flash_`, `tag_` or
-//! `senko_`. Counters of this worker are live, those of others at most a tenth of a second old.
+//! Names and order are memcached's. Its lines on machinery that does not exist here (libevent, LRU
+//! segments) are left out. Our own lines begin with `flash_`, `tag_` or `senko_`. Counters of this
+//! worker are live, those of others at most a tenth of a second old.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

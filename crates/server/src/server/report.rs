@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a start found and a stop left; read by whoever runs a server.
+//! What a start found, why it failed, and what a stop left; read by whoever runs a server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use senko_cache::Recovered;
+
+/// Why a server did not start, or did not end well: one sentence.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ServerError(pub String);
+
+impl From<std::io::Error> for ServerError {
+    fn from(error: std::io::Error) -> ServerError {
+        ServerError(error.to_string())
+    }
+}
 
 /// What a server left that ended well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

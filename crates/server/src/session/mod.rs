@@ -21,8 +21,8 @@
 //! **Order.** Commands take effect in the order in which they were sent, as far as anyone can tell:
 //! - (S1) A command that changes something and waits ([`Op::changes`]) holds up all that follow.
 //! - (S2) A command that only reads lets others pass while it waits, but not one that changes the
-//!   same key ([`Session::hazard`]): it would otherwise answer with what came after it if its read
-//!   had to be repeated.
+//!   same key ([`Session::hazard`]). If its read had to be repeated, it would answer with what came
+//!   after it.
 //! - (S3) Commands for one key go to one shard, in order; commands for different shards may
 //!   overtake each other, except `flush_all` and what looks at all shards: these wait until nothing
 //!   is under way.

@@ -15,6 +15,7 @@ use senko_io::{ListenerId, SendMode};
 
 use super::conns::{Conn, Link};
 use super::{Worker, seconds};
+use crate::connection::Newcomer;
 use crate::route::Message;
 use crate::session::Session;
 use crate::settings::TlsMode;
@@ -34,15 +35,6 @@ pub struct Door {
     pub guarded: bool,
     /// How its connections are encrypted.
     pub tls: TlsMode,
-}
-
-/// A socket on its way to its worker.
-#[derive(Debug)]
-pub struct Newcomer {
-    stream: OwnedFd,
-    door: Arc<str>,
-    guarded: bool,
-    tls: TlsMode,
 }
 
 impl Worker {

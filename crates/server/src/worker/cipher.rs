@@ -22,9 +22,10 @@ use senko_cache::Pinned;
 use senko_io::{ConnId, Piece, SendMode};
 
 use super::Worker;
-use super::conns::{Conn, ConnKey, ShardSet};
+use super::conns::{Conn, ShardSet};
 use super::flow::{drop_sent, has_pages};
 use super::secure::Secure;
+use crate::connection::ConnKey;
 use crate::reply::shard_of;
 use crate::settings::TlsMode;
 use crate::tls::{CIPHERED, Fault};

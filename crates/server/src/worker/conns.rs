@@ -19,32 +19,9 @@ use senko_io::ConnId;
 
 use super::accounts::{Account, Sums};
 use super::secure::Secure;
-use crate::route::Origin;
+use crate::connection::{ConnKey, GENERATION_BITS, Origin, SLOT_MASK};
 use crate::session::{Session, Wait};
 use crate::shared::ConnEntry;
-
-/// Bits of a slot number in a [`ConnKey`]: four million connections.
-const SLOT_BITS: u32 = 22;
-const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
-/// Bits of a generation; with the slot's they make the 48 bits that a session leaves for it in a
-/// fetch's number.
-const GENERATION_BITS: u32 = 26;
-
-/// A connection's name within its worker: a slot and its generation, below 2^48.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConnKey(pub u64);
-
-impl ConnKey {
-    fn new(generation: u32, slot: usize) -> ConnKey {
-        ConnKey(u64::from(generation) << SLOT_BITS | slot as u64)
-    }
-    fn slot(self) -> usize {
-        (self.0 & SLOT_MASK) as usize
-    }
-    fn generation(self) -> u32 {
-        (self.0 >> SLOT_BITS) as u32
-    }
-}
 
 /// What a connection's answers go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,17 +2,18 @@
 //! The end of a worker: accept nobody, answer what was received, close, and leave when nobody needs
 //! this shard any more.
 //!
-//! What a socket had received when the end began is answered, and the rest is not read: the
-//! connection then ends as if its client had sent no more, however many requests that sends on. A
-//! worker whose own connections are gone still runs commands for those of the others. All of it has
-//! a bound, so that a client that does not read cannot keep a server from ending.
+//! Requests that a socket had received when the end began are answered. The rest is not read: the
+//! connection ends as if its client had sent no more, however much it sends on. A worker whose own
+//! connections are gone still runs commands for those of the others. All of it has a bound, so that
+//! a client that does not read cannot keep a server from ending.
 
 use std::time::{Duration, Instant};
 
 use senko_io::ConnId;
 
 use super::Worker;
-use super::conns::{ConnKey, Link};
+use super::conns::Link;
+use crate::connection::ConnKey;
 use crate::server::data_dir::Stopped;
 use crate::shared::Shutdown;
 

@@ -33,7 +33,8 @@ use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
 
 use super::Worker;
 use super::accounts::Account;
-use super::conns::{ConnKey, Link, ShardSet};
+use super::conns::{Link, ShardSet};
+use crate::connection::ConnKey;
 use crate::context::{Router, Window};
 use crate::reply::shard_of;
 use crate::route::Message;
@@ -70,8 +71,8 @@ impl Worker {
     }
 
     /// While much is unread, the loop has a few buffers a round. It fills them from one connection
-    /// after the other, and little of each, so that whoever has nothing unread is heard soon, and
-    /// those that send much add little.
+    /// after the other, and little of each. So a connection with nothing unread is heard soon, and
+    /// one that sends much adds little.
     pub(super) fn give_back_buffers(&mut self) {
         if self.withheld.is_empty() {
             return;

@@ -3,7 +3,8 @@
 //! among its connections.
 
 use super::Worker;
-use super::conns::{Conn, ConnKey, ShardSet};
+use super::conns::{Conn, ShardSet};
+use crate::connection::ConnKey;
 use crate::session::Wait;
 
 /// Most connections that are tried in vain in a round.

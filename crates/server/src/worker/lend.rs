@@ -7,16 +7,17 @@
 //!  feed -> lend_socket --Commands--> wakes it -> borrowed -> answer_origin -> send_for --Try--> sent_for
 //!  got_back <------ Sent, which wakes nobody, or Answer with what the socket did not take ---------'
 //! ```
-//! The next request on the connection comes to the first worker, which then finds the word in its
-//! inbox, or says that it is to be woken for it; without one, other mail or a tick brings it.
+//! The next request on the connection comes to the first worker. That one finds the word in its
+//! inbox, or asks to be woken for it. Without a request, other mail or a tick brings the word.
 
 use senko_io::{ConnId, SendBatch};
 
 use super::Worker;
-use super::conns::{Conn, ConnKey, Link};
+use super::conns::{Conn, Link};
 use super::flow::usual;
+use crate::connection::ConnKey;
+use crate::connection::Origin;
 use crate::reply::Answer;
-use crate::route::Origin;
 
 /// Longest answer that is sent for another worker: what a socket's buffer mostly takes at once.
 /// Larger values are lent, not copied, and stay so.
@@ -189,9 +190,9 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// A worker that leaves before its sockets are back, since it failed or its time was over,
-    /// leaves them open: their numbers must not be given to newcomers while others may send on
-    /// them. The process is about to end.
+    /// A worker may leave before its sockets are back, since it failed or its time was over. It
+    /// leaves them open: no newcomer may get their numbers while others may send on them. The
+    /// process is about to end.
     fn drop(&mut self) {
         for (_, conn) in self.conns.iter() {
             if let (Link::Socket(id), Some(_)) = (conn.link, conn.lent_to) {

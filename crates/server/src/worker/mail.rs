@@ -8,8 +8,9 @@ use std::os::fd::RawFd;
 use super::Worker;
 use super::conns::{Conn, Link};
 use super::flow::usual;
+use crate::connection::Origin;
 use crate::reply::Answer;
-use crate::route::{Message, Origin};
+use crate::route::Message;
 use crate::session::Session;
 
 impl Worker {

@@ -195,9 +195,9 @@ fn cas_values_are_reserved_before_they_are_used() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// The superblock was written, and the memory of before removed, when the directory was opened: a
-/// start with `--reinit` that was refused afterwards (too little memory, an item size that does not
-/// fit) had thrown away what it refused to take the place of.
+/// Opening the directory once wrote the superblock, and removed the memory of before. So a start
+/// with `--reinit` that was refused afterwards (too little memory, an item size that does not fit)
+/// had thrown the old cache away.
 #[test]
 fn what_is_to_be_replaced_is_there_until_something_serves() {
     let (dir, mut settings, files) = place("reinit");

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How workers name connections to each other, and a socket that changes its worker.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::settings::TlsMode;
+
+/// Bits of a slot number in a [`ConnKey`]: four million connections.
+const SLOT_BITS: u32 = 22;
+pub(crate) const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
+/// Bits of a generation; with the slot's they make the 48 bits that a session leaves for it in a
+/// fetch's number.
+pub(crate) const GENERATION_BITS: u32 = 26;
+
+/// A connection's name within its worker: a slot and its generation, below 2^48.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnKey(pub u64);
+
+impl ConnKey {
+    pub(crate) fn new(generation: u32, slot: usize) -> ConnKey {
+        ConnKey(u64::from(generation) << SLOT_BITS | slot as u64)
+    }
+    pub(crate) fn slot(self) -> usize {
+        (self.0 & SLOT_MASK) as usize
+    }
+    pub(crate) fn generation(self) -> u32 {
+        (self.0 >> SLOT_BITS) as u32
+    }
+}
+
+/// A connection of another worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// The worker.
+    pub worker: usize,
+    /// The connection there.
+    pub conn: ConnKey,
+}
+
+/// A socket on its way to its worker.
+#[derive(Debug)]
+pub struct Newcomer {
+    pub(crate) stream: OwnedFd,
+    pub(crate) door: Arc<str>,
+    pub(crate) guarded: bool,
+    pub(crate) tls: TlsMode,
+}

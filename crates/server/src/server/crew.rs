@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The workers' threads: all of them serve, or none.
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use senko_cache::Recovered;
+use senko_io::Backend;
+
+use super::Control;
+use super::data_dir::Stopped;
+use super::plan;
+use super::report::ServerError;
+use crate::settings::Settings;
+use crate::worker::{StartError, Worker, WorkerConfig};
+
+/// A worker's thread, and what it left.
+pub(super) type Thread = JoinHandle<Result<Option<Stopped>, String>>;
+
+/// What a worker tells once it is ready.
+pub(super) struct LoopReport {
+    pub index: usize,
+    pub backend: Backend,
+    pub fallback: Option<String>,
+    pub recovered: Recovered,
+}
+
+/// Workers that are ready, or about to be, and wait to be let go. Dropping it lets their threads
+/// end by themselves.
+pub(super) struct Crew {
+    go: Vec<mpsc::Sender<()>>,
+    threads: Vec<Thread>,
+    reports: mpsc::Receiver<Result<LoopReport, StartError>>,
+}
+
+impl Crew {
+    pub fn start(
+        configs: impl Iterator<Item = WorkerConfig>,
+        control: &Control,
+    ) -> Result<Crew, ServerError> {
+        let (ready, reports) = mpsc::channel();
+        let mut crew = Crew {
+            go: Vec::new(),
+            threads: Vec::new(),
+            reports,
+        };
+        for config in configs {
+            let (go_on, wait) = mpsc::channel();
+            let (ready, control) = (ready.clone(), control.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("senko-worker{}", config.index))
+                .spawn(move || work(config, &ready, &wait, control))
+                .map_err(|e| ServerError(format!("cannot start a thread: {e}")))?;
+            crew.threads.push(thread);
+            crew.go.push(go_on);
+        }
+        Ok(crew)
+    }
+
+    /// Returns when each worker is ready, in their order, or with the first reason why one is not.
+    pub fn ready(&self) -> Result<Vec<LoopReport>, Option<StartError>> {
+        let mut loops = Vec::new();
+        let mut failed = None;
+        for report in self.reports.iter().take(self.threads.len()) {
+            match report {
+                Ok(report) => loops.push(report),
+                Err(why) => failed = failed.or(Some(why)),
+            }
+        }
+        if loops.len() < self.threads.len() {
+            return Err(failed);
+        }
+        loops.sort_by_key(|report: &LoopReport| report.index);
+        Ok(loops)
+    }
+
+    /// Ends the workers. When all have ended, nothing is held any more that a next start needs.
+    pub fn call_off(self) {
+        drop(self.go);
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+    }
+
+    /// Lets all workers serve.
+    pub fn go(self) -> Vec<Thread> {
+        for go_on in &self.go {
+            // A worker that is gone shows when its thread is joined.
+            let _ = go_on.send(());
+        }
+        self.threads
+    }
+}
+
+/// Why a worker can't be made, with the memory that would do.
+pub(super) fn not_made(why: StartError, settings: &Settings, sizes: &[u64]) -> ServerError {
+    let least = why
+        .least_shard
+        .and_then(|shard| plan::least_memory(settings, sizes, shard));
+    ServerError(match least {
+        Some(least) if settings.item_memory.is_some() => {
+            format!("{}; give -m {} or more", why.text, least >> 20)
+        }
+        Some(least) => format!("{}; give --memory {}m or more", why.text, least >> 20),
+        None => why.text,
+    })
+}
+
+/// What all shards together came back with; each reason for emptiness goes to the log once.
+pub(super) fn warm_report(loops: &[LoopReport]) -> Recovered {
+    let mut all = Recovered::default();
+    for (shard, r) in loops.iter().map(|l| &l.recovered).enumerate() {
+        all.flash_items += r.flash_items;
+        all.dram_items += r.dram_items;
+        all.dropped += r.dropped;
+        all.damaged += r.damaged;
+        if let Some(why) = &r.why_empty
+            && all.why_empty.as_ref() != Some(why)
+        {
+            tracing::warn!("shard {shard} starts empty: {why}");
+            all.why_empty = Some(why.clone());
+        }
+    }
+    if all.damaged > 0 {
+        tracing::warn!("{} parts of the saved files were damaged", all.damaged);
+    }
+    all
+}
+
+pub(super) fn empty_because(why: String) -> Recovered {
+    Recovered {
+        why_empty: Some(why),
+        ..Recovered::default()
+    }
+}
+
+/// A worker's thread.
+fn work(
+    config: WorkerConfig,
+    ready: &mpsc::Sender<Result<LoopReport, StartError>>,
+    go: &mpsc::Receiver<()>,
+    control: Control,
+) -> Result<Option<Stopped>, String> {
+    let index = config.index;
+    let worker = match Worker::new(config) {
+        Ok(worker) => worker,
+        Err(error) => {
+            let _ = ready.send(Err(error));
+            return Ok(None); // `Bound::start` reports it
+        }
+    };
+    let fallback = worker.fallback_reason().map(str::to_owned);
+    let report = LoopReport {
+        index,
+        backend: worker.backend(),
+        fallback,
+        recovered: worker.recovered().clone(),
+    };
+    if ready.send(Ok(report)).is_err() || go.recv().is_err() {
+        return Ok(None); // another worker could not start
+    }
+    // Whatever ends this worker ends the server: a cache that lost a shard would answer misses for
+    // ever.
+    let _guard = EndsAll(control);
+    worker.run()
+}
+
+struct EndsAll(Control);
+
+impl Drop for EndsAll {
+    fn drop(&mut self) {
+        if !self.0.draining() {
+            self.0.abort();
+        }
+    }
+}
