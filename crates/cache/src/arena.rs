@@ -2,10 +2,10 @@
 //! DRAM of one shard: pages cut into chunks of a size class. One arena holds items, another the
 //! segments of the index.
 //!
-//! One mapping, reserved at start, whose pages move between classes, so that nothing is ever asked
-//! of the general allocator; a limit says how many pages may be in use, and free ones above it go
-//! back to the system. A chunk is named by a [`Handle`], 32 bits in units of 16 bytes: 64 GiB a
-//! shard. Everything is reached by bounds-checked slices of the mapping; there is no `unsafe` here.
+//! It is one mapping, reserved at start. Its pages move between classes, so the general allocator
+//! is never asked. A limit says how many pages may be in use, and free pages above it go back to
+//! the system. A chunk is named by a [`Handle`], 32 bits in units of 16 bytes: 64 GiB a shard.
+//! Everything is reached by bounds-checked slices of the mapping; there is no `unsafe` here.
 //!
 //! ```text
 //! page (64 KiB to 1 MiB):  | chunk | chunk | chunk | ... | rest |

@@ -12,10 +12,10 @@
 //!   \_____ header, little-endian ________________________________/ \____ the answer, as it is sent ________/
 //! ```
 //!
-//! `crc` covers everything behind itself. `hcrc` covers header and key, seeded with the
-//! *generation* of the place (the number of the region, which never repeats), so that a header with
-//! its key can be trusted before the value was read, and a record of an earlier lap is never taken
-//! for one of this. Both are 0 in DRAM.
+//! `crc` covers everything behind itself. `hcrc` covers header and key. Its seed is the
+//! *generation* of the place: the number of the region, which never repeats. So a header with its
+//! key can be trusted before the value was read, and a record of an earlier lap is never taken for
+//! one of this lap. Both are 0 in DRAM.
 //!
 //! Always holds: the length of a record follows from its header alone ([`Header::record_len`]).
 

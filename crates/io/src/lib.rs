@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The I/O layer under every engine: devices of pages, sockets, one ring a thread.
 //!
-//! The only crate with file, socket or ring system calls; it knows nothing of keys. Two faces: the
-//! *blocking* one ([`Device`]: store, DBM) and the *queued* one ([`Queue`]: the cache, which never
-//! waits). [`EventLoop`] implements the queued face together with sockets, on io_uring or on epoll
-//! and a thread pool. [`faulty`] implements both in memory: it loses, tears, reorders, corrupts and
-//! fails from a seed. [`trace`] wraps either and writes down what reaches the device.
+//! The only crate with file, socket or ring system calls; it knows nothing of keys. There are two
+//! interfaces: a *blocking* one ([`Device`]: store, DBM) and a *queued* one ([`Queue`]: the cache,
+//! which never waits). [`EventLoop`] implements the queued one together with sockets, on io_uring
+//! or on epoll and a thread pool. [`faulty`] implements both in memory: it loses, tears, reorders,
+//! corrupts and fails from a seed. [`trace`] wraps either and writes down what reaches the device.
 
 mod boot; // the time since the machine's start
 mod conns; // the table of connections, for both backends

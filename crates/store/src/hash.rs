@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The hash of a key, computed once where the key enters the store.
 //!
-//! SipHash-1-3 with 128 bits of output, keyed with the store's secret: two elements whose 96 bits
-//! are equal are taken for the same key when the store decides which of them is dead, so nobody who
-//! does not know the secret may be able to make two keys that collide. By chance, a pair of keys
-//! collides with probability 2^-96. A look-up always compares the whole key.
+//! It is SipHash-1-3 with 128 bits of output, keyed with the store's secret. The store takes two
+//! elements with equal 96 bits for the same key when it decides which of them is dead. So nobody
+//! without the secret may be able to make two keys that collide. By chance, a pair of keys collides
+//! with probability 2^-96. A look-up always compares the whole key.
 
 use std::hash::Hasher as _;
 

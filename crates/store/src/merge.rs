@@ -2,10 +2,10 @@
 //! From several generations' maps to one: blocks stay where they are, only their hash lists are
 //! read.
 //!
-//! Card. Idea: a static map must know all its keys when it is built, so blocks get a map of their
-//! own first, and maps are merged when enough of about the same size have gathered, as an LSM tree
-//! merges runs (O'Neil et al. 1996), but 19 bytes a key are read and 2 kept in DRAM, and nothing is
-//! rewritten. A key is in log4(blocks) builds. Paper A has no counterpart: its Bloom Filter Map
+//! Card. Idea: a static map must know all its keys when it is built. So blocks get a map of their
+//! own first. Maps are merged when enough of about the same size have gathered, as an LSM tree
+//! merges runs (O'Neil et al. 1996). Here 19 bytes a key are read and 2 kept in DRAM, and nothing
+//! is rewritten. A key is in log4(blocks) builds. Paper A has no counterpart: its Bloom Filter Map
 //! takes a block as a further column. What a merge needs of DRAM is bounded by working through a
 //! few of the 256 shards at a time.
 //!
@@ -15,9 +15,9 @@
 //!
 //! A merge lasts for seconds, and blocks are compacted away meanwhile. It holds them for a few
 //! shards only, or their space would be wanting for as long; for the shards that come later they
-//! are simply gone (V2). What they had is in younger generations then, and could need a tombstone,
-//! so in these shards none is dropped; and where the shards begin changes from merge to merge, so
-//! that each has its turn.
+//! are simply gone (V2). Their elements are in younger generations then, and could need a
+//! tombstone. So no tombstone of these shards is dropped. Each merge begins with other shards, so
+//! each shard has its turn.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -129,8 +129,8 @@ pub struct Options {
     /// Make the store if there is none.
     pub create: bool,
     /// Take no writes and change nothing on the device. The file is opened for reading only, so it
-    /// may lie on read-only media, and several processes may read it at once; one that writes
-    /// excludes them, and they exclude it.
+    /// may lie on read-only media, and several processes may read it at once. A process that writes
+    /// excludes readers, and they exclude it.
     pub read_only: bool,
     /// Seal, compact and merge in threads of the store; without, only in [`crate::Store::maintain`]
     /// and when a write must wait otherwise.

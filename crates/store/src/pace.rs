@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Slows writers down before they would have to stop.
 //!
-//! A writer that finds every log full must wait until one is sealed, which takes as long as writing
-//! a block, or more while compaction must go first. So from half full on, each written byte costs
-//! time, a little at first, and twice what sealing it takes where the logs are full: writers settle
-//! at the rate at which logs are sealed, in many short waits instead of one long one. The same goes
-//! for space: where compaction falls behind, writers are slowed before they have to stop for it.
+//! A writer that finds every log full must wait until one is sealed. That takes as long as writing
+//! a block, or longer while compaction must go first. So from half full on, each written byte costs
+//! time: a little at first, and twice its sealing time where the logs are full. Writers settle at
+//! the rate at which logs are sealed, in many short waits and not one long one. The same goes for
+//! space: where compaction falls behind, writers are slowed before they have to stop for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

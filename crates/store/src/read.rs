@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The driver that waits: look-ups one by one, or many with their reads under way together.
 //!
-//! [`many`] has up to 64 reads under way, and as many look-ups again that know what they will read
-//! next: a look-up that got its pages goes on, and when it is done the next key takes its place,
-//! while the device reads for the others.
+//! [`many`] has up to 64 reads under way. As many look-ups again know what they will read next. A
+//! look-up that got its pages goes on while the device reads for the others. When it is done, the
+//! next key takes its place.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -12,9 +12,9 @@
 //! either of them lost           -> every page of the file: does a log begin here (its label), is this a block's head (its magic)?
 //! ```
 //!
-//! - Without the manifest it is not known which blocks and logs still counted. What compaction or
-//!   sealing had let go, and nothing has written over, is found as well: of a key that is still
-//!   there the newest version wins, but one that was deleted may come back.
+//! - Without the manifest it is not known which blocks and logs still counted. Elements that
+//!   compaction or sealing had let go are found too, where nothing was written over them. Of a key
+//!   that is still there the newest version wins. A deleted key may come back.
 //! - Without any copy of the superblock the secret of the hash is lost too. Hashes are computed
 //!   anew with another secret, so blocks are no longer in order: elements are sorted in runs. How
 //!   many versions were kept is lost as well; the newest is.

@@ -289,10 +289,10 @@ impl Space {
         self.allocate_between(bytes, bytes)
     }
 
-    /// Takes `most` bytes in one piece, or a shorter piece of no less than `least`: where much of
-    /// the file is free in pieces, one of these that is not much too short comes before growth, and
-    /// where the file cannot grow, any that is long enough. This is what keeps the file from
-    /// growing though it has room, and puts the pieces together again.
+    /// Takes `most` bytes in one piece, or a shorter piece of no less than `least`. Where much of
+    /// the file is free in pieces, a piece that is not much too short comes before growth. Where
+    /// the file cannot grow, any piece that is long enough does. So a file that has room does not
+    /// grow, and the pieces come together again.
     ///
     /// # Errors
     /// [`StoreError::NoSpace`] at the bound or when the device is full.

@@ -9,12 +9,12 @@
 //!   '-------- probe passed ---------'--------------------'   (probe_ended)
 //! ```
 //!
-//! A log that is read-only takes no items and answers reads; one that is out of use hides its
-//! slots, which are then misses, and is asked for nothing but a probe: write the free pages ahead
-//! of the log's head, read one back. Probes come when all that the device had been asked for has
-//! ended, at intervals that double from [`FIRST_WAIT_MS`] to [`LONGEST_WAIT_MS`], and begin anew
-//! once the device was well for as long; so a device that comes and goes neither costs much nor
-//! fills the log with lines.
+//! A log that is read-only takes no items and answers reads. A log that is out of use hides its
+//! slots, which are misses then. It is asked for nothing but a probe: write the free pages ahead of
+//! the log's head, and read one back. A probe comes when all that the device had been asked for has
+//! ended. The intervals double from [`FIRST_WAIT_MS`] to [`LONGEST_WAIT_MS`]. They begin anew once
+//! the device was well for as long. So a device that comes and goes neither costs much nor fills
+//! the log with lines.
 //!
 //! Always holds: H1: nothing is submitted for a log that is out of use, but its probe, and at the
 //! end of the process what its write buffers hold. H2: a slot that is followed when the log is back

@@ -13,9 +13,9 @@
 //! under it.
 //!
 //! **Nothing waits in a circle.** Memory waits for the log (eviction writes there), the log for
-//! reclaim, and reclaim for pins. So a read that waits for a frame pins nothing (should its region
-//! go meanwhile, it ends as changed); one that waits for memory ends once reclaim has walked its
-//! region, since its slot is gone then; and reclaim has frames of its own.
+//! reclaim, and reclaim for pins. So a read that waits for a frame pins nothing; if its region goes
+//! meanwhile, it ends as changed. A read that waits for memory ends once reclaim has walked its
+//! region, since its slot is gone then. And reclaim has frames of its own.
 
 use senko_io::{PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 
@@ -115,8 +115,8 @@ impl Shard {
     /// Gets a frame and fills it from write buffers, or asks the device; true if all pages are here
     /// now.
     fn begin<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> bool {
-        // Frames go to those who wait first: an answer that overtook one before it on its
-        // connection would hold its frame until that one has found another.
+        // Frames go to the reads that have waited longest. An answer that overtook one before it on
+        // its connection would hold its frame until the other has found one.
         let frame = if self.reads.waiting.is_empty() {
             queue.frame(self.reads.op(n).pages as usize)
         } else {

@@ -2,7 +2,7 @@
 //! Reclaim where nothing may be evicted (`-M`): every live record of the region is written again,
 //! whatever its size.
 //!
-//! The records that begin in one page go together: the one of several pages first, so that the
+//! The records that begin in one page go together. The one of several pages goes first, so the
 //! small ones before it find its new front as wide as the old (K5). What has moved is forgotten
 //! when the page is looked at again, so a walk that had to wait begins its page anew. A record
 //! larger than a frame is copied frame by frame; its slot changes when all of it is placed (K7).

@@ -169,10 +169,10 @@ impl Shard {
         self.enter_policy(item, hash, known);
     }
 
-    /// The segment of `hash` is full: it grows now, and items give the memory back at the next
-    /// allocation, or, where nothing is evicted, when some are deleted. (Growth comes before an
-    /// allocation, but it may have been put off because the log was busy or nothing may be evicted,
-    /// and many drafts may be waiting for their values.)
+    /// The segment of `hash` is full, so it grows now. Items give the memory back at the next
+    /// allocation, or, where nothing is evicted, when some are deleted. Usually growth comes before
+    /// an allocation. It may have been put off because the log was busy or nothing may be evicted,
+    /// and many drafts may wait for their values.
     fn insert_grown(&mut self, hash: u64, slot: Slot) -> bool {
         let segment = self.index.segment_of(hash);
         // The first growth may be the wave's, past a segment that ran ahead of it.

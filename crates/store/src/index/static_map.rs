@@ -6,21 +6,20 @@
 //! Idea: a key has a start row and 64 coefficients, both from its hash; the map stores one value a
 //! row, so that the XOR of the rows from the start on that the coefficients choose is the key's
 //! value. Building solves that system of equations, in sequential memory. A *layer* has fewer rows
-//! than keys, so that nearly every row is used, and is cut into buckets of 256 start rows; of each
-//! bucket, the keys that begin below its threshold are *bumped* to the next layer, where they have
-//! another hash. The last layer has a few rows too many and is tried with one hash after another
-//! until all its keys fit. So a map takes within 1.5 % of the bits of its values, and never fails
-//! to build.
+//! than keys, so nearly every row is used. It is cut into buckets of 256 start rows. The keys that
+//! begin below a bucket's threshold are *bumped* to the next layer, where they have another hash.
+//! The last layer has a few rows too many and is tried with one hash after another until all its
+//! keys fit. So a map takes within 1.5 % of the bits of its values, and never fails to build.
 //!
 //! A value is a block's ordinal and a fingerprint of the key. What an absent key reads is as good
 //! as random: with f bits of fingerprint a share 2^-f of absent keys has a candidate, less those
 //! whose ordinal no block has.
 //!
-//! Where it differs from the paper: thresholds are whole bytes (1/32 of a bit a key) and exact,
-//! which wastes fewer rows than two bits a bucket of half that size; keys arrive in the order of
-//! blocks, which is the order of start rows in the first layer, so nothing is sorted; the last
-//! layer is a plain ribbon; the number of bits of a value may be a fraction: the rows of the first
-//! groups then have one more than the others.
+//! Deviations from the paper. Thresholds are whole bytes (1/32 of a bit a key) and exact; that
+//! wastes fewer rows than two bits for a bucket of half that size. Keys arrive in the order of
+//! blocks. That is the order of start rows in the first layer, so nothing is sorted. The last layer
+//! is a plain ribbon. The number of bits of a value may be a fraction: the rows of the first groups
+//! then have one bit more than the others.
 //!
 //! ```text
 //! all:    header (8) | one word for each layer but the last | layer 0 | layer 1 | ... | last layer

@@ -20,10 +20,10 @@
 //! - R1: a record is an element that was written, byte for byte; its key and time name it, since a
 //!   key is written once at a time.
 //! - R2: no record is older than what a sealed block of the current version has of its key, nor
-//!   than what a log has whose sealing has got past it. So a get that found nothing in the logs of
-//!   its version may take a record as its answer, if it is no later than the get may see: every
-//!   write up to that bound is in the version (W2), so what the record is, or what made it old, is
-//!   too.
+//!   than what a log has whose sealing has got past it. So a get that found nothing in its
+//!   version's logs may answer with a record, if that is no later than the get may see. Every write
+//!   up to that bound is in the version (W2). So the version has the record too, or the write that
+//!   made it old.
 //! - R3: a log's index knows a key's newest element in it exactly, so of a log only the record of
 //!   that very time is taken, whatever else is kept.
 //! - R4: a record enters only with the ticket that was taken before the version was loaded in which
@@ -230,9 +230,8 @@ impl<M: Means> RecordCache<M> {
         });
     }
 
-    /// Takes note of an element that was appended to a log: it takes the place of what is kept of
-    /// its key, if anything is, so that it need not be read when the log has no copy in DRAM any
-    /// more.
+    /// Takes note of an element that was appended to a log. It replaces the record of its key, if
+    /// there is one. So it need not be read once the log has no copy in DRAM any more.
     pub fn written(&self, hash: KeyHash, element: &Element<'_>) {
         let record = Record {
             hash,

@@ -10,9 +10,9 @@
 //!  record: u32 length, its low bits the padding, its top bit: dead | u32 check | u64 order | u56 time, u8 uses | u40 expiry, u24 key length
 //!          | key | value | padding to 16
 //! ```
-//! What always holds: a record lies in one piece (where none fits before the end of the bytes, a
-//! dead one fills them); positions only grow; what is between tail and head is records, dead ones
-//! among them.
+//! What always holds: a record lies in one piece; a dead one fills the end of the bytes where none
+//! fits. Positions only grow. Between tail and head there is nothing but records, some of them
+//! dead.
 
 use super::Record;
 use crate::KeyHash;

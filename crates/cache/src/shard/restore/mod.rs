@@ -434,12 +434,12 @@ impl Places<'_> {
     }
 }
 
-/// Turns slots of a killed process to what of them is on flash: those of items in DRAM to the flash
-/// copy, where the item has one (W5), and those that lead nowhere to empty ones.
+/// Turns slots of a killed process to flash. A slot of an item in DRAM becomes one of its flash
+/// copy, where it has one (W5). A slot that leads nowhere becomes empty.
 ///
-/// An item is looked at in one place only, and all of a segment's before any is judged: the loads
-/// do not depend on each other, so the machine has many under way, and three million items take a
-/// tenth of a second or two instead of nearly a whole one.
+/// An item is looked at in one place only, and all items of a segment before any is judged. The
+/// loads do not depend on each other, so the machine has many under way. Three million items take a
+/// tenth of a second or two, and took nearly a whole one before.
 fn copies_in(items: &[u8], places: &Places<'_>, slots: &mut [Slot]) {
     for slot in slots.iter_mut().filter(|slot| slot.is_dram()) {
         let at = (places.shape.handle(*slot) as usize).wrapping_sub(1) * UNIT;

@@ -2,8 +2,8 @@
 //! The words of a server that outlive its process: which `flush_all` were acknowledged, and the
 //! time.
 //!
-//! A `flush_all` is answered when its number is stored here; each shard notes the last that it has
-//! applied ([`crate::Shard::set_flushes`]), and one that was killed before applies it when it comes
+//! A `flush_all` is answered when its number is stored here. Each shard notes the last that it has
+//! applied ([`crate::Shard::set_flushes`]). A shard that was killed before applies it when it comes
 //! back.
 
 use std::io;

@@ -2,10 +2,10 @@
 //! R4 under a scheduler that tries interleavings: a store of one key in miniature, whose writer,
 //! sealer and readers run at once.
 //!
-//! The writer appends to the active log, and now and then freezes it; the sealer takes the oldest
-//! frozen log past the cache and publishes it as the block; readers load a version, look into its
-//! logs, the cache and its block, as `lookup.rs` does, and offer what they read. No reader may get
-//! less than what was acknowledged before it began, or than it got before.
+//! The writer appends to the active log, and now and then freezes it. The sealer takes the oldest
+//! frozen log past the cache and publishes it as the block. Readers load a version, and look into
+//! its logs, the cache and its block, as `lookup.rs` does. They offer what they read. No reader may
+//! get less than what was acknowledged before it began, or than it got before.
 
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::sync::{Arc, Mutex};
