@@ -14,11 +14,13 @@ use std::sync::atomic::Ordering;
 use rustc_hash::FxHashMap;
 
 use crate::DbmError;
+use crate::blob::Blob;
 use crate::changes::Change;
-use crate::core::{Blob, Catalogue, Core};
+use crate::core::Core;
 use crate::entry::commit_of;
 use crate::mapping::Version;
 use crate::node::Page;
+use crate::table::Catalogue;
 
 impl Core {
     /// Puts the changes of a commit that the checkpoint has into the leaves that lack them. Tables,

@@ -24,9 +24,8 @@ use std::sync::atomic::Ordering;
 use rustc_hash::FxHashSet;
 
 use crate::DbmError;
-use crate::apply::CHUNK;
 use crate::codec::{Reader, put_bytes, put_number};
-use crate::core::{Catalogue, Core, MapPlaces, Maps, Seen, TableInfo};
+use crate::core::{Core, MapPlaces, Maps, Seen};
 use crate::dirty::Began;
 use crate::entry::{BODY, Kind};
 use crate::log::{Label, Position, append_bytes};
@@ -34,6 +33,8 @@ use crate::mapping::Version;
 use crate::node::Page;
 use crate::space::SEGMENT;
 use crate::superblock::Superblock;
+use crate::table::{Catalogue, TableInfo};
+use crate::writer::CHUNK;
 
 /// Pages that are written under one hold of the log's lock.
 const AT_A_TIME: usize = 16;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::mapping::Growing;
+use crate::growing::Growing;
 
 /// Pages of a segment.
 pub(crate) const SEGMENT: u64 = 16;

@@ -13,29 +13,15 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::DbmError;
-use crate::core::{Blob, Core};
+use crate::blob::Blob;
+use crate::core::Core;
 use crate::node::Page;
+use crate::writer::Ids;
 
 /// Bytes below which a page looks for a neighbour to merge with.
 const SMALL: usize = crate::node::ROOM / 4;
 /// Two pages merge if the result leaves room.
 const MERGED: usize = crate::node::ROOM * 3 / 4;
-
-/// Numbers for pages.
-#[derive(Debug, Default)]
-pub(crate) struct Ids {
-    pub next: u32,
-    pub free: Vec<u32>,
-}
-
-impl Ids {
-    pub fn take(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.next += 1;
-            self.next - 1
-        })
-    }
-}
 
 /// The pages that a batch changes.
 pub(crate) struct Batch<'a> {
