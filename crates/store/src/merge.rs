@@ -10,8 +10,9 @@
 //! few of the 256 shards at a time.
 //!
 //! Of each key the newest `keep_versions` blocks are entered, told by time (V3). A merge of all
-//! generations also drops the tombstone of a key of which no block has anything else: from then on
-//! the key is simply not there.
+//! generations also drops the tombstones of a key of which no block has anything else. From then on
+//! the key is simply not there. A tombstone with a value below it stays, even if that value is too
+//! old to be kept: without the tombstone, the next rebuild would bring the value back.
 //!
 //! A merge lasts for seconds, and blocks are compacted away meanwhile. It holds them for a few
 //! shards only, or their space would be wanting for as long; for the shards that come later they
@@ -253,7 +254,11 @@ impl Core {
         entries: &mut Vec<MapEntry>,
         live: &mut [u64],
     ) {
-        if whole && versions.len() == 1 && versions[0].flags & TOMBSTONE != 0 {
+        if whole
+            && versions
+                .iter()
+                .all(|version| version.flags & TOMBSTONE != 0)
+        {
             return;
         }
         let mut seen: [u32; 8] = [u32::MAX; 8];
