@@ -6,8 +6,8 @@
 //! of the batch's last commit, which no snapshot sees yet; then that number becomes visible, in one
 //! step.
 //!
-//! A1: commits are applied, and go to the log, in the order of the list. A2: a batch is seen whole
-//! or not at all.
+//! APPLY-1: commits are applied, and go to the log, in the order of the list. APPLY-2: a batch is
+//! seen whole or not at all.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -8,7 +8,7 @@
 //! A commit that has to survive only the process goes into the tail, and waits there for the log's
 //! next group (`tail.rs`).
 //!
-//! F1: after a failed write or flush the database is latched, and nothing is tried again.
+//! FLUSH-1: after a failed write or flush the database is latched, and nothing is tried again.
 
 use std::sync::atomic::Ordering;
 

@@ -8,9 +8,8 @@
 //! its bytes in DRAM once
 //! it has a place in the log, and the cleaner may change that place.
 //!
-//! M1: bytes or place, at least one of them is there. M2: a version that an open snapshot sees is
-//! in the chain.
-//! M3: only the holder of the writer's lock changes a word or a chain.
+//! PLACE-1: bytes or place, at least one of them is there. PLACE-2: a version that an open snapshot
+//! sees is in the chain. PLACE-3: only the holder of the writer's lock changes a word or a chain.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -5,8 +5,8 @@
 //! a table's record in the catalogue never changes for it, and
 //! a page that moves or splits changes one parent.
 //!
-//! T1: each page of a tree but the root has exactly one parent. T2: the keys below child n lie from
-//! separator n (inclusive) to n + 1.
+//! TREE-1: each page of a tree but the root has exactly one parent. TREE-2: the keys below child n
+//! lie from separator n (inclusive) to n + 1.
 
 use std::sync::Arc;
 
@@ -256,7 +256,7 @@ impl<'a> Batch<'a> {
             fits = half.insert(nth, key, value, long);
             assert!(
                 fits || half.level() == 0,
-                "N2: a cell fits on the half of an inner page"
+                "NODE-2: a cell fits on the half of an inner page"
             );
         }
         self.pages.insert(right_id, right);

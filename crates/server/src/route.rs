@@ -17,13 +17,14 @@
 //! its connection has under way, the connection's socket is *lent* with it: the worker of the shard
 //! sends the answer itself, and says so ([`Message::Sent`]), for which nobody is woken.
 //!
-//! - L1. A socket is lent to one worker at a time, whole with the only command that its connection
-//!   has unanswered, and while nothing is being sent on it. It is back with the answer to that
-//!   command, or the word that it was sent, or that it will not be; its worker does not send on it
-//!   or close it before.
-//! - L2. Each socket that was lent is given back once, also where the virtual connection is closed.
-//! - L3. Who needs a socket back says so in each round ([`Mesh::want`]), and looks after that, so
-//!   that what was put into the inbox is either seen or wakes. A tick looks too.
+//! - LEND-1. A socket is lent to one worker at a time, whole with the only command that its
+//!   connection has unanswered, and while nothing is being sent on it. It is back with the answer
+//!   to that command, or the word that it was sent, or that it will not be; its worker does not
+//!   send on it or close it before.
+//! - LEND-2. Each socket that was lent is given back once, also where the virtual connection is
+//!   closed.
+//! - LEND-3. Who needs a socket back says so in each round ([`Mesh::want`]), and looks after that,
+//!   so that what was put into the inbox is either seen or wakes. A tick looks too.
 //!
 //! Always holds: messages from one worker to another arrive in the order they were sent. Bytes
 //! between two workers are bounded:

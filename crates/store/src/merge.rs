@@ -9,16 +9,16 @@
 //! takes a block as a further column. What a merge needs of DRAM is bounded by working through a
 //! few of the 256 shards at a time.
 //!
-//! Of each key the newest `keep_versions` blocks are entered, told by time (V3). A merge of all
-//! generations also drops the tombstones of a key of which no block has anything else. From then on
-//! the key is simply not there. A tombstone with a value below it stays, even if that value is too
-//! old to be kept: without the tombstone, the next rebuild would bring the value back.
+//! Of each key the newest `keep_versions` blocks are entered, told by time (VERSION-3). A merge of
+//! all generations also drops the tombstones of a key of which no block has anything else. From
+//! then on the key is simply not there. A tombstone with a value below it stays, even if that value
+//! is too old to be kept: without the tombstone, the next rebuild would bring the value back.
 //!
 //! A merge lasts for seconds, and blocks are compacted away meanwhile. It holds them for a few
 //! shards only, or their space would be wanting for as long; for the shards that come later they
-//! are simply gone (V2). What they had is in younger generations then, and could need a tombstone,
-//! so in these shards none is dropped; and where the shards begin changes from merge to merge, so
-//! that each has its turn.
+//! are simply gone (VERSION-2). What they had is in younger generations then, and could need a
+//! tombstone, so in these shards none is dropped; and where the shards begin changes from merge to
+//! merge, so that each has its turn.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -67,7 +67,7 @@ struct Located {
 
 impl Core {
     /// The generations that should be one; empty if none should. Any may be merged with any, since
-    /// times decide (V3), so only their sizes count.
+    /// times decide (VERSION-3), so only their sizes count.
     pub fn merge_due(&self, idle: bool) -> Vec<Arc<Generation>> {
         let generations = self.generations();
         let all: u64 = generations

@@ -72,9 +72,9 @@ fn deletes_go_when_a_key_has_nothing_else() {
     assert_eq!(history(&store, &keys[1]), []);
 }
 
-/// Random puts, deletes, seals, compactions, closes and crashes. A history is that of the model, but
-/// for deletes at its old end: they may be gone, and an older one may stand there. No value that was
-/// too old comes back.
+/// Random puts, deletes, seals, compactions, closes and crashes. A history is that of the model,
+/// but for deletes at its old end: they may be gone, and an older one may stand there. No value
+/// that was too old comes back.
 #[test]
 fn histories_are_those_of_the_model() {
     for seed in 0..8 {
