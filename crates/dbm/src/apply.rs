@@ -6,133 +6,30 @@
 //! of the batch's last commit, which no snapshot sees yet; then that number becomes visible, in one
 //! step.
 //!
-//! A1: commits are applied, and go to the log, in the order of the list. A2: a batch is seen whole
-//! or not at all.
+//! APPLY-1: commits are applied, and go to the log, in the order of the list. APPLY-2: a batch is
+//! seen whole or not at all.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::DbmError;
+use crate::blob::{Blob, BlobIds};
 use crate::changes::{Change, begin_commit, end_commit};
 use crate::commit::{Node, TableChange};
-use crate::core::{Blob, Catalogue, Core, TableInfo, Visible};
-use crate::dirty::Dirty;
+use crate::core::{Core, Visible};
 use crate::mapping::Version;
 use crate::node::{MAX_INLINE, Page};
-use crate::tail::Tail;
-use crate::tree::{Batch, Ids};
+use crate::table::{Catalogue, TableInfo};
+use crate::tree::Batch;
+use crate::writer::{CHUNK, Limbo, Writer};
 
-/// Numbers of one chunk of the translation table as it lies in the log.
-pub(crate) const CHUNK: u32 = 500;
 /// Pages that are swept under one hold of the writer's lock.
 const SWEPT: usize = 64;
 /// Bytes of changes that one batch takes, about.
 const MOST_BYTES: usize = 4 << 20;
-
-/// Something that goes when no snapshot before `commit` is open.
-pub(crate) struct Limbo {
-    pub commit: u64,
-    node: Option<u32>,
-    pub blobs: (u32, u32),
-}
-
-/// What the one who applies holds.
-pub(crate) struct Writer {
-    applied: Arc<Node>,
-    pub catalogue: Arc<Catalogue>,
-    pub next_table: u32,
-    pub ids: Ids,
-    pub blob_ids: BlobIds,
-    pub limbo: VecDeque<Limbo>,
-    /// Pages with more than one version.
-    pub chained: FxHashSet<u32>,
-    /// Pages that changed and that no checkpoint took since.
-    pub dirty: Dirty,
-    /// Chunks of the translation table that the next checkpoint has to write, beside those of the
-    /// pages that it writes.
-    pub changed: FxHashSet<u32>,
-    pub changed_blobs: FxHashSet<u32>,
-    /// Long values since the last checkpoint: for each first part the commit, and how many parts.
-    pub born: BTreeMap<u32, (u64, u32)>,
-    /// Changes that are not in the log yet.
-    pub pending: Pending,
-    /// Commits that snapshots need; kept for its memory.
-    needed: Vec<u64>,
-    pub tail: Option<Tail>,
-    /// Whether the device was asked for memory.
-    pub asked_for_tail: bool,
-    /// Bytes of `pending` that are in the tail.
-    pub in_tail: usize,
-}
-
-#[derive(Default)]
-pub(crate) struct Pending {
-    pub bytes: Vec<u8>,
-    /// Long values: the number of the first part, and the value.
-    pub blobs: Vec<(u32, Arc<[u8]>)>,
-    pub commit: u64,
-}
-
-/// Numbers for parts of long values, in runs.
-#[derive(Debug, Default)]
-pub(crate) struct BlobIds {
-    pub next: u32,
-    pub free: BTreeMap<u32, u32>,
-}
-
-impl BlobIds {
-    fn take(&mut self, count: u32) -> u32 {
-        if let Some((&first, &has)) = self.free.iter().find(|(_, has)| **has >= count) {
-            self.free.remove(&first);
-            if has > count {
-                self.free.insert(first + count, has - count);
-            }
-            return first;
-        }
-        let first = self.next;
-        self.next += count;
-        first
-    }
-
-    pub fn give(&mut self, first: u32, count: u32) {
-        let (mut first, mut count) = (first, count);
-        if let Some((&before, &has)) = self.free.range(..first).next_back()
-            && before + has == first
-        {
-            self.free.remove(&before);
-            (first, count) = (before, has + count);
-        }
-        if let Some(has) = self.free.remove(&(first + count)) {
-            count += has;
-        }
-        self.free.insert(first, count);
-    }
-
-    /// Marks numbers as in use that a log names.
-    pub fn reserve(&mut self, first: u32, count: u32) {
-        let end = first + count;
-        if end > self.next {
-            let from = self.next;
-            self.next = end;
-            self.give(from, end - from);
-        }
-        let hit = self.free.range(..=first).next_back().map(|(f, c)| (*f, *c));
-        if let Some((from, has)) = hit
-            && from + has >= end
-        {
-            self.free.remove(&from);
-            if from < first {
-                self.free.insert(from, first - from);
-            }
-            if from + has > end {
-                self.free.insert(end, from + has - end);
-            }
-        }
-    }
-}
 
 /// What a batch changes, before anybody sees it.
 pub(crate) struct Applied {
@@ -143,36 +40,6 @@ pub(crate) struct Applied {
     freed: Vec<u32>,
     freed_blobs: Vec<(u32, u32)>,
     catalogue: Arc<Catalogue>,
-}
-
-impl Writer {
-    pub fn new(
-        applied: Arc<Node>,
-        catalogue: Catalogue,
-        ids: Ids,
-        blob_ids: BlobIds,
-        dirty: Dirty,
-    ) -> Writer {
-        let next_table = catalogue.iter().map(|table| table.id + 1).max();
-        Writer {
-            applied,
-            catalogue: Arc::new(catalogue),
-            next_table: next_table.unwrap_or(1),
-            ids,
-            blob_ids,
-            limbo: VecDeque::new(),
-            chained: FxHashSet::default(),
-            dirty,
-            changed: FxHashSet::default(),
-            changed_blobs: FxHashSet::default(),
-            born: BTreeMap::new(),
-            pending: Pending::default(),
-            needed: Vec::new(),
-            tail: None,
-            asked_for_tail: false,
-            in_tail: 0,
-        }
-    }
 }
 
 /// The trees and the catalogue while changes are put into them.

@@ -2,10 +2,10 @@
 //! Recovery of leaves that a checkpoint did not write (`checkpoint.rs`): the commits up to the
 //! checkpoint's are put into those leaves that lack them. Called by `open.rs`.
 //!
-//! U1: the trees have the shape of the checkpoint's commit, and a leaf that lacks a commit has had
-//! its place in the tree since before that commit. So the leaf that has a change's key now is the
-//! one that the change went to, or it is newer than the change. U2: a leaf holds what it held after
-//! each of these commits, so it neither overflows nor merges.
+//! CATCHUP-1: the trees have the shape of the checkpoint's commit, and a leaf that lacks a commit
+//! has had its place in the tree since before that commit. So the leaf that has a change's key now
+//! is the one that the change went to, or it is newer than the change. CATCHUP-2: a leaf holds what
+//! it held after each of these commits, so it neither overflows nor merges.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -14,11 +14,13 @@ use std::sync::atomic::Ordering;
 use rustc_hash::FxHashMap;
 
 use crate::DbmError;
+use crate::blob::Blob;
 use crate::changes::Change;
-use crate::core::{Blob, Catalogue, Core};
+use crate::core::Core;
 use crate::entry::commit_of;
 use crate::mapping::Version;
 use crate::node::Page;
+use crate::table::Catalogue;
 
 impl Core {
     /// Puts the changes of a commit that the checkpoint has into the leaves that lack them. Tables,
@@ -121,7 +123,10 @@ impl Late<'_> {
         if page.insert(nth, key, value, long) {
             return Ok(());
         }
-        let what = format!("page {} has no room for what it held (U2)", page.id());
+        let what = format!(
+            "page {} has no room for what it held (CATCHUP-2)",
+            page.id()
+        );
         Err(DbmError::damaged(0, what))
     }
 

@@ -81,8 +81,8 @@ impl<'a> Change<'a> {
             5 => {
                 let (key, bytes) = (key(from)?, from.number()?);
                 let first = u32::try_from(from.number()?).ok()?;
-                let fits = bytes <= crate::MAX_VALUE_BYTES as u64;
-                let parts = crate::core::Blob::parts(if fits { bytes } else { 0 });
+                let fits = bytes <= crate::blob::MAX_VALUE_BYTES as u64;
+                let parts = crate::blob::Blob::parts(if fits { bytes } else { 0 });
                 let fits = fits && first.checked_add(parts).is_some();
                 fits.then_some(Change::PutLong(table, key, bytes, first))?
             }

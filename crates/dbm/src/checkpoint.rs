@@ -11,12 +11,13 @@
 //! checkpoint is a fraction of the database. The leaves that stay keep their older places. Each
 //! page in the log says as of which commit it is, and recovery puts into a leaf only the commits
 //! that it lacks (`catch_up.rs`). That works because the shape of the trees is that of C: pages
-//! that split, merged or are new are always written (`dirty.rs`, D2). Deviation: changes are logged
-//! by key, so recovery looks the leaf up, and needs no log record for each page.
+//! that split, merged or are new are always written (`dirty.rs`, DIRTY-2). Deviation: changes are
+//! logged by key, so recovery looks the leaf up, and needs no log record for each page.
 //!
-//! K1: what a durable checkpoint names is whole on the device. K2: what it names lacks commits only
-//! in leaves, and these commits stand in the log at or behind the checkpoint's replay position. K3:
-//! all commits up to C stand in the log in front of the checkpoint's record.
+//! CHECKPOINT-1: what a durable checkpoint names is whole on the device. CHECKPOINT-2: what it
+//! names lacks commits only in leaves, and these commits stand in the log at or behind the
+//! checkpoint's replay position. CHECKPOINT-3: all commits up to C stand in the log in front of the
+//! checkpoint's record.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,9 +25,8 @@ use std::sync::atomic::Ordering;
 use rustc_hash::FxHashSet;
 
 use crate::DbmError;
-use crate::apply::CHUNK;
 use crate::codec::{Reader, put_bytes, put_number};
-use crate::core::{Catalogue, Core, MapPlaces, Maps, Seen, TableInfo};
+use crate::core::{Core, MapPlaces, Maps, Seen};
 use crate::dirty::Began;
 use crate::entry::{BODY, Kind};
 use crate::log::{Label, Position, append_bytes};
@@ -34,6 +34,8 @@ use crate::mapping::Version;
 use crate::node::Page;
 use crate::space::SEGMENT;
 use crate::superblock::Superblock;
+use crate::table::{Catalogue, TableInfo};
+use crate::writer::CHUNK;
 
 /// Pages that are written under one hold of the log's lock.
 const AT_A_TIME: usize = 16;
@@ -234,7 +236,7 @@ impl Core {
         record.maps = places.clone();
         let (at, written) = {
             let mut log = self.log.lock();
-            // K3; and who waits for these commits has them with the same flush.
+            // CHECKPOINT-3; and who waits for these commits has them with the same flush.
             self.write_pending(&mut log, false)?;
             let at = log.position();
             append_bytes(

@@ -10,8 +10,8 @@
 //! What was read is compared, not the pages that it lay on: a leaf that split or took other keys
 //! aborts nobody.
 //!
-//! C1: the list only grows, at its end. C2: a decision never changes. C3: a node is decided only
-//! when all before it are.
+//! ORDER-1: the list only grows, at its end. ORDER-2: a decision never changes. ORDER-3: a node is
+//! decided only when all before it are.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -156,7 +156,7 @@ impl Node {
                 .compare_exchange(UNDECIDED, decision, Ordering::AcqRel, Ordering::Acquire);
         debug_assert!(
             before.is_ok() || before == Err(decision) || start.is_none(),
-            "C2"
+            "ORDER-2"
         );
         step(4);
         self.state.load(Ordering::Acquire) == COMMITTED

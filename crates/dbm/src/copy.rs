@@ -8,8 +8,8 @@ use std::path::Path;
 
 use senko_io::Unfinished;
 
-use crate::core::TableInfo;
 use crate::snapshot::Record;
+use crate::table::TableInfo;
 use crate::{Database, DbmError, Durability, Options, Snapshot};
 
 /// Bytes of records that one transaction of a copy takes, about.

@@ -15,33 +15,24 @@ use parking_lot::{Condvar, Mutex};
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::DbmError;
-use crate::apply::Writer;
+use crate::blob::Blob;
 use crate::commit::Node;
 use crate::entry::{Head, Kind};
 use crate::group::Group;
+use crate::growing::Growing;
 use crate::log::Log;
-use crate::mapping::{Growing, Nodes, Version};
+use crate::mapping::{Nodes, Version};
 use crate::node::Page;
 use crate::options::Options;
 use crate::space::Space;
+use crate::table::Catalogue;
+use crate::writer::Writer;
 
 thread_local! {
     /// What a thread reads into. New memory for each read would make all threads wait for the
     /// kernel's lock on the process's mappings.
     static FRAME: RefCell<AlignedBuf> = RefCell::new(AlignedBuf::new(1));
 }
-
-/// A table, as of a commit.
-#[derive(Clone, Debug)]
-pub(crate) struct TableInfo {
-    pub id: u32,
-    pub name: Arc<str>,
-    pub root: u32,
-    pub count: u64,
-}
-
-/// All tables, as of a commit; sorted by id.
-pub(crate) type Catalogue = Vec<TableInfo>;
 
 /// What a new snapshot sees.
 #[derive(Clone)]
@@ -405,31 +396,5 @@ impl Core {
             return Err(DbmError::damaged(0, what));
         }
         Ok(value)
-    }
-}
-
-/// The reference to a long value in its record.
-pub(crate) struct Blob;
-
-impl Blob {
-    /// Bytes of a value in one entry.
-    pub const PART: usize = crate::entry::BODY - 4;
-
-    pub fn parts(bytes: u64) -> u32 {
-        bytes.div_ceil(Blob::PART as u64) as u32
-    }
-
-    pub fn encode(bytes: u64, first: u32) -> [u8; 16] {
-        let mut reference = [0; 16];
-        reference[..8].copy_from_slice(&bytes.to_le_bytes());
-        reference[8..12].copy_from_slice(&first.to_le_bytes());
-        reference
-    }
-
-    /// Bytes of the value, and the number of its first part.
-    pub fn parse(reference: &[u8]) -> (u64, u32) {
-        let bytes = u64::from_le_bytes(reference[..8].try_into().expect("8 bytes"));
-        let first = u32::from_le_bytes(reference[8..12].try_into().expect("4 bytes"));
-        (bytes, first)
     }
 }

@@ -13,34 +13,7 @@ use crate::core::Core;
 use crate::flush::Size;
 use crate::maintain::Keeper;
 use crate::open::{FIRST_PAGES, open};
-use crate::{DbmError, Durability, OpenSnapshot, Options, Snapshot, Transaction};
-
-/// A table of a database: a name for keys and values in order. Cheap to clone.
-///
-/// ```
-/// # let db = senko_dbm::example::database();
-/// let table = db.create_table("colours")?;
-/// assert_eq!(table.name(), "colours");
-/// # Ok::<(), senko_dbm::DbmError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
-    pub(crate) id: u32,
-    name: Arc<str>,
-}
-
-impl Table {
-    /// Its name.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// assert_eq!(db.create_table("a")?.name(), "a");
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-}
+use crate::{DbmError, Durability, OpenSnapshot, Options, Snapshot, Table, Transaction};
 
 /// Counts and sizes.
 ///

@@ -8,17 +8,18 @@
 //! A commit that has to survive only the process goes into the tail, and waits there for the log's
 //! next group (`tail.rs`).
 //!
-//! F1: after a failed write or flush the database is latched, and nothing is tried again.
+//! FLUSH-1: after a failed write or flush the database is latched, and nothing is tried again.
 
 use std::sync::atomic::Ordering;
 
 use crate::DbmError;
-use crate::apply::{CHUNK, Pending, Writer};
-use crate::core::{Blob, Core};
+use crate::blob::Blob;
+use crate::core::Core;
 use crate::entry::{BODY, Kind};
 use crate::log::{Label, Log, append_bytes, grow};
 use crate::space::SEGMENT;
 use crate::tail::Tail;
+use crate::writer::{CHUNK, Pending, Writer};
 
 /// Bytes in front of a group's commits.
 pub(crate) const GROUP_HEAD: usize = 8;

@@ -9,8 +9,8 @@
 //! slice away, and only a bounded number of times: no timer is set, and a thread that is alone
 //! never does it.
 //!
-//! G1: at most one thread leads. G2: a thread that waits is woken by the next end of a flush,
-//! whatever its result.
+//! GROUP-1: at most one thread leads. GROUP-2: a thread that waits is woken by the next end of a
+//! flush, whatever its result.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

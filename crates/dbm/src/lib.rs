@@ -46,12 +46,16 @@ mod open;
 
 // The parts: pages, the translation table, the log, space.
 mod core;
+mod writer; // what the thread that applies commits holds
+mod growing; // arrays that grow under readers
 mod mapping;
 mod node;
 mod log;
 mod tail;
 mod entry;
 mod changes;
+mod blob; // long values
+mod table;
 mod codec;
 mod space;
 mod superblock;
@@ -65,15 +69,17 @@ pub mod fuzzing;
 #[doc(hidden)]
 pub mod example;
 
+pub use blob::MAX_VALUE_BYTES;
 pub use bulk::Batch;
 pub use changes::MAX_TABLE_NAME_BYTES;
 pub use copy::{CopyReport, Lost};
-pub use db::{Database, Stats, Table};
+pub use db::{Database, Stats};
 pub use error::DbmError;
 pub use held::OpenSnapshot;
 pub use node::MAX_KEY_BYTES;
 pub use options::{Durability, Options, Pause};
 pub use pending::PendingCommit;
 pub use snapshot::{Cursor, Record, Snapshot};
-pub use transaction::{MAX_VALUE_BYTES, Transaction};
+pub use table::Table;
+pub use transaction::Transaction;
 pub use verify::VerifyReport;

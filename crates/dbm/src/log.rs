@@ -5,9 +5,9 @@
 //! name. Entries come in groups: all entries of a group count, or none.
 //! A commit is durable by one write of its group and one flush.
 //!
-//! L1: the place of the next entry never holds an entry that counts. L2: a page that holds an entry
-//! is not written again until its
-//! segment is free (`space.rs`). L3: after a failed write or flush nothing more is written.
+//! ENTRY-1: the place of the next entry never holds an entry that counts. ENTRY-2: a page that
+//! holds an entry is not written again until its segment is free (`space.rs`). ENTRY-3: after a
+//! failed write or flush nothing more is written.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -20,12 +20,12 @@ use parking_lot::Mutex;
 use senko_io::{AlignedBuf, PAGE_SIZE, Purpose, Tag};
 
 use crate::DbmError;
-use crate::apply::CHUNK;
 use crate::core::{Core, Maps};
 use crate::entry::{HEAD, Head, Kind};
 use crate::flush::GROWING_SLACK;
 use crate::log::Label;
 use crate::space::SEGMENT;
+use crate::writer::CHUNK;
 
 /// Segments that one round cleans at most.
 const ROUND: usize = 16;

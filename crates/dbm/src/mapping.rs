@@ -8,52 +8,17 @@
 //! its bytes in DRAM once
 //! it has a place in the log, and the cleaner may change that place.
 //!
-//! M1: bytes or place, at least one of them is there. M2: a version that an open snapshot sees is
-//! in the chain.
-//! M3: only the holder of the writer's lock changes a word or a chain.
+//! PLACE-1: bytes or place, at least one of them is there. PLACE-2: a version that an open snapshot
+//! sees is in the chain. PLACE-3: only the holder of the writer's lock changes a word or a chain.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 
+use crate::growing::Growing;
 use crate::node::Page;
 use crate::space::Space;
-
-/// Words of the first chunk, as a power of two.
-const FIRST: u32 = 10;
-
-/// An array that grows and whose elements never move.
-pub(crate) struct Growing<T> {
-    chunks: [OnceLock<Box<[T]>>; (u32::BITS - FIRST + 1) as usize],
-}
-
-impl<T: Default> Growing<T> {
-    pub fn new() -> Growing<T> {
-        Growing {
-            chunks: std::array::from_fn(|_| OnceLock::new()),
-        }
-    }
-
-    fn split(index: u32) -> (usize, usize) {
-        let place = u64::from(index) + (1 << FIRST);
-        let power = place.ilog2();
-        ((power - FIRST) as usize, (place - (1 << power)) as usize)
-    }
-
-    /// The element, if its chunk was ever asked for.
-    pub fn get(&self, index: u32) -> Option<&T> {
-        let (chunk, nth) = Growing::<T>::split(index);
-        self.chunks[chunk].get().map(|chunk| &chunk[nth])
-    }
-
-    pub fn at(&self, index: u32) -> &T {
-        let (chunk, nth) = Growing::<T>::split(index);
-        let words = 1usize << (chunk as u32 + FIRST);
-        let make = || (0..words).map(|_| T::default()).collect();
-        &self.chunks[chunk].get_or_init(make)[nth]
-    }
-}
 
 /// A page as of a commit.
 pub(crate) struct Version {
@@ -167,24 +132,3 @@ impl Drop for Version {
 
 /// Words of node pages.
 pub(crate) type Nodes = Growing<ArcSwapOption<Version>>;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chunks_follow_on_each_other() {
-        let words: Growing<AtomicU64> = Growing::new();
-        assert!(words.get(5).is_none());
-        for index in 0..5000 {
-            words
-                .at(index)
-                .store(u64::from(index) + 1, Ordering::Relaxed);
-        }
-        for index in 0..5000 {
-            let word = words.get(index).expect("it was made");
-            assert_eq!(word.load(Ordering::Relaxed), u64::from(index) + 1);
-        }
-        assert_eq!(Growing::<AtomicU64>::split(u32::MAX).0, 22);
-    }
-}

@@ -9,8 +9,9 @@
 //! and its records stand one behind the other without slots. A record with other lengths turns it
 //! into a leaf with slots. A leaf with slots becomes dense again when it lacks room.
 //!
-//! N1: keys ascend strictly. N2: no cell has more than [`MAX_CELL`] bytes, so any cell fits on the
-//! half of an inner page. On the half of a dense leaf it may not fit; then that half is split too.
+//! NODE-1: keys ascend strictly. NODE-2: no cell has more than [`MAX_CELL`] bytes, so any cell fits
+//! on the half of an inner page. On the half of a dense leaf it may not fit; then that half is
+//! split too.
 
 use senko_io::PAGE_SIZE;
 
@@ -88,7 +89,7 @@ impl Page {
         })
     }
 
-    /// Whether keys ascend (N1).
+    /// Whether keys ascend (NODE-1).
     pub fn is_sorted(&self) -> bool {
         (1..self.count()).all(|nth| self.key(nth - 1) < self.key(nth))
     }

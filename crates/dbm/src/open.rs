@@ -10,7 +10,7 @@ use arc_swap::ArcSwapOption;
 use senko_io::{AlignedBuf, Device, Purpose, Tag};
 
 use crate::DbmError;
-use crate::apply::{BlobIds, CHUNK, Writer};
+use crate::blob::BlobIds;
 use crate::changes::next_commit;
 use crate::checkpoint::Record;
 use crate::codec::Reader;
@@ -18,13 +18,14 @@ use crate::core::{Core, MapPlaces, Maps};
 use crate::dirty::{Began, Dirty};
 use crate::entry::{BODY, HEAD, Head, Kind};
 use crate::flush::GROUP_HEAD;
+use crate::growing::Growing;
 use crate::log::{Log, Position, Scan, append_bytes};
-use crate::mapping::{Growing, Nodes, Version};
+use crate::mapping::{Nodes, Version};
 use crate::options::Options;
 use crate::space::{SEGMENT, Space};
 use crate::superblock::Superblock;
 use crate::tail;
-use crate::tree::Ids;
+use crate::writer::{CHUNK, Ids, Writer};
 
 /// Pages of a new database: the superblock's segment, the log's first, and the one behind.
 pub(crate) const FIRST_PAGES: u64 = 3 * SEGMENT;

@@ -12,18 +12,20 @@ use std::path::Path;
 
 use senko_io::{AlignedBuf, Device, FileOptions, PAGE_SIZE, Purpose, SpannedFile, Tag, Unfinished};
 
-use crate::apply::CHUNK;
+use crate::blob::Blob;
 use crate::changes::{Change, next_commit};
 use crate::checkpoint::Record;
 use crate::codec::Reader;
 use crate::copy::{CopyReport, Lost};
-use crate::core::{Blob, MapPlaces, TableInfo};
+use crate::core::MapPlaces;
 use crate::entry::{HEAD, Head, Kind};
 use crate::flush::GROUP_HEAD;
 use crate::log::{Position, Scan};
 use crate::node::Page;
 use crate::space::SEGMENT;
 use crate::superblock::Superblock;
+use crate::table::TableInfo;
+use crate::writer::CHUNK;
 use crate::{Database, DbmError, Durability, Options, Table};
 
 /// Records of a transaction, about.

@@ -5,7 +5,8 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use crate::core::{Catalogue, Core, Seen, TableInfo};
+use crate::core::{Core, Seen};
+use crate::table::{Catalogue, TableInfo};
 use crate::tree::Found;
 use crate::{DbmError, Table};
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which segments are in use, and when one may be written again.
 //!
-//! S1: a segment is free only if no version has its place there and the newest durable checkpoint
-//! needs nothing there, neither a page that it names nor a part of the log. Versions and names are
-//! counted apart: a page that changed since the checkpoint has a name and no version.
-//! S2: it is written again only when no process reads beside this one from a checkpoint that is
-//! older than its becoming free.
+//! SEGMENT-1: a segment is free only if no version has its place there and the newest durable
+//! checkpoint needs nothing there, neither a page that it names nor a part of the log. Versions and
+//! names are counted apart: a page that changed since the checkpoint has a name and no version.
+//! SEGMENT-2: it is written again only when no process reads beside this one from a checkpoint that
+//! is older than its becoming free.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::mapping::Growing;
+use crate::growing::Growing;
 
 /// Pages of a segment.
 pub(crate) const SEGMENT: u64 = 16;
@@ -191,8 +191,8 @@ impl Space {
         Some(number)
     }
 
-    /// Frees what S1 allows once checkpoint `durable` is durable, whose log begins with entry
-    /// `replay`. Gives what became free.
+    /// Frees what SEGMENT-1 allows once checkpoint `durable` is durable, whose log begins with
+    /// entry `replay`. Gives what became free.
     pub fn reclaim(&self, durable: u64, replay: u64, open: &[u32]) -> Vec<u32> {
         let mut free = self.free.lock();
         let mut freed = Vec::new();

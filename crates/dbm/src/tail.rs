@@ -9,13 +9,13 @@
 //! its commits follow, and holds frames of commits, each with a checksum that goes on from the one
 //! before. So what an earlier filling left behind is never taken.
 //!
-//! B1: when a half begins, every commit is in the log in front of it or in the other half, and
+//! HALF-1: when a half begins, every commit is in the log in front of it or in the other half, and
 //! stands in this one before the next commit does. So all that is pending goes to the log first, or
 //! a half would be overwritten whose commits are nowhere else. And behind a log that has a half's
-//! place, the two halves have all commits without a gap. B2: each checkpoint begins a half, so no
-//! half that counts begins in front of the log's replay. B3: a commit that is pending no more may
-//! still be on its way to the log. So a `Buffered` commit returns only when the tail has it, or
-//! when the write of its group has returned.
+//! place, the two halves have all commits without a gap. HALF-2: each checkpoint begins a half, so
+//! no half that counts begins in front of the log's replay. HALF-3: a commit that is pending no
+//! more may still be on its way to the log. So a `Buffered` commit returns only when the tail has
+//! it, or when the write of its group has returned.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 

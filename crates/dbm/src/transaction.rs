@@ -3,15 +3,13 @@
 
 use std::sync::Arc;
 
+use crate::blob::MAX_VALUE_BYTES;
 use crate::commit::{Node, Work};
 use crate::flush::Size;
 use crate::node::{MAX_INLINE, MAX_KEY_BYTES};
 use crate::snapshot::{Record, after_prefix};
 use crate::writes::{Own, Range};
 use crate::{DbmError, Durability, PendingCommit, Snapshot, Table};
-
-/// The longest value.
-pub const MAX_VALUE_BYTES: usize = 1 << 30;
 
 /// A transaction. Dropped without a commit, it did nothing.
 ///

@@ -5,37 +5,23 @@
 //! a table's record in the catalogue never changes for it, and
 //! a page that moves or splits changes one parent.
 //!
-//! T1: each page of a tree but the root has exactly one parent. T2: the keys below child n lie from
-//! separator n (inclusive) to n + 1.
+//! TREE-1: each page of a tree but the root has exactly one parent. TREE-2: the keys below child n
+//! lie from separator n (inclusive) to n + 1.
 
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::DbmError;
-use crate::core::{Blob, Core};
+use crate::blob::Blob;
+use crate::core::Core;
 use crate::node::Page;
+use crate::writer::Ids;
 
 /// Bytes below which a page looks for a neighbour to merge with.
 const SMALL: usize = crate::node::ROOM / 4;
 /// Two pages merge if the result leaves room.
 const MERGED: usize = crate::node::ROOM * 3 / 4;
-
-/// Numbers for pages.
-#[derive(Debug, Default)]
-pub(crate) struct Ids {
-    pub next: u32,
-    pub free: Vec<u32>,
-}
-
-impl Ids {
-    pub fn take(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.next += 1;
-            self.next - 1
-        })
-    }
-}
 
 /// The pages that a batch changes.
 pub(crate) struct Batch<'a> {
@@ -270,7 +256,7 @@ impl<'a> Batch<'a> {
             fits = half.insert(nth, key, value, long);
             assert!(
                 fits || half.level() == 0,
-                "N2: a cell fits on the half of an inner page"
+                "NODE-2: a cell fits on the half of an inner page"
             );
         }
         self.pages.insert(right_id, right);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checking all that a snapshot sees: every page of every tree, every long value, and the counts.
 
-use crate::core::{Core, TableInfo};
+use crate::core::Core;
+use crate::table::TableInfo;
 use crate::{Database, DbmError};
 
 /// What [`Database::verify`] found.

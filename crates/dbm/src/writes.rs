@@ -2,9 +2,9 @@
 //! What a transaction did: its writes and its reads, private until the commit.
 //!
 //! Writes lie in one arena, sorted by table and key; those that came out of order wait in a short
-//! tail, and are merged when that is long.
-//! W1: a key stands once; the newest write of it counts. W2: a deleted range comes before all keys,
-//! because its keys were dropped when it came.
+//! tail, and are merged when that is long. WRITESET-1: a key stands once; the newest write of it
+//! counts. WRITESET-2: a deleted range comes before all keys, because its keys were dropped when it
+//! came.
 
 use std::cmp::Ordering;
 

@@ -3,9 +3,9 @@
 //!
 //! The facade enters an operation here, a backend carries out what [`DiskOp::rest`] names and hands
 //! the result to [`Core::finish`], which says whether the operation ended or goes on. The table
-//! owns the buffers of everything in flight (invariant D1: memory that the device may still touch
-//! is reachable from here and from nowhere else), so the backends and their threads carry nothing
-//! but addresses.
+//! owns the buffers of everything in flight (invariant DISK-1: memory that the device may still
+//! touch is reachable from here and from nowhere else), so the backends and their threads carry
+//! nothing but addresses.
 
 use std::sync::Arc;
 use std::time::Instant;

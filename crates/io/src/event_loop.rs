@@ -7,12 +7,12 @@
 //! `posix.rs`. `event.rs` has the types that all of them speak.
 //!
 //! Always holds, on both backends:
-//! - E1. Every device operation ends in one [`Event::Disk`], every send in one [`Event::Sent`],
-//!   whatever happens.
-//! - E2. For a connection the order is `Received`*, then at most one `Ended`; neither comes after
-//!   [`EventLoop::close`].
-//! - E3. Memory handed in is not freed, and a connection's descriptor not closed, before the kernel
-//!   is done with it; dropping the loop waits for that.
+//! - EVENT-1. Every device operation ends in one [`Event::Disk`], every send in one
+//!   [`Event::Sent`], whatever happens.
+//! - EVENT-2. For a connection the order is `Received`*, then at most one `Ended`; neither comes
+//!   after [`EventLoop::close`].
+//! - EVENT-3. Memory handed in is not freed, and a connection's descriptor not closed, before the
+//!   kernel is done with it; dropping the loop waits for that.
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};

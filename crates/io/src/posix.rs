@@ -8,8 +8,8 @@
 //! others. While no receive buffer is free, nothing is read. Sends are tried at once; what a
 //! [`SendMode::Wait`] could not get rid of goes on at the next writable edge.
 //!
-//! Invariant P1: a connection with `readable` set that is receiving and not ended stands in the
-//! queue exactly once.
+//! Invariant POSIX-1: a connection with `readable` set that is receiving and not ended stands in
+//! the queue exactly once.
 
 mod pool;
 
@@ -305,7 +305,7 @@ impl Posix {
         Ok(conn)
     }
 
-    /// Upholds P1.
+    /// Upholds POSIX-1.
     fn queue(&mut self, conn: ConnId) {
         if let Some(state) = self.conns.get(conn)
             && state.readable

@@ -4,7 +4,7 @@
 //!
 //! On io_uring the free buffers stand in a provided-buffer ring, from which the kernel takes by
 //! itself, so an idle connection holds no buffer. On posix they stand on a stack. A dropped buffer
-//! is free at once, without a system call. Invariant R1: a buffer number is either free (in the
+//! is free at once, without a system call. Invariant RECV-1: a buffer number is either free (in the
 //! ring or on the stack) or owned by exactly one [`RecvBuf`] or by a completion that has not been
 //! looked at.
 
@@ -176,8 +176,8 @@ pub struct RecvBuf {
 impl RecvBuf {
     /// The whole buffer, to receive into.
     pub(crate) fn space(&mut self) -> &mut [u8] {
-        // SAFETY: the buffer is this value's alone (R1) and has `buffer_bytes` bytes in the pool's
-        // mapping.
+        // SAFETY: the buffer is this value's alone (RECV-1) and has `buffer_bytes` bytes in the
+        // pool's mapping.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.pool.buffer_bytes) }
     }
 
@@ -191,7 +191,7 @@ impl RecvBuf {
 impl Deref for RecvBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the buffer is this value's alone (R1), `bytes` of it were filled, and `pool`
+        // SAFETY: the buffer is this value's alone (RECV-1), `bytes` of it were filled, and `pool`
         // keeps the mapping.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes as usize) }
     }

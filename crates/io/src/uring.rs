@@ -20,10 +20,10 @@
 //!    |  +-------------------------------------------- on_recv: cancelled ------------+
 //! ```
 //!
-//! Invariants: U1. A connection's slot is freed, and its descriptor closed, when it is closing and
-//! none of its operations is in flight. A descriptor that is another loop's is in a slot for one
-//! send, and stays open. U2. Every submission ends in one completion without "more"; `shut_down`
-//! waits for all.
+//! Invariants: URING-1. A connection's slot is freed, and its descriptor closed, when it is closing
+//! and none of its operations is in flight. A descriptor that is another loop's is in a slot for
+//! one send, and stays open. URING-2. Every submission ends in one completion without "more";
+//! `shut_down` waits for all.
 
 mod accept; // accepting
 mod disk; // device operations
@@ -220,9 +220,9 @@ impl Uring {
     }
 
     /// Queues an entry. Private to this backend, whose invariants answer for what entries point to:
-    /// buffers of device operations are owned by the table in `Core` (D1), batches by their
-    /// connection's slot until the completion (U1), receive buffers by the pool; `shut_down` waits
-    /// for all or leaks them.
+    /// buffers of device operations are owned by the table in `Core` (DISK-1), batches by their
+    /// connection's slot until the completion (URING-1), receive buffers by the pool; `shut_down`
+    /// waits for all or leaks them.
     fn push(&mut self, entry: squeue::Entry, kind: Kind, index: u32) {
         let entry = entry.user_data(user_data(kind, index));
         // SAFETY: as said above.
@@ -509,7 +509,7 @@ impl Uring {
         self.free_if_idle(conn);
     }
 
-    /// Upholds U1.
+    /// Upholds URING-1.
     fn free_if_idle(&mut self, conn: ConnId) {
         let Some(state) = self.conns.get(conn) else {
             return;

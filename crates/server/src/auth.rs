@@ -5,9 +5,10 @@
 //! a line `user:password` for each user. The server reads them at its start, and again on SIGHUP.
 //! Sessions ask [`Auth::check`] (`session/login.rs`).
 //!
-//! - (P1) A file that can't be read, or has a bad line, changes nothing while the server runs.
-//! - (P2) A check compares with every user, and all bytes of each, so that its time tells nothing.
-//! - (P3) No text that is made here holds a part of a password: not `Debug`, not an error.
+//! - (AUTH-1) A file that can't be read, or has a bad line, changes nothing while the server runs.
+//! - (AUTH-2) A check compares with every user, and all bytes of each, so that its time tells
+//!   nothing.
+//! - (AUTH-3) No text that is made here holds a part of a password: not `Debug`, not an error.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -90,7 +91,7 @@ impl Users {
         Ok(Users(users))
     }
 
-    /// Whether a user of this name has this password (P2).
+    /// Whether a user of this name has this password (AUTH-2).
     pub fn check(&self, user: &[u8], password: &[u8]) -> bool {
         let (Some(user), Some(password)) = (Word::new(user), Word::new(password)) else {
             return false;
@@ -113,7 +114,7 @@ impl Users {
     }
 }
 
-/// P3: a number, not names.
+/// AUTH-3: a number, not names.
 impl fmt::Debug for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Users({})", self.0.len())
@@ -195,8 +196,8 @@ impl Auth {
         })
     }
 
-    /// Reads the files again (P1): for each, its path, and the number of users or why the old ones
-    /// stay.
+    /// Reads the files again (AUTH-1): for each, its path, and the number of users or why the old
+    /// ones stay.
     pub fn reload(&self) -> Vec<(PathBuf, Result<usize, String>)> {
         let sources = self.ascii.iter().chain(&self.sasl);
         let again = |source: &Source| {

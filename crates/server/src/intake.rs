@@ -12,25 +12,25 @@
 //!                       and Worker::admit_values tries again
 //! ```
 //!
-//! - B1. Values that are coming in hold an eighth of a shard's items at most ([`SHARE`]). One alone
-//!   may hold more, so that the largest item can be stored. A value that came whole with its line
-//!   holds nothing here.
-//! - B2. A connection holds memory for one value at a time, and gives it back when that value ends,
-//!   however it ends.
-//! - B3. While others wait for a shard's memory, a value of which less than [`STEP`] bytes came
-//!   within [`STILL_MS`] gives its memory up. Its command is answered `SERVER_ERROR out of memory
-//!   storing object`, and what still comes of it is swallowed.
-//! - B4. Those that wait are admitted in turn from both ends of their queue. So a newcomer waits no
-//!   longer than for the next memory that is given up, whatever crowd came before. And newcomers do
-//!   not keep the first ones out.
+//! - INTAKE-1. Values that are coming in hold an eighth of a shard's items at most ([`SHARE`]). One
+//!   alone may hold more, so that the largest item can be stored. A value that came whole with its
+//!   line holds nothing here.
+//! - INTAKE-2. A connection holds memory for one value at a time, and gives it back when that value
+//!   ends, however it ends.
+//! - INTAKE-3. While others wait for a shard's memory, a value of which less than [`STEP`] bytes
+//!   came within [`STILL_MS`] gives its memory up. Its command is answered
+//!   `SERVER_ERROR out of memory storing object`, and what still comes of it is swallowed.
+//! - INTAKE-4. Those that wait are admitted in turn from both ends of their queue. So a newcomer
+//!   waits no longer than for the next memory that is given up, whatever crowd came before. And
+//!   newcomers do not keep the first ones out.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// B1: the part of a shard's items.
+/// INTAKE-1: the part of a shard's items.
 pub(crate) const SHARE: usize = 8;
-/// B3: so much has to come within [`STILL_MS`].
+/// INTAKE-3: so much has to come within [`STILL_MS`].
 pub(crate) const STEP: usize = 16 << 10;
-/// B3: milliseconds.
+/// INTAKE-3: milliseconds.
 pub(crate) const STILL_MS: u64 = 500;
 
 /// One shard's budget.
@@ -94,7 +94,7 @@ impl Intake {
     }
 }
 
-/// Memory that the value of a connection holds (B2).
+/// Memory that the value of a connection holds (INTAKE-2).
 #[derive(Debug)]
 pub(crate) struct Room {
     pub shard: usize,
@@ -123,7 +123,7 @@ impl Room {
         }
     }
 
-    /// B3.
+    /// INTAKE-3.
     pub fn is_still(&self, now_ms: u64) -> bool {
         now_ms.saturating_sub(self.moved_ms) >= STILL_MS
     }

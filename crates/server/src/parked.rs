@@ -10,14 +10,14 @@
 //! its shard is parked. Another worker that finds the shard gone hands the command over
 //! (`route.rs`). The owner is awake then, so that costs least.
 //!
-//! - H1. A shard is its worker's, or it is parked, under the lock. A parked shard is whole: no
+//! - PARK-1. A shard is its worker's, or it is parked, under the lock. A parked shard is whole: no
 //!   change is half done at the end of a round.
-//! - H2. The reader changes only what a lookup and a hit change, and the mark that a meta get won.
-//!   It allocates nothing, asks no device and takes no pin. So the worker that takes its shard back
-//!   waits for the copy of one value at most, and no new reader begins meanwhile.
-//! - H3. The reader has seen the latest flush that was acknowledged, or it does not answer. A
+//! - PARK-2. The reader changes only what a lookup and a hit change, and the mark that a meta get
+//!   won. It allocates nothing, asks no device and takes no pin. So the worker that takes its shard
+//!   back waits for the copy of one value at most, and no new reader begins meanwhile.
+//! - PARK-3. The reader has seen the latest flush that was acknowledged, or it does not answer. A
 //!   parked shard comes with the number of flushes that it has applied.
-//! - H4. A session looks only while none of its own commands is on its way to that shard. So it
+//! - PARK-4. A session looks only while none of its own commands is on its way to that shard. So it
 //!   reads its own writes.
 
 use std::fmt;

@@ -16,13 +16,14 @@
 //! connection has under way. Then the connection's socket is *lent* with it. The worker of the
 //! shard sends the answer itself, and says so ([`Message::Sent`]); that wakes nobody.
 //!
-//! - L1. A socket is lent to one worker at a time, whole with the only command that its connection
-//!   has unanswered, and while nothing is being sent on it. It comes back with the answer to that
-//!   command, or with the word that the answer was sent or never will be. Until then its worker
-//!   neither sends on it nor closes it.
-//! - L2. Each socket that was lent is given back once, also where the virtual connection is closed.
-//! - L3. A worker that needs a socket back says so in each round ([`Mesh::want`]), and looks into
-//!   its inbox after that. So a message is either seen or wakes it. A tick looks too.
+//! - LEND-1. A socket is lent to one worker at a time, whole with the only command that its
+//!   connection has unanswered, and while nothing is being sent on it. It comes back with the
+//!   answer to that command, or with the word that the answer was sent or never will be. Until then
+//!   its worker neither sends on it nor closes it.
+//! - LEND-2. Each socket that was lent is given back once, also where the virtual connection is
+//!   closed.
+//! - LEND-3. A worker that needs a socket back says so in each round ([`Mesh::want`]), and looks
+//!   into its inbox after that. So a message is either seen or wakes it. A tick looks too.
 //!
 //! Always holds: messages from one worker to another arrive in the order they were sent. Bytes
 //! between two workers are bounded:

@@ -330,7 +330,7 @@ impl Shared {
         if let Some(words) = &self.words
             && words.second() < second
         {
-            // Of two workers the one with the later second is not to be overwritten (W9).
+            // Of two workers the one with the later second is not to be overwritten (RESTART-9).
             let _alone = lock(&self.second);
             words.set_second(second.max(words.second()));
         }

@@ -380,7 +380,7 @@ impl Worker {
     }
 
     /// Before anything is answered by a second, it is noted for a server that comes after this one
-    /// (W9).
+    /// (RESTART-9).
     fn note_second(&mut self) {
         let second = self.core.shard.now();
         if std::mem::replace(&mut self.second, second) != second {

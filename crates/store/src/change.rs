@@ -3,7 +3,7 @@
 //! readers see.
 //!
 //! [`crate::core::Core::replace_blocks`] carries it out: into the manifest, durable, and only then
-//! into the version (C1).
+//! into the version (CHANGE-1).
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -15,7 +15,7 @@
 //! - Whatever lies in logs is not looked at: at worst, an element is moved that will die soon.
 //!
 //! An element that is kept though it is dead costs a move and nothing else, since times decide
-//! (V3).
+//! (VERSION-3).
 
 use std::sync::Arc;
 

@@ -10,10 +10,10 @@
 //! manifest.
 //!
 //! What always holds:
-//! - C1: a change of what blocks or logs there are is on flash (the manifest's commit) before a
-//!   version shows it, and what a version no longer shows is let go only after that.
-//! - C2: after a failed write or flush nothing is written any more (`health`); a failed flush is
-//!   never tried again.
+//! - CHANGE-1: a change of what blocks or logs there are is on flash (the manifest's commit) before
+//!   a version shows it, and what a version no longer shows is let go only after that.
+//! - CHANGE-2: after a failed write or flush nothing is written any more (`health`); a failed flush
+//!   is never tried again.
 
 use std::sync::Arc;
 
@@ -80,8 +80,8 @@ impl Core {
         entries.map(|entry| Arc::clone(&entry.generation)).collect()
     }
 
-    /// Latches after an error that leaves unknown what reached the device (C2); gives the error
-    /// back.
+    /// Latches after an error that leaves unknown what reached the device (CHANGE-2); gives the
+    /// error back.
     pub fn failed(&self, error: StoreError) -> StoreError {
         self.health.failed(&error);
         if self.health.is_latched() {
@@ -110,7 +110,8 @@ impl Core {
         self.manifests.lock().take_id()
     }
 
-    /// Swaps in a version with `change`, after the manifest with the same change is durable (C1).
+    /// Swaps in a version with `change`, after the manifest with the same change is durable
+    /// (CHANGE-1).
     pub fn replace_blocks(&self, change: Change) -> Result<(), StoreError> {
         let mut manifests = self.manifests.lock();
         let (change, spare) = manifests.commit_with(&self.target(), |manifests| {

@@ -39,7 +39,7 @@ impl Core {
     /// moment: one that saw a write before all others do would be followed by a snapshot without
     /// it.
     pub fn present(&self) -> (Arc<Version>, Terms<'_>) {
-        // Before the version (R4 of the cache).
+        // Before the version (RECORD-4 of the cache).
         let ticket = self.cache.as_ref().map(RecordCache::ticket);
         let (version, at) = self.view.moment();
         let terms = Terms {

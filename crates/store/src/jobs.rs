@@ -3,7 +3,7 @@
 //! writes what gathered in memory of the active log.
 //!
 //! Without threads (`background: false`) the same pieces of work are done by [`Core::maintain`],
-//! and by a writer that cannot go on otherwise. A failure ends writing (C2); readers go on.
+//! and by a writer that cannot go on otherwise. A failure ends writing (CHANGE-2); readers go on.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

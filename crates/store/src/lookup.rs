@@ -10,7 +10,7 @@
 //! It does no I/O, so that a driver that waits for each read (`read.rs`) and one that has many
 //! under way can both stand above it. What a log still has in memory, or the cache of records has
 //! ([`crate::record_cache`]), is answered at once. A found element ends the search where nothing
-//! that is left can be later (V4).
+//! that is left can be later (VERSION-4).
 
 use std::sync::Arc;
 

@@ -9,13 +9,14 @@
 //! takes a block as a further column. What a merge needs of DRAM is bounded by working through a
 //! few of the 256 shards at a time.
 //!
-//! Of each key the newest `keep_versions` blocks are entered, told by time (V3). A merge of all
-//! generations also drops the tombstone of a key of which no block has anything else: from then on
-//! the key is simply not there.
+//! Of each key the newest `keep_versions` blocks are entered, told by time (VERSION-3). A merge of
+//! all generations also drops the tombstones of a key of which no block has anything else. From
+//! then on the key is simply not there. A tombstone with a value below it stays, even if that value
+//! is too old to be kept: without the tombstone, the next rebuild would bring the value back.
 //!
 //! A merge lasts for seconds, and blocks are compacted away meanwhile. It holds them for a few
 //! shards only, or their space would be wanting for as long; for the shards that come later they
-//! are simply gone (V2). Their elements are in younger generations then, and could need a
+//! are simply gone (VERSION-2). Their elements are in younger generations then, and could need a
 //! tombstone. So no tombstone of these shards is dropped. Each merge begins with other shards, so
 //! each shard has its turn.
 
@@ -66,7 +67,7 @@ struct Located {
 
 impl Core {
     /// The generations that should be one; empty if none should. Any may be merged with any, since
-    /// times decide (V3), so only their sizes count.
+    /// times decide (VERSION-3), so only their sizes count.
     pub fn merge_due(&self, idle: bool) -> Vec<Arc<Generation>> {
         let generations = self.generations();
         let all: u64 = generations
@@ -253,7 +254,11 @@ impl Core {
         entries: &mut Vec<MapEntry>,
         live: &mut [u64],
     ) {
-        if whole && versions.len() == 1 && versions[0].flags & TOMBSTONE != 0 {
+        if whole
+            && versions
+                .iter()
+                .all(|version| version.flags & TOMBSTONE != 0)
+        {
             return;
         }
         let mut seen: [u32; 8] = [u32::MAX; 8];

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! What always holds:
-//! - O1: a log counts only as far as its pages follow each other, and the next log only if it
+//! - OPEN-1: a log counts only as far as its pages follow each other, and the next log only if it
 //!   follows on the end of that one. So what is recovered is a prefix of what was written.
-//! - O2: but for making durable what lies there, opening changes nothing on the device before the
-//!   state was read whole; in a store that is only read, it changes nothing at all.
+//! - OPEN-2: but for making durable what lies there, opening changes nothing on the device before
+//!   the state was read whole; in a store that is only read, it changes nothing at all.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
             if !options.read_only {
                 // A process that was killed may have left this superblock unflushed. A power cut
                 // would bring back the one before, so nothing that only that one names may be
-                // reused until this one is durable (S1).
+                // reused until this one is durable (SPACE-1).
                 device
                     .flush(Tag::store(Purpose::Meta))
                     .map_err(StoreError::io("flushing the superblock"))?;
@@ -241,7 +241,7 @@ fn load(core: &Core) -> Result<(), StoreError> {
     load_logs(core, &manifest, log_extents)
 }
 
-/// Replays the logs (O1), and makes the last of them take writes again.
+/// Replays the logs (OPEN-1), and makes the last of them take writes again.
 fn load_logs(
     core: &Core,
     manifest: &Manifest,
@@ -251,7 +251,7 @@ fn load_logs(
     let mut logs: Vec<Arc<LogHandle>> = Vec::new();
     let mut spare = None;
     // Extents of logs that do not count. The manifest on flash names them until the next commit, so
-    // nothing may take their place (S1).
+    // nothing may take their place (SPACE-1).
     let mut retired = Vec::new();
     for (record, held) in manifest.logs.iter().zip(extents) {
         if spare.is_some() || !retired.is_empty() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The space that is kept, so that a full store can be emptied: the place of a log, and the
-//! space in which logs are sealed and blocks compacted (S6 of `space.rs`).
+//! space in which logs are sealed and blocks compacted (SPACE-6 of `space.rs`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,15 +63,15 @@ impl Core {
         most + most / 4
     }
 
-    /// Space in which a log is sealed and then a block compacted (S6 of `space.rs`), and manifests.
-    /// The sealed log gives its own place to the compaction.
+    /// Space in which a log is sealed and then a block compacted (SPACE-6 of `space.rs`), and
+    /// manifests. The sealed log gives its own place to the compaction.
     pub fn work_bytes(&self) -> u64 {
         let most = self.options.block_bytes.max(self.options.log_bytes);
         self.sealed_most() + most / 4 + 4 * UNIT_BYTES
     }
 
     /// Whether a log with `elements` and `bytes` more takes as much as a block as there is kept for
-    /// it (S6); `tight`: for one that was taken though there is no room for it.
+    /// it (SPACE-6); `tight`: for one that was taken though there is no room for it.
     pub fn seals_to_the_most(&self, log: &Log, tight: bool, elements: u64, bytes: u64) -> bool {
         let most = self.sealed_most();
         let most = if tight { most / TIGHT } else { most };
@@ -127,7 +127,7 @@ impl Core {
         }
     }
 
-    /// Makes the manifest on flash say that what the reserve relies on has storage (S4 of
+    /// Makes the manifest on flash say that what the reserve relies on has storage (SPACE-4 of
     /// `space.rs`).
     fn record_storage(&self) {
         if self.space.unrecorded() && !self.health.is_latched() {

@@ -2,7 +2,7 @@
 //! Walks through everything: sorted streams, one a block and one a log, merged by hash.
 //!
 //! All blocks are sorted by the same hash, so equal keys meet, and the newest of a key is known
-//! without a look-up (V3). What a scan takes of DRAM is bounded: a read-ahead buffer a block
+//! without a look-up (VERSION-3). What a scan takes of DRAM is bounded: a read-ahead buffer a block
 //! ([`SCAN_BYTES`] for all), and the elements of the logs.
 //!
 //! A scan does not keep its snapshot from ending: each step takes the version again, and fails with

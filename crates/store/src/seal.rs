@@ -3,8 +3,8 @@
 //! again unless compaction moves it.
 //!
 //! The oldest frozen log is sealed first. Its elements come sorted; of each key the newest
-//! `keep_versions` go into the block. Then one step swaps the log for the block (C1). A snapshot
-//! that needs an older version still holds the log.
+//! `keep_versions` go into the block. Then one step swaps the log for the block (CHANGE-1). A
+//! snapshot that needs an older version still holds the log.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -6,9 +6,9 @@
 //! take the reserve -> cut off the end -> manifest with the coming holes -> punch
 //! ```
 //!
-//! After a crash anywhere in between, the holes on flash are at most more than there are (S4 of
-//! `space.rs`). The space that deletes and compaction need keeps its
-//! storage (S5). So a store can be emptied on a file system that other files fill.
+//! After a crash anywhere in between, the holes on flash are at most more than there are (SPACE-4
+//! of `space.rs`). The space that deletes and compaction need keeps its storage (SPACE-5). So a
+//! store can be emptied on a file system that other files fill.
 
 use crate::core::Core;
 use crate::space::Released;

@@ -6,18 +6,18 @@
 //! version that is still in use keeps what it can reach, without a list of readers.
 //!
 //! What always holds:
-//! - S1: an extent that the manifest on flash names is held: its holder is let go only after a
+//! - SPACE-1: an extent that the manifest on flash names is held: its holder is let go only after a
 //!   manifest without it is durable.
-//! - S2: nothing is written to an extent that the writer does not hold.
-//! - S3: an extent that is held has storage. A free part may be a *hole*, without storage: it
+//! - SPACE-2: nothing is written to an extent that the writer does not hold.
+//! - SPACE-3: an extent that is held has storage. A free part may be a *hole*, without storage: it
 //!   counts as the space behind the file's end does, and gets storage before it is given out.
-//! - S4: whatever has no storage is among the holes that the manifest on flash names. A part enters
-//!   the list before it is punched. It leaves the list after it got storage; until then it
+//! - SPACE-4: whatever has no storage is among the holes that the manifest on flash names. A part
+//!   enters the list before it is punched. It leaves the list after it got storage; until then it
 //!   counts as a hole after a crash. The reserve for deletes is not kept in such a part.
-//! - S5: what deletes and compaction need is never punched.
-//! - S6: a log takes no more elements than can be sealed in what is kept, however short they are. A
-//!   log for the deletes of a full store takes few: behind its seal there is room to compact any
-//!   block. So deletes always find space: that of the deleted elements.
+//! - SPACE-5: what deletes and compaction need is never punched.
+//! - SPACE-6: a log takes no more elements than can be sealed in what is kept, however short they
+//!   are. A log for the deletes of a full store takes few: behind its seal there is room to compact
+//!   any block. So deletes always find space: that of the deleted elements.
 //!
 //! `docs/architecture/store.md` says how a store becomes smaller.
 
@@ -62,7 +62,7 @@ const PLENTY: u64 = 4;
 struct Free {
     /// Free, with storage.
     runs: Runs,
-    /// Free, and perhaps without storage: a write there could meet a full file system (S3).
+    /// Free, and perhaps without storage: a write there could meet a full file system (SPACE-3).
     holes: Runs,
     /// Units that are being punched: nobody takes them meanwhile.
     punching: Runs,
@@ -74,7 +74,7 @@ struct Free {
     /// blocks come in all lengths, and would not leave it a place.
     logs: Vec<u64>,
     log_units: u64,
-    /// The manifest on flash may name units as holes that have storage by now (S4).
+    /// The manifest on flash may name units as holes that have storage by now (SPACE-4).
     unrecorded: bool,
     /// The fewest free units with storage since the window began.
     least: u64,

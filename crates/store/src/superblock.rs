@@ -5,9 +5,9 @@
 //! The superblock lies in the file's first unit, in two slots of two equal pages each; commit
 //! number n goes to slot n mod 2, so that a torn write leaves the state before. It names the
 //! manifest, an extent of its own with the lists of blocks and logs. A commit writes the manifest
-//! to a new place, flushes, writes the slot, flushes (M1: whatever a superblock names is durable
-//! before it). The extents that only the previous state named are free once the commit has returned
-//! (S1).
+//! to a new place, flushes, writes the slot, flushes (MANIFEST-1: whatever a superblock names is
+//! durable before it). The extents that only the previous state named are free once the commit has
+//! returned (SPACE-1).
 //!
 //! Two equal pages a slot tell damage from a torn write: of a torn write, made before anything of
 //! the old state was reused, the other slot is right; one page that went bad later has its twin.

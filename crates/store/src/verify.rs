@@ -4,7 +4,7 @@
 //!
 //! Nothing is changed, and damage is no error: it goes on a list, with its byte in the file, and
 //! the check goes on behind it. Only what is no store, or of a later version, cannot be checked. A
-//! log may end with what a crash left; that is no damage (O1).
+//! log may end with what a crash left; that is no damage (OPEN-1).
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -12,14 +12,14 @@
 //! ```
 //!
 //! What always holds:
-//! - V1: each version of a key that is not dead lies in a log or in a block of this version, and if
-//!   in a block, the map of that block's generation in the key's shard leads to it.
-//! - V2: a member whose slot is empty or holds another block was compacted away; what it had that
-//!   was alive is in a younger generation.
-//! - V3: which of two versions of a key is younger is told by their times alone. The order of
-//!   generations is only the order to look in.
-//! - V4: a generation's `max_time` is no less than the time of any of its elements, so that a
-//!   look-up that has found an element ends where no generation that is left has a later one.
+//! - VERSION-1: each version of a key that is not dead lies in a log or in a block of this version,
+//!   and if in a block, the map of that block's generation in the key's shard leads to it.
+//! - VERSION-2: a member whose slot is empty or holds another block was compacted away; what it had
+//!   that was alive is in a younger generation.
+//! - VERSION-3: which of two versions of a key is younger is told by their times alone. The order
+//!   of generations is only the order to look in.
+//! - VERSION-4: a generation's `max_time` is no less than the time of any of its elements, so that
+//!   a look-up that has found an element ends where no generation that is left has a later one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -206,7 +206,7 @@ impl Version {
         }
     }
 
-    /// The block of a member, if it is still there (V2).
+    /// The block of a member, if it is still there (VERSION-2).
     pub fn block(&self, member: Member) -> Option<&Arc<BlockHandle>> {
         let handle = self.slots.get(member.slot as usize)?.as_ref()?;
         (handle.id() == member.id).then_some(handle)

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! What always holds:
-//! - W1: times rise with each append, so that a log is ordered by time and everything in an older
-//!   log is older.
-//! - W2: `visible` rises to a write's time after all of its elements can be found, so that a reader
-//!   bounded by it sees a batch whole or not at all.
-//! - W3: what is acknowledged is never behind something lost: before a commit in the active log is
-//!   acknowledged, frozen logs are as durable.
+//! - WRITE-1: times rise with each append, so that a log is ordered by time and everything in an
+//!   older log is older.
+//! - WRITE-2: `visible` rises to a write's time after all of its elements can be found, so that a
+//!   reader bounded by it sees a batch whole or not at all.
+//! - WRITE-3: what is acknowledged is never behind something lost: before a commit in the active
+//!   log is acknowledged, frozen logs are as durable.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::state::logs::Writer;
 use crate::version::LogHandle;
 use crate::{Durability, KeyHash, StoreError, WriteOptions};
 
-/// Elements of a batch from which on it is looked at whether the log is to take them (S6).
+/// Elements of a batch from which on it is looked at whether the log is to take them (SPACE-6).
 const LOOKED_AT: usize = 16;
 
 /// One operation of a batch.
@@ -339,7 +339,7 @@ impl Core {
             .map_err(|error| self.failed(error))?;
         if options.durability == Durability::Synced {
             // A flush that failed elsewhere meanwhile may have lost what this one should have made
-            // durable (C2).
+            // durable (CHANGE-2).
             self.health.check_writable()?;
         }
         Ok(Some(time))
@@ -392,7 +392,7 @@ impl Core {
         }
     }
 
-    /// Appends to a log that has not got as much as can be sealed on a full file system (S6 of
+    /// Appends to a log that has not got as much as can be sealed on a full file system (SPACE-6 of
     /// `space.rs`). A batch is looked at before, and a log whenever it has another page.
     fn append_to(
         &self,
@@ -508,7 +508,7 @@ impl Core {
             .map_err(|error| self.failed(error))
     }
 
-    /// Makes the frozen logs durable (W3).
+    /// Makes the frozen logs durable (WRITE-3).
     fn sync_frozen_logs(&self) -> Result<(), StoreError> {
         self.health.check_writable()?;
         let version = self.current();
@@ -581,7 +581,7 @@ impl Core {
         let old = writer.active();
         if let Some(old) = &old {
             // Writes that are acknowledged from now on must not be ahead of what a killed process
-            // would leave of this log (W3).
+            // would leave of this log (WRITE-3).
             old.log
                 .commit(old.log.end(), Durability::Buffered)
                 .map_err(|error| self.failed(error))?;

@@ -58,7 +58,7 @@ pub fn circles(args: &[String]) -> Result<bool> {
             known = found.clone();
         }
         for complaint in complaints(&found, &known) {
-            println!("{}: {complaint}", a_crate.name);
+            tell!("{}: {complaint}", a_crate.name);
             ok = false;
         }
     }
@@ -116,9 +116,9 @@ fn found(imports: &Imports) -> Vec<Circle> {
 /// Prints the circles with the imports that make them.
 fn show(name: &str, imports: &Imports, found: &[Circle]) {
     for circle in found {
-        println!("{name}: a circle of {} files", circle.len());
+        tell!("{name}: a circle of {} files", circle.len());
         for (from, to, what) in imports.within(circle) {
-            println!("  {from} -> {to}: {}", what.join(", "));
+            tell!("  {from} -> {to}: {}", what.join(", "));
         }
     }
 }

@@ -30,7 +30,7 @@ pub fn fuzz(workspace: &Workspace, args: &[String]) -> Result<bool> {
     }
     let folder = workspace.root.join("fuzz");
     if !run::succeeds(Command::new(run::cargo()).args(["fuzz", "--version"])) {
-        println!("installing cargo-fuzz");
+        tell!("installing cargo-fuzz");
         if !run::show(&mut workspace.cargo(&["install", "--locked", "cargo-fuzz"]))?.ok {
             bail!("cargo-fuzz could not be installed");
         }
@@ -44,7 +44,7 @@ pub fn fuzz(workspace: &Workspace, args: &[String]) -> Result<bool> {
     }
     let mut failed = Vec::new();
     for name in &names {
-        println!("\n== fuzz {name}: {minutes} minutes");
+        tell!("\n== fuzz {name}: {minutes} minutes");
         let seconds = format!("-max_total_time={}", (minutes * 60.0) as u64);
         let mut command = workspace.cargo(&[
             "fuzz",
@@ -61,13 +61,13 @@ pub fn fuzz(workspace: &Workspace, args: &[String]) -> Result<bool> {
             failed.push(name.clone());
         }
     }
-    println!(
+    tell!(
         "\n{} passed, {} failed",
         names.len() - failed.len(),
         failed.len()
     );
     if !failed.is_empty() {
-        println!(
+        tell!(
             "failed: {}; what crashed them lies in fuzz/artifacts",
             failed.join(", ")
         );

@@ -83,7 +83,7 @@ impl Library {
             drop(std::fs::remove_file(&link));
             std::os::unix::fs::symlink(&whole, &link)
                 .with_context(|| format!("cannot make {}", link.display()))?;
-            println!("installed {}", link.display());
+            tell!("installed {}", link.display());
         }
         if self.also_static {
             copy(
@@ -125,6 +125,6 @@ fn write(to: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         })
         .and_then(|()| std::fs::rename(&draft, to));
     made.with_context(|| format!("cannot write {}", to.display()))?;
-    println!("installed {}", to.display());
+    tell!("installed {}", to.display());
     Ok(())
 }

@@ -55,7 +55,7 @@ impl OrdinaryUser {
             if !readable {
                 // A clone in root's home, say. To read files is all that this capability gives;
                 // limits stay an ordinary user's.
-                println!(
+                tell!(
                     "{} is closed to others: the user nobody may read it for this step",
                     tree.display()
                 );

@@ -3,6 +3,14 @@
 //! It depends on no other crate of the workspace, so that it builds in seconds. It still runs when
 //! they do not build.
 
+/// Prints a line. A reader that went away (`cargo xtask circles | head`) does not end a task.
+macro_rules! tell {
+    ($($arg:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($arg)*);
+    }};
+}
+
 mod circles; // files that import each other in a circle
 mod fuzz; // fuzz targets, each for some minutes
 mod install; // the C libraries, put in place
@@ -58,7 +66,7 @@ fn main() -> ExitCode {
 
 fn dispatch(args: &[String]) -> Result<bool> {
     let Some((task, rest)) = args.split_first() else {
-        println!("{USAGE}");
+        tell!("{USAGE}");
         return Ok(true);
     };
     match task.as_str() {
@@ -98,7 +106,7 @@ fn dispatch(args: &[String]) -> Result<bool> {
         // Not for people: how the steps confine what they run.
         "refuse-io-uring" => limits::refuse_io_uring_and_run(rest),
         "help" | "-h" | "--help" => {
-            println!("{USAGE}");
+            tell!("{USAGE}");
             Ok(true)
         }
         _ => bail!("there is no task {task:?}; `cargo xtask help` lists them"),

@@ -93,7 +93,7 @@ pub fn package(workspace: &Workspace, args: &[String]) -> Result<bool> {
             .arg(&package),
     )?;
     fs::remove_dir_all(&stage)?;
-    println!("{}", package.display());
+    tell!("{}", package.display());
     Ok(true)
 }
 

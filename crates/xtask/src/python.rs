@@ -59,7 +59,7 @@ fn build(workspace: &Workspace, python: &Path) -> Result<PathBuf> {
 /// The task: builds the wheel, and says where it is.
 pub fn wheel(workspace: &Workspace) -> Result<bool> {
     let python = environment(workspace)?;
-    println!("built {}", build(workspace, &python)?.display());
+    tell!("built {}", build(workspace, &python)?.display());
     Ok(true)
 }
 

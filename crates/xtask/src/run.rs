@@ -120,7 +120,7 @@ pub fn show(command: &mut Command) -> Result<Ran> {
 /// As [`show`], for at most this time.
 pub fn show_for(command: &mut Command, patience: Duration) -> Result<Ran> {
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
-    println!("$ {}", line_of(command));
+    tell!("$ {}", line_of(command));
     command
         .stdin(Stdio::null())
         .stdout(writer.try_clone()?)
@@ -137,7 +137,7 @@ pub fn show_for(command: &mut Command, patience: Duration) -> Result<Ran> {
         for line in BufReader::new(reader).split(b'\n').map_while(|l| l.ok()) {
             let line = String::from_utf8_lossy(&line);
             counts.take_line(&line);
-            println!("{line}");
+            tell!("{line}");
         }
         let _ = done.send(()); // nobody waits any more if it took too long
         counts
@@ -147,7 +147,7 @@ pub fn show_for(command: &mut Command, patience: Duration) -> Result<Ran> {
         Err(RecvTimeoutError::Timeout)
     );
     if !in_time {
-        println!(
+        tell!(
             "still running after {} minutes: ended",
             patience.as_secs() / 60
         );

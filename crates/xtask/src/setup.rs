@@ -147,12 +147,12 @@ pub fn setup(workspace: &Workspace) -> Result<Setup> {
     let mut missing = Vec::new();
     let wanted: Vec<&Package> = PACKAGES.iter().filter(|p| !(p.present)()).collect();
     if wanted.is_empty() {
-        println!("Debian packages: all there");
+        tell!("Debian packages: all there");
     } else {
         let names: Vec<&str> = wanted.iter().map(|p| p.name).collect();
-        println!("Debian packages to install: {}", names.join(" "));
+        tell!("Debian packages to install: {}", names.join(" "));
         if let Err(error) = install(&names) {
-            println!("not installed: {error:#}");
+            tell!("not installed: {error:#}");
         }
         for package in wanted.iter().filter(|p| !(p.present)()) {
             missing.push(format!(
@@ -171,7 +171,7 @@ pub fn setup(workspace: &Workspace) -> Result<Setup> {
         }
     };
     for line in &missing {
-        println!(
+        tell!(
             "{}: {line}",
             if workspace.ci {
                 "missing"
@@ -207,7 +207,7 @@ fn install(names: &[&str]) -> Result<()> {
     } else if run::succeeds(Command::new("sudo").args(["-n", "true"]))
         || (run::installed("sudo") && std::io::stdin().is_terminal())
     {
-        println!("as you are not root, this goes through sudo");
+        tell!("as you are not root, this goes through sudo");
         let mut sudo = Command::new("sudo");
         sudo.arg("sh");
         sudo
@@ -308,10 +308,10 @@ fn environment(workspace: &Workspace) -> Result<PathBuf> {
     if std::fs::read_to_string(&stamp).is_ok_and(|have| have == wanted)
         && run::succeeds(Command::new(&python).arg("--version"))
     {
-        println!("Python environment: target/venv is up to date");
+        tell!("Python environment: target/venv is up to date");
         return Ok(python);
     }
-    println!("Python environment: making target/venv with tests/requirements.txt");
+    tell!("Python environment: making target/venv with tests/requirements.txt");
     drop(std::fs::remove_dir_all(&folder));
     std::fs::create_dir_all(&workspace.target)?;
     // The python3 of the path may be a shim without venv; Debian's own is the one that python3-venv

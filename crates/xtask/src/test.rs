@@ -189,14 +189,14 @@ impl Selection {
 pub fn test(workspace: &Workspace, selection: &Selection) -> Result<bool> {
     if selection.list {
         for step in &STEPS {
-            println!("{:14} {}", step.name, step.what);
+            tell!("{:14} {}", step.name, step.what);
         }
         return Ok(true);
     }
     let steps: Vec<&Step> = STEPS.iter().filter(|s| selection.takes(s)).collect();
     let mut times = Times::read(workspace);
     let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
-    println!("{}\n{ONE_TEST}", times.expected(&names));
+    tell!("{}\n{ONE_TEST}", times.expected(&names));
     let mut rows: Vec<(&str, String, Duration)> = Vec::new();
     let mut total = Counts::default();
 
@@ -238,7 +238,7 @@ pub fn test(workspace: &Workspace, selection: &Selection) -> Result<bool> {
                 (format!("FAILED: {why}"), Counts::one(false))
             }
             Ok(Done::Skipped(why)) => {
-                println!("skipped: {why}");
+                tell!("skipped: {why}");
                 (
                     format!("skipped: {why}"),
                     Counts {
@@ -248,11 +248,11 @@ pub fn test(workspace: &Workspace, selection: &Selection) -> Result<bool> {
                 )
             }
             Err(error) => {
-                println!("{error:#}");
+                tell!("{error:#}");
                 ("FAILED".to_owned(), Counts::one(false))
             }
         };
-        println!(
+        tell!(
             "-- {}: {result} ({:.0} s)",
             step.name,
             started.elapsed().as_secs_f64()
@@ -283,20 +283,20 @@ fn result_of(ok: bool, mut counts: Counts) -> (String, Counts) {
 }
 
 fn heading(name: &str, what: &str) {
-    println!("\n== {name}: {what}");
+    tell!("\n== {name}: {what}");
 }
 
 fn summary(rows: &[(&str, String, Duration)], setup: &Setup, total: Counts) {
-    println!("\n== summary");
+    tell!("\n== summary");
     for (name, result, time) in rows {
-        println!("{name:14} {:6.0} s  {result}", time.as_secs_f64());
+        tell!("{name:14} {:6.0} s  {result}", time.as_secs_f64());
     }
     let all: Duration = rows.iter().map(|(_, _, time)| *time).sum();
-    println!("{:14} {:6.0} s", "all", all.as_secs_f64());
+    tell!("{:14} {:6.0} s", "all", all.as_secs_f64());
     for line in &setup.missing {
-        println!("{line}");
+        tell!("{line}");
     }
-    println!("\n{total}");
+    tell!("\n{total}");
 }
 
 fn ran(command: &mut std::process::Command) -> Result<Done> {
@@ -423,7 +423,7 @@ fn ndbm(workspace: &Workspace, setup: &Setup) -> Result<Done> {
         Ok(folder) => {
             command.env("SENKO_PERL_SOURCES", folder);
         }
-        Err(error) => println!("Perl's own tests cannot run: {error:#}"),
+        Err(error) => tell!("Perl's own tests cannot run: {error:#}"),
     }
     ran(&mut command)
 }

@@ -57,7 +57,7 @@ pub fn wrap(args: &[String]) -> Result<bool> {
         }
         if check {
             let first = text.lines().zip(wrapped.lines()).position(|(a, b)| a != b);
-            println!(
+            tell!(
                 "{shown}:{}: `cargo xtask wrap` wraps it",
                 first.unwrap_or(0) + 1
             );

@@ -3,8 +3,8 @@
 //! live record asks (`-M`).
 //!
 //! A reclaim of such a log copies what lives. Where all lives it gains nothing, so it starts only
-//! while enough is known to be dead (K6). The count is an estimate: a slot knows pages, not bytes.
-//! Each region that was reclaimed corrects it by what it gained.
+//! while enough is known to be dead (KEEP-6). The count is an estimate: a slot knows pages, not
+//! bytes. Each region that was reclaimed corrects it by what it gained.
 //!
 //! Always holds: a lap of the log that gains less than [`Dead::enough`] ends with a count of 0, so
 //! that no estimate makes reclaim go around for ever.

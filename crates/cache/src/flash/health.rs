@@ -16,10 +16,10 @@
 //! the device was well for as long. So a device that comes and goes neither costs much nor fills
 //! the log with lines.
 //!
-//! Always holds: H1: nothing is submitted for a log that is out of use, but its probe, and at the
-//! end of the process what its write buffers hold. H2: a slot that is followed when the log is back
-//! names what it named before: while the log was out its head and tail stood still, and a command
-//! that met a slot of it dropped it.
+//! Always holds: HEALTH-1: nothing is submitted for a log that is out of use, but its probe, and at
+//! the end of the process what its write buffers hold. HEALTH-2: a slot that is followed when the
+//! log is back names what it named before: while the log was out its head and tail stood still, and
+//! a command that met a slot of it dropped it.
 
 use senko_io::IoError;
 

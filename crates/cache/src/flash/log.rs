@@ -20,11 +20,11 @@
 //! records, so pages leave nearly full.
 //!
 //! Always holds:
-//! - L1: `tail <= head <= tail + pages`, and `tail` is the start of a region.
-//! - L2: pages in write buffers are the newest of the log, without a gap; all older ones are on the
-//!   device.
-//! - L3: no record wraps around the end of the slice.
-//! - L4: a page never holds two records whose keys have one tag, so none of one key. A slot is a
+//! - LOG-1: `tail <= head <= tail + pages`, and `tail` is the start of a region.
+//! - LOG-2: pages in write buffers are the newest of the log, without a gap; all older ones are on
+//!   the device.
+//! - LOG-3: no record wraps around the end of the slice.
+//! - LOG-4: a page never holds two records whose keys have one tag, so none of one key. A slot is a
 //!   tag and a page, so it names one record. A second one would be found through it, long after its
 //!   own slot is gone.
 
@@ -108,7 +108,7 @@ pub(crate) struct Log {
     /// Free pages that the largest record which found no space needs.
     wanted: u64,
     /// Free pages that only reclaim may take, and the most pages of a record, where every live
-    /// record is kept (K4).
+    /// record is kept (KEEP-4).
     kept: Option<(u64, u64)>,
     /// What no slot names any more.
     dead: Dead,
@@ -334,7 +334,7 @@ impl Log {
     }
 
     /// Pages in `from` on that a record of `pages` pages would take, with those left empty at the
-    /// end of the slice (L3).
+    /// end of the slice (LOG-3).
     fn with_wrap(&self, pages: u64) -> u64 {
         let left = self.pages - self.head % self.pages;
         if pages > left { left + pages } else { pages }
@@ -394,7 +394,7 @@ impl Log {
     /// ends where its last page does, so small records can fill the rest of its first page. Its
     /// first `prefix` bytes lie in that page. Returns position and offset in the page. [`Log::put`]
     /// the bytes, then [`Log::settle`]. Where all is kept, one that is larger than a frame has its
-    /// pages to itself (K5).
+    /// pages to itself (KEEP-5).
     pub fn place_large(
         &mut self,
         len: usize,
@@ -521,7 +521,7 @@ impl Log {
         Some((position, pages))
     }
 
-    /// Leaves the rest of the slice empty if `pages` pages don't fit it (L3); the position they
+    /// Leaves the rest of the slice empty if `pages` pages don't fit it (LOG-3); the position they
     /// start at.
     fn skip_wrap(&mut self, pages: u64) -> u64 {
         let skip = self.with_wrap(pages) - pages;
@@ -555,7 +555,7 @@ impl Log {
                 .is_none_or(|c| c.used as u64 == self.chunk_pages)
             {
                 let buf = self.spare.pop().expect("room was asked for");
-                // Before anything can name a page of it (W4).
+                // Before anything can name a page of it (RESTART-4).
                 self.tell(LogWord::Opened, self.head + self.chunk_pages);
                 self.open.push(Chunk {
                     buf,
@@ -604,7 +604,7 @@ impl Log {
     }
 
     /// A write ended, well or not. Buffers are freed in order, so that what is still buffered is
-    /// always the end of the log (L2). What was not written is invalid. Returns the pages of the
+    /// always the end of the log (LOG-2). What was not written is invalid. Returns the pages of the
     /// write.
     pub fn written(&mut self, value: u64, ok: bool) -> usize {
         let same = |c: &&mut Chunk| c.first & 0xff_ffff_ffff == value & 0xff_ffff_ffff;
@@ -710,7 +710,7 @@ impl Log {
         Some(&chunk.buf[at..at + PAGE_SIZE])
     }
 
-    /// Copies those pages of a run that are still in write buffers, the end of it (L2), into a
+    /// Copies those pages of a run that are still in write buffers, the end of it (LOG-2), into a
     /// frame; how many are to be read from the device.
     pub fn copy_buffered(&self, first: u64, pages: u64, frame: &mut [u8]) -> u64 {
         let mut from_device = pages;

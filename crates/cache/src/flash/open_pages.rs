@@ -20,7 +20,7 @@ struct OpenPage {
     used: usize,
     /// Where its room ends: with the page, or where a large record begins.
     end: usize,
-    /// Tags of the records in it (L4).
+    /// Tags of the records in it (LOG-4).
     tags: Vec<u32>,
 }
 

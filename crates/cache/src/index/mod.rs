@@ -16,8 +16,8 @@
 //!
 //! Lines are 64 bytes, 8 slots; a full line overflows into the segment's next (linear probing).
 //! Always holds:
-//! - I1: within a segment at most one slot of kind flash has a given tag.
-//! - I2: from a slot's home line to the line it lies in, every line before the last is full;
+//! - INDEX-1: within a segment at most one slot of kind flash has a given tag.
+//! - INDEX-2: from a slot's home line to the line it lies in, every line before the last is full;
 //!   removal moves slots back to keep that, so a probe may end at the first line with a hole.
 
 mod aging; // which hits on flash were lately
@@ -230,8 +230,8 @@ impl Index {
         slots.extend(words.filter(|&slot| slot != Slot::EMPTY));
     }
 
-    /// Builds a segment anew in its place, of the slots given, no more than it had, so that I1 and
-    /// I2 hold whatever held before. Of several flash slots with one tag one stays. A kill
+    /// Builds a segment anew in its place from `slots`, no more than it had. INDEX-1 and INDEX-2
+    /// hold afterwards, whatever held before: of several flash slots with one tag one stays. A kill
     /// meanwhile costs slots of this segment, no more. `new` is memory to use.
     pub fn mend(&mut self, n: usize, slots: impl Iterator<Item = Slot>, new: &mut Vec<u64>) {
         let step = self.segments[n].step;
@@ -467,7 +467,7 @@ impl Index {
                     self.flash_slots -= u64::from(slot.is_flash());
                 }
             }
-            // The new one is complete before it is named, and the old one whole until then (W2).
+            // The old one is whole until the new one is, and is named (RESTART-2).
             self.publish(n);
             self.lines.free(old.chunk);
         }
@@ -515,7 +515,7 @@ impl Index {
         self.lines.set_word(chunk, pos.at as usize * 8, slot.0);
     }
 
-    /// Removes the slot at a position, and moves later ones back so that I2 holds.
+    /// Removes the slot at a position, and moves later ones back so that INDEX-2 holds.
     pub fn remove(&mut self, pos: Pos) {
         let n = pos.segment as usize;
         let Segment { chunk, step, .. } = self.segments[n];

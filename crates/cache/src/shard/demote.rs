@@ -231,7 +231,7 @@ impl Shard {
     }
 
     /// Replaces an item's slot by a flash slot and frees its memory. Another flash slot with the
-    /// same tag goes (I1).
+    /// same tag goes (INDEX-1).
     fn turn_to_flash(&mut self, item: Handle, hash: u64, slot: Slot) {
         if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
             self.index.remove(pos);
@@ -241,7 +241,7 @@ impl Shard {
         let (pos, _) = self
             .index
             .find(hash, |s| s == dram)
-            .expect("a linked item has a slot (S1)");
+            .expect("a linked item has a slot (SHARD-1)");
         self.index.set(pos, slot);
         self.release_item(item);
     }
@@ -387,8 +387,8 @@ impl Shard {
         let slot = slot.with_hot(u8::from(header.fetched()));
         let taken = self.keeps_all() && self.index.find(hash, Slot::is_flash).is_some();
         if taken || self.arena.pins(s.item) > 0 {
-            // Answers are being sent from it, or its tag went to flash with another (K3): keep it
-            // in DRAM, clean.
+            // Answers are being sent from it, or its tag went to flash with another (KEEP-3): keep
+            // it in DRAM, clean.
             self.arena.set_flash_copy(s.item, slot);
         } else {
             self.policy.evicted(&self.arena, s.item, hash);

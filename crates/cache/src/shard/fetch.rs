@@ -570,7 +570,7 @@ impl Shard {
 }
 
 /// Looks for a key among the records that begin in the first page of a run. A page never holds two
-/// records of a key (L4).
+/// records of a key (LOG-4).
 pub(crate) fn find_record(run: &[u8], key: &[u8], generation: u32) -> Found {
     let mut end = 0;
     loop {

@@ -3,9 +3,10 @@
 //! whatever its size.
 //!
 //! The records that begin in one page go together. The one of several pages goes first, so the
-//! small ones before it find its new front as wide as the old (K5). What has moved is forgotten
+//! small ones before it find its new front as wide as the old (KEEP-5). What has moved is forgotten
 //! when the page is looked at again, so a walk that had to wait begins its page anew. A record
-//! larger than a frame is copied frame by frame; its slot changes when all of it is placed (K7).
+//! larger than a frame is copied frame by frame; its slot changes when all of it is placed
+//! (KEEP-7).
 //!
 //! Always holds: no record of the region is passed over while a slot names it, unless the device
 //! can't give it back; that is counted.
@@ -50,7 +51,7 @@ enum Moved {
 
 impl Shard {
     /// A read of the region failed: its pages are tried one by one, and what can't be read then is
-    /// passed over. Its slots are caught when they are followed (S2).
+    /// passed over. Its slots are caught when they are followed (SHARD-2).
     pub(super) fn region_unread(&mut self, n: usize) {
         let keeps_all = self.keeps_all();
         let r = &mut self.reclaims[n];

@@ -240,7 +240,8 @@ impl Shard {
                 _ => continue,
             };
             match self.evict(queue, item) {
-                // Another item of this page took the last room on flash, or this item's tag (K3).
+                // Another item of this page took the last room on flash, or this item's tag
+                // (KEEP-3).
                 Err(AllocError::OutOfMemory) if self.keeps_all() => return Ok(false),
                 result => result?,
             }

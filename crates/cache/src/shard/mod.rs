@@ -7,9 +7,10 @@
 //! sees a field.
 //!
 //! Always holds:
-//! - S1: a linked item has exactly one index slot of kind DRAM; a key has at most one slot in all.
-//! - S2: a slot of kind flash whose place was reclaimed or flushed is never followed.
-//! - S3: an item's `flash` copy is identical to it in key, value, flags, expiry, marks and CAS
+//! - SHARD-1: a linked item has exactly one index slot of kind DRAM; a key has at most one slot in
+//!   all.
+//! - SHARD-2: a slot of kind flash whose place was reclaimed or flushed is never followed.
+//! - SHARD-3: an item's `flash` copy is identical to it in key, value, flags, expiry, marks and CAS
 //!   value.
 
 mod completions; // what a device ended
@@ -340,7 +341,7 @@ impl Shard {
     }
 
     /// The log and position of a flash slot; `None` if what lay there was reclaimed or flushed
-    /// (S2).
+    /// (SHARD-2).
     pub(crate) fn place(&self, slot: Slot) -> Option<(usize, u64)> {
         let n = self.log_of(slot);
         let position = self.logs[n].position_of(self.index.page(slot), slot.lap())?;

@@ -11,9 +11,9 @@
 //! then.
 //!
 //! Always holds: after the walk no slot of an intact record names the region. Slots of damaged ones
-//! stay, but name a lap that is over, so they are never followed (S2); one pass over the index each
-//! lap removes them before lap numbers repeat. Reinsertion takes at most half of a region, so each
-//! round frees space.
+//! stay, but name a lap that is over, so they are never followed (SHARD-2); one pass over the index
+//! each lap removes them before lap numbers repeat. Reinsertion takes at most half of a region, so
+//! each round frees space.
 
 use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 
@@ -228,7 +228,7 @@ impl Shard {
                 })
             }
             _ => {
-                // Their slots are caught when they are followed (S2).
+                // Their slots are caught when they are followed (SHARD-2).
                 self.stats.flash_read_errors += 1;
                 self.region_unread(n);
             }

@@ -2,10 +2,10 @@
 //! Nothing may be evicted (`-M`), and there is flash: which items leave DRAM, and where memory
 //! comes from.
 //!
-//! An item leaves DRAM only for flash. It stays while no log has room for it beyond the reserve
-//! (K4), or while another item of its tag is on flash (K3). If no item can leave, an allocation
-//! ends as out of memory, and nothing is lost. `docs/architecture/no-eviction.md` has the whole;
-//! `keep.rs` is its reclaim.
+//! An item leaves DRAM only for flash, and leaves the shard only as KEEP-1 allows. It stays in DRAM
+//! while no log has room for it beyond the reserve (KEEP-4), or while another item of its tag is on
+//! flash (KEEP-3). If no item can leave, an allocation ends as out of memory, and nothing is lost.
+//! `docs/architecture/no-eviction.md` has the whole; `keep.rs` is its reclaim.
 
 use std::cell::Cell;
 
@@ -43,7 +43,7 @@ impl Leaving<'_> {
         }
         let hash = Key::new(arena.item_key(item), self.seed).hash;
         if self.index.find(hash, Slot::is_flash).is_some() {
-            return true; // K3
+            return true; // KEEP-3
         }
         if arena.flash_copy(item) != Slot::EMPTY {
             return false;
@@ -168,7 +168,7 @@ impl Shard {
     ) -> Result<(), AllocError> {
         let hash = self.item_hash(item);
         if self.index.find(hash, Slot::is_flash).is_some() {
-            return Err(AllocError::OutOfMemory); // K3
+            return Err(AllocError::OutOfMemory); // KEEP-3
         }
         let header = self.arena.header(item);
         let copy = self.arena.flash_copy(item);

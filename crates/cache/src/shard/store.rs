@@ -143,11 +143,12 @@ impl Shard {
             self.index.remove(pos);
             self.copy_died(self.arena.flash_copy(old));
             self.release_item(old);
-            // S1: the key had its one slot; a flash slot with this tag is another key's, and stays.
+            // SHARD-1: the key had its one slot; a flash slot with this tag is another key's, and
+            // stays.
             return;
         }
         if self.keeps_all() {
-            return; // the key has none, so what has its tag is another key's (K2)
+            return; // the key has none, so what has its tag is another key's (KEEP-2)
         }
         if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
             // Without a read nobody knows whether this is the key's own old copy or an innocent
@@ -366,7 +367,7 @@ impl Shard {
         let (pos, _) = self
             .index
             .find(hash, |s| s == slot)
-            .expect("a linked item has a slot (S1)");
+            .expect("a linked item has a slot (SHARD-1)");
         self.index.remove(pos);
         self.copy_died(self.arena.flash_copy(item));
         self.release_item(item);
@@ -409,7 +410,7 @@ impl Shard {
         self.cas
     }
 
-    /// Changes a record's header; what flash has is then something else (S3).
+    /// Changes a record's header; what flash has is then something else (SHARD-3).
     fn edit(&mut self, item: Handle, change: impl FnOnce(&mut Header)) {
         self.copy_died(self.arena.flash_copy(item));
         self.arena.set_flash_copy(item, Slot::EMPTY);

@@ -466,8 +466,8 @@ fn a_clean_stop_keeps_what_it_says() {
 }
 
 /// A stop while a device is out of use saves what is there behind it, and DRAM's items as what they
-/// are: of each key one slot (S1). Nothing that was deleted or overwritten later comes to light
-/// again, neither at once nor after a kill.
+/// are: of each key one slot (SHARD-1). Nothing that was deleted or overwritten later comes to
+/// light again, neither at once nor after a kill.
 #[test]
 fn a_stop_beside_a_device_that_is_out_brings_nothing_back() {
     for seed in seeds(6_250_000, 4) {

@@ -12,11 +12,12 @@
 //! worker no more than a lock that is held while 10 KB are copied.
 //!
 //! Always holds:
-//! - A1. Clients of this listener hold bounded memory for a bounded time:
+//! - ADMIN-1. Clients of this listener hold bounded memory for a bounded time:
 //!   [`listener::MOST_CONNECTIONS`] connections, one request and one answer each, for
 //!   [`listener::PATIENCE`].
-//! - A2. A newcomer is answered whatever the others do: the oldest connection makes room for it.
-//! - A3. Nothing here changes anything.
+//! - ADMIN-2. A newcomer is answered whatever the others do: the oldest connection makes room for
+//!   it.
+//! - ADMIN-3. Nothing here changes anything.
 
 mod history; // what was written in the last day
 mod http; // a request's head, an answer's

@@ -11,7 +11,7 @@
 //! Always holds: the clean mark is taken away, durably, before the first command; it is set only
 //! when every shard has saved all and the devices have been flushed, and it says whether a
 //! `flush_all` was too late for a shard. While it is set, the files count and shared memory does
-//! not; while it is not, the other way round (W6).
+//! not; while it is not, the other way round (RESTART-6).
 
 mod absence; // whether a start comes too late after the server before
 mod checks; // whether settings, directory and flash files belong together
@@ -586,7 +586,7 @@ fn new_words(
     Ok(ServerWords::new(file, block.id)?)
 }
 
-/// Which of files and shared memory is valid (W6).
+/// Which of files and shared memory is valid (RESTART-6).
 fn origin(
     device: &FlashFile,
     settings: &Settings,

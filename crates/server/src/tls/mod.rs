@@ -7,11 +7,11 @@
 //! ```
 //! Nothing in here has a socket or waits, but for the files of [`Tls::open`] and [`Tls::refresh`].
 //!
-//! - (T1) Certificate, key and CA change together. Where one of the files is bad, all stay as they
-//!   were. Connections that are open stay as they are.
-//! - (T2) A connection's ciphertext without a whole record or message is two records at most; more
-//!   ends the connection.
-//! - (T3) No text that is made here holds a part of a key.
+//! - (TLS-1) Certificate, key and CA change together. Where one of the files is bad, all stay as
+//!   they were. Connections that are open stay as they are.
+//! - (TLS-2) A connection's ciphertext without a whole record or message is two records at most;
+//!   more ends the connection.
+//! - (TLS-3) No text that is made here holds a part of a key.
 
 mod ciphers; // OpenSSL's names of cipher suites
 pub mod pem; // certificates in a file, and when they end
@@ -116,7 +116,7 @@ impl Tls {
         })
     }
 
-    /// Reads certificate, key and CA again, at Unix second `now` (T1).
+    /// Reads certificate, key and CA again, at Unix second `now` (TLS-1).
     ///
     /// # Errors
     /// Why those before stay.

@@ -23,7 +23,7 @@ use rustls::unbuffered::{
     WriteTraffic,
 };
 
-/// T2: two records, or a client's certificates of as much.
+/// TLS-2: two records, or a client's certificates of as much.
 const MOST_HELD: usize = 2 * RECORD;
 /// Most bytes of a record: header, plaintext, and what a cipher may add.
 const RECORD: usize = 5 + (16 << 10) + 256;

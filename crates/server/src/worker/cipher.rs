@@ -8,13 +8,13 @@
 //! ```
 //!
 //! Always holds, beside what `flow.rs` says:
-//! - C1: what a round spends on handshakes is bounded by their number ([`HANDSHAKES`]), since one
-//!   costs as much as hundreds of GETs.
-//! - C2: of an answer's ciphertext a connection holds [`CIPHERED`] bytes at most. The rest of the
-//!   batch waits as it is: frames and item memory under the rules of W3. A frame is free as soon as
-//!   it is ciphered.
-//! - C3: a handshake that has not ended after [`HANDSHAKE_MS`] ends its connection, whatever bytes
-//!   come.
+//! - CIPHER-1: what a round spends on handshakes is bounded by their number ([`HANDSHAKES`]), since
+//!   one costs as much as hundreds of GETs.
+//! - CIPHER-2: of an answer's ciphertext a connection holds [`CIPHERED`] bytes at most. The rest of
+//!   the batch waits as it is: frames and item memory under the rules of FLOW-3. A frame is free as
+//!   soon as it is ciphered.
+//! - CIPHER-3: a handshake that has not ended after [`HANDSHAKE_MS`] ends its connection, whatever
+//!   bytes come.
 
 use std::collections::VecDeque;
 
@@ -30,9 +30,9 @@ use crate::reply::shard_of;
 use crate::settings::TlsMode;
 use crate::tls::{CIPHERED, Fault};
 
-/// C1: steps of handshakes in a round. One with an RSA key takes about a millisecond.
+/// CIPHER-1: steps of handshakes in a round. One with an RSA key takes about a millisecond.
 const HANDSHAKES: usize = 2;
-/// C3: milliseconds.
+/// CIPHER-3: milliseconds.
 const HANDSHAKE_MS: u64 = 60_000;
 
 /// The worker's state for all its connections with TLS.
@@ -86,7 +86,7 @@ impl Worker {
         self.settle(at);
     }
 
-    /// C1: takes some handshakes one step on.
+    /// CIPHER-1: takes some handshakes one step on.
     pub(super) fn run_handshakes(&mut self) {
         for _ in 0..HANDSHAKES.min(self.ciphers.handshakes.len()) {
             let Some(at) = self.ciphers.handshakes.pop_front() else {
@@ -201,8 +201,8 @@ impl Worker {
         }
     }
 
-    /// W3, for answers behind ciphertext that the socket does not take: frames are copied, and item
-    /// memory is lent. Bytes copied and lent, and of which shards.
+    /// FLOW-3, for answers behind ciphertext that the socket does not take: frames are copied, and
+    /// item memory is lent. Bytes copied and lent, and of which shards.
     pub(super) fn hold_behind(&mut self, at: ConnKey) -> Option<(usize, usize, ShardSet)> {
         let tls = self.conns.get(at)?.tls.as_mut()?;
         let mut plain = tls.plain.take()?;
@@ -249,7 +249,7 @@ impl Worker {
         }
     }
 
-    /// C3: ends handshakes that take too long.
+    /// CIPHER-3: ends handshakes that take too long.
     pub(super) fn end_late_handshakes(&mut self) {
         if self.core.shared.tls.is_none() {
             return;

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Always holds:
-//! - W1: one batch a connection is in the loop at most, and none while its socket is lent
+//! - FLOW-1: one batch a connection is in the loop at most, and none while its socket is lent
 //!   (`lend.rs`).
-//! - W2: what a connection makes the worker hold is bounded, and so is what all hold together.
+//! - FLOW-2: what a connection makes the worker hold is bounded, and so is what all hold together.
 //!   - Unread bytes of one connection are at most [`MOST_TAIL`] and the receive buffers under way.
 //!     Its answers are bounded by its session's window.
 //!   - Requests that can't run yet may take half of the plan's `pending`. Beyond that, a connection
@@ -24,8 +24,8 @@
 //!     theirs.
 //!   - Where unread bytes and slow readers' answers take `pending`, the slowest is closed, else the
 //!     one that holds most.
-//! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while more
-//!   than an eighth of a shard is held, those of its readers who have been behind for
+//! - FLOW-3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while
+//!   more than an eighth of a shard is held, those of its readers who have been behind for
 //!   [`PATIENCE_MS`] are closed one after the other ([`Worker::free_pinned`]).
 
 use senko_cache::Pinned;
@@ -276,7 +276,7 @@ impl Worker {
             }
             Link::Socket(id) => {
                 if conn.sending {
-                    // W3: behind a slow batch nothing may hold frames.
+                    // FLOW-3: behind a slow batch nothing may hold frames.
                     if conn.slow_since != 0 && conn.session.replies().pages() > 0 {
                         conn.session.replies().spill();
                         self.frames_freed = true;
@@ -323,9 +323,9 @@ impl Worker {
         set
     }
 
-    /// W3: closes slow readers to whom much of some shard's memory is lent: a few of the slowest at
-    /// each tick, since others' shards take a round or two to tell, and all where it is too much.
-    /// One alone may have much.
+    /// FLOW-3: closes slow readers to whom much of some shard's memory is lent: a few of the
+    /// slowest at each tick, since others' shards take a round or two to tell, and all where it is
+    /// too much. One alone may have much.
     pub(super) fn free_pinned(&mut self) {
         if self.conns.sums().pinned == 0 {
             return;
@@ -581,9 +581,9 @@ impl Worker {
         }
     }
 
-    /// W2: closes slow readers until what is held is within its bound again. Those that were not
-    /// yet given a moment, and unread requests, may take as much once more: who is only a little
-    /// late means no harm, and senders are held back already.
+    /// FLOW-2: closes slow readers until what is held is within its bound again. Those that were
+    /// not yet given a moment, and unread requests, may take as much once more: who is only a
+    /// little late means no harm, and senders are held back already.
     pub(super) fn enforce_bound(&mut self) {
         let now_ms = self.now_ms;
         while self.conns.sums().held > self.pending {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory for values that are coming in (B1 to B4 in `crate::intake`), as a worker deals it out
-//! among its connections.
+//! Memory for values that are coming in (INTAKE-1 to INTAKE-4 in `crate::intake`), as a worker
+//! deals it out among its connections.
 
 use super::Worker;
 use super::conns::{Conn, ShardSet};
@@ -11,8 +11,8 @@ use crate::session::Wait;
 const MOST_TRIES: usize = 16;
 
 impl Worker {
-    /// B4: lets values in that waited for memory, in turn from both ends of the queue, if some was
-    /// given back or a tick has passed.
+    /// INTAKE-4: lets values in that waited for memory, in turn from both ends of the queue, if
+    /// some was given back or a tick has passed.
     pub(super) fn admit_values(&mut self, tick: bool) {
         if self.crowded.is_empty() {
             return;
@@ -83,7 +83,7 @@ impl Worker {
         conn.is_some_and(|conn| conn.wait == Some(Wait::Room))
     }
 
-    /// B3: takes memory back from values that do not move, where others wait for it.
+    /// INTAKE-3: takes memory back from values that do not move, where others wait for it.
     pub(super) fn free_room(&mut self) {
         let mut wanted = ShardSet::default();
         for (shard, intake) in self.core.shared.intakes.iter().enumerate() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sockets lent to the workers of other shards with a command, so that the answer is sent from
-//! where it is made (L1 to L3 in `route.rs`).
+//! where it is made (LEND-1 to LEND-3 in `route.rs`).
 //!
 //! ```text
 //!  worker of the connection                     worker of the shard
@@ -65,7 +65,7 @@ impl Worker {
         conn.is_some_and(|conn| conn.lent_to.is_some())
     }
 
-    /// L3: looks for words that woke nobody.
+    /// LEND-3: looks for words that woke nobody.
     pub(super) fn look_for_mail(&mut self, tick: bool) {
         let mut needed = std::mem::take(&mut self.needed);
         needed.retain(|&at| {
@@ -103,7 +103,7 @@ impl Worker {
         }
     }
 
-    /// Closes the socket of a connection that was taken out of the table; L1: not before it is
+    /// Closes the socket of a connection that was taken out of the table; LEND-1: not before it is
     /// back.
     pub(super) fn close_socket(&mut self, at: ConnKey, conn: &Conn, id: ConnId) {
         match conn.lent_to {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers that a worker reads from another's shard while that waits (H1 to H4 in `parked.rs`):
-//! they are the shard's own, and never older.
+//! Answers that a worker reads from another's shard while that waits (PARK-1 to PARK-4 in
+//! `parked.rs`): they are the shard's own, and never older.
 
 use std::sync::atomic::Ordering;
 

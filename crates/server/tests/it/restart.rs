@@ -151,7 +151,7 @@ fn a_flush_to_come_comes_after_the_stop() {
     assert!(present(&mut place.connect(), 0..200, 1).is_empty());
 }
 
-/// W6: when the clean mark is set, all that was written is on the device.
+/// RESTART-6: when the clean mark is set, all that was written is on the device.
 #[test]
 fn a_clean_stop_flushes_the_device_after_the_last_write() {
     let mut place = begin(2, |settings| {

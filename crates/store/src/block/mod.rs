@@ -338,7 +338,7 @@ fn damage(page: u64, bad: BadPage) -> StoreError {
     StoreError::damaged(page * PAGE_SIZE as u64 + bad.at as u64, bad.what)
 }
 
-/// No block whose elements take as many bytes has more data pages (W2).
+/// No block whose elements take as many bytes has more data pages (BLOCK-2).
 fn data_pages_bound(encoded_bytes: u64, page_bytes: usize) -> u64 {
     let payload = (page_bytes - PAGE_HEADER) as u64;
     (2 * encoded_bytes).div_ceil(payload) + 4

@@ -11,11 +11,11 @@
 //! Deviation: the paper keeps smallest and largest hash in each page's header; here the page index
 //! has all there is to know.
 //!
-//! W1. Nothing is taken that could make the block larger than its extent; a refused push changes
-//! nothing. W2. Two pages in a row hold more than one page's elements, but for a page in front of a
-//! long element, at the end of elements that share a hash (then one of the pages is half full), and
-//! at the end. [`super::data_pages_bound`] follows from it. W3. The device is written in order,
-//! each page once; flushing is the caller's.
+//! BLOCK-1. Nothing is taken that could make the block larger than its extent; a refused push
+//! changes nothing. BLOCK-2. Two pages in a row hold more than one page's elements, but for a page
+//! in front of a long element, at the end of elements that share a hash (then one of the pages is
+//! half full), and at the end. [`super::data_pages_bound`] follows from it. BLOCK-3. The device is
+//! written in order, each page once; flushing is the caller's.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Tag};
 
@@ -242,7 +242,7 @@ impl<'d> BlockWriter<'d> {
         }
     }
 
-    /// W1: whether the block stays within its extent with one element more.
+    /// BLOCK-1: whether the block stays within its extent with one element more.
     fn has_room(&self, len: usize, large: bool) -> bool {
         let size = self.format.page_bytes();
         // The current page counts, and the next where the element does not fit here.
@@ -412,7 +412,7 @@ impl<'d> BlockWriter<'d> {
         Ok(())
     }
 
-    /// W3: hands the whole pages of the piece to the device.
+    /// BLOCK-3: hands the whole pages of the piece to the device.
     fn write_piece(&mut self) -> Result<(), StoreError> {
         let bytes = &self.piece[..self.page_at];
         if bytes.is_empty() {
@@ -488,7 +488,7 @@ impl<'d> BlockWriter<'d> {
         let used = (record.head() - record.extent.first) as u32 + record.head_pages;
         assert!(
             u64::from(used) <= self.limit,
-            "a block stays within its extent (W1)"
+            "a block stays within its extent (BLOCK-1)"
         );
         // An extent ends on a unit, where the one that was given did.
         let extent = &mut record.extent;

@@ -7,12 +7,12 @@
 //! engine makes a new one when blocks are sealed or generations merged.
 //!
 //! What always holds:
-//! - X1: the candidates of a key that went into the map include its block (in a [`StaticMap`], they
-//!   are exactly its block).
-//! - X2: a candidate is an ordinal below the number of blocks, newest first, each once.
-//! - X3: the same entries in the same order and the same options give the same bytes, on every
+//! - MAP-1: the candidates of a key that went into the map include its block (in a [`StaticMap`],
+//!   they are exactly its block).
+//! - MAP-2: a candidate is an ordinal below the number of blocks, newest first, each once.
+//! - MAP-3: the same entries in the same order and the same options give the same bytes, on every
 //!   machine.
-//! - X4: [`decode`] of arbitrary bytes is a [`Damage`] or a map whose look-ups obey X2. The
+//! - MAP-4: [`decode`] of arbitrary bytes is a [`Damage`] or a map whose look-ups obey MAP-2. The
 //!   checksum is the caller's.
 
 mod memory; // bytes that begin on a cache line

@@ -8,14 +8,14 @@
 //!            flushed < ticket, nobody flushes          written, then the flush returned
 //!   waiting ------------------------------> flushing --------------------> flushed >= ticket: done (Synced)
 //! ```
-//! I1. At most one thread writes and at most one flushes; a write may run beside a flush. I2.
-//! `flushed` becomes what was `written` when the flush began, never more. I3. A thread that wants
-//! to flush writes as the flusher only: those who come while a flush runs gather, unwritten, for
-//! the next one. I4. After a failure no thread gets a turn any more: no write follows a failed
-//! write, and no flush a failed flush (Linux drops what it could not
+//! COMMIT-1. At most one thread writes and at most one flushes; a write may run beside a flush.
+//! COMMIT-2. `flushed` becomes what was `written` when the flush began, never more. COMMIT-3. A
+//! thread that wants to flush writes as the flusher only: those who come while a flush runs gather,
+//! unwritten, for the next one. COMMIT-4. After a failure no thread gets a turn any more: no write
+//! follows a failed write, and no flush a failed flush (Linux drops what it could not
 //!     write, and a second flush would say that all is well). What was under way beside it ends; tickets that were reached stay reached.
-//! I5. A thread that panics while it has a turn gives it back, as after a failure: nobody waits for
-//! it for ever.
+//! COMMIT-5. A thread that panics while it has a turn gives it back, as after a failure: nobody
+//! waits for it for ever.
 //!
 //! The lock and the condition stand behind [`Monitor`], so that a test can run the same protocol
 //! under a scheduler that tries interleavings.
@@ -203,7 +203,7 @@ impl<M: Monitor> Group<M> {
         let mut upto = 0;
         let mut result = self.write(sink, target.max(sink.end()));
         if result.is_ok() {
-            // I4 between the write and here: another thread's write may have failed.
+            // COMMIT-4 between the write and here: another thread's write may have failed.
             result = self.monitor.when(|p| {
                 upto = p.written;
                 Some(
@@ -228,7 +228,7 @@ impl<M: Monitor> Group<M> {
     }
 }
 
-/// Dropped only where a thread panics while it writes or flushes for the others (I5).
+/// Dropped only where a thread panics while it writes or flushes for the others (COMMIT-5).
 struct Died<'g, M: Monitor>(&'g Group<M>, fn(&mut Progress));
 
 impl<M: Monitor> Drop for Died<'_, M> {

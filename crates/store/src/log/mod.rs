@@ -7,19 +7,19 @@
 //! open -> replay: pages -> whole batches -> index           full -> sorted: all elements, for the block that replaces the log
 //! ```
 //! What always holds:
-//! - L1. A page that was written is never written again in this life of the log.
-//! - L2. After any crash, replay gives a prefix of the batches that were appended, and at least
+//! - WAL-1. A page that was written is never written again in this life of the log.
+//! - WAL-2. After any crash, replay gives a prefix of the batches that were appended, and at least
 //!   those whose commit returned for `Synced`.
-//! - L3. No page of an earlier life, or of another log, is ever taken for one of this log: each
+//! - WAL-3. No page of an earlier life, or of another log, is ever taken for one of this log: each
 //!   page names the CRC of the page before.
-//! - L4. Elements of a batch become visible together, to look-ups at [`Log::visible_time`], and
+//! - WAL-4. Elements of a batch become visible together, to look-ups at [`Log::visible_time`], and
 //!   after a crash together or not at all.
-//! - L5. After a failed write or flush, nothing more is acknowledged; look-ups go on.
+//! - WAL-5. After a failed write or flush, nothing more is acknowledged; look-ups go on.
 //!
 //! One thing does not hold. A process is told of a failed flush, ends, and starts again while the
 //! machine stays up. It may then read pages from the system's or the device's memory that never
-//! become durable. L2 counts what such a log acknowledges later only once it was rewritten into a
-//! block.
+//! become durable. WAL-2 counts what such a log acknowledges later only once it was rewritten into
+//! a block.
 //!
 //! Locks, in the order in which they are taken: appender, progress of commits (never held during
 //! I/O), tail, shard of the index. Device I/O is done with none but the appender's, and that only

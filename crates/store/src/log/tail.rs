@@ -7,10 +7,10 @@
 //! pages:  0 .. written | chunk | chunk | start ......... page | page+1 ...
 //!         on device    | pending: not changed any more | buf, filled to (page, at)
 //! ```
-//! T1. Pages below `written` are on the device; from there to `page`, all are in `pending` or
-//! `buf`, in order. T2. A page is composed (header, CRC, chain) once, when it is full or cut, and
-//! written once. Only `buf` changes, at (page, at). T3. No element has padding inside: cuts come
-//! between elements.
+//! TAIL-1. Pages below `written` are on the device; from there to `page`, all are in `pending` or
+//! `buf`, in order. TAIL-2. A page is composed (header, CRC, chain) once, when it is full or cut,
+//! and written once. Only `buf` changes, at (page, at). TAIL-3. No element has padding inside: cuts
+//! come between elements.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -17,26 +17,26 @@
 //! ```
 //!
 //! What always holds:
-//! - R1: a record is an element that was written, byte for byte; its key and time name it, since a
-//!   key is written once at a time.
-//! - R2: no record is older than what a sealed block of the current version has of its key, nor
-//!   than what a log has whose sealing has got past it. So a get that found nothing in its
+//! - RECORD-1: a record is an element that was written, byte for byte; its key and time name it,
+//!   since a key is written once at a time.
+//! - RECORD-2: no record is older than what a sealed block of the current version has of its key,
+//!   nor than what a log has whose sealing has got past it. So a get that found nothing in its
 //!   version's logs may answer with a record, if that is no later than the get may see. Every write
-//!   up to that bound is in the version (W2). So the version has the record too, or the write that
-//!   made it old.
-//! - R3: a log's index knows a key's newest element in it exactly, so of a log only the record of
-//!   that very time is taken, whatever else is kept.
-//! - R4: a record enters only with the ticket that was taken before the version was loaded in which
-//!   it was found, and while that is the present one. A sealing takes a new ticket out when its log
-//!   is frozen, and then removes, part by part under the part's lock, all records that are older
-//!   than the log's. So what was found without the log's last writes is refused, or enters before
-//!   that and is removed; and who holds the new ticket sees the whole log, or its block. Nobody
-//!   waits, and no insertion is held up. A put needs no ticket: it only takes the place of an older
-//!   record, and R2 is a lower bound.
-//! - R5: nothing else makes a record wrong. Compaction moves elements; what it, sealing or time
-//!   turns into a tombstone has expired, which every get tells by itself; a merge drops tombstones,
-//!   of which there are no records.
-//! - R6: all memory is counted ([`CacheCounts::bytes`]) and never more than was asked for.
+//!   up to that bound is in the version (WRITE-2). So the version has the record too, or the write
+//!   that made it old.
+//! - RECORD-3: a log's index knows a key's newest element in it exactly, so of a log only the
+//!   record of that very time is taken, whatever else is kept.
+//! - RECORD-4: a record enters only with the ticket that was taken before the version was loaded in
+//!   which it was found, and while that is the present one. A sealing takes a new ticket out when
+//!   its log is frozen, and then removes, part by part under the part's lock, all records that are
+//!   older than the log's. So what was found without the log's last writes is refused, or enters
+//!   before that and is removed; and who holds the new ticket sees the whole log, or its block.
+//!   Nobody waits, and no insertion is held up. A put needs no ticket: it only takes the place of
+//!   an older record, and RECORD-2 is a lower bound.
+//! - RECORD-5: nothing else makes a record wrong. Compaction moves elements; what it, sealing or
+//!   time turns into a tombstone has expired, which every get tells by itself; a merge drops
+//!   tombstones, of which there are no records.
+//! - RECORD-6: all memory is counted ([`CacheCounts::bytes`]) and never more than was asked for.
 //!
 //! Who may see an old moment only (a snapshot, an older version of a key) takes records and offers
 //! none: what such a look-up found need not be the newest.
@@ -66,7 +66,7 @@ const PARTS: u64 = 64;
 /// Keys of a log that are gathered before a part's lock is taken.
 const GATHERED: usize = 256;
 
-/// Stands for the seals that had begun when it was taken (R4).
+/// Stands for the seals that had begun when it was taken (RECORD-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
@@ -83,9 +83,9 @@ pub(crate) struct Record<'a> {
 /// Which record of a key is an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// The one of this time (R3).
+    /// The one of this time (RECORD-3).
     Exactly(u64),
-    /// Any that is not later (R2).
+    /// Any that is not later (RECORD-2).
     UpTo(u64),
 }
 
@@ -190,7 +190,7 @@ impl<M: Means> RecordCache<M> {
         })
     }
 
-    /// Taken before a version is loaded, to offer what is found in it (R4).
+    /// Taken before a version is loaded, to offer what is found in it (RECORD-4).
     pub fn ticket(&self) -> Ticket {
         Ticket(self.seals.get())
     }
@@ -223,7 +223,7 @@ impl<M: Means> RecordCache<M> {
         }
         self.part(hash).with(|part| {
             // Under the lock: a sealing that begins now comes to this part later, and removes it if
-            // it must (R4).
+            // it must (RECORD-4).
             if self.ticket() == ticket {
                 part.offer(&record);
             }

@@ -3,7 +3,7 @@
 //! without hot keys.
 
 mod policy; // hit ratios
-mod protocol; // R4 under a scheduler that tries interleavings
+mod protocol; // RECORD-4 under a scheduler that tries interleavings
 
 use std::collections::HashMap;
 

@@ -67,7 +67,7 @@ impl Space {
         free.least = free.stored();
     }
 
-    /// The holes that a manifest is to name (S4). `record`: this manifest is being committed.
+    /// The holes that a manifest is to name (SPACE-4). `record`: this manifest is being committed.
     pub fn holes(&self, record: bool) -> Vec<(u64, u64)> {
         let mut free = self.free.lock();
         if record {
@@ -148,7 +148,7 @@ impl Space {
         Ok((old - free.units) * UNIT_BYTES)
     }
 
-    /// Punches what [`Space::release`] took, after the manifest that names it is durable (S4).
+    /// Punches what [`Space::release`] took, after the manifest that names it is durable (SPACE-4).
     /// Gives the bytes; where the device can't do it, all of that is free again.
     ///
     /// # Errors

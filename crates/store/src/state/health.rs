@@ -13,7 +13,7 @@ pub(crate) const READ_ONLY: &str = "it was opened to be read";
 /// Why a closed store takes no writes.
 pub(crate) const CLOSED: &str = "the store is closed";
 
-/// The latch: once it is set, nothing is written any more (C2).
+/// The latch: once it is set, nothing is written any more (CHANGE-2).
 #[derive(Default)]
 pub(crate) struct Health {
     latch: OnceLock<String>,
@@ -31,7 +31,7 @@ impl Health {
         self.latch.get().is_some()
     }
 
-    /// Latches after an error that leaves unknown what reached the device (C2).
+    /// Latches after an error that leaves unknown what reached the device (CHANGE-2).
     pub fn failed(&self, error: &StoreError) {
         if matches!(error, StoreError::Io { .. }) {
             self.latch(error.to_string());

@@ -16,7 +16,7 @@ pub(crate) struct Writer {
     active: Option<Arc<LogHandle>>,
     /// The time of the last write.
     last_time: u64,
-    /// Pages of the active log when it was last looked at whether it is to take more (S6).
+    /// Pages of the active log when it was last looked at whether it is to take more (SPACE-6).
     looked_at: u32,
     /// It is not.
     full: bool,
@@ -59,7 +59,7 @@ impl Writer {
         self.active = None;
     }
 
-    /// The time of a write at `now`: later than any before (W1).
+    /// The time of a write at `now`: later than any before (WRITE-1).
     pub fn time_at(&self, now: u64) -> u64 {
         now.max(self.last_time + 1)
     }
@@ -69,7 +69,7 @@ impl Writer {
         self.last_time = time;
     }
 
-    /// Whether the active log is to take no more, though there is room in it (S6).
+    /// Whether the active log is to take no more, though there is room in it (SPACE-6).
     pub fn is_full(&self) -> bool {
         self.full
     }

@@ -80,7 +80,7 @@ impl Manifests {
     }
 
     /// At the opening: the next commit names only the logs in `known`. The places of the others are
-    /// kept until then (S1).
+    /// kept until then (SPACE-1).
     pub fn keep_logs(&mut self, known: &[u64]) {
         self.manifest.logs.retain(|log| known.contains(&log.id));
     }

@@ -43,7 +43,7 @@ impl View {
         self.visible.load(Ordering::Acquire)
     }
 
-    /// Says that all writes up to `time` can be found (W2).
+    /// Says that all writes up to `time` can be found (WRITE-2).
     pub fn show(&self, time: u64) {
         self.visible.store(time, Ordering::Release);
     }

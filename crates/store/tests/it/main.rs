@@ -6,6 +6,7 @@ mod basics; // each call once, against what it says
 mod crash; // a loss of power after every write and flush
 mod faults; // calls of the device that fail, bits that are wrong
 mod conditional; // compare and swap, update, and the count of keys
+mod versions; // stores that keep several versions of a key
 mod space; // the bound on the file
 mod shrink; // space that goes back to the file system
 mod review; // odd inputs and tight spots

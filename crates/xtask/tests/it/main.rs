@@ -6,6 +6,7 @@ mod circles; // files that import each other in a circle
 mod dependencies; // docs/dependencies.md against the manifests
 mod edges; // which crate may use which
 mod examples; // what a library shows has an example
+mod invariants; // names of invariants: the code and their page
 mod names; // paths and symbols that the documents name
 mod sources; // how source files open, how long they are, where `unsafe` stands
 mod tree; // the files

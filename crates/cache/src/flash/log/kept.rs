@@ -2,7 +2,7 @@
 //! A log that keeps every live record (`-M`): how many pages new records leave free, and whether
 //! reclaim pays.
 //!
-//! `docs/architecture/no-eviction.md` has the argument. The sizes here are those of K4.
+//! `docs/architecture/no-eviction.md` has the argument. The sizes here are those of KEEP-4.
 
 use senko_io::PAGE_SIZE;
 
@@ -14,7 +14,7 @@ impl Log {
         let largest = largest.min(self.region_pages);
         self.kept = Some((2 * self.region_pages + largest, largest));
     }
-    /// Pages that a record which is not in the log yet must leave free (K4).
+    /// Pages that a record which is not in the log yet must leave free (KEEP-4).
     pub fn reserve(&self) -> u64 {
         self.kept.map_or(0, |(reserve, _)| reserve)
     }

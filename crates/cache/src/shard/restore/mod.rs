@@ -16,19 +16,20 @@
 //! it left (a removal that moves slots back).
 //!
 //! Always holds (`docs/architecture/restart.md` has the arguments):
-//! - W1: between two commands, memory says what the commands before have been answered. Within one,
-//!   each word says what was before the command or what is after it, or the key has no slot.
-//! - W2: a segment's word names a whole segment. What a removal moves is in at least one place; a
-//!   segment in which it is in two, or out of a probe's way, is mended before anything is looked
-//!   up.
-//! - W3: a slot is kept only if the write of all its pages had ended, and its place was neither
-//!   reclaimed nor flushed.
-//! - W4: what a process writes has generations that no process before has used: a head moves on to
-//!   a new region, an empty log has another life.
-//! - W5: an item in DRAM comes back as its flash copy, which is identical (S3), or not at all;
-//!   after a clean stop with its items saved, as itself.
-//! - W6: of a file and shared memory that both could be gone on from, exactly one is valid: the
-//!   superblock's clean mark says which.
+//! - RESTART-1: between two commands, memory says what the commands before have been answered.
+//!   Within one, each word says what was before the command or what is after it, or the key has no
+//!   slot.
+//! - RESTART-2: a segment's word names a whole segment. What a removal moves is in at least one
+//!   place; a segment in which it is in two, or out of a probe's way, is mended before anything is
+//!   looked up.
+//! - RESTART-3: a slot is kept only if the write of all its pages had ended, and its place was
+//!   neither reclaimed nor flushed.
+//! - RESTART-4: what a process writes has generations that no process before has used: a head moves
+//!   on to a new region, an empty log has another life.
+//! - RESTART-5: an item in DRAM comes back as its flash copy, which is identical (SHARD-3), or not
+//!   at all; after a clean stop with its items saved, as itself.
+//! - RESTART-6: of a file and shared memory that both could be gone on from, exactly one is valid:
+//!   the superblock's clean mark says which.
 
 mod saved; // the files of a clean stop
 mod server_words; // the words of the server that outlive the process
@@ -405,7 +406,7 @@ fn mend_all(index: &mut Index, mut make: impl FnMut(&mut [Slot])) -> Recovered {
     }
 }
 
-/// Which places on flash hold what was written there (W3).
+/// Which places on flash hold what was written there (RESTART-3).
 struct Places<'a> {
     logs: &'a [Log],
     /// Of each log, the position before which writes had ended.
@@ -435,7 +436,7 @@ impl Places<'_> {
 }
 
 /// Turns slots of a killed process to flash. A slot of an item in DRAM becomes one of its flash
-/// copy, where it has one (W5). A slot that leads nowhere becomes empty.
+/// copy, where it has one (RESTART-5). A slot that leads nowhere becomes empty.
 ///
 /// An item is looked at in one place only, and all items of a segment before any is judged. The
 /// loads do not depend on each other, so the machine has many under way. Three million items take a
@@ -558,8 +559,8 @@ mod tests {
         mend_all(&mut index, |_| {}).flash_items
     }
 
-    /// A kill at any store while the index grows, whole waves of it, loses no slot (W2): only those
-    /// that were not yet promised may be missing.
+    /// A kill at any store while the index grows, whole waves of it, loses no slot (RESTART-2):
+    /// only those that were not yet promised may be missing.
     #[test]
     fn growth_loses_nothing_at_any_instant() {
         let folder = folder();

@@ -386,7 +386,7 @@ impl Shard {
 
     /// Whether the saved index will have the copy: also where its device is out of use now. An item
     /// saved without a copy that is there would have two slots, and the older would come to light
-    /// again once the item is deleted (S1).
+    /// again once the item is deleted (SHARD-1).
     fn copy_holds(&self, copy: Slot) -> bool {
         copy != Slot::EMPTY && !self.is_gone(copy)
     }

@@ -5,9 +5,9 @@
 //! are deleted, of which the absent node learns nothing. If it came back warm, it would answer with
 //! values that were replaced since. So an operator says how long an absence nobody acts on.
 //!
-//! The last second of the server before is noted before anything is answered by it (W9). Where the
-//! system's clock is behind that second, nobody knows how long the absence was, and the start is
-//! empty too.
+//! The last second of the server before is noted before anything is answered by it (RESTART-9).
+//! Where the system's clock is behind that second, nobody knows how long the absence was, and the
+//! start is empty too.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

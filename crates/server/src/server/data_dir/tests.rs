@@ -23,7 +23,7 @@ fn place(name: &str) -> (PathBuf, Settings, [Arc<FlashFile>; 1]) {
     (dir, settings, [Arc::new(file)])
 }
 
-/// W7, where the number of a flush rises after a shard was saved with the number before.
+/// RESTART-7, where the number of a flush rises after a shard was saved with the number before.
 #[test]
 fn what_a_saved_shard_missed_is_left_to_the_next_start() {
     let (dir, settings, files) = place("missed");
@@ -174,7 +174,7 @@ fn labels_tell_flash_files_apart() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// W8, over starts that each follow a kill.
+/// RESTART-8, over starts that each follow a kill.
 #[test]
 fn cas_values_are_reserved_before_they_are_used() {
     let (dir, settings, files) = place("cas_values");
@@ -267,8 +267,8 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
         assert!(!left.contains(&format!("senko-{number:016x}/0.items")));
     }
 
-    // Nor does a lost one say which CAS values are used up (W8), and its label may be another
-    // directory's.
+    // Nor does a lost one say which CAS values are used up (RESTART-8), and its label may be
+    // another directory's.
     let before = memory();
     std::fs::remove_file(data.join("super.senko")).unwrap();
     let data_dir = DataDir::open(&data, &settings, &files).unwrap();

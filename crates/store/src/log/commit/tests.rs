@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The protocol of commits under a scheduler that tries interleavings, on a sink that checks I1 to
-//! I4.
+//! The protocol of commits under a scheduler that tries interleavings, on a sink that checks
+//! COMMIT-1 to COMMIT-4.
 
 use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -90,8 +90,8 @@ impl Sink for Mock {
 
     fn write(&self, whole: bool) -> Result<u32, StoreError> {
         let (end, fails) = self.with(|d| {
-            assert!(!d.writing, "I1: two threads write");
-            assert!(!d.no_write, "I4: a write follows a failed one");
+            assert!(!d.writing, "COMMIT-1: two threads write");
+            assert!(!d.no_write, "COMMIT-4: a write follows a failed one");
             d.writing = true;
             (
                 if whole {
@@ -116,12 +116,12 @@ impl Sink for Mock {
 
     fn flush(&self, written: u32) -> Result<(), StoreError> {
         let (upto, fails) = self.with(|d| {
-            assert!(!d.flushing, "I1: two threads flush");
+            assert!(!d.flushing, "COMMIT-1: two threads flush");
             assert!(
                 written <= d.written,
-                "I2: more is said to be written than was"
+                "COMMIT-2: more is said to be written than was"
             );
-            assert!(!d.no_flush, "I4: a flush follows a failed one");
+            assert!(!d.no_flush, "COMMIT-4: a flush follows a failed one");
             d.flushing = true;
             d.flushes += 1;
             (d.written, d.fails())

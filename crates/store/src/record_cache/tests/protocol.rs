@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! R4 under a scheduler that tries interleavings: a store of one key in miniature, whose writer,
-//! sealer and readers run at once.
+//! RECORD-4 under a scheduler that tries interleavings: a store of one key in miniature, whose
+//! writer, sealer and readers run at once.
 //!
 //! The writer appends to the active log, and now and then freezes it. The sealer takes the oldest
 //! frozen log past the cache and publishes it as the block. Readers load a version, and look into

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Long values: they lie in the log in parts, and their record holds a reference to them.
+
+use std::collections::BTreeMap;
+
+/// The longest value.
+pub const MAX_VALUE_BYTES: usize = 1 << 30;
+
+/// The reference to a long value in its record.
+pub(crate) struct Blob;
+
+impl Blob {
+    /// Bytes of a value in one entry.
+    pub const PART: usize = crate::entry::BODY - 4;
+
+    pub fn parts(bytes: u64) -> u32 {
+        bytes.div_ceil(Blob::PART as u64) as u32
+    }
+
+    pub fn encode(bytes: u64, first: u32) -> [u8; 16] {
+        let mut reference = [0; 16];
+        reference[..8].copy_from_slice(&bytes.to_le_bytes());
+        reference[8..12].copy_from_slice(&first.to_le_bytes());
+        reference
+    }
+
+    /// Bytes of the value, and the number of its first part.
+    pub fn parse(reference: &[u8]) -> (u64, u32) {
+        let bytes = u64::from_le_bytes(reference[..8].try_into().expect("8 bytes"));
+        let first = u32::from_le_bytes(reference[8..12].try_into().expect("4 bytes"));
+        (bytes, first)
+    }
+}
+
+/// Numbers for parts of long values, in runs.
+#[derive(Debug, Default)]
+pub(crate) struct BlobIds {
+    pub next: u32,
+    pub free: BTreeMap<u32, u32>,
+}
+
+impl BlobIds {
+    pub fn take(&mut self, count: u32) -> u32 {
+        if let Some((&first, &has)) = self.free.iter().find(|(_, has)| **has >= count) {
+            self.free.remove(&first);
+            if has > count {
+                self.free.insert(first + count, has - count);
+            }
+            return first;
+        }
+        let first = self.next;
+        self.next += count;
+        first
+    }
+
+    pub fn give(&mut self, first: u32, count: u32) {
+        let (mut first, mut count) = (first, count);
+        if let Some((&before, &has)) = self.free.range(..first).next_back()
+            && before + has == first
+        {
+            self.free.remove(&before);
+            (first, count) = (before, has + count);
+        }
+        if let Some(has) = self.free.remove(&(first + count)) {
+            count += has;
+        }
+        self.free.insert(first, count);
+    }
+
+    /// Marks numbers as in use that a log names.
+    pub fn reserve(&mut self, first: u32, count: u32) {
+        let end = first + count;
+        if end > self.next {
+            let from = self.next;
+            self.next = end;
+            self.give(from, end - from);
+        }
+        let hit = self.free.range(..=first).next_back().map(|(f, c)| (*f, *c));
+        if let Some((from, has)) = hit
+            && from + has >= end
+        {
+            self.free.remove(&from);
+            if from < first {
+                self.free.insert(from, first - from);
+            }
+            if from + has > end {
+                self.free.insert(end, from + has - end);
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the thread that applies commits holds: one lock, and no way around it (`apply.rs`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use crate::blob::BlobIds;
+use crate::commit::Node;
+use crate::dirty::Dirty;
+use crate::table::Catalogue;
+use crate::tail::Tail;
+
+/// Numbers of one chunk of the translation table as it lies in the log.
+pub(crate) const CHUNK: u32 = 500;
+
+/// Numbers for pages.
+#[derive(Debug, Default)]
+pub(crate) struct Ids {
+    pub next: u32,
+    pub free: Vec<u32>,
+}
+
+impl Ids {
+    pub fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+}
+
+/// Something that goes when no snapshot before `commit` is open.
+pub(crate) struct Limbo {
+    pub commit: u64,
+    pub node: Option<u32>,
+    pub blobs: (u32, u32),
+}
+
+/// What the one who applies holds.
+pub(crate) struct Writer {
+    pub applied: Arc<Node>,
+    pub catalogue: Arc<Catalogue>,
+    pub next_table: u32,
+    pub ids: Ids,
+    pub blob_ids: BlobIds,
+    pub limbo: VecDeque<Limbo>,
+    /// Pages with more than one version.
+    pub chained: FxHashSet<u32>,
+    /// Pages that changed and that no checkpoint took since.
+    pub dirty: Dirty,
+    /// Chunks of the translation table that the next checkpoint has to write, beside those of the
+    /// pages that it writes.
+    pub changed: FxHashSet<u32>,
+    pub changed_blobs: FxHashSet<u32>,
+    /// Long values since the last checkpoint: for each first part the commit, and how many parts.
+    pub born: BTreeMap<u32, (u64, u32)>,
+    /// Changes that are not in the log yet.
+    pub pending: Pending,
+    /// Commits that snapshots need; kept for its memory.
+    pub needed: Vec<u64>,
+    pub tail: Option<Tail>,
+    /// Whether the device was asked for memory.
+    pub asked_for_tail: bool,
+    /// Bytes of `pending` that are in the tail.
+    pub in_tail: usize,
+}
+
+impl Writer {
+    pub fn new(
+        applied: Arc<Node>,
+        catalogue: Catalogue,
+        ids: Ids,
+        blob_ids: BlobIds,
+        dirty: Dirty,
+    ) -> Writer {
+        let next_table = catalogue.iter().map(|table| table.id + 1).max();
+        Writer {
+            applied,
+            catalogue: Arc::new(catalogue),
+            next_table: next_table.unwrap_or(1),
+            ids,
+            blob_ids,
+            limbo: VecDeque::new(),
+            chained: FxHashSet::default(),
+            dirty,
+            changed: FxHashSet::default(),
+            changed_blobs: FxHashSet::default(),
+            born: BTreeMap::new(),
+            pending: Pending::default(),
+            needed: Vec::new(),
+            tail: None,
+            asked_for_tail: false,
+            in_tail: 0,
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Pending {
+    pub bytes: Vec<u8>,
+    /// Long values: the number of the first part, and the value.
+    pub blobs: Vec<(u32, Arc<[u8]>)>,
+    pub commit: u64,
+}
