@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
 use senko_io::tell;
+use senko_ssd::precondition::Precondition;
 use senko_ssd::profile::Profile;
 use senko_ssd::run::{Reading, Setup};
 use senko_ssd::source::Workload;
@@ -21,7 +22,7 @@ use senko_ssd::trace::Summary;
 use senko_workload::units::{count, number};
 
 use crate::process::Interrupted;
-use crate::units::{percent, size_text};
+use crate::units::size_text;
 
 /// Arguments of `senko ssd`.
 #[derive(Args, Debug)]
@@ -169,9 +170,11 @@ struct DriveArgs {
     /// Bytes of a stripe on one drive
     #[arg(value_parser = size_text, long, value_name = "SIZE", default_value = "64k")]
     stripe: String,
-    /// Fills this share of the drive, in percent, in order, before the workload begins
-    #[arg(value_parser = percent, long, value_name = "PERCENT", default_value_t = 0.0)]
-    precondition: f64,
+    /// Fills the drive before the workload begins: a percentage of it in order; random:2x, all in
+    /// order and then random overwrites of twice the capacity; or steady, until write amplification
+    /// stays
+    #[arg(value_parser = str::parse::<Precondition>, long, value_name = "WAY", default_value = "0")]
+    precondition: Precondition,
     /// Keeps so many requests under way, whatever the times of the workload
     #[arg(value_parser = count::<u32>, long, value_name = "N")]
     closed: Option<u32>,

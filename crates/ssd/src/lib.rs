@@ -56,6 +56,9 @@ pub mod device;
 // Drives under a host: queues, events, RAID 0.
 pub mod drive;
 
+// What is written to a drive before a run.
+pub mod precondition;
+
 // A simulated drive as a device that engines can run on.
 pub mod engine_device;
 

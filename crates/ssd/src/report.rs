@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The results of a run: response times, operations of the flash by cause, wear, memory, life.
 
+// Whether write amplification stayed over a run.
+mod course;
+
 use senko_workload::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, PageCounts};
 use crate::ftl::{FtlCounts, Mapping};
 use crate::nand::Counts;
+use crate::precondition::{Preparation, Window};
 use crate::{Op, Time};
+
+pub(crate) use course::Course;
 
 /// Buckets of a series at most; when they are full, two become one.
 const SERIES: usize = 512;
@@ -287,6 +293,10 @@ pub struct Report {
     pub blocks: u64,
     /// Bytes that the host sees.
     pub user_bytes: u64,
+    /// The host's page writes in quarters, in their order. Empty if there were too few.
+    pub quarters: Vec<Window>,
+    /// What was written before the run, where [`crate::run::Setup::run`] did it.
+    pub preparation: Option<Preparation>,
 }
 
 /// Figures that follow from a report's counts.
@@ -320,6 +330,8 @@ pub struct Derived {
     pub flash_bytes_programmed: u64,
     /// Bytes of the mapping table in RAM.
     pub mapping_bytes: u64,
+    /// [`Report::steady`].
+    pub steady: Option<bool>,
 }
 
 /// Counts of a moment, from which a later report counts on.
@@ -414,12 +426,64 @@ impl Report {
                 .iter()
                 .map(|device| u64::from(device.logical_pages()) * page_bytes)
                 .sum(),
+            quarters: Vec::new(),
+            preparation: None,
         }
     }
 
     /// The same with how the drives kept up.
     pub(crate) fn at_pace(self, pace: Pace) -> Self {
         Self { pace, ..self }
+    }
+
+    /// The same with its course, which ended at these counts.
+    pub(crate) fn in_course(self, course: Course, end: (u64, u64)) -> Self {
+        Self {
+            quarters: course.quarters(end),
+            ..self
+        }
+    }
+
+    /// Whether write amplification stayed: that of the last three quarters of the host's writes
+    /// lies within a tenth of their mean. `None` for a run that wrote too little to tell, or erased
+    /// nothing.
+    pub fn steady(&self) -> Option<bool> {
+        if self.flash.all_erases() == 0 {
+            return None;
+        }
+        course::steady(&self.quarters)
+    }
+
+    /// What a reader of the figures has to know: sentences, none where all is well.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let list = |windows: &[Window]| {
+            let all = windows.iter();
+            let all = all.map(|window| format!("{:.2}", window.write_amplification));
+            all.collect::<Vec<_>>().join(", ")
+        };
+        if let Some(preparation) = &self.preparation
+            && preparation.steady == Some(false)
+        {
+            let windows = &preparation.windows;
+            notes.push(format!(
+                "The drive did not get steady before the run: after {} capacities of random overwrites the last three had write amplifications of {}.",
+                windows.len(),
+                list(&windows[windows.len().saturating_sub(3)..])
+            ));
+        }
+        if self.flash.all_programs() > 0 && self.flash.all_erases() == 0 {
+            notes.push(
+                "The run erased nothing: there were erased blocks for all that was written. Write amplification and wear say nothing about a drive in use; begin with precondition steady, or write more.".to_owned(),
+            );
+        }
+        if self.steady() == Some(false) {
+            notes.push(format!(
+                "Write amplification never got steady: the quarters of the writes had {}. A longer run, or one that begins with precondition steady, shows where it ends.",
+                list(&self.quarters)
+            ));
+        }
+        notes
     }
 
     /// Figures that follow from the counts.
@@ -439,6 +503,7 @@ impl Report {
             host_bytes_read: self.host_bytes_read,
             flash_bytes_programmed: self.flash.all_programs() * self.page_bytes,
             mapping_bytes: self.mapping.bits.div_ceil(8),
+            steady: self.steady(),
         }
     }
 

@@ -170,6 +170,9 @@ pub fn run(args: &RunArgs) -> Result<()> {
         writeln!(out, "{}", json!(outcome))
     } else if args.csv {
         let (names, values) = print::csv(&workload.name(), profile, &report);
+        for note in &outcome.notes {
+            super::warn(note);
+        }
         writeln!(out, "{names}\n{values}")
     } else {
         let life = outcome.lifetime.as_ref();
@@ -211,11 +214,13 @@ pub fn lifetime(args: &LifetimeArgs) -> Result<()> {
             "stopped": stopped(),
             "lifetime": life,
             "derived": report.derived(),
+            "notes": report.notes(),
         });
         writeln!(out, "{line}")
     } else {
         let behind = print::behind(&report).map_or(String::new(), |text| format!("{text}\n"));
-        write!(out, "{behind}{}", print::lifetime(&report, &life))
+        let (lived, notes) = (print::lifetime(&report, &life), print::notes(&report));
+        write!(out, "{behind}{lived}{notes}")
     }
     .context("cannot write to stdout")
 }

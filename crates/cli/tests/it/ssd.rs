@@ -46,7 +46,9 @@ fn examples_run() {
     ];
     let out = ssd(&folder, &compare);
     assert!(out.status.success(), "{}", stderr(&out));
-    assert_eq!(stdout(&out).lines().count(), 3);
+    // A head, a row for each, and one note for both.
+    assert_eq!(stdout(&out).lines().count(), 4, "{}", stdout(&out));
+    assert!(stdout(&out).contains("note: 2 of 2 runs: The run erased nothing"));
     let zipf = "zipf:writes=0.5,rate=1000,count=100k,pages=200k";
     let life = ["lifetime", zipf, "--ftl", "page", "--precondition", "99"];
     let out = ssd(&folder, &life);
@@ -98,6 +100,45 @@ fn a_run_prints_rates_and_warnings() {
         stdout(&out)
     );
     assert!(!stdout(&out).contains("p99"), "{}", stdout(&out));
+}
+
+/// A run on a new drive looked as good as one on a drive in use, and nothing told them apart.
+#[test]
+fn a_run_says_what_its_figures_are_worth() {
+    let folder = Scratch::new();
+    let load = "uniform:count=20k,pages=262144";
+    let new = [
+        "run",
+        load,
+        "--ftl",
+        "page",
+        "--wa",
+        "--profile",
+        "paper-1gb",
+    ];
+    let out = ssd(&folder, &new);
+    assert!(
+        stdout(&out).contains("note: The run erased nothing"),
+        "{}",
+        stdout(&out)
+    );
+    let json = stdout(&ssd(&folder, &[&new[..], &["--json"]].concat()));
+    assert_eq!(value(&json, "/notes").as_array().unwrap().len(), 1);
+    assert_eq!(value(&json, "/derived/steady"), serde_json::Value::Null);
+    let csv = ssd(&folder, &[&new[..], &["--csv"]].concat());
+    assert!(
+        stderr(&csv).contains("The run erased nothing"),
+        "{}",
+        stderr(&csv)
+    );
+    let used = [&new[..], &["--precondition", "random:1x", "--json"]].concat();
+    let json = stdout(&ssd(&folder, &used));
+    assert_eq!(value(&json, "/report/preparation/way"), "random:1x");
+    assert_eq!(
+        value(&json, "/report/preparation/pages_written"),
+        2 * 262_144
+    );
+    assert!(value(&json, "/derived/erases").as_u64().unwrap() > 0);
 }
 
 /// Nothing to do is no success.

@@ -176,6 +176,8 @@ pub struct Nand {
     last_host_sequence: u64,
     counts: Counts,
     timeline: Option<Timeline>,
+    /// The timeline while there is no time ([`Nand::stop_time`]).
+    stopped: Option<Timeline>,
     copy_back: bool,
     remap: Remap,
     /// Operations until the power goes; then nothing is done any more.
@@ -212,6 +214,7 @@ impl Nand {
                 let page = u64::from(geometry.page_bytes) + u64::from(geometry.spare_bytes);
                 Timeline::new(timing, page, planes, geometry.channels)
             }),
+            stopped: None,
             copy_back: timing.is_some_and(|timing| timing.copy_back),
             remap: Remap::new(&geometry, endurance, seed)?,
             power: None,
@@ -319,6 +322,20 @@ impl Nand {
     pub fn rest(&mut self) {
         if let Some(timeline) = &mut self.timeline {
             timeline.rest();
+        }
+    }
+
+    /// Operations take no time until [`Nand::resume_time`]: they only count, which is faster.
+    pub fn stop_time(&mut self) {
+        if let Some(timeline) = self.timeline.take() {
+            self.stopped = Some(timeline);
+        }
+    }
+
+    /// Operations take time again.
+    pub fn resume_time(&mut self) {
+        if let Some(timeline) = self.stopped.take() {
+            self.timeline = Some(timeline);
         }
     }
 
