@@ -3,6 +3,7 @@
 //! and pictures out.
 
 mod compare; // a matrix of layers, buffers and workloads, on all cores
+mod explain; // a result in plain words
 mod print; // results for people and for machines
 mod run; // one workload on one drive, and its life
 mod progress; // how far a run is
@@ -49,6 +50,8 @@ enum SsdCommand {
     Compare(Box<compare::CompareArgs>),
     /// Says how long a drive lives under a workload
     Lifetime(Box<run::LifetimeArgs>),
+    /// Says in plain words what a run did and why
+    Explain(Box<explain::ExplainArgs>),
     /// Describes, converts, plots and makes traces
     Trace(trace::TraceArgs),
     /// The direct transfer engine as a queueing model: answers a second and response times
@@ -67,6 +70,7 @@ pub fn main(args: SsdArgs) -> Result<()> {
         SsdCommand::Run(args) => run::run(&args),
         SsdCommand::Compare(args) => compare::main(&args),
         SsdCommand::Lifetime(args) => run::lifetime(&args),
+        SsdCommand::Explain(args) => explain::main(&args),
         SsdCommand::Trace(args) => trace::main(args),
         SsdCommand::Transfer(args) => transfer::main(&args),
         SsdCommand::Parts { json } => print::parts(json),

@@ -65,6 +65,9 @@ pub mod engine_device;
 // What a run found.
 pub mod report;
 
+// A result in plain words.
+pub mod explain;
+
 // How long a drive lives.
 pub mod lifetime;
 

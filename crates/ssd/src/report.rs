@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, PageCounts};
 use crate::ftl::{FtlCounts, Mapping};
-use crate::nand::Counts;
+use crate::nand::{Busy, Counts};
 use crate::precondition::{Preparation, Window};
 use crate::{Op, Time};
 
@@ -115,7 +115,7 @@ impl Responses {
 }
 
 /// A distribution of response times, in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseTimes {
     /// How many.
     pub count: u64,
@@ -162,7 +162,7 @@ pub struct SeriesPoint {
 }
 
 /// Whether the drives kept up with the host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
     /// Whether requests came at their own times. A closed loop waits for the drive, which then
     /// always keeps up.
@@ -178,6 +178,36 @@ pub struct Pace {
 /// With fewer requests than this under way at the end a drive is not called too slow: a burst has
 /// as many.
 const A_BURST: u64 = 16;
+
+/// How long the flash was busy, all planes and buses of all drives added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BusyTimes {
+    /// Planes.
+    pub planes: u64,
+    /// Buses.
+    pub buses: u64,
+    /// Reading cells.
+    pub read_seconds: f64,
+    /// Programming cells.
+    pub program_seconds: f64,
+    /// Erasing blocks, in the background too.
+    pub erase_seconds: f64,
+    /// Pages on buses.
+    pub bus_seconds: f64,
+}
+
+impl BusyTimes {
+    fn add(&mut self, device: &Device, busy: &Busy) {
+        let seconds = |ns: Time| ns as f64 / 1e9;
+        let geometry = device.nand().geometry();
+        self.planes += u64::from(geometry.all_planes());
+        self.buses += u64::from(geometry.channels);
+        self.read_seconds += seconds(busy.read_ns);
+        self.program_seconds += seconds(busy.program_ns);
+        self.erase_seconds += seconds(busy.erase_ns);
+        self.bus_seconds += seconds(busy.bus_ns);
+    }
+}
 
 /// How evenly blocks are worn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -240,7 +270,7 @@ impl Wear {
 }
 
 /// The results of a run, over all drives.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// The translation layer, with its parameters.
     pub ftl: String,
@@ -293,6 +323,8 @@ pub struct Report {
     pub blocks: u64,
     /// Bytes that the host sees.
     pub user_bytes: u64,
+    /// How long cells and buses were busy.
+    pub busy: BusyTimes,
     /// The host's page writes in quarters, in their order. Empty if there were too few.
     pub quarters: Vec<Window>,
     /// What was written before the run, where [`crate::run::Setup::run`] did it.
@@ -336,7 +368,7 @@ pub struct Derived {
 
 /// Counts of a moment, from which a later report counts on.
 #[derive(Clone, Debug)]
-pub struct Before(Vec<(PageCounts, Counts, FtlCounts)>);
+pub struct Before(Vec<(PageCounts, Counts, FtlCounts, Busy)>);
 
 impl Report {
     /// The drives' counts now.
@@ -349,6 +381,7 @@ impl Report {
                         *device.counts(),
                         *device.nand().counts(),
                         device.ftl().counts(),
+                        device.nand().busy(),
                     )
                 })
                 .collect(),
@@ -362,7 +395,10 @@ impl Report {
         let mut layer = FtlCounts::default();
         let mut mapping = Mapping::default();
         let mut erases = Vec::new();
-        for (device, (pages_then, flash_then, layer_then)) in devices.iter().zip(&before.0) {
+        let mut busy = BusyTimes::default();
+        for (device, then) in devices.iter().zip(&before.0) {
+            let (pages_then, flash_then, layer_then, busy_then) = then;
+            busy.add(device, &device.nand().busy().since(busy_then));
             pages.add(&device.counts().since(pages_then));
             flash.add(&device.nand().counts().since(flash_then));
             layer.add(&device.ftl().counts().since(layer_then));
@@ -426,6 +462,7 @@ impl Report {
                 .iter()
                 .map(|device| u64::from(device.logical_pages()) * page_bytes)
                 .sum(),
+            busy,
             quarters: Vec::new(),
             preparation: None,
         }
@@ -524,6 +561,20 @@ impl Report {
     pub fn bytes_a_second(&self) -> Option<(f64, f64)> {
         let read = self.a_second(self.host_bytes_read)?;
         Some((read, self.a_second(self.host_bytes_written)?))
+    }
+
+    /// The shares of the time for which planes and buses were busy, 0 to 1. `None` where there is
+    /// no time.
+    pub fn busy_shares(&self) -> Option<(f64, f64)> {
+        let busy = &self.busy;
+        let share = |busy: f64, of: u64| (busy / (of as f64 * self.seconds)).min(1.0);
+        let cells = busy.read_seconds + busy.program_seconds + busy.erase_seconds;
+        (self.timed && self.seconds > 0.0).then(|| {
+            (
+                share(cells, busy.planes),
+                share(busy.bus_seconds, busy.buses),
+            )
+        })
     }
 
     fn a_second(&self, count: u64) -> Option<f64> {

@@ -141,6 +141,54 @@ fn a_run_says_what_its_figures_are_worth() {
     assert!(value(&json, "/derived/erases").as_u64().unwrap() > 0);
 }
 
+/// The words are of the same figures, whether from a result or from the run itself.
+#[test]
+fn a_result_is_explained() {
+    let folder = Scratch::new();
+    let load = "uniform:count=20k,pages=262144,rate=100,writes=0.7";
+    let drive = ["--profile", "paper-1gb", "--precondition", "random:1x"];
+    for (layer, parts) in [
+        (
+            "page",
+            ["Collection freed", "valid pages that collection moved"],
+        ),
+        (
+            "bast:log-blocks=16",
+            ["Log blocks were merged", "merges of log blocks"],
+        ),
+        (
+            "dftl:cmt-bytes=4k",
+            ["The map lies on the flash", "for the map"],
+        ),
+    ] {
+        let run = [&[load][..], &drive, &["--ftl", layer, "--limit", "2k"]].concat();
+        let json = ssd(&folder, &[&["run", "--json"], &run[..]].concat());
+        std::fs::write(folder.join("result.json"), &json.stdout).unwrap();
+        let read = stdout(&ssd(&folder, &["explain", "result.json"]));
+        let ran = stdout(&ssd(&folder, &[&["explain"], &run[..]].concat()));
+        assert_eq!(read, ran, "{layer}");
+        assert!((7..=12).contains(&read.lines().count()), "{read}");
+        let json = stdout(&json);
+        let written = value(&json, "/report/pages/host_writes");
+        let all = value(&json, "/report/flash/programs");
+        let all = all.as_object().unwrap().values();
+        let all: u64 = all.map(|count| count.as_u64().unwrap()).sum();
+        let host = format!("in {written} pages");
+        let flash = format!("The flash programmed {all} pages");
+        for part in [&*host, &flash, "random:1x", "limit", parts[0], parts[1]] {
+            assert!(read.contains(part), "{part}\n{read}");
+        }
+    }
+    std::fs::write(folder.join("other.json"), "{\"report\": 3}\n").unwrap();
+    let out = ssd(&folder, &["explain", "other.json"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        stderr(&out).contains("other.json is no result of `senko ssd run --json`"),
+        "{}",
+        stderr(&out)
+    );
+}
+
 /// Nothing to do is no success.
 #[test]
 fn a_trace_that_is_none_is_an_error() {
