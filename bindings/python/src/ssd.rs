@@ -9,6 +9,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use senko_ssd::precondition::Precondition;
 use senko_ssd::profile::Profile;
 use senko_ssd::report::{SeriesPoint, Wear};
 use senko_ssd::run::{Outcome, Reading, Setup, Watch};
@@ -61,6 +62,22 @@ impl Size {
     }
 }
 
+/// How a drive is filled: a percentage as a number, or text as on the command line.
+#[derive(FromPyObject)]
+pub enum Way {
+    Percent(f64),
+    Text(String),
+}
+
+impl Way {
+    fn parsed(&self) -> Result<Precondition, Error> {
+        match self {
+            Way::Percent(percent) => Ok(Precondition::InOrder { percent: *percent }),
+            Way::Text(text) => text.parse().map_err(Error::Request),
+        }
+    }
+}
+
 /// How a workload is read: a dictionary.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -92,7 +109,7 @@ pub struct DriveArgs {
     buffer_size: Option<Size>,
     drives: u32,
     stripe: Size,
-    precondition: f64,
+    precondition: Way,
     closed: Option<u32>,
     speed: f64,
     wa: bool,
@@ -111,7 +128,7 @@ impl DriveArgs {
             profile,
             drives: self.drives,
             stripe_bytes: self.stripe.bytes("stripe")?,
-            precondition: self.precondition,
+            precondition: self.precondition.parsed()?,
             closed: self.closed,
             speed: self.speed,
             untimed: self.wa,

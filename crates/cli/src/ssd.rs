@@ -3,6 +3,7 @@
 //! and pictures out.
 
 mod compare; // a matrix of layers, buffers and workloads, on all cores
+mod explain; // a result in plain words
 mod print; // results for people and for machines
 mod run; // one workload on one drive, and its life
 mod progress; // how far a run is
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
 use senko_io::tell;
+use senko_ssd::precondition::Precondition;
 use senko_ssd::profile::Profile;
 use senko_ssd::run::{Reading, Setup};
 use senko_ssd::source::Workload;
@@ -21,7 +23,7 @@ use senko_ssd::trace::Summary;
 use senko_workload::units::{count, number};
 
 use crate::process::Interrupted;
-use crate::units::{percent, size_text};
+use crate::units::size_text;
 
 /// Arguments of `senko ssd`.
 #[derive(Args, Debug)]
@@ -48,6 +50,8 @@ enum SsdCommand {
     Compare(Box<compare::CompareArgs>),
     /// Says how long a drive lives under a workload
     Lifetime(Box<run::LifetimeArgs>),
+    /// Says in plain words what a run did and why
+    Explain(Box<explain::ExplainArgs>),
     /// Describes, converts, plots and makes traces
     Trace(trace::TraceArgs),
     /// The direct transfer engine as a queueing model: answers a second and response times
@@ -66,6 +70,7 @@ pub fn main(args: SsdArgs) -> Result<()> {
         SsdCommand::Run(args) => run::run(&args),
         SsdCommand::Compare(args) => compare::main(&args),
         SsdCommand::Lifetime(args) => run::lifetime(&args),
+        SsdCommand::Explain(args) => explain::main(&args),
         SsdCommand::Trace(args) => trace::main(args),
         SsdCommand::Transfer(args) => transfer::main(&args),
         SsdCommand::Parts { json } => print::parts(json),
@@ -169,9 +174,11 @@ struct DriveArgs {
     /// Bytes of a stripe on one drive
     #[arg(value_parser = size_text, long, value_name = "SIZE", default_value = "64k")]
     stripe: String,
-    /// Fills this share of the drive, in percent, in order, before the workload begins
-    #[arg(value_parser = percent, long, value_name = "PERCENT", default_value_t = 0.0)]
-    precondition: f64,
+    /// Fills the drive before the workload begins: a percentage of it in order; random:2x, all in
+    /// order and then random overwrites of twice the capacity; or steady, until write amplification
+    /// stays
+    #[arg(value_parser = str::parse::<Precondition>, long, value_name = "WAY", default_value = "0")]
+    precondition: Precondition,
     /// Keeps so many requests under way, whatever the times of the workload
     #[arg(value_parser = count::<u32>, long, value_name = "N")]
     closed: Option<u32>,

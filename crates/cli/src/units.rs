@@ -70,19 +70,6 @@ pub fn microseconds(text: &str) -> Result<f64, String> {
     Ok(time.as_nanos() as f64 / 1e3)
 }
 
-/// A percentage, with or without its sign, from 0 to 100.
-pub fn percent(text: &str) -> Result<f64, String> {
-    let wrong =
-        || format!("\"{text}\" is no percentage; write a number from 0 to 100, such as 90 or 90%");
-    let number = text.trim().strip_suffix('%').unwrap_or(text);
-    let percent = units::number(number).map_err(|_| wrong())?;
-    if percent <= 100.0 {
-        Ok(percent)
-    } else {
-        Err(wrong())
-    }
-}
-
 /// A size that is parsed again where it is used: refused with the other options, before anything is
 /// read.
 pub fn size_text(text: &str) -> Result<String, SpecError> {

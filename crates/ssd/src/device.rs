@@ -6,7 +6,7 @@
 //! layer to the flash. The write is done when the pages that had to leave for it are on the flash
 //! and its page is in RAM. A read is served by the buffer or by the flash.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::buffer::{self, Buffer, Leave, Outgoing, Surroundings};
 use crate::ftl::{self, Ftl};
@@ -36,7 +36,7 @@ pub struct Parts {
 }
 
 /// The pages that host, buffer and layer passed to each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageCounts {
     /// Written by the host.
     pub host_writes: u64,

@@ -15,6 +15,9 @@
 //! A dispatched part issues all of its pages at once; the flash's timeline (`nand/timeline.rs`)
 //! says when each is done, and the last says when the part is.
 
+// Fills drives before a run.
+mod prepare;
+
 // Runs without times.
 mod untimed;
 
@@ -25,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::device::{Device, Parts};
 use crate::profile::{Interface, Profile};
-use crate::report::{Pace, Report, Responses};
+use crate::report::{Course, Pace, Report, Responses};
 use crate::{Error, Op, Request, Time};
 
 /// Pages that preparation writes between two questions whether to go on.
@@ -65,6 +68,8 @@ pub struct Drive {
     stop: Option<&'static AtomicBool>,
     /// Without anything to do for this long, the drives do background work.
     idle_after: Time,
+    /// The seed of all that is random.
+    seed: u64,
 }
 
 /// One queue of one drive's interface.
@@ -189,6 +194,7 @@ impl Drive {
             queues: vec![Queue::default(); queues as usize * drives as usize],
             stop: None,
             idle_after: 1_000_000,
+            seed: parts.seed,
         })
     }
 
@@ -253,51 +259,6 @@ impl Drive {
         let (stripe, within) = (page / self.stripe_pages, page % self.stripe_pages);
         let page = stripe / drives * self.stripe_pages + within;
         ((stripe % drives) as usize, page as u32)
-    }
-
-    /// Writes the first `share` of the pages once, in order, in no time. Nothing of it is in later
-    /// reports.
-    ///
-    /// # Errors
-    /// If the drive wears out.
-    pub fn precondition(&mut self, share: f64) -> Result<(), Error> {
-        self.precondition_while(share, |_, _| true).map(|_| ())
-    }
-
-    /// [`Drive::precondition`], as long as `go_on` says so. It is asked now and then, with the
-    /// pages that are written and those that are to be. Whether all were written.
-    ///
-    /// # Errors
-    /// If the drive wears out.
-    pub fn precondition_while(
-        &mut self,
-        share: f64,
-        mut go_on: impl FnMut(u64, u64) -> bool,
-    ) -> Result<bool, Error> {
-        let pages = (self.capacity_bytes() / self.page_bytes) as f64 * share.clamp(0.0, 1.0);
-        let pages = pages as u64;
-        let mut from = 0;
-        while from < pages {
-            if !go_on(from, pages) {
-                return Ok(false);
-            }
-            let to = pages.min(from + FILLED_AT_ONCE);
-            if self.untimed {
-                self.fill_untimed(from, to)?;
-            } else {
-                for page in from..to {
-                    let (drive, lpn) = self.place(page);
-                    self.devices[drive].write(lpn, true, 0, 0);
-                }
-            }
-            from = to;
-        }
-        for device in &mut self.devices {
-            device.flush(0);
-            device.nand_mut().rest();
-        }
-        self.check_life()?;
-        Ok(true)
     }
 
     fn check_life(&self) -> Result<(), Error> {
@@ -422,6 +383,7 @@ impl Drive {
             return self.run_untimed(requests, load);
         }
         let before = Report::counts_of(&self.devices);
+        let mut course = Course::new(self.totals().written());
         let mut run = Running {
             load,
             ..Running::default()
@@ -443,6 +405,9 @@ impl Drive {
                     run.happened += 1;
                     run.count_under_way();
                     self.arrive(&mut run, request, now)?;
+                    if course.wants(run.number) {
+                        course.add(self.totals().written());
+                    }
                     run.fetch(&mut requests, now)?;
                 }
                 Event::Done { queue, request } => {
@@ -468,7 +433,9 @@ impl Drive {
             most_under_way: run.most_under_way,
             under_way_at_last_arrival: run.at_last_arrival,
         };
-        Ok(Report::new(&self.devices, &before, run.responses).at_pace(pace))
+        let report = Report::new(&self.devices, &before, run.responses);
+        let end = self.totals().written();
+        Ok(report.at_pace(pace).in_course(course, end))
     }
 
     /// Gives each drive that a request touches its part of it.

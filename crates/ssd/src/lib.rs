@@ -56,11 +56,17 @@ pub mod device;
 // Drives under a host: queues, events, RAID 0.
 pub mod drive;
 
+// What is written to a drive before a run.
+pub mod precondition;
+
 // A simulated drive as a device that engines can run on.
 pub mod engine_device;
 
 // What a run found.
 pub mod report;
+
+// A result in plain words.
+pub mod explain;
 
 // How long a drive lives.
 pub mod lifetime;

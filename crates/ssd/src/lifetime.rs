@@ -10,7 +10,7 @@
 //! up with them. Bytes are those that the host asked for: a write of a part of a page wears as much
 //! as one of a whole page and counts for less.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::report::Report;
 
@@ -18,7 +18,7 @@ const SECONDS_A_DAY: f64 = 86_400.0;
 const DAYS_A_YEAR: f64 = 365.25;
 
 /// An estimate of a drive's life.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lifetime {
     /// Cycles that a block lives.
     pub cycles: u32,

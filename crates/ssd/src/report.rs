@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The results of a run: response times, operations of the flash by cause, wear, memory, life.
 
+// Whether write amplification stayed over a run.
+mod course;
+
 use senko_workload::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, PageCounts};
 use crate::ftl::{FtlCounts, Mapping};
-use crate::nand::Counts;
+use crate::nand::{Busy, Counts};
+use crate::precondition::{Preparation, Window};
 use crate::{Op, Time};
+
+pub(crate) use course::Course;
 
 /// Buckets of a series at most; when they are full, two become one.
 const SERIES: usize = 512;
@@ -109,7 +115,7 @@ impl Responses {
 }
 
 /// A distribution of response times, in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseTimes {
     /// How many.
     pub count: u64,
@@ -156,7 +162,7 @@ pub struct SeriesPoint {
 }
 
 /// Whether the drives kept up with the host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
     /// Whether requests came at their own times. A closed loop waits for the drive, which then
     /// always keeps up.
@@ -172,6 +178,36 @@ pub struct Pace {
 /// With fewer requests than this under way at the end a drive is not called too slow: a burst has
 /// as many.
 const A_BURST: u64 = 16;
+
+/// How long the flash was busy, all planes and buses of all drives added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BusyTimes {
+    /// Planes.
+    pub planes: u64,
+    /// Buses.
+    pub buses: u64,
+    /// Reading cells.
+    pub read_seconds: f64,
+    /// Programming cells.
+    pub program_seconds: f64,
+    /// Erasing blocks, in the background too.
+    pub erase_seconds: f64,
+    /// Pages on buses.
+    pub bus_seconds: f64,
+}
+
+impl BusyTimes {
+    fn add(&mut self, device: &Device, busy: &Busy) {
+        let seconds = |ns: Time| ns as f64 / 1e9;
+        let geometry = device.nand().geometry();
+        self.planes += u64::from(geometry.all_planes());
+        self.buses += u64::from(geometry.channels);
+        self.read_seconds += seconds(busy.read_ns);
+        self.program_seconds += seconds(busy.program_ns);
+        self.erase_seconds += seconds(busy.erase_ns);
+        self.bus_seconds += seconds(busy.bus_ns);
+    }
+}
 
 /// How evenly blocks are worn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -234,7 +270,7 @@ impl Wear {
 }
 
 /// The results of a run, over all drives.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// The translation layer, with its parameters.
     pub ftl: String,
@@ -287,6 +323,12 @@ pub struct Report {
     pub blocks: u64,
     /// Bytes that the host sees.
     pub user_bytes: u64,
+    /// How long cells and buses were busy.
+    pub busy: BusyTimes,
+    /// The host's page writes in quarters, in their order. Empty if there were too few.
+    pub quarters: Vec<Window>,
+    /// What was written before the run, where [`crate::run::Setup::run`] did it.
+    pub preparation: Option<Preparation>,
 }
 
 /// Figures that follow from a report's counts.
@@ -320,11 +362,13 @@ pub struct Derived {
     pub flash_bytes_programmed: u64,
     /// Bytes of the mapping table in RAM.
     pub mapping_bytes: u64,
+    /// [`Report::steady`].
+    pub steady: Option<bool>,
 }
 
 /// Counts of a moment, from which a later report counts on.
 #[derive(Clone, Debug)]
-pub struct Before(Vec<(PageCounts, Counts, FtlCounts)>);
+pub struct Before(Vec<(PageCounts, Counts, FtlCounts, Busy)>);
 
 impl Report {
     /// The drives' counts now.
@@ -337,6 +381,7 @@ impl Report {
                         *device.counts(),
                         *device.nand().counts(),
                         device.ftl().counts(),
+                        device.nand().busy(),
                     )
                 })
                 .collect(),
@@ -350,7 +395,10 @@ impl Report {
         let mut layer = FtlCounts::default();
         let mut mapping = Mapping::default();
         let mut erases = Vec::new();
-        for (device, (pages_then, flash_then, layer_then)) in devices.iter().zip(&before.0) {
+        let mut busy = BusyTimes::default();
+        for (device, then) in devices.iter().zip(&before.0) {
+            let (pages_then, flash_then, layer_then, busy_then) = then;
+            busy.add(device, &device.nand().busy().since(busy_then));
             pages.add(&device.counts().since(pages_then));
             flash.add(&device.nand().counts().since(flash_then));
             layer.add(&device.ftl().counts().since(layer_then));
@@ -414,12 +462,65 @@ impl Report {
                 .iter()
                 .map(|device| u64::from(device.logical_pages()) * page_bytes)
                 .sum(),
+            busy,
+            quarters: Vec::new(),
+            preparation: None,
         }
     }
 
     /// The same with how the drives kept up.
     pub(crate) fn at_pace(self, pace: Pace) -> Self {
         Self { pace, ..self }
+    }
+
+    /// The same with its course, which ended at these counts.
+    pub(crate) fn in_course(self, course: Course, end: (u64, u64)) -> Self {
+        Self {
+            quarters: course.quarters(end),
+            ..self
+        }
+    }
+
+    /// Whether write amplification stayed: that of the last three quarters of the host's writes
+    /// lies within a tenth of their mean. `None` for a run that wrote too little to tell, or erased
+    /// nothing.
+    pub fn steady(&self) -> Option<bool> {
+        if self.flash.all_erases() == 0 {
+            return None;
+        }
+        course::steady(&self.quarters)
+    }
+
+    /// What a reader of the figures has to know: sentences, none where all is well.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let list = |windows: &[Window]| {
+            let all = windows.iter();
+            let all = all.map(|window| format!("{:.2}", window.write_amplification));
+            all.collect::<Vec<_>>().join(", ")
+        };
+        if let Some(preparation) = &self.preparation
+            && preparation.steady == Some(false)
+        {
+            let windows = &preparation.windows;
+            notes.push(format!(
+                "The drive did not get steady before the run: after {} capacities of random overwrites the last three had write amplifications of {}.",
+                windows.len(),
+                list(&windows[windows.len().saturating_sub(3)..])
+            ));
+        }
+        if self.flash.all_programs() > 0 && self.flash.all_erases() == 0 {
+            notes.push(
+                "The run erased nothing: there were erased blocks for all that was written. Write amplification and wear say nothing about a drive in use; begin with precondition steady, or write more.".to_owned(),
+            );
+        }
+        if self.steady() == Some(false) {
+            notes.push(format!(
+                "Write amplification never got steady: the quarters of the writes had {}. A longer run, or one that begins with precondition steady, shows where it ends.",
+                list(&self.quarters)
+            ));
+        }
+        notes
     }
 
     /// Figures that follow from the counts.
@@ -439,6 +540,7 @@ impl Report {
             host_bytes_read: self.host_bytes_read,
             flash_bytes_programmed: self.flash.all_programs() * self.page_bytes,
             mapping_bytes: self.mapping.bits.div_ceil(8),
+            steady: self.steady(),
         }
     }
 
@@ -459,6 +561,20 @@ impl Report {
     pub fn bytes_a_second(&self) -> Option<(f64, f64)> {
         let read = self.a_second(self.host_bytes_read)?;
         Some((read, self.a_second(self.host_bytes_written)?))
+    }
+
+    /// The shares of the time for which planes and buses were busy, 0 to 1. `None` where there is
+    /// no time.
+    pub fn busy_shares(&self) -> Option<(f64, f64)> {
+        let busy = &self.busy;
+        let share = |busy: f64, of: u64| (busy / (of as f64 * self.seconds)).min(1.0);
+        let cells = busy.read_seconds + busy.program_seconds + busy.erase_seconds;
+        (self.timed && self.seconds > 0.0).then(|| {
+            (
+                share(cells, busy.planes),
+                share(busy.bus_seconds, busy.buses),
+            )
+        })
     }
 
     fn a_second(&self, count: u64) -> Option<f64> {

@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::device::Parts;
 use crate::drive::{Drive, Load};
 use crate::lifetime::Lifetime;
+use crate::precondition::Precondition;
 use crate::profile::Profile;
 use crate::report::{Derived, Report};
 use crate::source::Workload;
@@ -66,8 +67,8 @@ pub struct Setup {
     pub drives: u32,
     /// Bytes of a stripe on one drive.
     pub stripe_bytes: u64,
-    /// Percent of the drive that are filled in order before the first request.
-    pub precondition: f64,
+    /// How the drives are filled before the first request.
+    pub precondition: Precondition,
     /// So many requests are kept under way, whatever the times of the workload.
     pub closed: Option<u32>,
     /// How much faster time runs.
@@ -97,11 +98,8 @@ impl Setup {
     /// If a number lies outside of its range.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |text: String| Err(Error::Request(text));
-        if !(0.0..=100.0).contains(&self.precondition) {
-            return wrong(format!(
-                "precondition is {}, and must be 0 to 100",
-                self.precondition
-            ));
+        if let Err(text) = self.precondition.check() {
+            return wrong(text);
         }
         if !self.speed.is_finite() || self.speed <= 0.0 {
             return wrong(format!("speed is {}, and must be more than 0", self.speed));
@@ -163,10 +161,10 @@ impl Setup {
             drives => Drive::raid0(&self.profile, parts, drives, self.stripe_bytes)?,
         };
         drive.stop_when(watch.stop());
-        let share = self.precondition / 100.0;
-        if !drive.precondition_while(share, |done, all| watch.filled(done, all))? {
+        let prepared = drive.prepare(self.precondition, |done, all| watch.filled(done, all))?;
+        let Some(prepared) = prepared else {
             return Ok(None);
-        }
+        };
         let load = self.load(workload)?;
         let mut seen = 0u64;
         let watched = workload.requests(drive.capacity_bytes())?.inspect(|_| {
@@ -176,7 +174,9 @@ impl Setup {
             }
         });
         let flush = drain.then(|| Ok(Request::flush(0)));
-        drive.run(watched.chain(flush), load).map(Some)
+        let mut report = drive.run(watched.chain(flush), load)?;
+        report.preparation = Some(prepared);
+        Ok(Some(report))
     }
 }
 
@@ -197,6 +197,8 @@ pub struct Outcome<'a> {
     pub derived: Derived,
     /// How long the drive lives under it, where blocks were erased and time passed.
     pub lifetime: Option<Lifetime>,
+    /// What a reader of the figures has to know, such as that nothing was erased.
+    pub notes: Vec<String>,
 }
 
 impl<'a> Outcome<'a> {
@@ -216,6 +218,7 @@ impl<'a> Outcome<'a> {
             report,
             derived: report.derived(),
             lifetime: Lifetime::of(report, profile.endurance.cycles),
+            notes: report.notes(),
         }
     }
 }

@@ -45,7 +45,7 @@ def simulate(
     rounds: int = 1,
     drives: int = 1,
     stripe: int | str = "64k",
-    precondition: float = 0.0,
+    precondition: float | str = 0.0,
     closed: int | None = None,
     speed: float = 1.0,
     wa: bool = False,
@@ -57,7 +57,7 @@ def simulate(
 
     The workload is a trace's file, or a generator such as "zipf:rate=2000,count=1e6". `ftl` and
     `buffer` take the place of the profile's. `precondition` fills so many percent of the drive
-    before. `closed` keeps so many requests under way, whatever their times. `wa` counts only,
+    before, or overwrites it at random ("random:2x"), or does that until it is "steady". `closed` keeps so many requests under way, whatever their times. `wa` counts only,
     without times. `drain` writes out what the buffer holds at the end.
 
     >>> run = simulate("seq:count=1000,size=64k", buffer="lru", buffer_size="1m", wa=True)

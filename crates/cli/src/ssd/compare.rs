@@ -2,6 +2,7 @@
 //! `senko ssd compare`: every combination of workloads, translation layers and write buffers, on
 //! all cores.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -182,11 +183,11 @@ fn print_all(
     let rows = combinations.iter().zip(reports);
     let rows = rows.filter_map(|(combination, report)| Some((combination, report.as_ref()?)));
     let mut text = String::new();
-    let mut behind = false;
+    let (mut behind, mut noted) = (false, BTreeMap::new());
     for (index, (combination, report)) in rows.enumerate() {
         let name = combination.workload.name();
         if args.json {
-            let line = json!({ "workload": name, "profile": profile.name, "report": report, "derived": report.derived() });
+            let line = json!({ "workload": name, "profile": profile.name, "report": report, "derived": report.derived(), "notes": report.notes() });
             text.push_str(&format!("{line}\n"));
         } else if args.csv {
             let (names, values) = print::csv(&name, profile, report);
@@ -210,6 +211,10 @@ fn print_all(
                 ));
             }
             behind |= report.falls_behind();
+            for note in report.notes() {
+                let run = format!("{name}, {} under {}", report.ftl, report.buffer);
+                noted.entry(note).or_insert_with(Vec::new).push(run);
+            }
             let time = |us: f64| match report.requests_a_second() {
                 Some(_) if report.falls_behind() => "behind".to_owned(),
                 Some(_) => format!("{us:.1}"),
@@ -234,6 +239,13 @@ fn print_all(
         text.push_str(
             "behind: the drive can't keep up with the workload, so that response times grow with its length (--closed shows the drive's own pace)\n",
         );
+    }
+    for (note, runs) in noted {
+        let which = match &runs[..] {
+            [run] => run.clone(),
+            runs => format!("{} of {} runs", runs.len(), combinations.len()),
+        };
+        text.push_str(&format!("note: {which}: {note}\n"));
     }
     out.write_all(text.as_bytes())
         .context("cannot write to stdout")

@@ -116,6 +116,21 @@ pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> St
         bytes(report.mapping.fractional_bits / 8.0),
         bytes(report.mapping.flash_bytes as f64)
     );
+    if let Some(before) = &report.preparation
+        && before.pages_written > 0
+    {
+        let _ = writeln!(
+            text,
+            "before      precondition {}: {} written, {} blocks erased{}",
+            before.way,
+            size(before.pages_written),
+            before.erases,
+            match before.write_amplification() {
+                Some(last) => format!(", write amplification {last:.2} at its end"),
+                None => String::new(),
+            }
+        );
+    }
     let wear = &report.wear;
     let _ = writeln!(
         text,
@@ -126,7 +141,14 @@ pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> St
         text.push('\n');
         text.push_str(&lifetime(report, life));
     }
+    text.push_str(&notes(report));
     text
+}
+
+/// What a reader of a report has to know, a line each.
+pub fn notes(report: &Report) -> String {
+    let notes = report.notes();
+    notes.iter().map(|note| format!("note: {note}\n")).collect()
 }
 
 /// Response times and rates; of a drive that does not keep up, only the rates and why.

@@ -23,9 +23,9 @@ use crate::process::{Interrupted, stop_on_signals};
 
 /// One workload and one drive.
 #[derive(Args, Debug)]
-struct OneArgs {
+pub struct OneArgs {
     /// A trace's file or a generator
-    workload: String,
+    pub workload: String,
     #[command(flatten)]
     reading: WorkloadArgs,
     #[command(flatten)]
@@ -40,7 +40,7 @@ struct OneArgs {
 
 impl OneArgs {
     /// What they name.
-    fn open(&self) -> Result<(Setup, Parts, Workload)> {
+    pub fn open(&self) -> Result<(Setup, Parts, Workload)> {
         let setup = self.drive.setup()?;
         let parts = setup.parts(self.ftl.as_deref(), self.buffer.as_deref())?;
         Ok((setup, parts, self.reading.open(&self.workload)?))
@@ -116,7 +116,7 @@ pub fn reported(report: Option<Report>) -> Result<Report> {
 
 impl OneArgs {
     /// Runs it, and shows how far it is. A run that was stopped says so.
-    fn simulate(
+    pub fn simulate(
         &self,
         setup: &Setup,
         parts: &Parts,
@@ -170,6 +170,9 @@ pub fn run(args: &RunArgs) -> Result<()> {
         writeln!(out, "{}", json!(outcome))
     } else if args.csv {
         let (names, values) = print::csv(&workload.name(), profile, &report);
+        for note in &outcome.notes {
+            super::warn(note);
+        }
         writeln!(out, "{names}\n{values}")
     } else {
         let life = outcome.lifetime.as_ref();
@@ -211,11 +214,13 @@ pub fn lifetime(args: &LifetimeArgs) -> Result<()> {
             "stopped": stopped(),
             "lifetime": life,
             "derived": report.derived(),
+            "notes": report.notes(),
         });
         writeln!(out, "{line}")
     } else {
         let behind = print::behind(&report).map_or(String::new(), |text| format!("{text}\n"));
-        write!(out, "{behind}{}", print::lifetime(&report, &life))
+        let (lived, notes) = (print::lifetime(&report, &life), print::notes(&report));
+        write!(out, "{behind}{lived}{notes}")
     }
     .context("cannot write to stdout")
 }

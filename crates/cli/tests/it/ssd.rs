@@ -46,7 +46,9 @@ fn examples_run() {
     ];
     let out = ssd(&folder, &compare);
     assert!(out.status.success(), "{}", stderr(&out));
-    assert_eq!(stdout(&out).lines().count(), 3);
+    // A head, a row for each, and one note for both.
+    assert_eq!(stdout(&out).lines().count(), 4, "{}", stdout(&out));
+    assert!(stdout(&out).contains("note: 2 of 2 runs: The run erased nothing"));
     let zipf = "zipf:writes=0.5,rate=1000,count=100k,pages=200k";
     let life = ["lifetime", zipf, "--ftl", "page", "--precondition", "99"];
     let out = ssd(&folder, &life);
@@ -98,6 +100,93 @@ fn a_run_prints_rates_and_warnings() {
         stdout(&out)
     );
     assert!(!stdout(&out).contains("p99"), "{}", stdout(&out));
+}
+
+/// A run on a new drive looked as good as one on a drive in use, and nothing told them apart.
+#[test]
+fn a_run_says_what_its_figures_are_worth() {
+    let folder = Scratch::new();
+    let load = "uniform:count=20k,pages=262144";
+    let new = [
+        "run",
+        load,
+        "--ftl",
+        "page",
+        "--wa",
+        "--profile",
+        "paper-1gb",
+    ];
+    let out = ssd(&folder, &new);
+    assert!(
+        stdout(&out).contains("note: The run erased nothing"),
+        "{}",
+        stdout(&out)
+    );
+    let json = stdout(&ssd(&folder, &[&new[..], &["--json"]].concat()));
+    assert_eq!(value(&json, "/notes").as_array().unwrap().len(), 1);
+    assert_eq!(value(&json, "/derived/steady"), serde_json::Value::Null);
+    let csv = ssd(&folder, &[&new[..], &["--csv"]].concat());
+    assert!(
+        stderr(&csv).contains("The run erased nothing"),
+        "{}",
+        stderr(&csv)
+    );
+    let used = [&new[..], &["--precondition", "random:1x", "--json"]].concat();
+    let json = stdout(&ssd(&folder, &used));
+    assert_eq!(value(&json, "/report/preparation/way"), "random:1x");
+    assert_eq!(
+        value(&json, "/report/preparation/pages_written"),
+        2 * 262_144
+    );
+    assert!(value(&json, "/derived/erases").as_u64().unwrap() > 0);
+}
+
+/// The words are of the same figures, whether from a result or from the run itself.
+#[test]
+fn a_result_is_explained() {
+    let folder = Scratch::new();
+    let load = "uniform:count=20k,pages=262144,rate=100,writes=0.7";
+    let drive = ["--profile", "paper-1gb", "--precondition", "random:1x"];
+    for (layer, parts) in [
+        (
+            "page",
+            ["Collection freed", "valid pages that collection moved"],
+        ),
+        (
+            "bast:log-blocks=16",
+            ["Log blocks were merged", "merges of log blocks"],
+        ),
+        (
+            "dftl:cmt-bytes=4k",
+            ["The map lies on the flash", "for the map"],
+        ),
+    ] {
+        let run = [&[load][..], &drive, &["--ftl", layer, "--limit", "2k"]].concat();
+        let json = ssd(&folder, &[&["run", "--json"], &run[..]].concat());
+        std::fs::write(folder.join("result.json"), &json.stdout).unwrap();
+        let read = stdout(&ssd(&folder, &["explain", "result.json"]));
+        let ran = stdout(&ssd(&folder, &[&["explain"], &run[..]].concat()));
+        assert_eq!(read, ran, "{layer}");
+        assert!((7..=12).contains(&read.lines().count()), "{read}");
+        let json = stdout(&json);
+        let written = value(&json, "/report/pages/host_writes");
+        let all = value(&json, "/report/flash/programs");
+        let all = all.as_object().unwrap().values();
+        let all: u64 = all.map(|count| count.as_u64().unwrap()).sum();
+        let host = format!("in {written} pages");
+        let flash = format!("The flash programmed {all} pages");
+        for part in [&*host, &flash, "random:1x", "limit", parts[0], parts[1]] {
+            assert!(read.contains(part), "{part}\n{read}");
+        }
+    }
+    std::fs::write(folder.join("other.json"), "{\"report\": 3}\n").unwrap();
+    let out = ssd(&folder, &["explain", "other.json"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        stderr(&out).contains("other.json is no result of `senko ssd run --json`"),
+        "{}",
+        stderr(&out)
+    );
 }
 
 /// Nothing to do is no success.

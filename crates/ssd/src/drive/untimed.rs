@@ -9,7 +9,7 @@
 
 use crate::drive::{Drive, Load};
 use crate::geometry::Lpn;
-use crate::report::{Report, Responses};
+use crate::report::{Course, Report, Responses};
 use crate::{Error, Op, Request, Time};
 
 /// Pages in a batch at most.
@@ -30,6 +30,7 @@ impl Drive {
         load: Load,
     ) -> Result<Report, Error> {
         let before = Report::counts_of(&self.devices);
+        let mut course = Course::new(self.totals().written());
         let mut batches = vec![Batch::default(); self.devices.len()];
         let mut number = 0;
         let (mut counts, mut bytes) = ([0; 4], [0; 4]);
@@ -54,13 +55,17 @@ impl Drive {
                 self.write_batches(&mut batches, number)?;
                 self.dispatch(&request, 0);
             }
+            if course.wants(number) {
+                course.add(self.totals().written());
+            }
         }
         self.write_batches(&mut batches, number)?;
         for device in &self.devices {
             device.assert_conservation();
         }
         let responses = Responses::in_no_time(counts, bytes, first, last);
-        Ok(Report::new(&self.devices, &before, responses))
+        let report = Report::new(&self.devices, &before, responses);
+        Ok(report.in_course(course, self.totals().written()))
     }
 
     /// Writes the pages from `from` to before `to` once, in order.
@@ -75,6 +80,25 @@ impl Drive {
         };
         let mut batches = vec![Batch::default(); self.devices.len()];
         self.gather(&all, &mut batches, 0)?;
+        self.write_batches(&mut batches, 0)
+    }
+
+    /// Writes single pages in this order.
+    pub(super) fn overwrite_untimed(
+        &mut self,
+        pages: impl Iterator<Item = u64>,
+    ) -> Result<(), Error> {
+        let mut batches = vec![Batch::default(); self.devices.len()];
+        for page in pages {
+            let (drive, lpn) = self.place(page);
+            let batch = &mut batches[drive];
+            batch.lpns.push(lpn);
+            if batch.lpns.len() == BATCH {
+                self.devices[drive].write_many(&batch.lpns, 0);
+                batch.lpns.clear();
+                self.check_life()?;
+            }
+        }
         self.write_batches(&mut batches, 0)
     }
 

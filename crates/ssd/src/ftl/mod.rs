@@ -15,7 +15,7 @@
 //!   state in which F1 holds for every page whose program was done. A trim may be undone by a power
 //!   cut.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::geometry::{Lpn, Ppn};
 use crate::nand::Nand;
@@ -111,7 +111,7 @@ pub trait Ftl: Send {
 }
 
 /// A layer's work, in the terms of layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FtlCounts {
     /// Merges in which a log block took the place of its data block.
     pub switch_merges: u64,
@@ -156,7 +156,7 @@ impl FtlCounts {
 }
 
 /// What a mapping table takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mapping {
     /// In RAM, with entries of whole bits, in bits.
     pub bits: u64,

@@ -17,6 +17,9 @@
 //! Failing and worn blocks are replaced below the translation layer (`remap.rs`), as controllers
 //! do: its block numbers stay.
 
+// Arrays by cause, as objects in results.
+mod by_cause;
+
 mod remap;
 mod timeline;
 
@@ -28,6 +31,7 @@ use remap::Remap;
 use timeline::Timeline;
 
 pub use remap::Endurance;
+pub use timeline::Busy;
 
 /// How long the flash takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -104,13 +108,18 @@ impl Cause {
 }
 
 /// The flash's operations, by cause (indexed by `Cause as usize`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+///
+/// In results each is an object that names the causes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Pages read, those of copies included.
+    #[serde(with = "by_cause")]
     pub reads: [u64; CAUSES],
     /// Pages programmed, those of copies included.
+    #[serde(with = "by_cause")]
     pub programs: [u64; CAUSES],
     /// Blocks erased.
+    #[serde(with = "by_cause")]
     pub erases: [u64; CAUSES],
     /// Copies that did not cross the bus, among the above.
     pub copy_backs: u64,
@@ -176,6 +185,8 @@ pub struct Nand {
     last_host_sequence: u64,
     counts: Counts,
     timeline: Option<Timeline>,
+    /// The timeline while there is no time ([`Nand::stop_time`]).
+    stopped: Option<Timeline>,
     copy_back: bool,
     remap: Remap,
     /// Operations until the power goes; then nothing is done any more.
@@ -212,6 +223,7 @@ impl Nand {
                 let page = u64::from(geometry.page_bytes) + u64::from(geometry.spare_bytes);
                 Timeline::new(timing, page, planes, geometry.channels)
             }),
+            stopped: None,
             copy_back: timing.is_some_and(|timing| timing.copy_back),
             remap: Remap::new(&geometry, endurance, seed)?,
             power: None,
@@ -319,6 +331,26 @@ impl Nand {
     pub fn rest(&mut self) {
         if let Some(timeline) = &mut self.timeline {
             timeline.rest();
+        }
+    }
+
+    /// How long cells and buses were busy since the drive was new; all 0 without time.
+    pub fn busy(&self) -> Busy {
+        let timeline = self.timeline.as_ref().or(self.stopped.as_ref());
+        timeline.map_or(Busy::default(), Timeline::busy)
+    }
+
+    /// Operations take no time until [`Nand::resume_time`]: they only count, which is faster.
+    pub fn stop_time(&mut self) {
+        if let Some(timeline) = self.timeline.take() {
+            self.stopped = Some(timeline);
+        }
+    }
+
+    /// Operations take time again.
+    pub fn resume_time(&mut self) {
+        if let Some(timeline) = self.stopped.take() {
+            self.timeline = Some(timeline);
         }
     }
 

@@ -75,6 +75,31 @@ struct Plane {
     debt: Time,
 }
 
+/// How long all planes and buses together were busy, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Busy {
+    /// Cells that were read.
+    pub read_ns: Time,
+    /// Cells that were programmed.
+    pub program_ns: Time,
+    /// Blocks that were erased, those in the background too.
+    pub erase_ns: Time,
+    /// Pages on buses.
+    pub bus_ns: Time,
+}
+
+impl Busy {
+    /// What happened since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            read_ns: self.read_ns - earlier.read_ns,
+            program_ns: self.program_ns - earlier.program_ns,
+            erase_ns: self.erase_ns - earlier.erase_ns,
+            bus_ns: self.bus_ns - earlier.bus_ns,
+        }
+    }
+}
+
 /// The state of every plane and bus in time.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
@@ -83,6 +108,7 @@ pub(crate) struct Timeline {
     transfer: Time,
     planes: Vec<Plane>,
     buses: Vec<Bus>,
+    busy: Busy,
 }
 
 impl Timeline {
@@ -92,7 +118,13 @@ impl Timeline {
             transfer: timing.command_ns + (page_bytes as f64 * timing.bus_ns_per_byte) as Time,
             planes: vec![Plane::default(); planes as usize],
             buses: vec![Bus::default(); channels as usize],
+            busy: Busy::default(),
         }
+    }
+
+    /// How long planes and buses were busy.
+    pub(crate) fn busy(&self) -> Busy {
+        self.busy
     }
 
     /// Nothing will be issued before `now` any more.
@@ -119,6 +151,8 @@ impl Timeline {
     }
 
     pub(crate) fn read(&mut self, plane: u32, channel: u32, at: Time) -> Time {
+        self.busy.read_ns += self.timing.read_ns;
+        self.busy.bus_ns += self.transfer;
         let cell = self.begin(plane, at) + self.timing.read_ns;
         let end = self.buses[channel as usize].take(cell, self.transfer) + self.transfer;
         self.planes[plane as usize].free = end;
@@ -126,6 +160,8 @@ impl Timeline {
     }
 
     pub(crate) fn program(&mut self, plane: u32, channel: u32, at: Time) -> Time {
+        self.busy.program_ns += self.timing.program_ns;
+        self.busy.bus_ns += self.transfer;
         let begin = self.begin(plane, at);
         let cell = self.buses[channel as usize].take(begin, self.transfer) + self.transfer;
         let end = cell + self.timing.program_ns;
@@ -135,12 +171,15 @@ impl Timeline {
 
     /// A read and a program within one plane, with nothing on the bus.
     pub(crate) fn copy_back(&mut self, plane: u32, at: Time) -> Time {
+        self.busy.read_ns += self.timing.read_ns;
+        self.busy.program_ns += self.timing.program_ns;
         let end = self.begin(plane, at) + self.timing.read_ns + self.timing.program_ns;
         self.planes[plane as usize].free = end;
         end
     }
 
     pub(crate) fn erase(&mut self, plane: u32, at: Time) -> Time {
+        self.busy.erase_ns += self.timing.erase_ns;
         let begin = self.begin(plane, at);
         let plane = &mut self.planes[plane as usize];
         // The part for which the last one found no idle time is due before the next.
@@ -200,6 +239,13 @@ mod tests {
         assert_eq!(time.program(0, 0, 0), 210_000);
         assert_eq!(time.program(1, 0, 0), 220_000, "only its transfer waits");
         assert_eq!(time.read(0, 0, 0), 245_000, "the plane is busy to 210,000");
+        let busy = Busy {
+            read_ns: 25_000,
+            program_ns: 400_000,
+            erase_ns: 0,
+            bus_ns: 30_000,
+        };
+        assert_eq!(time.busy(), busy);
     }
 
     #[test]

@@ -45,6 +45,9 @@ mod trace_guess;
 // Drives under a host: queues, RAID 0, bytes, keeping up.
 mod hosts;
 
+// What is written before a run, and whether it got steady.
+mod precondition;
+
 // Folding addresses.
 mod trace_fold;
 

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Fills drives before a measured run, in no virtual time. Nothing of it is in later reports but
+//! the wear.
+//!
+//! A fill in order goes through the timeline as the run does, so that its pages lie where a host
+//! would have put them. Random overwrites only count: they are many, and where each page lies is
+//! random anyhow.
+
+use senko_workload::Rng;
+
+use super::{Drive, FILLED_AT_ONCE};
+use crate::Error;
+use crate::precondition::{
+    MOST_WINDOWS, Precondition, Preparation, STEADY_WINDOWS, STEADY_WITHIN, Window, agree,
+};
+
+/// The stream of the seed that random overwrites are drawn from.
+const OVERWRITES: u64 = 0x6f_7665_7277_0000;
+
+impl Drive {
+    /// Writes the first `share` of the pages once, in order, in no time. Nothing of it is in later
+    /// reports.
+    ///
+    /// # Errors
+    /// If the drive wears out.
+    pub fn precondition(&mut self, share: f64) -> Result<(), Error> {
+        self.precondition_while(share, |_, _| true).map(|_| ())
+    }
+
+    /// [`Drive::precondition`], as long as `go_on` says so. It is asked now and then, with the
+    /// pages that are written and those that are to be. Whether all were written.
+    ///
+    /// # Errors
+    /// If the drive wears out.
+    pub fn precondition_while(
+        &mut self,
+        share: f64,
+        mut go_on: impl FnMut(u64, u64) -> bool,
+    ) -> Result<bool, Error> {
+        let pages = (self.pages() as f64 * share.clamp(0.0, 1.0)) as u64;
+        if !self.fill(pages, &mut |done| go_on(done, pages))? {
+            return Ok(false);
+        }
+        self.settle()?;
+        Ok(true)
+    }
+
+    /// Fills the drives in a way, as long as `go_on` says so: it is asked now and then, with the
+    /// pages that are written and those that are to be, as far as that is known. `None` if it ended
+    /// the filling.
+    ///
+    /// # Errors
+    /// If a drive wears out.
+    ///
+    /// ```
+    /// use senko_ssd::device::Parts;
+    /// use senko_ssd::drive::Drive;
+    /// use senko_ssd::precondition::Precondition;
+    /// use senko_ssd::profile::Profile;
+    ///
+    /// let mut profile = Profile::find("paper-1gb")?;
+    /// profile.geometry.blocks = 64;
+    /// profile.user_bytes = 48 * profile.geometry.block_bytes();
+    /// profile.ftl = "page".to_owned();
+    /// let mut drive = Drive::new(&profile, &Parts::default())?;
+    /// let found = drive.prepare(Precondition::Random { times: 2.0 }, |_, _| true)?;
+    /// let found = found.expect("nothing ended it");
+    /// assert_eq!(found.windows.len(), 2);
+    /// assert!(found.erases > 0);
+    /// # Ok::<(), senko_ssd::Error>(())
+    /// ```
+    pub fn prepare(
+        &mut self,
+        way: Precondition,
+        mut go_on: impl FnMut(u64, u64) -> bool,
+    ) -> Result<Option<Preparation>, Error> {
+        let before = self.totals();
+        let mut found = Preparation {
+            way: way.to_string(),
+            ..Preparation::default()
+        };
+        let whole = match way {
+            Precondition::InOrder { percent } => self.precondition_while(percent / 100.0, go_on)?,
+            Precondition::Random { .. } | Precondition::Steady => {
+                for device in &mut self.devices {
+                    device.nand_mut().stop_time();
+                }
+                let whole = self.overwrite(way, &mut found, &mut go_on)?;
+                for device in &mut self.devices {
+                    device.nand_mut().resume_time();
+                }
+                if whole {
+                    self.settle()?;
+                }
+                whole
+            }
+        };
+        let after = self.totals();
+        found.pages_written = after.host_pages - before.host_pages;
+        found.erases = after.erases - before.erases;
+        Ok(whole.then_some(found))
+    }
+
+    /// Fills the drives in order and overwrites pages at random. Whether it came to its end.
+    fn overwrite(
+        &mut self,
+        way: Precondition,
+        found: &mut Preparation,
+        go_on: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<bool, Error> {
+        let pages = self.pages();
+        let (most, least) = match way {
+            Precondition::Random { times } => {
+                let most = (pages as f64 * times) as u64;
+                (most, most)
+            }
+            _ => (
+                pages * u64::from(MOST_WINDOWS),
+                pages * STEADY_WINDOWS as u64,
+            ),
+        };
+        if !self.fill(pages, &mut |done| go_on(done, pages + least))? {
+            return Ok(false);
+        }
+        let mut rng = Rng::for_stream(self.seed, OVERWRITES);
+        let mut written = 0;
+        while written < most {
+            let window = pages.min(most - written);
+            let before = self.totals();
+            let mut left = window;
+            while left > 0 {
+                let at_once = left.min(FILLED_AT_ONCE);
+                let done = pages + written + window - left;
+                if !go_on(done, (pages + least).max(done + left)) {
+                    return Ok(false);
+                }
+                self.overwrite_untimed((0..at_once).map(|_| rng.below(pages)))?;
+                left -= at_once;
+            }
+            written += window;
+            let after = self.totals();
+            found.windows.push(Window::new(
+                after.host_pages - before.host_pages,
+                after.programs - before.programs,
+            ));
+            if way == Precondition::Steady {
+                let steady = agree(&found.windows, STEADY_WINDOWS, STEADY_WITHIN);
+                found.steady = Some(steady);
+                if steady {
+                    break;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes the first pages in order, as long as `go_on` says so, which gets those that are
+    /// written. Whether all were.
+    fn fill(&mut self, pages: u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool, Error> {
+        let timed = self.devices.iter().any(|device| device.nand().is_timed());
+        let mut from = 0;
+        while from < pages {
+            if !go_on(from) {
+                return Ok(false);
+            }
+            let to = pages.min(from + FILLED_AT_ONCE);
+            if timed {
+                for page in from..to {
+                    let (drive, lpn) = self.place(page);
+                    self.devices[drive].write(lpn, true, 0, 0);
+                }
+            } else {
+                self.fill_untimed(from, to)?;
+            }
+            from = to;
+        }
+        Ok(true)
+    }
+
+    /// Lets everything come to the flash, and time begin at 0.
+    fn settle(&mut self) -> Result<(), Error> {
+        for device in &mut self.devices {
+            device.flush(0);
+            device.nand_mut().rest();
+        }
+        self.check_life()
+    }
+
+    /// Pages that the host sees.
+    fn pages(&self) -> u64 {
+        self.capacity_bytes / self.page_bytes
+    }
+
+    /// What all drives did since they were new.
+    pub(super) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for device in &self.devices {
+            totals.host_pages += device.counts().host_writes;
+            totals.programs += device.nand().counts().all_programs();
+            totals.erases += device.nand().counts().all_erases();
+        }
+        totals
+    }
+}
+
+/// Counts of all drives at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    /// Pages that the host wrote.
+    pub(super) host_pages: u64,
+    /// Pages that the flash programmed.
+    pub(super) programs: u64,
+    /// Blocks that were erased.
+    pub(super) erases: u64,
+}
+
+impl Totals {
+    /// The host's pages and the flash's programs.
+    pub(super) fn written(self) -> (u64, u64) {
+        (self.host_pages, self.programs)
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is written before a run: how much, what it costs against the closed form, when it is
+//! steady, and the notes of runs whose figures mislead.
+
+use senko_ssd::device::Parts;
+use senko_ssd::drive::{Drive, Load};
+use senko_ssd::model::greedy_write_amplification;
+use senko_ssd::precondition::{MOST_WINDOWS, Precondition, Preparation};
+use senko_ssd::profile::Profile;
+use senko_ssd::report::Report;
+use senko_ssd::{Error, Op, Request};
+use senko_workload::Rng;
+
+const PAGE: u64 = 4096;
+
+/// The paper's drive with one plane of `blocks` blocks of 64 pages, of which the host sees
+/// `logical`.
+fn profile(blocks: u32, logical: u64) -> Profile {
+    let mut profile = Profile::find("paper-1gb").expect("it is built in");
+    profile.geometry.blocks = blocks;
+    profile.geometry.pages = 64;
+    profile.user_bytes = logical * 64 * PAGE;
+    profile.ftl = "page".to_owned();
+    profile
+}
+
+fn prepared(profile: &Profile, way: &str, untimed: bool) -> (Drive, Preparation) {
+    let parts = Parts {
+        untimed,
+        ..Parts::default()
+    };
+    let mut drive = Drive::new(profile, &parts).expect("a drive");
+    let way: Precondition = way.parse().expect("a way");
+    let found = drive.prepare(way, |_, _| true).expect("new flash");
+    (drive, found.expect("nothing ended it"))
+}
+
+/// Writes of single pages at random.
+fn write(drive: &mut Drive, pages: u64, count: u64) -> Report {
+    let mut rng = Rng::new(7);
+    let requests = (0..count).map(|_| Request {
+        time: 0,
+        device: 0,
+        op: Op::Write,
+        offset: rng.below(pages) * PAGE,
+        bytes: PAGE,
+        stream: 0,
+    });
+    let requests = requests.map(Ok::<_, Error>);
+    let load = Load::Closed { depth: 1 };
+    drive.run(requests, load).expect("every request fits")
+}
+
+/// Random overwrites come after a fill in order, and the run finds no erased blocks.
+#[test]
+fn random_overwrites_are_as_many_as_was_asked() {
+    for untimed in [false, true] {
+        let (mut drive, found) = prepared(&profile(70, 64), "random:1.5x", untimed);
+        let capacity = 64 * 64;
+        assert_eq!(found.pages_written, capacity + capacity * 3 / 2);
+        let windows: Vec<u64> = found.windows.iter().map(|one| one.host_pages).collect();
+        assert_eq!(windows, [capacity, capacity / 2]);
+        assert_eq!(found.steady, None, "nobody asked");
+        assert!(found.erases > 0);
+        let report = write(&mut drive, capacity, 256);
+        assert!(report.flash.all_erases() > 0, "no erased block was left");
+        assert!(untimed || report.seconds > 0.0, "time is back");
+    }
+}
+
+/// Where write amplification is steady it is that of the closed form.
+#[test]
+fn steady_is_where_the_closed_form_is() {
+    // Beside the reserve, 512 blocks for 400 of data.
+    let (mut drive, found) = prepared(&profile(513, 400), "steady", true);
+    assert_eq!(found.steady, Some(true));
+    let windows = found.windows.len();
+    assert!((4..MOST_WINDOWS as usize).contains(&windows), "{windows}");
+    let expected = greedy_write_amplification(512.0 / 400.0, 64);
+    let last = found.write_amplification().expect("a window");
+    assert!((last / expected - 1.0).abs() < 0.03, "{last}, {expected}");
+    let report = write(&mut drive, 400 * 64, 100_000);
+    assert_eq!(report.steady(), Some(true));
+    assert_eq!(report.notes(), [""; 0]);
+}
+
+/// A drive of two blocks of data has too few writes in a window for 2 %.
+#[test]
+fn a_drive_that_never_gets_steady_says_so() {
+    let (mut drive, found) = prepared(&profile(5, 2), "steady", true);
+    assert_eq!(found.steady, Some(false));
+    assert_eq!(found.windows.len(), MOST_WINDOWS as usize);
+    let mut report = write(&mut drive, 128, 128);
+    report.preparation = Some(found);
+    let notes = report.notes().join("\n");
+    assert!(
+        notes.contains("did not get steady before the run: after 30"),
+        "{notes}"
+    );
+}
+
+/// A new drive flatters: it erases nothing at first, and then its write amplification rises.
+#[test]
+fn a_run_on_a_new_drive_says_what_its_figures_are_worth() {
+    let profile = profile(70, 64);
+    let (mut drive, found) = prepared(&profile, "0", false);
+    assert_eq!(found.pages_written, 0);
+    let report = write(&mut drive, 64 * 64, 1000);
+    let notes = report.notes();
+    assert!(notes[0].contains("erased nothing"), "{notes:?}");
+    assert_eq!(report.steady(), None);
+    let report = write(&mut drive, 64 * 64, 12_000);
+    let notes = report.notes();
+    assert!(notes[0].contains("never got steady"), "{notes:?}");
+    assert_eq!(report.steady(), Some(false));
+    let quarters = report.quarters.iter().map(|quarter| quarter.host_pages);
+    assert_eq!(quarters.sum::<u64>(), 12_000);
+}
+
+#[test]
+fn a_preparation_can_be_ended() {
+    for way in ["90", "random:2x", "steady"] {
+        let mut drive = Drive::new(&profile(70, 64), &Parts::default()).expect("a drive");
+        let way: Precondition = way.parse().expect("a way");
+        let mut asked = 0;
+        let found = drive.prepare(way, |_, _| {
+            asked += 1;
+            asked < 2 && way != Precondition::InOrder { percent: 90.0 }
+        });
+        assert_eq!(found.expect("new flash"), None, "{way}");
+    }
+}
+
+#[test]
+fn ways_are_read_and_shown() {
+    for text in ["0", "90", "12.5", "random:2x", "random:0.5x", "steady"] {
+        let way: Precondition = text.parse().expect(text);
+        assert_eq!(way.to_string(), text);
+    }
+    assert_eq!("90%".parse(), Ok(Precondition::InOrder { percent: 90.0 }));
+    assert_eq!("random:3".parse(), Ok(Precondition::Random { times: 3.0 }));
+    for wrong in [
+        "",
+        "101",
+        "-1",
+        "x",
+        "random",
+        "random:",
+        "random:0x",
+        "random:1001x",
+    ] {
+        let said = wrong.parse::<Precondition>().expect_err(wrong);
+        assert!(
+            said.contains("must be") || said.contains("no way"),
+            "{said}"
+        );
+    }
+}
