@@ -149,6 +149,12 @@ impl Chart {
         Self::new(title, vec![panel])
     }
 
+    /// The same with the panels of another picture below.
+    pub fn and(mut self, below: Chart) -> Self {
+        self.panels.extend(below.panels);
+        self
+    }
+
     /// The picture as a file of its own.
     pub fn to_svg(&self) -> String {
         self.draw(true)

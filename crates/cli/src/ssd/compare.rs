@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use senko_ssd::chart::{Axis, Chart, Unit};
 use senko_ssd::profile::Profile;
 use senko_ssd::report::Report;
 use senko_ssd::run::Setup;
@@ -46,7 +48,26 @@ pub struct CompareArgs {
     /// CSV, a line for each run
     #[arg(long)]
     csv: bool,
+    /// Draws write amplification and response times of all runs
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
 }
+
+/// The columns for people. The first three are names.
+const HEAD: [&str; 9] = [
+    "workload",
+    "layer",
+    "buffer",
+    "hits",
+    "erases",
+    "WA",
+    "requests/s",
+    "mean us",
+    "p99 us",
+];
+
+/// How many columns are names.
+const NAMES: usize = 3;
 
 struct Combination<'a> {
     workload: &'a Workload,
@@ -92,6 +113,9 @@ pub fn main(args: &CompareArgs) -> Result<()> {
         }
     }
     let reports = run_all(args, &setup, &combinations, total)?;
+    if let Some(path) = &args.plot {
+        super::write_file(path, &picture(&setup.profile, &combinations, &reports))?;
+    }
     print_all(args, &setup.profile, &combinations, &reports)
 }
 
@@ -173,6 +197,75 @@ fn run_one(setup: &Setup, combination: &Combination<'_>, progress: &Progress) ->
     reported(setup.run(&parts, combination.workload, true, &mut watching)?)
 }
 
+/// A table whose columns are as wide as what they hold: names to the left, numbers to the right.
+fn aligned(rows: &[[String; HEAD.len()]]) -> String {
+    let mut text = String::new();
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    for row in rows {
+        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            let gap = if column == 0 { "" } else { "  " };
+            text += &match column < NAMES {
+                true => format!("{gap}{cell:<width$}"),
+                false => format!("{gap}{cell:>width$}"),
+            };
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Bars for every run: write amplification, and response times where the drive kept up.
+fn picture(
+    profile: &Profile,
+    combinations: &[Combination<'_>],
+    reports: &[Option<Report>],
+) -> String {
+    let rows = combinations.iter().zip(reports);
+    let rows: Vec<_> = rows
+        .filter_map(|(combination, report)| Some((combination, report.as_ref()?)))
+        .collect();
+    // Only the parts in which runs differ are named; the longest, the workload, comes last.
+    let parts = |combination: &Combination<'_>| {
+        [
+            combination.ftl.unwrap_or(&profile.ftl).to_owned(),
+            combination.buffer.unwrap_or(&profile.buffer).to_owned(),
+            combination.workload.name(),
+        ]
+    };
+    let all: Vec<[String; NAMES]> = rows.iter().map(|row| parts(row.0)).collect();
+    let differ = |at: usize| all.iter().any(|parts| parts[at] != all[0][at]);
+    let told: Vec<usize> = (0..NAMES).filter(|at| *at == 0 || differ(*at)).collect();
+    let names = all.iter().map(|parts| {
+        let names = told.iter().map(|at| parts[*at].as_str());
+        names.collect::<Vec<_>>().join(", ")
+    });
+    let names: Vec<String> = names.collect();
+    let values = |value: &dyn Fn(&Report) -> Option<f64>| -> Vec<f64> {
+        let all = rows.iter().map(|(_, report)| value(report));
+        all.map(|value| value.unwrap_or(f64::NAN)).collect()
+    };
+    let title = format!("Layers and buffers on {}", profile.name);
+    let amplification = [(String::new(), values(&Report::write_amplification))];
+    let axis = Axis::linear("write amplification", Unit::Number(""));
+    let mut chart = Chart::bars(&title, axis, &names, &amplification);
+    if rows.iter().any(|(_, report)| report.timed) {
+        let shown = |report: &Report, us: f64| {
+            (report.timed && !report.falls_behind()).then_some(us * 1000.0)
+        };
+        let times = [
+            ("mean".to_owned(), values(&|r| shown(r, r.all.mean_us))),
+            ("p99".to_owned(), values(&|r| shown(r, r.all.p99_us))),
+        ];
+        let axis = Axis::linear("response time", Unit::Nanoseconds);
+        chart = chart.and(Chart::bars("", axis, &names, &times));
+    }
+    chart.to_svg()
+}
+
 fn print_all(
     args: &CompareArgs,
     profile: &Profile,
@@ -183,6 +276,7 @@ fn print_all(
     let rows = combinations.iter().zip(reports);
     let rows = rows.filter_map(|(combination, report)| Some((combination, report.as_ref()?)));
     let mut text = String::new();
+    let mut table = vec![HEAD.map(str::to_owned)];
     let (mut behind, mut noted) = (false, BTreeMap::new());
     for (index, (combination, report)) in rows.enumerate() {
         let name = combination.workload.name();
@@ -196,20 +290,6 @@ fn print_all(
             }
             text.push_str(&format!("{values}\n"));
         } else {
-            if index == 0 {
-                text.push_str(&format!(
-                    "{:<30} {:<26} {:<14} {:>9} {:>9} {:>8} {:>11} {:>12} {:>12}\n",
-                    "workload",
-                    "layer",
-                    "buffer",
-                    "hits",
-                    "erases",
-                    "WA",
-                    "requests/s",
-                    "mean us",
-                    "p99 us"
-                ));
-            }
             behind |= report.falls_behind();
             for note in report.notes() {
                 let run = format!("{name}, {} under {}", report.ftl, report.buffer);
@@ -221,19 +301,21 @@ fn print_all(
                 None => "-".to_owned(),
             };
             let pace = report.requests_a_second();
-            text.push_str(&format!(
-                "{:<30} {:<26} {:<14} {:>9} {:>9} {:>8} {:>11} {:>12} {:>12}\n",
+            table.push([
                 name,
-                report.ftl,
-                report.buffer,
+                report.ftl.clone(),
+                report.buffer.clone(),
                 print::percent(report.write_hit_ratio()),
-                report.flash.all_erases(),
+                report.flash.all_erases().to_string(),
                 print::two(report.write_amplification()),
                 pace.map_or("-".to_owned(), |pace| format!("{pace:.0}")),
                 time(report.all.mean_us),
-                time(report.all.p99_us)
-            ));
+                time(report.all.p99_us),
+            ]);
         }
+    }
+    if table.len() > 1 {
+        text.push_str(&aligned(&table));
     }
     if behind {
         text.push_str(

@@ -151,17 +151,29 @@ pub fn notes(report: &Report) -> String {
     notes.iter().map(|note| format!("note: {note}\n")).collect()
 }
 
-/// Response times and rates; of a drive that does not keep up, only the rates and why.
+/// Rates and response times; of a drive that does not keep up, only the rates and why.
 fn times(report: &Report) -> String {
     let mut text = String::new();
+    if let (Some(pace), Some((read, written))) =
+        (report.requests_a_second(), report.bytes_a_second())
+    {
+        let _ = writeln!(
+            text,
+            "\npace        {pace:.0} IOPS, {} read, {} written, over {:.3} s of virtual time; at most {} requests at once",
+            rate(read),
+            rate(written),
+            report.seconds,
+            report.pace.most_under_way
+        );
+    }
     match behind(report) {
         Some(behind) => {
-            let _ = writeln!(text, "\n{behind}");
+            let _ = writeln!(text, "{behind}");
         }
         None => {
             let _ = writeln!(
                 text,
-                "\nresponse times (us)   requests       mean        p50        p99      p99.9    longest"
+                "response times (us)   requests       mean        p50        p99      p99.9    longest"
             );
             let kinds = [
                 ("reads", &report.reads),
@@ -173,18 +185,6 @@ fn times(report: &Report) -> String {
                 let _ = writeln!(text, "{}", responses(name, times));
             }
         }
-    }
-    if let (Some(pace), Some((read, written))) =
-        (report.requests_a_second(), report.bytes_a_second())
-    {
-        let _ = writeln!(
-            text,
-            "virtual time {:.3} s: {pace:.0} IOPS, {} read, {} written; at most {} requests at once",
-            report.seconds,
-            rate(read),
-            rate(written),
-            report.pace.most_under_way
-        );
     }
     text
 }
@@ -216,19 +216,41 @@ fn responses(name: &str, times: &ResponseTimes) -> String {
     )
 }
 
-/// A drive's life for people.
+/// A drive's life for people: four figures, each with when to trust it.
 pub fn lifetime(report: &Report, life: &Lifetime) -> String {
-    format!(
-        "life        {} of {} cycles a block: {} written by the host (TBW), at this workload's {} a day {:.2} years, \
-         {:.2} if wear stays as uneven as it was; {:.3} drive writes a day for 5 years\n",
-        report.ftl,
+    let years = |years: f64| format!("{years:.2} years");
+    let rows = [
+        (
+            "average wear",
+            years(life.years),
+            "at this rate; trust it where wear levelling keeps all blocks alike",
+        ),
+        (
+            "most worn block",
+            years(life.years_as_worn),
+            "at this rate; trust it where the run was long, since few erases lie unevenly by chance",
+        ),
+        (
+            "TBW",
+            bytes(life.host_bytes),
+            "that the host can write; hold it against data sheets, whose workload is another",
+        ),
+        (
+            "DWPD",
+            format!("{:.3} drive writes a day", life.dwpd_5_years),
+            "for 5 years; trust it to compare drives of different sizes",
+        ),
+    ];
+    let mut text = format!(
+        "life        {} cycles a block, {} a day written by the host, layer {}\n",
         life.cycles,
-        bytes(life.host_bytes),
         bytes(life.bytes_a_day),
-        life.years,
-        life.years_as_worn,
-        life.dwpd_5_years
-    )
+        report.ftl
+    );
+    for (name, value, when) in rows {
+        let _ = writeln!(text, "  {name:<16} {value:>24}   {when}");
+    }
+    text
 }
 
 /// Names and values of a run as two lines of CSV.

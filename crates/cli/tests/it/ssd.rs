@@ -53,7 +53,17 @@ fn examples_run() {
     let life = ["lifetime", zipf, "--ftl", "page", "--precondition", "99"];
     let out = ssd(&folder, &life);
     assert!(out.status.success(), "{}", stderr(&out));
-    assert!(stdout(&out).contains("drive writes a day"));
+    let rows = ["average wear", "most worn block", "TBW", "DWPD"];
+    for row in rows {
+        let text = stdout(&out);
+        let mut lines = text.lines();
+        let line = lines.find(|line| line.trim_start().starts_with(row));
+        assert!(
+            line.is_some_and(|line| line.contains("; ")),
+            "{row}\n{}",
+            stdout(&out)
+        );
+    }
     // The same summary as `run` shows.
     assert!(
         stderr(&out).contains("requests    100000:"),
@@ -187,6 +197,52 @@ fn a_result_is_explained() {
         "{}",
         stderr(&out)
     );
+}
+
+/// Rates come first, and columns of a comparison stay aligned under long names; its picture has a
+/// bar for each run.
+#[test]
+fn a_comparison_is_aligned_and_drawn() {
+    let folder = Scratch::new();
+    let loads = [
+        "uniform:count=500,pages=9000,rate=10",
+        "hotcold:count=123456,pages=65536,writes=0.75,rate=1000",
+    ];
+    let parts = [
+        "--ftl",
+        "page",
+        "--ftl",
+        "bast:log-blocks=9",
+        "--profile",
+        "paper-1gb",
+    ];
+    let args = [&["compare"][..], &loads, &parts, &["--plot", "all.svg"]].concat();
+    let out = ssd(&folder, &args);
+    assert!(out.status.success(), "{}", stderr(&out));
+    let text = stdout(&out);
+    let table: Vec<&str> = text.lines().take(5).collect();
+    let wide = table[0].chars().count();
+    assert!(
+        table.iter().all(|line| line.chars().count() == wide),
+        "{text}"
+    );
+    let layer = table[0].find("layer").unwrap();
+    assert!(
+        table[1..].iter().all(|line| &line[layer - 1..layer] == " "),
+        "{text}"
+    );
+    let svg = std::fs::read_to_string(folder.join("all.svg")).unwrap();
+    for part in [
+        "write amplification",
+        "response time",
+        "bast:log-blocks=9, uniform",
+        "p99",
+    ] {
+        assert!(svg.contains(part), "{part}\n{svg}");
+    }
+    let run = stdout(&ssd(&folder, &["run", loads[0], "--profile", "paper-1gb"]));
+    let line = |what: &str| run.lines().position(|line| line.starts_with(what)).unwrap();
+    assert!(line("pace") < line("response times") && line("response times") < line("host"));
 }
 
 /// Nothing to do is no success.
