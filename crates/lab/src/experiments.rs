@@ -34,6 +34,9 @@ pub mod transfer_fig7_9;
 // A 2 MB LRU buffer before BAST on Financial1: the endurance paper's table 1.
 pub mod endurance_table1;
 
+// Whether senko device tells how simulated drives map pages (paper A, section 4.1).
+pub mod device_verdict;
+
 // Requests of Financial1 and of an MSN server over time: the endurance paper's figures 2 and 3.
 pub mod endurance_fig2_3;
 
@@ -131,6 +134,7 @@ pub static ALL: &[&dyn Experiment] = &[
     &endurance_policies::EndurancePolicies,
     &endurance_adaptive::EnduranceAdaptive,
     &ftl_table2::FtlTable2,
+    &device_verdict::DeviceVerdict,
     &ssd_closed_form::SsdClosedForm,
     &ssd_speed::SsdSpeed,
     &thesis_blocks::ThesisBlocks,

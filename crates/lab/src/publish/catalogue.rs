@@ -160,6 +160,7 @@ pub static ALL: &[Entry] = &[
         &[],
         &[("page_mib", 126.6), ("block_mib", 1.5)],
     ),
+    entry("device-verdict", Paper::A, &[more("right", 1.0, 1.0)], &[]),
     entry(
         "thesis-index",
         Paper::A,
@@ -455,7 +456,7 @@ pub static PARTS: &[Part] = &[
         "section 4.1, figures 18 to 25, table 3",
         "a device, measured",
         &["crates/lab/src/device.rs"],
-        "none: senko device measures it, outside of the report",
+        "device-verdict",
     ),
     part(
         Paper::A,
