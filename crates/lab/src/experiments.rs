@@ -37,6 +37,9 @@ pub mod endurance_table1;
 // Whether senko device tells how simulated drives map pages (paper A, section 4.1).
 pub mod device_verdict;
 
+// The hit ratios of senko plan against the simulated policy.
+pub mod plan_accuracy;
+
 // Requests of Financial1 and of an MSN server over time: the endurance paper's figures 2 and 3.
 pub mod endurance_fig2_3;
 
@@ -135,6 +138,7 @@ pub static ALL: &[&dyn Experiment] = &[
     &endurance_adaptive::EnduranceAdaptive,
     &ftl_table2::FtlTable2,
     &device_verdict::DeviceVerdict,
+    &plan_accuracy::PlanAccuracy,
     &ssd_closed_form::SsdClosedForm,
     &ssd_speed::SsdSpeed,
     &thesis_blocks::ThesisBlocks,

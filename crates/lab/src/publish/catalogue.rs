@@ -303,6 +303,12 @@ pub static ALL: &[Entry] = &[
     ),
     entry("dram-policy", Paper::Design, &[], &[]),
     entry(
+        "plan-accuracy",
+        Paper::Design,
+        &[less("hit_ratio_error", 0.02, 0.01)],
+        &[],
+    ),
+    entry(
         "serve-endurance",
         Paper::Design,
         &[
