@@ -31,6 +31,9 @@ pub mod serve_restart;
 // The direct transfer engine's answers and response times, from its queueing model.
 pub mod transfer_fig7_9;
 
+// Two and four drives of that engine, predicted from one.
+pub mod transfer_predict;
+
 // A 2 MB LRU buffer before BAST on Financial1: the endurance paper's table 1.
 pub mod endurance_table1;
 
@@ -132,6 +135,7 @@ pub static ALL: &[&dyn Experiment] = &[
     &serve_cores::ServeCores,
     &serve_restart::ServeRestart,
     &transfer_fig7_9::TransferFig7To9,
+    &transfer_predict::TransferPredict,
     &endurance_table1::EnduranceTable1,
     &endurance_fig2_3::EnduranceFig2To3,
     &endurance_policies::EndurancePolicies,

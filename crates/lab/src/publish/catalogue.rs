@@ -217,6 +217,20 @@ pub static ALL: &[Entry] = &[
         ],
     ),
     entry(
+        "transfer-predict",
+        Paper::B,
+        &[
+            less("qps_error_percent", 8.0, 4.0),
+            less("latency_error_percent", 15.0, 8.0),
+        ],
+        &[
+            ("qps_2", 60_000.0),
+            ("qps_4", 65_000.0),
+            ("latency_us_2", 477.0),
+            ("latency_us_4", 502.0),
+        ],
+    ),
+    entry(
         "serve-flash-get",
         Paper::B,
         &[
@@ -560,6 +574,13 @@ pub static PARTS: &[Part] = &[
         "answers and response times",
         &["crates/ssd/src/transfer.rs"],
         "transfer-fig7-9",
+    ),
+    part(
+        Paper::B,
+        "sections 5.1 and 5.2",
+        "what limits one, two and four drives",
+        &["crates/lab/src/experiments/transfer_predict.rs"],
+        "transfer-predict",
     ),
     part(
         Paper::C,
