@@ -64,6 +64,9 @@ pub mod endurance_policies;
 // The adaptive write buffer against the best fixed one.
 pub mod endurance_adaptive;
 
+// What each engine writes, and the life of a drive under it.
+pub mod endurance_loop;
+
 // Unsorted and sorted blocks: the thesis's figures 45 to 48.
 pub mod thesis_blocks;
 
@@ -140,6 +143,7 @@ pub static ALL: &[&dyn Experiment] = &[
     &endurance_fig2_3::EnduranceFig2To3,
     &endurance_policies::EndurancePolicies,
     &endurance_adaptive::EnduranceAdaptive,
+    &endurance_loop::EnduranceLoop,
     &ftl_table2::FtlTable2,
     &device_verdict::DeviceVerdict,
     &plan_accuracy::PlanAccuracy,

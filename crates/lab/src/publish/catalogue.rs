@@ -349,6 +349,12 @@ pub static ALL: &[Entry] = &[
     ),
     entry("serve-restart", Paper::Design, &[], &[]),
     entry(
+        "endurance-loop",
+        Paper::Design,
+        &[more("engines", 6.0, 6.0)],
+        &[],
+    ),
+    entry(
         "ssd-closed-form",
         Paper::Design,
         &[less("wa_error_percent", 1.5, 0.5)],
