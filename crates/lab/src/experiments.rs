@@ -31,8 +31,17 @@ pub mod serve_restart;
 // The direct transfer engine's answers and response times, from its queueing model.
 pub mod transfer_fig7_9;
 
+// Two and four drives of that engine, predicted from one.
+pub mod transfer_predict;
+
 // A 2 MB LRU buffer before BAST on Financial1: the endurance paper's table 1.
 pub mod endurance_table1;
+
+// Whether senko device tells how simulated drives map pages (paper A, section 4.1).
+pub mod device_verdict;
+
+// The hit ratios of senko plan against the simulated policy.
+pub mod plan_accuracy;
 
 // Requests of Financial1 and of an MSN server over time: the endurance paper's figures 2 and 3.
 pub mod endurance_fig2_3;
@@ -54,6 +63,9 @@ pub mod endurance_policies;
 
 // The adaptive write buffer against the best fixed one.
 pub mod endurance_adaptive;
+
+// What each engine writes, and the life of a drive under it.
+pub mod endurance_loop;
 
 // Unsorted and sorted blocks: the thesis's figures 45 to 48.
 pub mod thesis_blocks;
@@ -126,11 +138,15 @@ pub static ALL: &[&dyn Experiment] = &[
     &serve_cores::ServeCores,
     &serve_restart::ServeRestart,
     &transfer_fig7_9::TransferFig7To9,
+    &transfer_predict::TransferPredict,
     &endurance_table1::EnduranceTable1,
     &endurance_fig2_3::EnduranceFig2To3,
     &endurance_policies::EndurancePolicies,
     &endurance_adaptive::EnduranceAdaptive,
+    &endurance_loop::EnduranceLoop,
     &ftl_table2::FtlTable2,
+    &device_verdict::DeviceVerdict,
+    &plan_accuracy::PlanAccuracy,
     &ssd_closed_form::SsdClosedForm,
     &ssd_speed::SsdSpeed,
     &thesis_blocks::ThesisBlocks,

@@ -131,6 +131,16 @@ pub struct Claim {
     pub text: &'static str,
 }
 
+impl Claim {
+    /// What a figure that is missing would have shown, for people.
+    pub fn would_have_shown(&self) -> String {
+        format!(
+            "What is missing would have shown whether this holds: {}",
+            self.text
+        )
+    }
+}
+
 /// One table or figure.
 pub trait Experiment: Sync {
     /// The name after `senko lab run`: lower case, hyphens.
@@ -317,6 +327,9 @@ impl Report {
         }
         for (key, why) in self.outcome.missing() {
             text.push_str(&format!("\nmissing {key}: {why}"));
+        }
+        if !self.outcome.missing().is_empty() {
+            text.push_str(&format!("\n{}", self.claim.would_have_shown()));
         }
         if self.stopped {
             text.push_str("\nstopped: these are the figures up to then\n");

@@ -285,6 +285,13 @@ impl Page {
             );
         }
         self.text.push_str("</ul>\n");
+        if let Ok(experiment) = crate::find(record["experiment"].as_str().unwrap_or("")) {
+            let _ = writeln!(
+                self.text,
+                "<p class=\"gap\">{}</p>",
+                escape(&experiment.claim().would_have_shown())
+            );
+        }
     }
 
     fn table(&mut self, table: &Value) {
@@ -527,6 +534,8 @@ mod tests {
         });
         let (page, figures) = page(&[record]);
         assert!(figures >= 2);
+        // A gap says what it would have shown.
+        assert!(page.contains("What is missing would have shown"));
         for mark in ["<script", "<img", "<b>", "<u>", "<s>", "<i>"] {
             assert!(!page.contains(mark), "{mark}");
         }

@@ -118,8 +118,12 @@ fn show(
     let mut reasons: Vec<&str> = gaps.filter_map(|(_, why)| why.as_str()).collect();
     reasons.sort_unstable();
     reasons.dedup();
-    for why in reasons {
+    for why in &reasons {
         text.push_str(&format!("\n    lacks: {why}"));
+    }
+    if !reasons.is_empty() {
+        let claim = senko_lab::find(name)?.claim();
+        text.push_str(&format!("\n    {}", claim.would_have_shown()));
     }
     writeln!(out, "{text}").context("cannot write to stdout")
 }

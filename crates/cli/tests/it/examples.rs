@@ -95,6 +95,10 @@ const NOT_RUN: &[(&str, &str)] = &[
         "it measures for minutes, with rivals and as root",
     ),
     (
+        "lab run plan-accuracy",
+        "it needs traces that are not part of the tree",
+    ),
+    (
         "lab run endurance-",
         "it needs traces that are not part of the tree",
     ),

@@ -21,7 +21,9 @@
 #include <time.h>
 
 #define KEY 4
-#define VALUE 8
+#ifndef VALUE
+#define VALUE 8 // at least, and a multiple of it
+#endif
 #define CACHE (64u << 20)
 
 static void fail(const char *what, const char *why) {
@@ -118,6 +120,9 @@ static const char *engine_open(const char *folder) {
     // Logs that are written over again: no journal commit for each synced write.
     rocksdb_options_set_recycle_log_file_num(options, 4);
     rocksdb_options_set_max_background_jobs(options, 2);
+#ifdef WRITE_BUFFER
+    rocksdb_options_set_write_buffer_size(options, WRITE_BUFFER);
+#endif
     rocksdb_block_based_table_options_t *table = rocksdb_block_based_options_create();
     rocksdb_block_based_options_set_block_cache(table, rocksdb_cache_create_lru(CACHE));
     rocksdb_block_based_options_set_filter_policy(table,
@@ -431,7 +436,7 @@ static void is_there(uint64_t number) {
     uint64_t stored;
     name(number, key);
     if (engine_get(key, value) != VALUE) fail("check", "a record is gone");
-    memcpy(&stored, value, VALUE);
+    memcpy(&stored, value, sizeof stored);
     if ((stored & 0xffffffffu) != number) fail("check", "a record is another's");
 }
 
@@ -454,7 +459,8 @@ static void *commit_share(void *of) {
             uint64_t number = share->keys ? mixed(&state) % share->keys : first + at;
             uint64_t stored = (number & 0xffffffffu) | change << 32;
             name(number, key);
-            memcpy(value, &stored, VALUE);
+            for (size_t begin = 0; begin < VALUE; begin += sizeof stored)
+                memcpy(value + begin, &stored, sizeof stored);
             engine_put(tx, key, value, !share->keys);
         }
         engine_commit(tx);

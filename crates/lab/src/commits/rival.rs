@@ -108,7 +108,14 @@ impl Kind {
     /// # Errors
     /// How to install what is not there.
     pub fn build(&self, folder: &Path) -> Result<PathBuf, String> {
-        let program = folder.join(format!("rival-{}", self.name));
+        self.build_with(folder, &[])
+    }
+
+    /// As [`Kind::build`], with other sizes than the source's: `VALUE`, bytes of a value, a
+    /// multiple of 8, and `WRITE_BUFFER`, bytes of RocksDB's write buffer.
+    fn build_with(&self, folder: &Path, sizes: &[(&str, u64)]) -> Result<PathBuf, String> {
+        let of_sizes: String = sizes.iter().map(|(_, size)| format!("-{size}")).collect();
+        let program = folder.join(format!("rival-{}{of_sizes}", self.name));
         if program.is_file() {
             return Ok(program);
         }
@@ -120,6 +127,7 @@ impl Kind {
             .args(["-O2", "-std=gnu11", "-o"])
             .arg(&program)
             .arg(format!("-D{}", self.define))
+            .args(sizes.iter().map(|(name, size)| format!("-D{name}={size}")))
             .arg(&source)
             .arg(format!("-l{}", self.library))
             .arg("-lpthread")
@@ -141,7 +149,22 @@ impl Kind {
     /// # Errors
     /// Why it is missing.
     pub fn start(&self, programs: &Path, folder: &Path, synced: bool) -> Result<Rival, String> {
-        let program = self.build(programs)?;
+        self.start_with(programs, folder, synced, &[])
+    }
+
+    /// As [`Kind::start`], with other sizes than the source's: `VALUE`, bytes of a value, a
+    /// multiple of 8, and `WRITE_BUFFER`, bytes of RocksDB's write buffer.
+    ///
+    /// # Errors
+    /// Why it is missing.
+    pub fn start_with(
+        &self,
+        programs: &Path,
+        folder: &Path,
+        synced: bool,
+        sizes: &[(&str, u64)],
+    ) -> Result<Rival, String> {
+        let program = self.build_with(programs, sizes)?;
         let command = Command::new(&program);
         Rival::start_in(command, folder, synced, Vec::new())
             .map_err(|error| format!("{}: {error:#}", self.name))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What does a key of the store cost in DRAM, everything counted?
 //!
-//! Claim of paper A, section 5.1: two bytes a key, by a Bloom Filter Map of 16 bits. Expected
+//! Claim of paper A: two bytes a key, by a Bloom Filter Map of 16 bits an element (section 7.1.1,
+//! table 8), from which it calculates the DRAM that a drive needs (section 8.4, table 11). Expected
 //! shape: resident memory grows along a line whose slope is about two bytes a key, some tenths of
 //! which are the page index, so less with smaller values, of which more lie in a page.
 //!
@@ -40,7 +41,7 @@ impl Experiment for StoreMemory {
 
     fn claim(&self) -> Claim {
         Claim {
-            source: "paper A, section 5.1; design: DRAM for each key is the product",
+            source: "paper A, section 8.4 and table 11; design: DRAM for each key is the product",
             text: "everything in DRAM that grows with keys is about two bytes a key",
         }
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How often does the store write what it is given once, and how long does a put wait at the worst?
 //!
-//! Claim: a load writes each element twice (log, then sorted block), and overwriting uniformly
-//! within 1.3 times the data's space some three to four times; no put waits longer than some
-//! milliseconds while that goes on. Expected shape: overwriting starts near two and rises as blocks
-//! fill with dead elements, until compaction has found its balance after the data was overwritten
-//! about once.
+//! Claim: paper A (section 6.2) writes elements into unsorted blocks and later again into sorted
+//! ones, and leaves updates for the future (section 11.2). Here a load writes each element twice
+//! (log, then sorted block), and overwriting uniformly within 1.3 times the data's space some three
+//! to four times; no put waits longer than some milliseconds while that goes on. Expected shape:
+//! overwriting starts near two and rises as blocks fill with dead elements, until compaction has
+//! found its balance after the data was overwritten about once.
 //!
 //! Bytes written are the disk's count (`/proc/diskstats`), over bytes of keys and values put (8 B
 //! and 1000 B); the kernel's account of the process stands beside it, which has no part of other
@@ -44,7 +45,7 @@ impl Experiment for StoreWrites {
 
     fn claim(&self) -> Claim {
         Claim {
-            source: "paper A, section 11.2; design: blocks are written once",
+            source: "paper A, sections 6.2 and 11.2; design: blocks are written once",
             text: "a load writes each byte about twice, uniform overwriting within 1.3 times the data's space about four times, and no put waits long for it",
         }
     }

@@ -44,9 +44,9 @@ const HASHED: [(&str, u32, Sized); 4] = [
     ("hash24_third", 24, Sized::Third),
 ];
 
-/// Bits an element by which the store's better map tells absent keys from those that are there; its
-/// default.
-const FINGERPRINT_BITS: f32 = 8.0;
+/// Bits an element by which the store's better map tells absent keys from those that are there: as
+/// many as the store has unless it is told otherwise.
+const FINGERPRINT_BITS: f32 = 7.0;
 
 impl Experiment for ThesisImproved {
     fn name(&self) -> &'static str {

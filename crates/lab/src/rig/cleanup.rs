@@ -36,6 +36,8 @@ pub enum Undo {
     WriteBack(PathBuf, String),
     /// Remove a file, if it is still there.
     RemoveFile(PathBuf),
+    /// Take a file system out of the tree. What still uses it ends with its process.
+    Unmount(PathBuf),
 }
 
 /// Where servers keep items for the next one of their data folder.
@@ -136,6 +138,15 @@ impl Undo {
                         path.display()
                     );
                 }
+            }
+            Undo::Unmount(path) => {
+                // Lazily: a run that a signal ends may have files of it open.
+                let _ = Command::new("umount")
+                    .arg("-l")
+                    .arg(&path)
+                    .stdin(Stdio::null())
+                    .stderr(Stdio::null())
+                    .status();
             }
             Undo::RemoveGroup(path) => {
                 wait_until(|| fs::remove_dir(&path).is_ok() || !path.exists())

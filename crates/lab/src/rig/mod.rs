@@ -23,6 +23,7 @@ mod middle; // the median
 pub mod fio; // the device's own limit
 pub mod probe; // was the machine calm?
 pub mod process; // memory and I/O of a process
+pub mod recorded; // a disk whose requests the kernel records
 pub mod scratch; // a folder for large files
 pub mod series; // windows of several rounds, as figures and as rows
 pub mod swap; // a swap file

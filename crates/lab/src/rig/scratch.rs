@@ -131,12 +131,11 @@ fn sweep(parent: &Path) {
         });
         if pid.is_some_and(|pid| !cleanup::is_alive(pid)) {
             for file in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
-                if file
-                    .path()
-                    .extension()
-                    .is_some_and(|extension| extension == "swap")
-                {
-                    drop(cleanup::later(Undo::SwapOff(file.path())));
+                let path = file.path();
+                match path.extension().and_then(|extension| extension.to_str()) {
+                    Some("swap") => drop(cleanup::later(Undo::SwapOff(path))),
+                    Some("mounted") => drop(cleanup::later(Undo::Unmount(path))),
+                    _ => {}
                 }
             }
             drop(cleanup::later(Undo::RemoveFolder(entry.path())));

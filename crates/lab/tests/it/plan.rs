@@ -6,6 +6,7 @@ use std::path::Path;
 use senko_lab::experiments::dram_policy::requests::{Requests, from_trace, zipf};
 use senko_lab::experiments::dram_policy::{Basis, simulate};
 use senko_lab::plan::{Curve, FOLLOWED};
+use senko_lab::{Options, Scale, run};
 
 /// The largest distance between the curve and the simulation, over sizes from a hundredth of all
 /// on.
@@ -51,4 +52,46 @@ fn curves_of_real_traces_are_within_two_percent() {
         let name = file.file_name().to_string_lossy().into_owned();
         assert!(furthest(&name, &requests, FOLLOWED) < 0.02, "{name}");
     }
+}
+
+/// Without traces a quick run still holds the curves against generated keys, and says that traces
+/// are missing and what they would have shown.
+#[test]
+fn the_experiment_runs_without_traces() {
+    let options = Options {
+        scale: Scale::Quick,
+        traces: "/nonexistent/traces".into(),
+        ..Options::default()
+    };
+    let report = run("plan-accuracy", &options, &()).unwrap();
+    let (bars, missing) = (report.outcome.bars(), report.outcome.missing());
+    assert!(bars["hit_ratio_error"] < 0.02, "{}", report.text());
+    // Fewer objects that are followed say less.
+    assert!(bars["hit_ratio_error"] < bars["error_followed_5k"]);
+    assert!(missing["traces"].contains("--traces"), "{missing:?}");
+    assert_eq!(report.outcome.tables[0].rows.len(), 2);
+}
+
+/// A file that is no trace leaves a gap under its name, and the largest error of all is not known.
+#[test]
+fn a_trace_that_cannot_be_read_is_a_gap() {
+    let folder = std::env::temp_dir().join(format!("senko-plan-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("kv")).unwrap();
+    std::fs::write(folder.join("kv/none.trace"), "").unwrap();
+    std::fs::write(folder.join("kv/some.trace"), "1\n2\n3\n1\n2\n3\n4\n").unwrap();
+    let options = Options {
+        scale: Scale::Quick,
+        traces: folder.clone(),
+        ..Options::default()
+    };
+    let report = run("plan-accuracy", &options, &()).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let missing = report.outcome.missing();
+    assert!(missing.contains_key("trace.none.trace"), "{missing:?}");
+    assert!(missing.contains_key("hit_ratio_error"), "{missing:?}");
+    let rows = &report.outcome.tables[0].rows;
+    assert!(
+        rows.iter()
+            .any(|row| row[0] == "some.trace" && row[4] == "0.0000")
+    );
 }

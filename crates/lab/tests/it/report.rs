@@ -72,7 +72,9 @@ fn a_run_without_traces_says_what_is_missing() {
     assert!(bars.keys().all(|key| !missing.contains_key(key)));
     // The synthetic workloads need no trace.
     assert!(bars["mean.zipf.objects.lru"].as_f64().unwrap() > 10.0);
-    assert!(report.text().contains("missing oltp: "));
+    let text = report.text();
+    assert!(text.contains("missing oltp: "));
+    assert!(text.contains("would have shown whether this holds: S3-FIFO"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! The simulator's tables against the papers': mapping tables to the digit, the endurance paper's
 //! first table where the trace is here.
 
-use senko_lab::{DEFAULT_TRACES, Options, run};
+use senko_lab::{DEFAULT_TRACES, Options, Scale, run};
 
 #[test]
 fn mapping_tables_are_the_thesis() {
@@ -35,4 +35,19 @@ fn endurance_table_is_near_the_paper() {
     let settings = &report.outcome.settings;
     assert_eq!(settings["log_blocks"], 26);
     assert_eq!(settings["victim"], "lru");
+}
+
+/// One drive's figures, and the paper's of two and four beside what was predicted.
+#[test]
+fn two_and_four_drives_are_predicted_from_one() {
+    let options = Options {
+        scale: Scale::Quick,
+        ..Options::default()
+    };
+    let report = run("transfer-predict", &options, &()).unwrap();
+    let bars = report.outcome.bars();
+    assert!(bars["qps_error_percent"] < 8.0, "{}", report.text());
+    assert!(bars["latency_error_percent"] < 15.0, "{}", report.text());
+    // What one drive says is fitted, not predicted, and is no bar.
+    assert!(!bars.contains_key("qps_1") && bars.contains_key("qps_4"));
 }
