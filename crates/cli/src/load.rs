@@ -7,6 +7,7 @@
 //! reached. What was measured until then is printed all the same.
 
 mod results; // for machines
+mod tls; // options of TLS
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -108,6 +109,8 @@ pub struct LoadArgs {
     /// uses more than half of its processor]
     #[arg(long, value_name = "N[:US]", value_parser = gather, help_heading = "Connections")]
     gather: Option<Gather>,
+    #[command(flatten)]
+    tls: tls::TlsArgs,
 
     /// Write every key once
     #[arg(long, help_heading = "Steps")]
@@ -381,6 +384,7 @@ impl LoadArgs {
         };
         Ok(Settings {
             target: self.server.clone(),
+            tls: self.tls.options(),
             wire: match self.protocol {
                 ProtocolName::Classic => Wire::Classic,
                 ProtocolName::Meta => Wire::Meta,
@@ -602,6 +606,9 @@ mod tests {
             "--expect-found 2",
             "--keys 5 --bytes 1g",
             "--series",
+            "--tls-ca ca.pem",
+            "--tls --tls-ca ca.pem --tls-insecure",
+            "--tls --tls-key key.pem",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -20,6 +20,7 @@ use crate::reply::{Answers, BinaryParser, End, Parser, TextParser};
 use crate::settings::Wire;
 use crate::shared::Shared;
 use crate::tally::Tally;
+use crate::tls::Link;
 
 /// What was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +103,8 @@ pub struct Conn {
     pub retry: (u64, u32),
     /// How often in a row it was given up because no answer came in time.
     pub silences: u32,
+    /// Its session of TLS.
+    pub link: Option<Box<Link>>,
     parser: Parser,
     incoming: Incoming,
 }
@@ -117,14 +120,16 @@ impl Conn {
             listed: false,
             retry: (0, 0),
             silences: 0,
+            link: None,
             parser: new_parser(wire),
             incoming: Incoming::default(),
         }
     }
 
-    /// Starts anew with a connected socket.
-    pub fn connected(&mut self, id: ConnId, wire: Wire, pipeline: usize) {
+    /// Starts anew with a connected socket, and a session of TLS over it.
+    pub fn connected(&mut self, id: ConnId, link: Option<Box<Link>>, wire: Wire, pipeline: usize) {
         self.id = Some(id);
+        self.link = link;
         self.batch = Some(Box::default());
         self.free = pipeline;
         self.retry = (0, 0);
@@ -136,7 +141,8 @@ impl Conn {
         self.incoming.gathered.clear();
     }
 
-    /// Takes received bytes; sets that have to follow go to `follow_ups`. `now` is in nanoseconds.
+    /// Takes received plaintext; sets that have to follow go to `follow_ups`. `now` is in
+    /// nanoseconds.
     ///
     /// # Errors
     /// One sentence, if the connection cannot go on.
@@ -149,7 +155,6 @@ impl Conn {
         tally: &mut Tally,
         now: u64,
     ) -> Result<(), String> {
-        tally.now.counts.received += data.len() as u64;
         self.silences = 0;
         let mut receiver = Receiver {
             shared,
@@ -179,6 +184,7 @@ impl Conn {
     ) {
         self.id = None;
         self.batch = None;
+        self.link = None;
         let mut requests = 0;
         for pending in self.pending.drain(..) {
             match pending.kind {

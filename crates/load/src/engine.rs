@@ -11,7 +11,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::io;
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
@@ -66,6 +66,8 @@ pub struct ThreadEnd {
     pub backend: Backend,
     /// Why the thread could not go on.
     pub broken: Option<String>,
+    /// TLS: version and cipher suite of the newest connection.
+    pub suite: Option<String>,
 }
 
 /// Hashes a connection's number, which is unique and needs no protection from attackers.
@@ -163,6 +165,9 @@ pub struct Engine<'a> {
     /// Open loop: when the last request was due, and when it was sent.
     last_sent: (u64, u64),
     many: Vec<u64>,
+    /// Answers that TLS deciphered.
+    plain: Vec<u8>,
+    suite: Option<String>,
 }
 
 impl<'a> Engine<'a> {
@@ -212,9 +217,11 @@ impl<'a> Engine<'a> {
             last_answer: 0,
             last_sent: (0, 0),
             many: Vec::with_capacity(MOST_KEYS_PER_GET),
+            plain: Vec::new(),
+            suite: None,
         };
         for at in 0..connections {
-            engine.open(at).map_err(|error| error.to_string())?;
+            engine.open(at)?;
         }
         Ok(engine)
     }
@@ -308,6 +315,7 @@ impl<'a> Engine<'a> {
             last: self.last_sent,
             backend: self.io.backend(),
             broken,
+            suite: self.suite,
         })
     }
 
@@ -341,14 +349,25 @@ impl<'a> Engine<'a> {
 
     // Connections.
 
-    fn open(&mut self, at: usize) -> io::Result<()> {
+    fn open(&mut self, at: usize) -> Result<(), String> {
         let settings = &self.shared.plan.settings;
-        let stream: OwnedFd = match &settings.target {
-            Target::Tcp(address) => connect_tcp(*address)?,
-            Target::Unix(path) => connect_unix(path)?,
-        };
-        let id = self.io.adopt(stream)?;
-        self.conns[at].connected(id, settings.wire, settings.pipeline);
+        let mut stream: OwnedFd = match &settings.target {
+            Target::Tcp(address) => connect_tcp(*address),
+            Target::Unix(path) => connect_unix(path),
+        }
+        .map_err(|error| error.to_string())?;
+        let mut link = None;
+        if let Some(tls) = &self.shared.plan.tls {
+            let mut socket = TcpStream::from(stream);
+            let made = tls
+                .connect(&mut socket, settings.timeout)
+                .map_err(|why| format!("cannot connect to {}: {why}", settings.target))?;
+            self.suite = Some(made.suite());
+            link = Some(Box::new(made));
+            stream = socket.into();
+        }
+        let id = self.io.adopt(stream).map_err(|error| error.to_string())?;
+        self.conns[at].connected(id, link, settings.wire, settings.pipeline);
         self.by_id.insert(id, at as u32);
         self.down -= 1;
         self.list(at);
@@ -436,10 +455,17 @@ impl<'a> Engine<'a> {
                     return;
                 };
                 let at = at as usize;
+                let opened = self.decipher(at, &data);
                 let received = {
                     let (follow_ups, tally) = (&mut self.follow_ups, &mut self.tally);
-                    self.conns[at].receive(&data, self.shared, follow_ups, tally, now)
+                    tally.now.counts.received += data.len() as u64;
+                    let plain = match self.conns[at].link {
+                        Some(_) => &self.plain[..],
+                        None => &data[..],
+                    };
+                    self.conns[at].receive(plain, self.shared, follow_ups, tally, now)
                 };
+                let received = received.and(opened);
                 self.last_answer = now;
                 match received {
                     Ok(()) => self.list(at),
@@ -478,6 +504,27 @@ impl<'a> Engine<'a> {
             }
             Event::Accepted { .. } | Event::AcceptFailed { .. } | Event::Disk(_) | Event::Woken => {
             }
+        }
+    }
+}
+
+impl Engine<'_> {
+    /// With TLS: the answers in what was received, in `plain`.
+    ///
+    /// # Errors
+    /// Why nothing more comes; what came before is in `plain`.
+    #[inline]
+    fn decipher(&mut self, at: usize, received: &[u8]) -> Result<(), String> {
+        let Some(link) = &mut self.conns[at].link else {
+            return Ok(());
+        };
+        let began = self.shared.now();
+        self.plain.clear();
+        let opened = link.open(received, &mut self.plain);
+        self.tally.now.counts.cipher_ns += self.shared.now() - began;
+        match opened? {
+            true => Ok(()),
+            false => Err("the server closed the connection".to_owned()),
         }
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! What always holds:
 //! - Keys, lengths and bytes follow from the settings alone, so runs in different processes agree.
-//! - Nothing is allocated per request.
+//! - Nothing is allocated per request, but for what rustls does with TLS.
 //! - Every answer is accounted for, as a hit, a miss, a stored set, or a failure.
 
 #![deny(unsafe_code)]
@@ -33,6 +33,7 @@ pub mod settings; // what the run was told
 pub mod shared; // what all threads see: plan, versions, clock
 pub mod source; // what is asked next
 pub mod tally; // what was counted
+pub mod tls; // requests and answers ciphered
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,6 +55,7 @@ pub use settings::{
     Amount, Gaps, Gather, KeyCount, Pace, Part, Settings, Step, Target, Wire, reads_and_updates,
 };
 pub use tally::{Counts, Stretch};
+pub use tls::TlsOptions;
 
 /// Why a run could not be made or finished, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -182,6 +184,8 @@ pub(crate) struct StepEnd {
     /// Open loop: from the start until the last request was due, and until it was sent.
     last: Option<(Duration, Duration)>,
     broken: Option<String>,
+    /// TLS: version and cipher suite.
+    suite: Option<String>,
 }
 
 fn run_step(
@@ -238,6 +242,7 @@ fn run_step(
         let mut last = (start, start);
         let mut backend = senko_io::Backend::Uring;
         let mut broken = None;
+        let mut suite = None;
         for thread in threads {
             let end = thread
                 .join()
@@ -248,6 +253,7 @@ fn run_step(
             last = last.max(end.last);
             backend = end.backend;
             broken = broken.or(end.broken);
+            suite = suite.or(end.suite);
         }
         let elapsed = Duration::from_nanos(ended - start);
         let server = match (settings.server_pid, server_before) {
@@ -273,6 +279,7 @@ fn run_step(
                 backend,
                 last,
                 broken,
+                suite,
             },
             tally,
         ))

@@ -11,7 +11,8 @@ use senko_workload::permutation::Permutation;
 use senko_workload::value::ValueLen;
 use senko_workload::{KeyChooser, KeySpace};
 
-use crate::settings::{Amount, KeyCount, Pace, Part, Settings, Step, inserts, writes};
+use crate::settings::{Amount, KeyCount, Pace, Part, Settings, Step, Target, inserts, writes};
+use crate::tls::TlsClient;
 
 /// Keys that a run of unknown length may insert when they have to be tracked.
 const TRACKED_INSERTS: u64 = 1 << 22;
@@ -32,6 +33,8 @@ pub struct Plan {
     pub keys: u64,
     /// Inserts stop at this number of keys.
     pub most_keys: u64,
+    /// What connections are encrypted with.
+    pub tls: Option<TlsClient>,
     /// Number to key.
     pub space: KeySpace,
     /// Places of the load order that a read-back covers.
@@ -70,6 +73,11 @@ impl Plan {
             keys
         };
         let space = space_of(most_keys - 1)?;
+        let tls = match (&settings.tls, &settings.target) {
+            (None, _) => None,
+            (Some(options), Target::Tcp(address)) => Some(TlsClient::new(options, address.ip())?),
+            (Some(_), Target::Unix(_)) => return Err("a Unix socket has no TLS".to_owned()),
+        };
         KeyChooser::new(&settings.mix.popularity, keys).map_err(|error| error.to_string())?;
         let order = settings
             .permuted
@@ -78,6 +86,7 @@ impl Plan {
             settings: settings.clone(),
             keys,
             most_keys,
+            tls,
             space,
             places: 0..keys,
             item_bytes: 0,

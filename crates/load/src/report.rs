@@ -90,6 +90,8 @@ pub struct StepReport {
     pub asked: Option<Asked>,
     /// Whether values were checked.
     pub verifies: bool,
+    /// TLS: its version and cipher suite.
+    pub suite: Option<String>,
 }
 
 impl StepReport {
@@ -181,6 +183,7 @@ impl Report {
             backend,
             last,
             broken: _,
+            suite,
         } = end;
         let (total, faults, errors) = (tally.total, tally.faults, tally.errors);
         let seconds = elapsed.as_secs_f64().max(1e-9);
@@ -199,6 +202,7 @@ impl Report {
             backend,
             asked,
             verifies: self.verifies,
+            suite,
         });
     }
 
@@ -399,6 +403,13 @@ impl fmt::Display for StepReport {
                     cpu(server.time),
                     self.percent(server.busiest)
                 ),
+            )?;
+        }
+        if let Some(suite) = &self.suite {
+            let own = self.us_per_request(Duration::from_nanos(self.counts.cipher_ns));
+            row(
+                "TLS",
+                format!("{suite}, {own:.2} us a request of the load's time"),
             )?;
         }
         if let Some(Asked { rate, share }) = self.asked

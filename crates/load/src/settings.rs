@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::tls::TlsOptions;
 use senko_io::BackendChoice;
 use senko_workload::{KeyShape, Mix, Op, Popularity, ValueLen};
 
@@ -187,6 +188,8 @@ pub struct Gather {
 pub struct Settings {
     /// Where the server listens.
     pub target: Target,
+    /// How connections are encrypted; `None`: not at all.
+    pub tls: Option<TlsOptions>,
     /// The protocol spoken.
     pub wire: Wire,
     /// Connections over all threads.
@@ -247,6 +250,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             target: Target::Tcp(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT))),
+            tls: None,
             wire: Wire::Classic,
             connections: 64,
             threads: 1,

@@ -50,6 +50,8 @@ pub struct Counts {
     pub unanswered: u64,
     /// Values that were checked byte by byte.
     pub verified: u64,
+    /// Nanoseconds that this program spent on the ciphers of TLS, without handshakes.
+    pub cipher_ns: u64,
 }
 
 impl Counts {
@@ -72,6 +74,7 @@ impl Counts {
         self.unsent += other.unsent;
         self.unanswered += other.unanswered;
         self.verified += other.verified;
+        self.cipher_ns += other.cipher_ns;
     }
 }
 

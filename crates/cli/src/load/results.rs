@@ -91,6 +91,7 @@ pub fn step_json(
         "stopped": report.stopped, "broken": report.broken,
         "get_us": latency_json(&step.get), "set_us": latency_json(&step.set), "own_lateness_us": latency_json(&step.late),
         "load_cpu": cpu(step.own_cpu), "server_cpu": server_cpu,
+        "tls": step.suite, "tls_us_per_request": step.suite.as_ref().map(|_| step.us_per_request(std::time::Duration::from_nanos(counts.cipher_ns))),
         "backend": match step.backend { Backend::Uring => "uring", Backend::Posix => "posix" },
         "faults": faults, "fault_samples": samples, "errors": step.errors,
         "first_place": report.places.start, "end_place": report.places.end,

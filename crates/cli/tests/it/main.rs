@@ -10,6 +10,7 @@ mod dropin; // the name memcached
 mod examples; // every example of the documents and the help texts
 mod lab; // `senko lab`, and its machinery against a real server
 mod load; // `senko load`
+mod load_tls; // `senko load --tls`
 mod report; // the page of all results, in a browser
 mod no_eviction; // `-M` with flash
 mod process; // a server process and a scratch folder, cleaned up

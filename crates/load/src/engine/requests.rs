@@ -270,11 +270,20 @@ impl Engine<'_> {
     #[inline]
     fn flush(&mut self, at: usize) {
         let conn = &mut self.conns[at];
-        let (Some(id), Some(batch)) =
+        let (Some(id), Some(mut batch)) =
             (conn.id, conn.batch.take_if(|batch| !batch.bytes.is_empty()))
         else {
             return;
         };
+        if let Some(link) = &mut conn.link {
+            let began = self.shared.now();
+            let sealed = link.seal(&mut batch.bytes);
+            let now = self.shared.now();
+            self.tally.now.counts.cipher_ns += now - began;
+            if let Err(why) = sealed {
+                return self.lose(at, &why, false, now);
+            }
+        }
         self.io.send(id, batch, SendMode::Wait);
     }
 

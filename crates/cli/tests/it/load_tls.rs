@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko load --tls` against senko's own listener with TLS.
+
+use std::process::{Command, Output};
+
+use crate::process::{Running, SENKO, Scratch, have, run};
+
+/// A folder with a CA, certificates that it signed for the server (`server`) and for a client
+/// (`client`), and a CA of somebody else (`other.pem`).
+fn certificates() -> Scratch {
+    let folder = Scratch::new();
+    let script = "
+        set -e
+        new='-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'
+        for ca in ca other; do
+            openssl req -x509 $new -keyout $ca.key -out $ca.pem -days 9 -subj /CN=$ca \
+                -addext basicConstraints=critical,CA:TRUE
+        done
+        printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\n' > names
+        for name in server client; do
+            openssl req -new $new -keyout $name.key -out $name.csr -subj /CN=$name
+            openssl x509 -req -in $name.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 9 \
+                -extfile names -out $name.pem
+        done";
+    let made = Command::new("sh")
+        .args(["-c", script])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "{told}");
+    folder
+}
+
+fn serve(folder: &Scratch, args: &[&str]) -> Running {
+    let own = ["-p", "0", "--no-flash", "-m", "64"];
+    Running::serve(folder, &[&own[..], args].concat())
+}
+
+const CERTIFICATE: [&str; 4] = ["--tls-chain-cert", "server.pem", "--tls-key", "server.key"];
+
+fn load(folder: &Scratch, port: u16, args: &[&str]) -> Output {
+    let address = format!("127.0.0.1:{port}");
+    run(SENKO, folder, &[&["load", "-s", &address], args].concat())
+}
+
+/// It ended with 1 and one sentence on stderr that has these words.
+fn undone(output: &Output, words: &str) {
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{words}: {told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains(words), "{words}: {told}");
+}
+
+/// Values longer than records, many in one record, in every dialect on both backends: each byte
+/// comes back as it was.
+#[test]
+fn every_byte_comes_back_through_tls() {
+    if !have("openssl") {
+        return;
+    }
+    let folder = certificates();
+    let server = serve(&folder, &CERTIFICATE);
+    let suites = [
+        ("TLS_AES_128_GCM_SHA256", "TLSv1_3"),
+        ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "TLSv1_2"),
+    ];
+    let mut turns = 0;
+    for dialect in ["classic", "meta", "binary"] {
+        for backend in ["auto", "posix"] {
+            let (suite, version) = suites[turns % 2];
+            turns += 1;
+            let options = format!(
+                "--tls --tls-ca ca.pem --tls-cipher {suite} --protocol {dialect} --io {backend} -c 5 -t 2 \
+                 -P {} --load -n 3000 --read-back -k 400 --value-size 1-60000 --vary-size --verify \
+                 --expect-found 1 --json",
+                if turns % 2 == 0 { 1 } else { 16 },
+            );
+            let args: Vec<&str> = options.split_whitespace().collect();
+            let output = load(&folder, server.port, &args);
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{options}: {told}");
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(text.lines().count(), 3, "{text}");
+            for line in text.lines() {
+                let step: serde_json::Value = serde_json::from_str(line).unwrap();
+                assert_eq!(step["tls"], format!("{version} {suite}"), "{options}");
+                assert_eq!(step["failed"], 0, "{options}: {step}");
+                assert!(step["tls_us_per_request"].as_f64().unwrap() > 0.0, "{step}");
+            }
+        }
+    }
+    // Without TLS nothing tells a suite, and a server that has TLS hangs up.
+    let plain = load(
+        &folder,
+        server.port,
+        &["-n", "5", "-c", "1", "--timeout", "200ms"],
+    );
+    assert_eq!(plain.status.code(), Some(1));
+    assert!(!String::from_utf8_lossy(&plain.stdout).contains("TLS"));
+}
+
+/// What is wrong with a certificate, or with a file, is one sentence.
+#[test]
+fn a_bad_certificate_is_one_sentence() {
+    if !have("openssl") {
+        return;
+    }
+    let folder = certificates();
+    let server = serve(&folder, &CERTIFICATE);
+    let go = |args: &str| {
+        let options = format!("--tls -n 100 -k 100 {args}");
+        let args: Vec<&str> = options.split_whitespace().collect();
+        load(&folder, server.port, &args)
+    };
+    for good in [
+        "--tls-ca ca.pem",
+        "--tls-ca ca.pem --tls-name localhost",
+        "--tls-insecure",
+    ] {
+        let output = go(good);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{good}: {told}");
+    }
+    for (bad, words) in [
+        ("--tls-ca other.pem", "no known CA vouches"),
+        (
+            "--tls-ca ca.pem --tls-name cache.example",
+            "for other names",
+        ),
+        ("--tls-ca absent.pem", "cannot read absent.pem"),
+        ("--tls-ca server.key", "no certificate in server.key"),
+        ("--tls-ca ca.pem --tls-name a..b", "not a name"),
+        (
+            "--tls-insecure --tls-cipher RC4",
+            "there is no cipher suite RC4",
+        ),
+        (
+            "--tls-insecure --tls-cert client.pem --tls-key server.key",
+            "is refused with the key server.key",
+        ),
+        (
+            "--tls-insecure --tls-cert client.pem",
+            "there is no private key in client.pem",
+        ),
+    ] {
+        undone(&go(bad), words);
+    }
+    let socket = run(
+        SENKO,
+        &folder,
+        &["load", "-s", "./a.sock", "--tls", "--tls-insecure"],
+    );
+    undone(&socket, "a Unix socket has no TLS");
+}
+
+/// A server that asks clients for certificates takes the one of `--tls-cert`, and turns away
+/// whoever has none.
+#[test]
+fn a_client_shows_its_certificate() {
+    if !have("openssl") {
+        return;
+    }
+    let folder = certificates();
+    let mutual = ["--tls-ca-cert", "ca.pem", "--tls-verify-mode", "require"];
+    let server = serve(&folder, &[&CERTIFICATE[..], &mutual].concat());
+    let go = |args: &[&str]| {
+        let own = ["--tls", "--tls-ca", "ca.pem", "-k", "100", "-n", "100"];
+        load(&folder, server.port, &[&own[..], args].concat())
+    };
+    let shown = go(&["--tls-cert", "client.pem", "--tls-key", "client.key"]);
+    let told = String::from_utf8_lossy(&shown.stderr);
+    assert_eq!(shown.status.code(), Some(0), "{told}");
+    undone(&go(&["-c", "2"]), "wants a client's certificate");
+}
+
+/// A server without TLS does not leave the handshake waiting for ever.
+#[test]
+fn a_server_without_tls_is_told() {
+    let folder = Scratch::new();
+    let server = serve(&folder, &[]);
+    let args = ["--tls", "--tls-insecure", "-n", "9", "--timeout", "2s"];
+    undone(&load(&folder, server.port, &args), "TLS: ");
+}

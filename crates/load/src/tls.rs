@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+//! TLS between the requests and the socket. Nothing else in the load generator knows rustls.
+//!
+//! ```text
+//!   request -> batch of plain bytes -- Link::seal --> the same batch, ciphered -> socket
+//!   reply   <- plain bytes          <-- Link::open -- received bytes           <- socket
+//! ```
+//! [`crate::plan`] makes one [`TlsClient`] of a run's settings; [`crate::engine`] makes a [`Link`]
+//! a connection. The handshake is done before the connection joins the event loop. It blocks its
+//! thread, as connecting does. rustls allocates for each record; that is this program's processor
+//! time, and [`crate::Counts::cipher_ns`] has it.
+
+use std::fmt;
+use std::io::{BufRead, Write};
+use std::net::{IpAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct,
+    Error, RootCertStore, SignatureScheme,
+};
+
+/// Where Debian and most others keep the CAs that the machine trusts.
+pub const SYSTEM_CAS: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// How connections are encrypted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// PEM file of the CAs that vouch for the server; `None`: [`SYSTEM_CAS`].
+    pub ca: Option<PathBuf>,
+    /// Any certificate of the server is taken.
+    pub insecure: bool,
+    /// The name that the certificate has to have; `None`: the server's IP address.
+    pub name: Option<String>,
+    /// PEM file of the certificate to show to the server, and those that lead to its CA.
+    pub cert: Option<PathBuf>,
+    /// PEM file of its private key; `None`: it is in the file of `cert`.
+    pub key: Option<PathBuf>,
+    /// The only cipher suite to offer, by its registered name such as `TLS_AES_128_GCM_SHA256`;
+    /// `None`: all that rustls has.
+    pub cipher: Option<String>,
+}
+
+/// What all connections of a run share.
+#[derive(Clone)]
+pub struct TlsClient {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl fmt::Debug for TlsClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TlsClient({:?})", self.name)
+    }
+}
+
+impl TlsClient {
+    /// Reads the files that `options` name, for a server at `address`.
+    ///
+    /// # Errors
+    /// One sentence, if a file or a name is bad.
+    pub fn new(options: &TlsOptions, address: IpAddr) -> Result<TlsClient, String> {
+        let name = match &options.name {
+            Some(name) => ServerName::try_from(name.clone())
+                .map_err(|_| format!("\"{name}\" is not a name that a certificate can have"))?,
+            None => ServerName::from(address),
+        };
+        let provider = Arc::new(provider(options.cipher.as_deref())?);
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("TLS cannot be set up: {error}"))?;
+        let builder = if options.insecure {
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
+        } else {
+            let path = options.ca.as_deref().unwrap_or(Path::new(SYSTEM_CAS));
+            let roots = Arc::new(roots(path)?);
+            let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider)
+                .build()
+                .map_err(|error| format!("{} is of no use: {error}", path.display()))?;
+            builder.with_webpki_verifier(verifier)
+        };
+        let config = match (&options.cert, &options.key) {
+            (None, None) => builder.with_no_client_auth(),
+            (None, Some(_)) => return Err("a key needs its certificate".to_owned()),
+            (Some(cert), key) => {
+                let key = key.as_ref().unwrap_or(cert);
+                let chain = certificates(cert)?;
+                let private = PrivateKeyDer::from_pem_file(key)
+                    .map_err(|error| bad_file(key, "a private key", &error))?;
+                builder
+                    .with_client_auth_cert(chain, private)
+                    .map_err(|error| {
+                        let (cert, key) = (cert.display(), key.display());
+                        format!("the certificate {cert} is refused with the key {key}: {error}")
+                    })?
+            }
+        };
+        Ok(TlsClient {
+            config: Arc::new(config),
+            name,
+        })
+    }
+
+    /// The first message of a handshake, as it goes over the wire.
+    ///
+    /// # Errors
+    /// One clause, if there is no randomness.
+    pub fn hello(&self) -> Result<Vec<u8>, String> {
+        let session = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
+        let mut bytes = Vec::new();
+        let written = session.map_err(|error| told(&error))?.write_tls(&mut bytes);
+        written.map_err(|error| format!("TLS: {error}"))?;
+        Ok(bytes)
+    }
+
+    /// Shakes hands over a connected socket, and waits for the server up to `timeout` at a time.
+    ///
+    /// # Errors
+    /// One clause, if there is no agreement.
+    pub fn connect(&self, socket: &mut TcpStream, timeout: Duration) -> Result<Link, String> {
+        let mut session = ClientConnection::new(Arc::clone(&self.config), self.name.clone())
+            .map_err(|error| told(&error))?;
+        let mut shake = || {
+            socket.set_nonblocking(false)?;
+            socket.set_read_timeout(Some(timeout))?;
+            socket.set_write_timeout(Some(timeout))?;
+            while session.is_handshaking() || session.wants_write() {
+                session.complete_io(socket)?;
+            }
+            socket.set_nonblocking(true)
+        };
+        match shake() {
+            Ok(()) => Ok(Link { session }),
+            Err(error) => Err(match error.get_ref().and_then(|e| e.downcast_ref()) {
+                Some(error) => told(error),
+                None => match error.kind() {
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+                        format!("TLS: no answer to the handshake within {timeout:?}")
+                    }
+                    std::io::ErrorKind::UnexpectedEof => {
+                        "TLS: the server hung up in the handshake".to_owned()
+                    }
+                    _ => format!("TLS: {error}"),
+                },
+            }),
+        }
+    }
+}
+
+/// One connection's session.
+pub struct Link {
+    session: ClientConnection,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Link({:?})", self.session.negotiated_cipher_suite())
+    }
+}
+
+impl Link {
+    /// Ciphers the requests in `bytes`, in place. Whatever else the session has to say goes with
+    /// them.
+    ///
+    /// # Errors
+    /// One clause, if the session is over.
+    pub fn seal(&mut self, bytes: &mut Vec<u8>) -> Result<(), String> {
+        self.session.set_buffer_limit(None);
+        let taken = self.session.writer().write_all(bytes);
+        taken.map_err(|error| format!("TLS: {error}"))?;
+        bytes.clear();
+        while self.session.wants_write() {
+            let written = self.session.write_tls(bytes);
+            written.map_err(|error| format!("TLS: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Deciphers `received`, and puts the answers behind `plain`. False: the server has said its
+    /// last.
+    ///
+    /// # Errors
+    /// One clause, if the bytes are none of the session's.
+    pub fn open(&mut self, mut received: &[u8], plain: &mut Vec<u8>) -> Result<bool, String> {
+        while !received.is_empty() {
+            self.session
+                .read_tls(&mut received)
+                .map_err(|error| format!("TLS: {error}"))?;
+            let state = self
+                .session
+                .process_new_packets()
+                .map_err(|error| told(&error))?;
+            let mut left = state.plaintext_bytes_to_read();
+            let mut reader = self.session.reader();
+            while left > 0 {
+                let part = reader.fill_buf().map_err(|error| format!("TLS: {error}"))?;
+                let len = part.len();
+                plain.extend_from_slice(part);
+                reader.consume(len);
+                left = left.saturating_sub(len);
+            }
+            if state.peer_has_closed() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The version and the suite in use, such as `TLSv1_3 TLS13_AES_128_GCM_SHA256`, for people.
+    pub fn suite(&self) -> String {
+        let version = self.session.protocol_version();
+        let suite = self.session.negotiated_cipher_suite();
+        match (version, suite) {
+            (Some(version), Some(suite)) => format!("{version:?} {}", registered(&suite.suite())),
+            _ => "none".to_owned(),
+        }
+    }
+}
+
+/// rustls names suites of TLS 1.3 in its own way.
+fn registered(suite: &rustls::CipherSuite) -> String {
+    format!("{suite:?}").replacen("TLS13_", "TLS_", 1)
+}
+
+fn provider(cipher: Option<&str>) -> Result<CryptoProvider, String> {
+    let mut provider = ring::default_provider();
+    if let Some(name) = cipher {
+        let all = std::mem::take(&mut provider.cipher_suites);
+        let mut names = Vec::new();
+        for suite in all {
+            let known = registered(&suite.suite());
+            if known == name {
+                provider.cipher_suites.push(suite);
+            }
+            names.push(known);
+        }
+        if provider.cipher_suites.is_empty() {
+            let names = names.join(", ");
+            return Err(format!(
+                "there is no cipher suite {name}; there are {names}"
+            ));
+        }
+    }
+    Ok(provider)
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, String> {
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(certificates(path)?);
+    if store.is_empty() {
+        return Err(format!(
+            "there is no CA that can be read in {}",
+            path.display()
+        ));
+    }
+    Ok(store)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let all: Vec<_> = all.map_err(|error| bad_file(path, "certificates", &error))?;
+    match all.is_empty() {
+        true => Err(format!("there is no certificate in {}", path.display())),
+        false => Ok(all),
+    }
+}
+
+fn bad_file(path: &Path, what: &str, error: &rustls::pki_types::pem::Error) -> String {
+    use rustls::pki_types::pem::Error::{Io, NoItemsFound};
+    let path = path.display();
+    match error {
+        Io(error) => format!("cannot read {path}: {error}"),
+        NoItemsFound => format!("there is no private key in {path}"),
+        other => format!("{path} is no PEM file of {what}: {other}"),
+    }
+}
+
+/// An error of rustls in one clause, the usual ones with what to do.
+fn told(error: &Error) -> String {
+    let reason = match error {
+        Error::InvalidCertificate(why) => match why {
+            CertificateError::UnknownIssuer => {
+                "no known CA vouches for the server's certificate (--tls-ca)"
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the server's certificate has expired"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "the server's certificate is for other names (--tls-name)"
+            }
+            _ => return format!("TLS: the server's certificate is refused: {why}"),
+        },
+        Error::InvalidMessage(_) => "the server does not speak TLS",
+        Error::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::CertificateUnknown,
+        ) => "the server wants a client's certificate that it can trust (--tls-cert)",
+        _ => return format!("TLS: {error}"),
+    };
+    format!("TLS: {reason}")
+}
+
+/// Takes any certificate. Signatures are checked all the same: their cost is a part of a handshake.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
