@@ -28,6 +28,9 @@ pub mod serve_cores;
 // How soon a server is back after its process ended, and with what.
 pub mod serve_restart;
 
+// TLS against memcached's, and against none.
+pub mod serve_tls;
+
 // The direct transfer engine's answers and response times, from its queueing model.
 pub mod transfer_fig7_9;
 
@@ -125,6 +128,7 @@ pub static ALL: &[&dyn Experiment] = &[
     &serve_tails::ServeTails,
     &serve_cores::ServeCores,
     &serve_restart::ServeRestart,
+    &serve_tls::ServeTls,
     &transfer_fig7_9::TransferFig7To9,
     &endurance_table1::EnduranceTable1,
     &endurance_fig2_3::EnduranceFig2To3,

@@ -326,6 +326,15 @@ pub static ALL: &[Entry] = &[
     ),
     entry("serve-restart", Paper::Design, &[], &[]),
     entry(
+        "serve-tls",
+        Paper::Design,
+        &[
+            less("tls_cpu_over_memcached", 1.0, 0.8),
+            more("flash_tls_over_plain", 0.6, 0.75),
+        ],
+        &[],
+    ),
+    entry(
         "ssd-closed-form",
         Paper::Design,
         &[less("wa_error_percent", 1.5, 0.5)],

@@ -157,6 +157,7 @@ fn the_experiments_on_servers_are_there() {
         "serve-tails",
         "serve-cores",
         "serve-restart",
+        "serve-tls",
     ] {
         assert_eq!(find(name).unwrap().name(), name);
     }
