@@ -31,6 +31,9 @@ pub mod serve_restart;
 // TLS against memcached's, and against none.
 pub mod serve_tls;
 
+// Histograms, hot keys and scrapes against none of them.
+pub mod serve_watch;
+
 // The direct transfer engine's answers and response times, from its queueing model.
 pub mod transfer_fig7_9;
 
@@ -129,6 +132,7 @@ pub static ALL: &[&dyn Experiment] = &[
     &serve_cores::ServeCores,
     &serve_restart::ServeRestart,
     &serve_tls::ServeTls,
+    &serve_watch::ServeWatch,
     &transfer_fig7_9::TransferFig7To9,
     &endurance_table1::EnduranceTable1,
     &endurance_fig2_3::EnduranceFig2To3,

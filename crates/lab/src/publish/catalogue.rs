@@ -335,6 +335,12 @@ pub static ALL: &[Entry] = &[
         &[],
     ),
     entry(
+        "serve-watch",
+        Paper::Design,
+        &[less("get_cpu_over_unwatched", 1.03, 1.01)],
+        &[],
+    ),
+    entry(
         "ssd-closed-form",
         Paper::Design,
         &[less("wa_error_percent", 1.5, 0.5)],

@@ -158,6 +158,7 @@ fn the_experiments_on_servers_are_there() {
         "serve-cores",
         "serve-restart",
         "serve-tls",
+        "serve-watch",
     ] {
         assert_eq!(find(name).unwrap().name(), name);
     }
