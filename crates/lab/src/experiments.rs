@@ -34,6 +34,9 @@ pub mod serve_tls;
 // Histograms, hot keys and scrapes against none of them.
 pub mod serve_watch;
 
+// A crowd that misbehaves beside a steady load.
+pub mod serve_overload;
+
 // The direct transfer engine's answers and response times, from its queueing model.
 pub mod transfer_fig7_9;
 
@@ -133,6 +136,7 @@ pub static ALL: &[&dyn Experiment] = &[
     &serve_restart::ServeRestart,
     &serve_tls::ServeTls,
     &serve_watch::ServeWatch,
+    &serve_overload::ServeOverload,
     &transfer_fig7_9::TransferFig7To9,
     &endurance_table1::EnduranceTable1,
     &endurance_fig2_3::EnduranceFig2To3,

@@ -341,6 +341,15 @@ pub static ALL: &[Entry] = &[
         &[],
     ),
     entry(
+        "serve-overload",
+        Paper::Design,
+        &[
+            less("p99_over_calm", 3.0, 1.5),
+            less("rss_over_cap", 1.05, 1.0),
+        ],
+        &[],
+    ),
+    entry(
         "ssd-closed-form",
         Paper::Design,
         &[less("wa_error_percent", 1.5, 0.5)],

@@ -19,6 +19,7 @@ pub mod certificate; // for contenders with TLS
 pub mod cgroup; // a cap on a server's memory, its page cache included
 pub mod cleanup; // what has to be undone, whatever happens
 pub mod contender; // a server under test
+pub mod crowd; // clients that misbehave
 pub mod device; // the block device behind a file, and the kernel's counts of it
 mod middle; // the median
 pub mod fio; // the device's own limit

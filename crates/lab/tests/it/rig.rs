@@ -159,6 +159,7 @@ fn the_experiments_on_servers_are_there() {
         "serve-restart",
         "serve-tls",
         "serve-watch",
+        "serve-overload",
     ] {
         assert_eq!(find(name).unwrap().name(), name);
     }
