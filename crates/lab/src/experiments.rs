@@ -28,6 +28,15 @@ pub mod serve_cores;
 // How soon a server is back after its process ended, and with what.
 pub mod serve_restart;
 
+// TLS against memcached's, and against none.
+pub mod serve_tls;
+
+// Histograms, hot keys and scrapes against none of them.
+pub mod serve_watch;
+
+// A crowd that misbehaves beside a steady load.
+pub mod serve_overload;
+
 // The direct transfer engine's answers and response times, from its queueing model.
 pub mod transfer_fig7_9;
 
@@ -137,6 +146,9 @@ pub static ALL: &[&dyn Experiment] = &[
     &serve_tails::ServeTails,
     &serve_cores::ServeCores,
     &serve_restart::ServeRestart,
+    &serve_tls::ServeTls,
+    &serve_watch::ServeWatch,
+    &serve_overload::ServeOverload,
     &transfer_fig7_9::TransferFig7To9,
     &transfer_predict::TransferPredict,
     &endurance_table1::EnduranceTable1,

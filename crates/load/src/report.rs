@@ -90,7 +90,7 @@ pub struct StepReport {
     pub asked: Option<Asked>,
     /// Whether values were checked.
     pub verifies: bool,
-    /// TLS: its version and cipher suite.
+    /// TLS: its version and cipher suite, such as `1.3 TLS_AES_128_GCM_SHA256`.
     pub suite: Option<String>,
 }
 

@@ -24,7 +24,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct,
-    Error, RootCertStore, SignatureScheme,
+    Error, ProtocolVersion, RootCertStore, SignatureScheme,
 };
 
 /// Where Debian and most others keep the CAs that the machine trusts.
@@ -100,7 +100,12 @@ impl TlsClient {
                     .with_client_auth_cert(chain, private)
                     .map_err(|error| {
                         let (cert, key) = (cert.display(), key.display());
-                        format!("the certificate {cert} is refused with the key {key}: {error}")
+                        match error {
+                            Error::InconsistentKeys(_) => {
+                                format!("the key {key} belongs to another certificate than {cert}")
+                            }
+                            error => format!("the certificate {cert} is of no use: {error}"),
+                        }
                     })?
             }
         };
@@ -129,6 +134,8 @@ impl TlsClient {
     pub fn connect(&self, socket: &mut TcpStream, timeout: Duration) -> Result<Link, String> {
         let mut session = ClientConnection::new(Arc::clone(&self.config), self.name.clone())
             .map_err(|error| told(&error))?;
+        // A batch may be longer than what rustls buffers unless told otherwise.
+        session.set_buffer_limit(None);
         let mut shake = || {
             socket.set_nonblocking(false)?;
             socket.set_read_timeout(Some(timeout))?;
@@ -174,7 +181,6 @@ impl Link {
     /// # Errors
     /// One clause, if the session is over.
     pub fn seal(&mut self, bytes: &mut Vec<u8>) -> Result<(), String> {
-        self.session.set_buffer_limit(None);
         let taken = self.session.writer().write_all(bytes);
         taken.map_err(|error| format!("TLS: {error}"))?;
         bytes.clear();
@@ -215,14 +221,16 @@ impl Link {
         Ok(true)
     }
 
-    /// The version and the suite in use, such as `TLSv1_3 TLS13_AES_128_GCM_SHA256`, for people.
+    /// The version and the suite in use, such as `1.3 TLS_AES_128_GCM_SHA256`.
     pub fn suite(&self) -> String {
-        let version = self.session.protocol_version();
+        let version = match self.session.protocol_version() {
+            Some(ProtocolVersion::TLSv1_3) => "1.3",
+            _ => "1.2",
+        };
         let suite = self.session.negotiated_cipher_suite();
-        match (version, suite) {
-            (Some(version), Some(suite)) => format!("{version:?} {}", registered(&suite.suite())),
-            _ => "none".to_owned(),
-        }
+        suite.map_or_else(String::new, |suite| {
+            format!("{version} {}", registered(&suite.suite()))
+        })
     }
 }
 
@@ -349,5 +357,83 @@ impl ServerCertVerifier for Anyone {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(options: TlsOptions) -> Result<TlsClient, String> {
+        TlsClient::new(&options, IpAddr::from([127, 0, 0, 1]))
+    }
+
+    fn insecure() -> TlsOptions {
+        TlsOptions {
+            insecure: true,
+            ..TlsOptions::default()
+        }
+    }
+
+    /// The suites that a hello offers, by their numbers: they stand behind the record's header (5
+    /// bytes), the message's (4), the version (2), the random bytes (32) and the session's number.
+    fn offered(hello: &[u8]) -> Vec<u16> {
+        let at = 5 + 4 + 2 + 32;
+        let at = at + 1 + usize::from(hello[at]);
+        let len = usize::from(u16::from_be_bytes([hello[at], hello[at + 1]]));
+        let suites = hello[at + 2..at + 2 + len].chunks_exact(2);
+        suites
+            .map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
+            .collect()
+    }
+
+    #[test]
+    fn one_suite_alone_is_offered() {
+        let all = client(insecure()).expect("good options");
+        let all = offered(&all.hello().expect("randomness"));
+        assert!(all.len() > 3, "{all:04x?}");
+        let one = client(TlsOptions {
+            cipher: Some("TLS_AES_128_GCM_SHA256".to_owned()),
+            ..insecure()
+        });
+        let hello = one.expect("good options").hello().expect("randomness");
+        // 0x00ff, of TLS 1.2, is no suite.
+        let suites: Vec<u16> = offered(&hello).into_iter().filter(|&s| s != 0xff).collect();
+        assert_eq!(suites, [0x1301]);
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused() {
+        let key_alone = TlsOptions {
+            key: Some("/k".into()),
+            ..insecure()
+        };
+        for (options, words) in [
+            (key_alone, "a key needs its certificate"),
+            (
+                TlsOptions {
+                    cipher: Some("TLS13_AES_128_GCM_SHA256".to_owned()),
+                    ..insecure()
+                },
+                "there is no cipher suite TLS13_AES_128_GCM_SHA256; there are TLS_AES_256_GCM_SHA384,",
+            ),
+            (
+                TlsOptions {
+                    ca: Some("/no/such/ca".into()),
+                    ..TlsOptions::default()
+                },
+                "cannot read /no/such/ca: ",
+            ),
+            (
+                TlsOptions {
+                    name: Some("a b".to_owned()),
+                    ..insecure()
+                },
+                "\"a b\" is not a name that a certificate can have",
+            ),
+        ] {
+            let error = client(options.clone()).expect_err("bad options");
+            assert!(error.starts_with(words), "{options:?}: {error}");
+        }
     }
 }

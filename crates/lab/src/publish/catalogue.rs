@@ -355,6 +355,30 @@ pub static ALL: &[Entry] = &[
         &[],
     ),
     entry(
+        "serve-tls",
+        Paper::Design,
+        &[
+            less("tls_cpu_over_memcached", 1.0, 0.8),
+            more("flash_tls_over_plain", 0.6, 0.75),
+        ],
+        &[],
+    ),
+    entry(
+        "serve-watch",
+        Paper::Design,
+        &[less("get_cpu_over_unwatched", 1.03, 1.01)],
+        &[],
+    ),
+    entry(
+        "serve-overload",
+        Paper::Design,
+        &[
+            less("p99_over_calm", 3.0, 1.5),
+            less("rss_over_cap", 1.05, 1.0),
+        ],
+        &[],
+    ),
+    entry(
         "ssd-closed-form",
         Paper::Design,
         &[less("wa_error_percent", 1.5, 0.5)],

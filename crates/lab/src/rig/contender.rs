@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::certificate::Certificate;
 use super::cgroup::MemoryCap;
 use super::cleanup::{self, Guard, Undo};
 use super::scratch::Scratch;
@@ -43,6 +44,7 @@ pub struct Spec {
     cores: Vec<usize>,
     cap: Option<Cap>,
     files: Vec<PathBuf>,
+    secure: Option<SocketAddr>,
 }
 
 /// A server that runs.
@@ -52,6 +54,8 @@ pub struct Server {
     pub name: String,
     /// Where it listens.
     pub address: SocketAddr,
+    /// Where it listens with TLS, if it does.
+    pub secure: Option<SocketAddr>,
     /// Its command line.
     pub command: String,
     child: Child,
@@ -126,7 +130,34 @@ impl Spec {
             cores: vec![core],
             cap: None,
             files: Vec::new(),
+            secure: None,
         }
+    }
+
+    /// With a second address, 127.0.0.2, whose connections are encrypted.
+    ///
+    /// # Errors
+    /// If there is no free port.
+    pub fn tls(mut self, certificate: &Certificate) -> Result<Spec, String> {
+        let free = TcpListener::bind(("127.0.0.2", 0)).and_then(|listener| listener.local_addr());
+        let secure = free.map_err(|error| format!("there is no free port: {error}"))?;
+        // All addresses stand in one option.
+        if let Some(at) = self.args.iter().position(|arg| arg == "-l") {
+            self.args[at + 1] = format!("notls:127.0.0.1,{secure}").into();
+        }
+        let Certificate { chain, key } = certificate;
+        if self.program == Path::new("memcached") {
+            let (chain, key) = (chain.display(), key.display());
+            self.args(["-Z", "-o"]);
+            self.arg(format!("ssl_chain_cert={chain},ssl_key={key}"));
+        } else {
+            self.arg("--tls-chain-cert");
+            self.arg(chain);
+            self.arg("--tls-key");
+            self.arg(key);
+        }
+        self.secure = Some(secure);
+        Ok(self)
     }
 
     fn arg(&mut self, arg: impl Into<OsString>) {
@@ -202,6 +233,7 @@ impl Spec {
         let mut server = Server {
             name: self.name.clone(),
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            secure: self.secure,
             command: words.join(" "),
             guard: Some(cleanup::later(Undo::Kill(child.id()))),
             child,
@@ -334,6 +366,30 @@ mod tests {
         assert_eq!(port_of("TCP INET: 46699\n"), Some(46699));
         assert_eq!(port_of("UDP INET: 1\nTCP INET6: 2\nTCP INET: 3\n"), Some(3));
         assert_eq!(port_of(""), None);
+    }
+
+    #[test]
+    fn a_second_address_has_tls() {
+        let certificate = Certificate {
+            chain: "/d/c".into(),
+            key: "/d/k".into(),
+        };
+        let of = |spec: Spec| {
+            let spec = spec.tls(&certificate).expect("a free port");
+            let secure = spec.secure.expect("it was asked for");
+            let words: Vec<_> = spec.args.iter().map(|a| a.to_string_lossy()).collect();
+            words.join(" ").replace(&secure.to_string(), "S")
+        };
+        assert_eq!(
+            of(Spec::senko("s", Path::new("/x/senko"), 0, 64 << 20)),
+            "serve -l notls:127.0.0.1,S -p 0 -m 64m --tls-chain-cert /d/c --tls-key /d/k"
+        );
+        let line = of(Spec::memcached("m", 0, 64 << 20));
+        assert!(line.starts_with("-l notls:127.0.0.1,S -p -1 "), "{line}");
+        assert!(
+            line.ends_with("-Z -o ssl_chain_cert=/d/c,ssl_key=/d/k"),
+            "{line}"
+        );
     }
 
     #[test]

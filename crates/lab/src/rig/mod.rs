@@ -15,9 +15,11 @@
 //! sentence, which the experiment reports as missing.
 
 pub mod bench; // the machine as an experiment sees it
+pub mod certificate; // for contenders with TLS
 pub mod cgroup; // a cap on a server's memory, its page cache included
 pub mod cleanup; // what has to be undone, whatever happens
 pub mod contender; // a server under test
+pub mod crowd; // clients that misbehave
 pub mod device; // the block device behind a file, and the kernel's counts of it
 mod middle; // the median
 pub mod fio; // the device's own limit
@@ -32,6 +34,7 @@ pub mod traffic; // the load generator, and what a window of it showed
 pub mod wire; // stats and commands that the load generator has not
 
 pub use bench::Bench;
+pub use certificate::Certificate;
 pub use contender::{Server, Spec};
 pub use middle::median;
 pub use series::{Figure, Series, Steps, over, put, ratio};

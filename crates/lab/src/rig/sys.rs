@@ -97,6 +97,30 @@ pub fn prepare(command: &mut Command, cores: &[usize], groups: Vec<File>) {
     }
 }
 
+/// Lets this process have so many open files.
+///
+/// # Errors
+/// If the kernel refuses, because the hard limit is lower.
+pub fn open_files(need: u64) -> io::Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the call fills `limit`, which outlives it.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if limit.rlim_cur < need {
+        limit.rlim_cur = need;
+        limit.rlim_max = limit.rlim_max.max(need);
+        // SAFETY: the call reads `limit`, which outlives it.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// Sends a signal; a process that is gone is fine.
 pub fn signal(pid: u32, signal: libc::c_int) {
     if let Ok(pid @ 1..) = libc::pid_t::try_from(pid) {

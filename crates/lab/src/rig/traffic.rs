@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use senko_load::{
-    Amount, Gaps, KeyCount, Pace, Settings, Step, StepReport, Target, reads_and_updates,
+    Amount, Gaps, KeyCount, Pace, Settings, Step, StepReport, Target, TlsOptions, reads_and_updates,
 };
 use senko_workload::rng::mix64;
 use senko_workload::{Histogram, KeyShape, Popularity, ValueLen};
@@ -79,6 +79,8 @@ pub struct Load {
     pub rate: Option<f64>,
     /// Whether a miss is followed by a set.
     pub set_on_miss: bool,
+    /// The cipher suite of encrypted connections; `None`: they are not encrypted.
+    pub tls: Option<&'static str>,
     /// Which of several windows over the same items this is, so that they differ in what they draw.
     pub round: u64,
 }
@@ -93,6 +95,7 @@ impl Load {
             popularity: Popularity::Uniform,
             rate: None,
             set_on_miss: false,
+            tls: None,
             round: 0,
         }
     }
@@ -238,8 +241,20 @@ fn settings(
             gaps: Gaps::Poisson,
         },
     };
+    let (address, tls) = match load.tls {
+        None => (server.address, None),
+        Some(cipher) => {
+            let tls = TlsOptions {
+                insecure: true,
+                cipher: Some(cipher.to_owned()),
+                ..TlsOptions::default()
+            };
+            (server.secure.context("the server has no TLS")?, Some(tls))
+        }
+    };
     Ok(Settings {
-        target: Target::Tcp(server.address),
+        target: Target::Tcp(address),
+        tls,
         connections: load.connections,
         pipeline: load.pipeline,
         steps: vec![step],

@@ -157,6 +157,9 @@ fn the_experiments_on_servers_are_there() {
         "serve-tails",
         "serve-cores",
         "serve-restart",
+        "serve-tls",
+        "serve-watch",
+        "serve-overload",
     ] {
         assert_eq!(find(name).unwrap().name(), name);
     }

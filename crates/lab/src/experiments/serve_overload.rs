@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What do other clients wait while a crowd misbehaves, and does the memory cap hold?
+//!
+//! Expected shape: the slowest of a hundred requests of a steady load take at most three times what
+//! they take in a calm server, since each round has a bound for every connection and for
+//! handshakes. Resident memory stays below `--memory`.
+//!
+//! The steady load is an open loop at three tenths of the server's peak, nine GETs to a SET, on
+//! items in DRAM. Calm turns and turns beside the crowd alternate on one server, and latencies of
+//! each kind are put together over all turns. The crowd has 2,000 connections: slow readers, halves
+//! of values and of lines, handshakes that stop before and after their first message. Others come
+//! and go in a storm, and eight scrapers of `/metrics` never read. The crowd runs on the load
+//! generator's core, so the generator's own lateness stands beside the bar.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use senko_workload::{Histogram, KeySpace};
+
+use crate::rig::crowd::{Burden, Counts};
+use crate::rig::probe::on_core;
+use crate::rig::series::COLUMNS;
+use crate::rig::traffic::{self, ZIPF, us};
+use crate::rig::{Bench, Certificate, Items, Load, Series, Server, Steps, Window, process, sys};
+use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+
+/// The experiment.
+pub struct ServeOverload;
+
+/// Connections of the steady load.
+const STEADY: usize = 64;
+/// The share of the peak that the steady load asks for.
+const SHARE: f64 = 0.3;
+/// Connections of the crowd that stay.
+const CROWD: usize = 2000;
+/// Connections a second that come and go.
+const STORM: usize = 500;
+/// Open files of this process beyond the crowd's.
+const OTHER_FILES: u64 = 1024;
+
+impl Experiment for ServeOverload {
+    fn name(&self) -> &'static str {
+        "serve-overload"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            source: "design question: bounds of rounds, handshakes and unread bytes",
+            text: "beside 2,000 clients that misbehave a steady load's p99 is at most three times the calm one, and memory stays in its cap",
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        sys::open_files(CROWD as u64 + OTHER_FILES)
+            .context("the crowd needs more open files than this process may have")?;
+        let turns: usize = bench.scaled(4, 15);
+        let mut run = Run {
+            steps: Steps::new(progress, 3 + 2 * turns as u64),
+            bench: &bench,
+            turns,
+            time: Duration::from_secs(bench.scaled(4, 20)),
+            outcome: Outcome::new(),
+            table: Table::new("Windows", &COLUMNS),
+        };
+        run.outcome.setting("turns", turns);
+        run.outcome.setting("turn_seconds", run.time.as_secs());
+        run.outcome.setting("crowd_connections", CROWD);
+        run.outcome.setting("storm_per_s", STORM);
+        run.outcome.setting("share_of_peak", SHARE);
+        let ended = run.overload();
+        run.outcome.part(&["p99_over_calm", "rss_over_cap"], ended);
+        run.steps.next("last probe");
+        let Run {
+            mut outcome, table, ..
+        } = run;
+        outcome.tables.push(table);
+        bench.finish(&mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    turns: usize,
+    time: Duration,
+    steps: Steps<'a>,
+    outcome: Outcome,
+    table: Table,
+}
+
+fn pooled(windows: &[Window]) -> Histogram {
+    let mut all = Histogram::new();
+    for window in windows {
+        all.merge(&window.step.get);
+        all.merge(&window.step.set);
+    }
+    all
+}
+
+impl Run<'_> {
+    fn overload(&mut self) -> Result<()> {
+        let memory: u64 = self.bench.scaled(256 << 20, 1 << 30);
+        // A fifth more than the memory holds, so that it is full.
+        let items = Items::fixed(memory / 1000 * 12 / 10, 16, 1000);
+        let certificate = Certificate::new(&self.bench.scratch).map_err(|why| anyhow!(why))?;
+        let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+        let admin = free.context("there is no free port")?;
+        let limit = (2 * CROWD).to_string();
+        let server = self
+            .bench
+            .senko("senko", memory)
+            .dram_only()
+            .with(&["-c", &limit, "--admin", &admin.to_string()])
+            .tls(&certificate)
+            .map_err(|why| anyhow!(why))?
+            .start(&self.bench.scratch)?;
+        self.outcome.setting("command", server.command.clone());
+        self.steps.next("filling the memory");
+        traffic::fill_fast(self.bench, &server, &items)?;
+        self.steps.next("the peak");
+        let closed = Load {
+            gets: 0.9,
+            popularity: ZIPF,
+            ..Load::gets(STEADY)
+        };
+        let peak = traffic::measure(self.bench, &server, &items, &closed, self.time / 2)?;
+        let rate = (peak.rate() * SHARE).round();
+        self.outcome.setting("rate", rate);
+        let steady = Load {
+            rate: Some(rate),
+            ..closed
+        };
+        let (mut calm, mut beside) = (Vec::new(), Vec::new());
+        let mut crowd = Counts::default();
+        for turn in 0..self.turns {
+            let load = steady.clone().round(turn);
+            self.steps.next("calm");
+            calm.push(traffic::measure(
+                self.bench, &server, &items, &load, self.time,
+            )?);
+            self.steps.next("beside the crowd");
+            let (window, counts) = self.beside(&server, admin, &items, &load)?;
+            beside.push(window);
+            crowd.opened += counts.opened;
+            crowd.again += counts.again;
+            crowd.stormed += counts.stormed;
+            crowd.refused += counts.refused;
+        }
+        self.row("peak", &[peak]);
+        self.row("calm, medians of turns", &calm);
+        self.row("beside the crowd, medians of turns", &beside);
+        self.figures(&calm, &beside);
+        self.outcome.setting("crowd_opened", crowd.opened);
+        self.outcome.setting("crowd_opened_again", crowd.again);
+        self.outcome.setting("crowd_stormed", crowd.stormed);
+        self.outcome.setting("crowd_refused", crowd.refused);
+        ensure!(
+            crowd.stormed > 0 && crowd.opened >= (CROWD * self.turns) as u64,
+            "the crowd was not there: {crowd:?}"
+        );
+        let peak = process::memory(server.pid())
+            .map_err(|why| anyhow!(why))?
+            .peak;
+        self.outcome.setting("cap_bytes", memory);
+        self.outcome
+            .bar("rss_over_cap", peak as f64 / memory as f64);
+        Ok(())
+    }
+
+    fn figures(&mut self, calm: &[Window], beside: &[Window]) {
+        let (quiet, loud) = (pooled(calm), pooled(beside));
+        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+            let (quiet, loud) = (us(&quiet, quantile), us(&loud, quantile));
+            self.outcome.bar(format!("{name}_over_calm"), loud / quiet);
+            self.outcome.bar(format!("{name}_calm_us"), quiet);
+            self.outcome.bar(format!("{name}_beside_us"), loud);
+        }
+        for (name, windows) in [("calm", calm), ("beside", beside)] {
+            let mut late = Histogram::new();
+            let mut failed = 0;
+            for window in windows {
+                late.merge(&window.step.late);
+                failed += window.step.counts.failed;
+            }
+            self.outcome.bar(
+                format!("load_generator_late_p99_us_{name}"),
+                us(&late, 0.99),
+            );
+            self.outcome.bar(format!("failed_{name}"), failed as f64);
+        }
+    }
+
+    /// A window of the steady load while the crowd is there.
+    fn beside(
+        &self,
+        server: &Server,
+        admin: SocketAddr,
+        items: &Items,
+        load: &Load,
+    ) -> Result<(Window, Counts)> {
+        let mut key = Vec::new();
+        KeySpace::new(items.prefix, items.key, items.keys - 1)?.append(items.keys - 1, &mut key);
+        let key = String::from_utf8_lossy(&key);
+        let burden = Burden::new(server, admin, &key, CROWD, STORM)?;
+        let (there, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let core = self.bench.load_core();
+        thread::scope(|scope| {
+            let crowd = scope.spawn(|| on_core(core, || burden.carry(&there, &over)));
+            while !there.load(Ordering::Relaxed) && !crowd.is_finished() {
+                thread::sleep(Duration::from_millis(5));
+            }
+            let window = traffic::measure(self.bench, server, items, load, self.time);
+            over.store(true, Ordering::Relaxed);
+            let counts = crowd
+                .join()
+                .map_err(|_| anyhow!("a thread of the experiment panicked"))??;
+            Ok((window?, counts))
+        })
+    }
+
+    fn row(&mut self, what: &str, windows: &[Window]) {
+        let mut series = Series::new("senko", what);
+        for window in windows {
+            series.add(Ok(window.clone()));
+        }
+        self.table.row(series.row());
+    }
+}
