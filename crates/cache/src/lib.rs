@@ -13,7 +13,10 @@ mod config; // what a shard is made from
 mod dram; // the DRAM tier: items, and which of them leave first
 mod flash; // the flash tier: logs, reads in flight, admission, health
 #[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing; // the readers of what was stored, for the fuzz targets
+#[cfg(test)]
+mod fuzzing_tests;
 mod index; // one 8-byte slot per item of either tier
 mod key; // a key and its hash, computed once at the edge
 mod record; // the one format of an item, in DRAM and on flash: header, then the complete answer
