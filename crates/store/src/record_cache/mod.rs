@@ -68,7 +68,7 @@ const GATHERED: usize = 256;
 
 /// Stands for the seals that had begun when it was taken (RECORD-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(u64);
+pub(crate) struct FillTicket(u64);
 
 /// A key's element, as it may be kept.
 #[derive(Clone, Copy, Debug)]
@@ -191,8 +191,8 @@ impl<M: Means> RecordCache<M> {
     }
 
     /// Taken before a version is loaded, to offer what is found in it (RECORD-4).
-    pub fn ticket(&self) -> Ticket {
-        Ticket(self.seals.get())
+    pub fn ticket(&self) -> FillTicket {
+        FillTicket(self.seals.get())
     }
 
     fn part(&self, hash: KeyHash) -> &M::Lock<Shard> {
@@ -210,7 +210,7 @@ impl<M: Means> RecordCache<M> {
     }
 
     /// Takes note of an element that was read from the device, and keeps it if it is worth it.
-    pub fn offer(&self, ticket: Ticket, hash: KeyHash, key: &[u8], found: &Hit) {
+    pub fn offer(&self, ticket: FillTicket, hash: KeyHash, key: &[u8], found: &Hit) {
         let record = Record {
             hash,
             key,
