@@ -35,9 +35,9 @@ const AT_LOG: usize = 16;
 /// Words of a log.
 const LOG_WORDS: usize = 4;
 
-/// What of an index follows from the sizes it was planned for, and holds for as long as its slots
-/// are of use: a slot has neither the bits of its hash that name its segment, nor others to build a
-/// tag of another width from.
+/// The part of an index's shape that follows from the sizes it was planned for. It holds as long as
+/// its slots are of use: a slot lacks the bits of its hash that name its segment, and has no other
+/// bits to build a tag of another width from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub segment_bits: u32,

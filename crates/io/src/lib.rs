@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The I/O layer under every engine: devices of pages, sockets, one ring a thread.
 //!
-//! The only crate with file, socket or ring system calls; it knows nothing of keys. Two faces: the
-//! *blocking* one ([`Device`]: store, DBM) and the *queued* one ([`Queue`]: the cache, which never
-//! waits). [`EventLoop`] implements the queued face together with sockets, on io_uring or on epoll
-//! and a thread pool. [`faulty`] implements both in memory: it loses, tears, reorders, corrupts and
-//! fails from a seed. [`trace`] wraps either and writes down what reaches the device.
+//! This is the only crate with file, socket or ring system calls, and it knows nothing of keys. It
+//! has two faces. The *blocking* one is [`Device`], for store and DBM. The *queued* one is
+//! [`Queue`], for the cache, which never waits. [`EventLoop`] implements the queued face together
+//! with sockets, on io_uring or on epoll and a thread pool. [`faulty`] implements both faces in
+//! memory: from a seed, it loses, tears, reorders, corrupts and fails. [`trace`] wraps either face
+//! and writes down what reaches the device.
 
 mod boot; // the time since the machine's start
 mod conns; // the table of connections, for both backends

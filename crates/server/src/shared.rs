@@ -6,14 +6,15 @@
 //! `stats detail` is on.
 //!
 //! **flush_all.** A flush that was acknowledged on one connection must hold for every later command
-//! on any connection. [`Shared::flush`] raises a generation before the reply is made; every session
-//! compares the generation with the one its shard last applied before it runs a command, and before
-//! it completes one that had to wait ([`Cursor::flush`]). Raise (under a lock, a release) and load
-//! (acquire) act on one word, so whoever reads after the raise sees it; and a client that learnt of
-//! the acknowledgement and then sends a command has the kernel's socket locks between the two,
-//! which order them on every machine. A value stored after a flush is stored after its shard
-//! applied it: the same check stands before the store. A flush itself runs only when its connection
-//! has no command under way on another shard, so that nothing sent before it is stored behind it.
+//! on any connection. [`Shared::flush`] raises a generation before the reply is made. Every session
+//! compares the generation with the one its shard last applied. It does so before it runs a
+//! command, and before it completes one that had to wait ([`Cursor::flush`]). Raise (under a lock,
+//! a release) and load (acquire) act on one word, so whoever reads after the raise sees it. A
+//! client may learn of the acknowledgement and then send a command: the kernel's socket locks stand
+//! between the two, and order them on every machine. A value stored after a flush is stored after
+//! its shard applied it, since the same check stands before the store. A flush itself runs only
+//! when its connection has no command under way on another shard. So nothing sent before it is
+//! stored behind it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

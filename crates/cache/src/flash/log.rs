@@ -12,21 +12,21 @@
 //!               being reclaimed   on flash     in flight      being filled
 //! ```
 //!
-//! Paper E: an item that never straddles a 4 KB page costs one read, so records of up to a page are
-//! packed by best fit into a few open pages. Paper B: a larger one takes the fewest pages that hold
-//! it; it ends where its last page does, and small ones fill the front of its first (paper B has it
-//! start where its first page does, and its tail, half a page a record, stays empty). Chunks (runs
-//! of pages in DRAM) are written in order, each once; the two newest stay open for small records,
-//! so that pages leave nearly full.
+//! Paper E: an item that never straddles a 4 KB page costs one read. So records of up to a page are
+//! packed by best fit into a few open pages. Paper B: a larger record takes the fewest pages that
+//! hold it. It ends where its last page does, and small records fill the front of its first page.
+//! In paper B it starts where its first page does, so half a page a record stays empty at its end.
+//! Chunks (runs of pages in DRAM) are written in order, each once. The two newest stay open for
+//! small records, so that pages leave nearly full.
 //!
 //! Always holds:
 //! - LOG-1: `tail <= head <= tail + pages`, and `tail` is the start of a region.
 //! - LOG-2: pages in write buffers are the newest of the log, without a gap; all older ones are on
 //!   the device.
 //! - LOG-3: no record wraps around the end of the slice.
-//! - LOG-4: a page never holds two records whose keys have one tag (so none of one key), so that a
-//!   slot, which is a tag and a page, names one record: the other would come to light again through
-//!   it, long after its own slot is gone.
+//! - LOG-4: a page never holds two records whose keys have one tag, so none of one key. A slot is a
+//!   tag and a page, so it names one record. Otherwise the other record could be found through it,
+//!   long after its own slot is gone.
 
 mod kept; // a log that keeps every live record
 mod mark; // where a log of an earlier process goes on
@@ -390,11 +390,11 @@ impl Log {
         self.dead.placed(len);
     }
 
-    /// Gives a place to a record of several pages, if there are space and buffers for all of it: at
-    /// the end of its pages, so that small ones can fill what is left of its first (but its first
-    /// `prefix` bytes lie in that page). Returns position and offset in the page. [`Log::put`] the
-    /// bytes, then [`Log::settle`]. Where all is kept, one that is larger than a frame has its
-    /// pages to itself (KEEP-5).
+    /// Gives a place to a record of several pages, if there are space and buffers for all of it.
+    /// The record ends at the end of its pages, so that small ones can fill the rest of its first
+    /// page. Its first `prefix` bytes lie in that page. Returns position and offset in the page.
+    /// [`Log::put`] the bytes, then [`Log::settle`]. Where all is kept, a record that is larger
+    /// than a frame has its pages to itself (KEEP-5).
     pub fn place_large(
         &mut self,
         len: usize,

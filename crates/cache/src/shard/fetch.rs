@@ -13,9 +13,9 @@
 //! under it.
 //!
 //! **Nothing waits in a circle.** Memory waits for the log (eviction writes there), the log for
-//! reclaim, and reclaim for pins. So a read that waits for a frame pins nothing (should its region
-//! go meanwhile, it ends as changed); one that waits for memory ends once reclaim has walked its
-//! region, since its slot is gone then; and reclaim has frames of its own.
+//! reclaim, and reclaim for pins. So a read that waits for a frame pins nothing: if its region goes
+//! meanwhile, the read ends as changed. A read that waits for memory ends once reclaim has walked
+//! its region, since its slot is gone then. Reclaim has frames of its own.
 
 use senko_io::{PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 

@@ -117,10 +117,10 @@ impl Shard {
         }
     }
 
-    /// Limits items to the memory that the index leaves, once it has grown by `growth` bytes. What
-    /// the index gives back is left to its next growth, until it no longer grows: a wave takes and
-    /// frees pages in turn, and items that made room for each would go by the page, not one by one
-    /// in the policy's order.
+    /// Limits items to the memory that the index leaves, once it has grown by `growth` bytes.
+    /// Memory that the index gives back is left to its next growth, until it no longer grows. A
+    /// wave takes and frees pages in turn. If items made room for each page, they would go page by
+    /// page, and not one by one in the policy's order.
     pub(crate) fn share_memory(&mut self, growth: usize) {
         self.index_share = self.index_share.max(self.index.bytes() + growth);
         let items = self.memory.saturating_sub(self.index_share);

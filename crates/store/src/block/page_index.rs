@@ -3,10 +3,11 @@
 //! at four a page).
 //!
 //! Idea: a page is known by a *separator*: the `order` of the first element that begins in it, cut
-//! to a *cell* of 2^shift. The separators ascend, so an Elias-Fano list holds them: the low bits of
-//! each in an array, the high bits in unary (a 1 for each page, a 0 where the next high value
-//! begins), and the place of every 128th 0, so that a look-up goes straight to the pages that share
-//! its high bits. The last page whose separator is no larger than the hash's cell is the one.
+//! to a *cell* of 2^shift. The separators ascend, so an Elias-Fano list holds them. The low bits of
+//! each lie in an array. The high bits lie in unary: a 1 for each page, and a 0 where the next high
+//! value begins. The place of every 128th 0 is kept, so that a look-up goes straight to the pages
+//! that share its high bits. The last page whose separator is no larger than the hash's cell is the
+//! one.
 //! Source: paper A, 9.3 (the page index apart from the pages, so that one read suffices); Elias
 //! 1974 and Fano 1971; Vigna 2013 (selection by sampled zeros).
 //! Deviation: the paper holds full hashes and reads the index from flash. Cells are 2^-6 of what a

@@ -6,10 +6,11 @@
 //! rows, and the ones in the AND of these rows are the candidate blocks. 16 bits an element and, by
 //! equation 1, k = round(16 ln 2) = 11.
 //!
-//! What is ours: rows are whole cache lines where that costs little, memory is in large pages, all
-//! k rows are asked for before the first is read, and rows are ANDed from the newest block to the
-//! oldest, four cache lines of each at a time, so that who stops at the first block that really has
-//! the key reads no more of them than that. The map can get another block as a column later.
+//! Ours are four things. Rows are whole cache lines where that costs little. Memory is in large
+//! pages. All k rows are asked for before the first is read. Rows are ANDed from the newest block
+//! to the oldest, four cache lines of each at a time. So a look-up that stops at the first block
+//! that has the key reads no more than the lines up to there. The map can get another block as a
+//! column later.
 //!
 //! ```text
 //!                    blocks 0..          ..B-1

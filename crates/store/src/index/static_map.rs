@@ -16,11 +16,11 @@
 //! as random: with f bits of fingerprint a share 2^-f of absent keys has a candidate, less those
 //! whose ordinal no block has.
 //!
-//! Where it differs from the paper: thresholds are whole bytes (1/32 of a bit a key) and exact,
-//! which wastes fewer rows than two bits a bucket of half that size; keys arrive in the order of
-//! blocks, which is the order of start rows in the first layer, so nothing is sorted; the last
-//! layer is a plain ribbon; the number of bits of a value may be a fraction: the rows of the first
-//! groups then have one more than the others.
+//! It differs from the paper in four ways. Thresholds are whole bytes (1/32 of a bit a key) and
+//! exact. This wastes fewer rows than two bits a bucket of half that size. Keys arrive in the order
+//! of blocks, which is the order of start rows in the first layer, so nothing is sorted. The last
+//! layer is a plain ribbon. The number of bits of a value may be a fraction: the rows of the first
+//! groups then have one bit more than the others.
 //!
 //! ```text
 //! all:    header (8) | one word for each layer but the last | layer 0 | layer 1 | ... | last layer

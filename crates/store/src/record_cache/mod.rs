@@ -21,18 +21,18 @@
 //!   since a key is written once at a time.
 //! - RECORD-2: no record is older than what a sealed block of the current version has of its key,
 //!   nor than what a log has whose sealing has got past it. So a get that found nothing in the logs
-//!   of its version may take a record as its answer, if it is no later than the get may see: every
-//!   write up to that bound is in the version (WRITE-2), so what the record is, or what made it
-//!   old, is too.
+//!   of its version may take a record as its answer, if the record is no later than the get may
+//!   see. Every write up to that bound is in the version (WRITE-2). So the record's element is in
+//!   it, or whatever made that element old.
 //! - RECORD-3: a log's index knows a key's newest element in it exactly, so of a log only the
 //!   record of that very time is taken, whatever else is kept.
-//! - RECORD-4: a record enters only with the ticket that was taken before the version was loaded in
-//!   which it was found, and while that is the present one. A sealing takes a new ticket out when
-//!   its log is frozen, and then removes, part by part under the part's lock, all records that are
-//!   older than the log's. So what was found without the log's last writes is refused, or enters
-//!   before that and is removed; and who holds the new ticket sees the whole log, or its block.
-//!   Nobody waits, and no insertion is held up. A put needs no ticket: it only takes the place of
-//!   an older record, and RECORD-2 is a lower bound.
+//! - RECORD-4: a record enters only with a ticket that was taken before the version was loaded in
+//!   which the record was found, and only while that ticket is the present one. A sealing takes a
+//!   new ticket out when its log is frozen. Then it removes all records that are older than the
+//!   log's, part by part, under the part's lock. So a record that was found without the log's last
+//!   writes is refused, or enters before the removal and is removed. A look-up with the new ticket
+//!   sees the whole log, or its block. Nobody waits, and no insertion is held up. A put needs no
+//!   ticket: it only takes the place of an older record, and RECORD-2 is a lower bound.
 //! - RECORD-5: nothing else makes a record wrong. Compaction moves elements; what it, sealing or
 //!   time turns into a tombstone has expired, which every get tells by itself; a merge drops
 //!   tombstones, of which there are no records.

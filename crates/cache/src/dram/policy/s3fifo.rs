@@ -2,16 +2,18 @@
 //! S3-FIFO: three FIFO queues.
 //!
 //! Card. Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction" (SOSP
-//! 2023), algorithm 1. New items enter a small queue (a tenth of the items); what is read more than
-//! once there moves to the main queue at its end, the rest goes and leaves its fingerprint in the
-//! ghost queue; a new item with a fingerprint there enters the main queue, which re-enters items
-//! whose 2-bit counter is not 0. A hit is one byte written: no list moves.
+//! 2023), algorithm 1. New items enter a small queue, a tenth of the items. At its end, an item
+//! that was read more than once moves to the main queue. Any other leaves, and its fingerprint
+//! enters the ghost queue. A new item with a fingerprint there enters the main queue. The main
+//! queue re-enters items whose 2-bit counter is not 0. A hit writes one byte: no list moves.
 //!
-//! Deviations: queues are per size class; the ghost queue is one direct-mapped table of 32-bit
-//! fingerprints for all classes, so an entry leaves when another maps to its place rather than in
-//! FIFO order; an item promoted from flash has proved itself (its slot counted hits) and enters the
-//! main queue; until a class evicts for the first time, newcomers that find the small queue full
-//! enter the main queue (`docs/measurements/dram-policy.md` has what that gains).
+//! Deviations:
+//! - Queues are per size class.
+//! - The ghost queue is one direct-mapped table of 32-bit fingerprints for all classes. An entry
+//!   leaves when another maps to its place, not in FIFO order.
+//! - An item that is promoted from flash enters the main queue: its slot counted hits.
+//! - Until a class evicts for the first time, newcomers that find the small queue full enter the
+//!   main queue (`docs/measurements/dram-policy.md` has the gain).
 
 use super::{List, NOTE, Policy};
 use crate::arena::{Arena, Handle};
