@@ -5,6 +5,7 @@
 //! lookup says at once what DRAM knows ([`Lookup`]); what lies on flash is fetched through a
 //! [`senko_io::Queue`], and arrives later as a [`Done`]. Commands of a protocol are compositions of
 //! these primitives: look up, fetch if only flash can tell, then read or change the item in DRAM.
+//! `crates/cache/examples/shard_on_a_file.rs` runs a shard.
 
 #![deny(unsafe_code)]
 
