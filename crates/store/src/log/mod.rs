@@ -16,10 +16,10 @@
 //!   after a crash together or not at all.
 //! - WAL-5. After a failed write or flush, nothing more is acknowledged; look-ups go on.
 //!
-//! What it does not do: a process that was told of a failed flush, ends, and starts again while the
-//! machine stays up, may read pages from the system's or the device's memory that never become
-//! durable. WAL-2 counts what such a log acknowledges later only once it was rewritten into a
-//! block.
+//! One case is not covered. A process is told of a failed flush, ends, and starts again while the
+//! machine stays up. It may then read pages from the system's or the device's memory that never
+//! become durable. WAL-2 counts what such a log acknowledges later only once it was rewritten into
+//! a block.
 //!
 //! Locks, in the order in which they are taken: appender, progress of commits (never held during
 //! I/O), tail, shard of the index. Device I/O is done with none but the appender's, and that only

@@ -230,8 +230,8 @@ impl<M: Means> RecordCache<M> {
         });
     }
 
-    /// Takes note of an element that was appended to a log: it takes the place of what is kept of
-    /// its key, if anything is, so that it need not be read when the log has no copy in DRAM any
+    /// Takes note of an element that was appended to a log. The element takes the place of a record
+    /// of its key, if there is one. So it need not be read when the log has no copy in DRAM any
     /// more.
     pub fn written(&self, hash: KeyHash, element: &Element<'_>) {
         let record = Record {

@@ -19,9 +19,8 @@
 //! - RESTART-1: between two commands, memory says what the commands before have been answered.
 //!   Within one, each word says what was before the command or what is after it, or the key has no
 //!   slot.
-//! - RESTART-2: a segment's word names a whole segment. What a removal moves is in at least one
-//!   place; a segment in which it is in two, or out of a probe's way, is mended before anything is
-//!   looked up.
+//! - RESTART-2: a segment's word names a whole segment. A slot that a removal moves is in at least
+//!   one place. A segment that has it twice, or out of a probe's way, is mended before any look-up.
 //! - RESTART-3: a slot is kept only if the write of all its pages had ended, and its place was
 //!   neither reclaimed nor flushed.
 //! - RESTART-4: what a process writes has generations that no process before has used: a head moves
@@ -436,12 +435,12 @@ impl Places<'_> {
     }
 }
 
-/// Turns slots of a killed process to what of them is on flash: those of items in DRAM to the flash
-/// copy, where the item has one (RESTART-5), and those that lead nowhere to empty ones.
+/// Turns slots of a killed process into slots of flash. The slot of an item in DRAM becomes that of
+/// its flash copy, where it has one (RESTART-5). A slot that leads nowhere becomes empty.
 ///
-/// An item is looked at in one place only, and all of a segment's before any is judged: the loads
-/// do not depend on each other, so the machine has many under way, and three million items take a
-/// tenth of a second or two instead of nearly a whole one.
+/// An item is looked at in one place only, and all of a segment's before any is judged. So the
+/// loads do not depend on each other, and the machine has many under way. Three million items take
+/// a tenth of a second or two instead of nearly a whole one.
 fn copies_in(items: &[u8], places: &Places<'_>, slots: &mut [Slot]) {
     for slot in slots.iter_mut().filter(|slot| slot.is_dram()) {
         let at = (places.shape.handle(*slot) as usize).wrapping_sub(1) * UNIT;
