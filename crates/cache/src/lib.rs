@@ -5,6 +5,7 @@
 //! lookup says at once what DRAM knows ([`Lookup`]); what lies on flash is fetched through a
 //! [`senko_io::Queue`], and arrives later as a [`Done`]. Commands of a protocol are compositions of
 //! these primitives: look up, fetch if only flash can tell, then read or change the item in DRAM.
+//! `crates/cache/examples/shard_on_a_file.rs` runs a shard.
 
 #![deny(unsafe_code)]
 
@@ -13,7 +14,10 @@ mod config; // what a shard is made from
 mod dram; // the DRAM tier: items, and which of them leave first
 mod flash; // the flash tier: logs, reads in flight, admission, health
 #[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing; // the readers of what was stored, for the fuzz targets
+#[cfg(test)]
+mod fuzzing_tests;
 mod index; // one 8-byte slot per item of either tier
 mod key; // a key and its hash, computed once at the edge
 mod record; // the one format of an item, in DRAM and on flash: header, then the complete answer

@@ -63,6 +63,7 @@ mod error;
 
 // What the fuzz targets run.
 #[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 
 // What the examples of the documentation begin with.

@@ -16,7 +16,7 @@ use crate::{Outcome, Table};
 
 /// What a program found: pairs of each figure, or why there are none.
 #[derive(Deserialize)]
-struct Found {
+struct Reply {
     figures: std::collections::BTreeMap<String, Vec<(f64, f64)>>,
     missing: std::collections::BTreeMap<String, String>,
 }
@@ -65,7 +65,7 @@ pub fn measure(
             last.unwrap_or("it said nothing")
         ));
     }
-    let found: Found = serde_json::from_slice(&output.stdout)
+    let found: Reply = serde_json::from_slice(&output.stdout)
         .context("what the program in Python said has an unknown form")?;
     let mut table = Table::new("Medians", &["figure", "ours", "other", "ratio"]);
     for (key, pairs) in &found.figures {

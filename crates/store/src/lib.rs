@@ -95,6 +95,7 @@ pub mod example;
 
 // What the fuzz target of whole files calls.
 #[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 #[cfg(test)]
 mod fuzzing_tests;

@@ -18,7 +18,7 @@ use crate::block::PageRun;
 use crate::hit::Hit;
 use crate::index::{BlockMap, Candidates};
 use crate::log::{LogFind, LogRead};
-use crate::record_cache::{RecordCache, Ticket, Want};
+use crate::record_cache::{FillTicket, RecordCache, Want};
 use crate::version::{BlockHandle, LogHandle, Version};
 use crate::{KeyHash, StoreError};
 
@@ -42,7 +42,7 @@ pub(crate) struct Terms<'c> {
     pub cache: Option<&'c RecordCache>,
     /// From before the version was loaded, to keep what is found; none where what is found may not
     /// be the newest.
-    pub ticket: Option<Ticket>,
+    pub ticket: Option<FillTicket>,
 }
 
 /// What comes next.

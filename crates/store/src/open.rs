@@ -34,7 +34,7 @@ use crate::state::manifests::Manifests;
 use crate::state::pins::Pins;
 use crate::state::requests::Requests;
 use crate::state::view::View;
-use crate::superblock::{Found, Manifest, Shape, Superblock};
+use crate::superblock::{Manifest, OnDevice, Shape, Superblock};
 use crate::version::{BlockHandle, LogHandle, Version};
 use crate::{Hasher, Options, StoreError};
 
@@ -79,7 +79,7 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
             .map_err(StoreError::io("growing the file"))?;
     }
     let (superblock, manifest, space) = match Superblock::find(&*device)? {
-        Found::Store(superblock, manifest) => {
+        OnDevice::Store(superblock, manifest) => {
             if !options.read_only {
                 // A process that was killed may have left this superblock unflushed. A power cut
                 // would bring back the one before, so nothing that only that one names may be
@@ -91,7 +91,7 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
             let space = Space::new(Arc::clone(&device), options.max_bytes);
             (superblock, *manifest, space)
         }
-        Found::Nothing if options.create && !options.read_only => {
+        OnDevice::Nothing if options.create && !options.read_only => {
             refuse_foreign(&*device)?;
             options.check_bound()?;
             made = true;
@@ -100,7 +100,7 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
             let (superblock, manifest) = Superblock::make(&*device, &space, shape)?;
             (superblock, manifest, space)
         }
-        Found::Nothing => {
+        OnDevice::Nothing => {
             return Err(StoreError::Foreign(
                 "there is no superblock in it".to_owned(),
             ));

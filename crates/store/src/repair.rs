@@ -32,7 +32,7 @@ use crate::core::Core;
 use crate::element::{Element, ExtentRef};
 use crate::hit::Hit;
 use crate::scan::Merged;
-use crate::superblock::{CopyState, Found, LogRecord, Shape, Superblock, copies};
+use crate::superblock::{CopyState, LogRecord, OnDevice, Shape, Superblock, copies};
 use crate::{Extent, KeyHash, Options, StoreError};
 
 /// Bytes of encoded elements that are sorted in memory at a time.
@@ -229,7 +229,7 @@ impl Sources {
     ) -> Result<Sources, StoreError> {
         let mut sources = Sources::default();
         match Superblock::find(device) {
-            Ok(Found::Store(superblock, manifest)) => {
+            Ok(OnDevice::Store(superblock, manifest)) => {
                 sources.shape = Some(superblock.shape);
                 sources.blocks = manifest.blocks.iter().map(|(record, _)| *record).collect();
                 sources.logs = manifest.logs;
@@ -341,12 +341,12 @@ impl Sources {
 
 /// Elements of a source that is not in order, until they are sorted.
 #[derive(Default)]
-struct Run {
+struct SortRun {
     encoded: Vec<u8>,
     places: Vec<(KeyHash, usize)>,
 }
 
-impl Run {
+impl SortRun {
     fn element(&self, at: usize) -> Element<'_> {
         match Element::decode(&self.encoded[at..]) {
             Ok((element, _)) => element,
@@ -407,7 +407,7 @@ impl Repair<'_> {
         let scan = BlockScan::of_record(device, record, hasher, READ_AHEAD, RECOVER);
         let ordered = !self.report.secret_lost;
         let mut scan = if ordered { scan } else { scan.in_any_order() };
-        let mut run = Run::default();
+        let mut run = SortRun::default();
         let before = self.report.lost.len();
         let mut elements = 0;
         loop {
@@ -467,7 +467,7 @@ impl Repair<'_> {
         if extent.pages == 0 {
             return Ok(());
         }
-        let mut run = Run::default();
+        let mut run = SortRun::default();
         let from = Arc::clone(&self.from);
         let each = &mut |element: &Element<'_>| {
             let hash = self.to.hasher.hash(element.key);
@@ -487,7 +487,7 @@ impl Repair<'_> {
         &mut self,
         hash: KeyHash,
         element: &Element<'_>,
-        run: &mut Run,
+        run: &mut SortRun,
         copy: &mut Copy<'_>,
     ) -> Result<(), StoreError> {
         run.places.push((hash, run.encoded.len()));
@@ -499,7 +499,7 @@ impl Repair<'_> {
     }
 
     /// Sorts and writes a run, as a generation of its own.
-    fn flush(&mut self, run: &mut Run, copy: &mut Copy<'_>) -> Result<(), StoreError> {
+    fn flush(&mut self, run: &mut SortRun, copy: &mut Copy<'_>) -> Result<(), StoreError> {
         run.sort();
         let mut last: Option<(KeyHash, u64, usize)> = None;
         for &(hash, at) in &run.places {

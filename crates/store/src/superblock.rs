@@ -333,7 +333,7 @@ pub(crate) fn copies(device: &dyn Device) -> (Vec<(u64, CopyState)>, Option<Shap
 }
 
 /// What a device holds.
-pub(crate) enum Found {
+pub(crate) enum OnDevice {
     /// Only zeros where a superblock would lie, or one whose making was interrupted: nothing was
     /// acknowledged.
     Nothing,
@@ -392,7 +392,7 @@ impl Superblock {
     ///
     /// # Errors
     /// Foreign or newer content, damage, a failing device.
-    pub fn find(device: &dyn Device) -> Result<Found, StoreError> {
+    pub fn find(device: &dyn Device) -> Result<OnDevice, StoreError> {
         if device.pages() < crate::extent::UNIT_PAGES {
             return Err(StoreError::Foreign(format!(
                 "it has {} bytes, a superblock takes 65536",
@@ -417,7 +417,7 @@ impl Superblock {
         let Some(slot) = best else {
             // A store has four written pages; it has two zeroed ones only while it is being made.
             if zero == 4 || (zero >= 2 && ours > 0) {
-                return Ok(Found::Nothing);
+                return Ok(OnDevice::Nothing);
             }
             return Err(if ours > 0 {
                 StoreError::damaged(0, "no copy of the superblock is whole")
@@ -434,7 +434,7 @@ impl Superblock {
             next: None,
             doubtful: None,
         };
-        Ok(Found::Store(superblock, Box::new(manifest)))
+        Ok(OnDevice::Store(superblock, Box::new(manifest)))
     }
 
     /// Makes an empty store: both slots, each durable, so that a store always has four whole pages.

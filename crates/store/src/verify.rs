@@ -17,7 +17,7 @@ pub use crate::block::Problem;
 use crate::block::{Block, BlockRecord, verify_block};
 use crate::element::{Element, ExtentRef};
 use crate::extent::UNIT_PAGES;
-use crate::superblock::{CopyState, Found, LogRecord, Manifest, SavedIndex, Superblock, copies};
+use crate::superblock::{CopyState, LogRecord, Manifest, OnDevice, SavedIndex, Superblock, copies};
 use crate::{Extent, Hasher, StoreError};
 
 /// What a check found.
@@ -130,8 +130,8 @@ pub fn verify_device(
 ) -> Result<VerifyReport, StoreError> {
     let mut report = VerifyReport::default();
     let (found, manifest) = match Superblock::find(&*device) {
-        Ok(Found::Store(superblock, manifest)) => (superblock, *manifest),
-        Ok(Found::Nothing) => {
+        Ok(OnDevice::Store(superblock, manifest)) => (superblock, *manifest),
+        Ok(OnDevice::Nothing) => {
             return Err(StoreError::Foreign(
                 "there is no superblock in it".to_owned(),
             ));

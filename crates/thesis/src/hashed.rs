@@ -6,11 +6,11 @@
 //! element goes to another one, and only then into the Bloom Filter Map over the block's pages. A
 //! look-up reads the page that the hash names, and if the key is not there those that the map
 //! names; so blocks can be filled to the last element. *Source*: paper A, 9.2, figure 50.
-//! *Deviations*: two ways to fill. [`write()`] knows all elements of a block, gives every page its
-//! own ones first and writes the block from front to back. [`overwrite`] is the thesis's: elements
-//! go to their page on the device as they come, a page read and a page written for each; one that
-//! finds its page full takes the next page that has room, where it may displace elements that come
-//! later.
+//! *Deviations*: a block is filled in two ways. [`write()`] knows all elements of the block. It
+//! gives every page its own elements first, and writes the block from front to back. [`overwrite`]
+//! is the thesis's way: elements go to their pages on the device as they come. Each costs one page
+//! read and one page written. An element that finds its page full takes the next page that has
+//! room. There it may displace elements that come later.
 //!
 //! The thesis says that the map needs a third, since about two thirds of all elements do not
 //! collide; it measured with maps sized for all elements. Pages hold 32, so that fewer overflow

@@ -3,15 +3,16 @@
 //! hash.
 //!
 //! *Idea*: a hash can lie in one page only, whose header has the smallest and the largest hash.
-//! [`Scattered`]: a binary search over the headers where they lie, one at the start of each page
-//! (paper A, 6.2): a device page a step. The thesis left these to the system's page cache, which
-//! keeps what every search begins with; [`Scattered::warm`] has the first steps in DRAM in its
-//! place, all but the last two. [`Head`]: the ranges of all pages, 8 bytes each, concentrated in
-//! front of the block (9.3): one page of them is read, then the page of elements. [`InDram`]: the
-//! smallest hash of each page in DRAM, 4 bytes a page: one read. *Deviation*: ranges in the head
-//! and in DRAM are the upper 32 bits of hashes (the thesis has 32-bit hashes), so that a hash may
-//! rarely seem to lie in two pages, and both are read. Where the head has more than one page, DRAM
-//! has 4 bytes a page of it, to know which one to read.
+//! [`Scattered`]: a binary search over the headers at the start of each page (paper A, 6.2). Each step
+//! reads a device page. The thesis relied on the system's page cache, which keeps the pages that
+//! every search begins with. [`Scattered::warm`] keeps these first steps in DRAM instead, all but
+//! the last two. [`Head`]: the ranges of all pages lie in front of the block, 8 bytes each (9.3). A
+//! look-up reads one page of them, then the page of elements. [`InDram`]: DRAM has the smallest
+//! hash of each page, 4 bytes a page. A look-up takes one read.
+//!
+//! *Deviation*: ranges in the head and in DRAM are the upper 32 bits of hashes, where the thesis
+//! has 32-bit hashes. So a hash may rarely seem to lie in two pages, and both are read. Where the
+//! head has more than one page, DRAM has 4 bytes for each page of it, to know which one to read.
 //!
 //! ```text
 //!   block: head pages (min u32, max u32 of each page) | pages of elements

@@ -8,10 +8,12 @@
 //!
 //! Card. Idea: three closed forms and a table. Source: Atikoglu, Xu, Frachtenberg, Jiang and
 //! Paleczny, "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS 2012, section 5.
-//! Popularity is not part of the fit; combine with Zipf. Deviations: a key size is rounded to the
-//! nearest byte and clamped to 1..=250, memcached's limits (the unclamped law gives more than that
-//! less than once in a million keys); a value size of the Pareto part is rounded down, so that it
-//! starts at 15, where the table ends, and may be capped, because the law has no upper end.
+//! Popularity is not part of the fit; combine with Zipf.
+//!
+//! Deviations: a key size is rounded to the nearest byte and clamped to 1..=250, memcached's
+//! limits. The unclamped law exceeds them less than once in a million keys. A value size of the
+//! Pareto part is rounded down, so that it starts at 15, where the table ends. It may be capped,
+//! because the law has no upper end.
 
 use crate::continuous::{GeneralizedExtremeValue, GeneralizedPareto};
 use crate::rng::{mix64, unit_interval};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The cache shard against a model, over devices that answer late, out of order, and with errors.
 
-mod corpus; // the seeds of the fuzz target
 mod edges; // records of all lengths around whole pages
 mod model; // random commands against a map
 mod keep_all; // no eviction over flash: every item stays in one of the tiers

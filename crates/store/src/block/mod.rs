@@ -27,6 +27,7 @@ mod scan; // from a block to its elements in order
 mod verify; // every page, every order, every count
 
 #[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing; // what the fuzz targets call
 
 use std::ops::Range;

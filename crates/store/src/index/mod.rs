@@ -21,7 +21,7 @@ pub mod bloom_map; // the thesis's map
 pub mod static_map; // a better one, for entries that are all known
 
 #[doc(hidden)]
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing; // what the fuzz target calls
 
 #[cfg(test)]

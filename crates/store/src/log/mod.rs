@@ -36,8 +36,10 @@ mod replay; // opens a log
 mod sorted; // the whole log in the order of a block
 mod salvage; // what can be read of a damaged log
 #[doc(hidden)]
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing; // replay of arbitrary bytes, for the fuzz target
+#[cfg(test)]
+mod fuzzing_tests;
 
 use std::fmt;
 use std::sync::Arc;

@@ -26,13 +26,13 @@
 //!   that made it old.
 //! - RECORD-3: a log's index knows a key's newest element in it exactly, so of a log only the
 //!   record of that very time is taken, whatever else is kept.
-//! - RECORD-4: a record enters only with the ticket that was taken before the version was loaded in
-//!   which it was found, and while that is the present one. A sealing takes a new ticket out when
-//!   its log is frozen, and then removes, part by part under the part's lock, all records that are
-//!   older than the log's. So what was found without the log's last writes is refused, or enters
-//!   before that and is removed; and who holds the new ticket sees the whole log, or its block.
-//!   Nobody waits, and no insertion is held up. A put needs no ticket: it only takes the place of
-//!   an older record, and RECORD-2 is a lower bound.
+//! - RECORD-4: a record enters only with a ticket that was taken before the version was loaded in
+//!   which the record was found, and only while that ticket is the present one. A sealing takes a
+//!   new ticket out when its log is frozen. Then it removes all records that are older than the
+//!   log's, part by part, under the part's lock. So a record that was found without the log's last
+//!   writes is refused, or enters before the removal and is removed. A look-up with the new ticket
+//!   sees the whole log, or its block. Nobody waits, and no insertion is held up. A put needs no
+//!   ticket: it only takes the place of an older record, and RECORD-2 is a lower bound.
 //! - RECORD-5: nothing else makes a record wrong. Compaction moves elements; what it, sealing or
 //!   time turns into a tombstone has expired, which every get tells by itself; a merge drops
 //!   tombstones, of which there are no records.
@@ -68,7 +68,7 @@ const GATHERED: usize = 256;
 
 /// Stands for the seals that had begun when it was taken (RECORD-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(u64);
+pub(crate) struct FillTicket(u64);
 
 /// A key's element, as it may be kept.
 #[derive(Clone, Copy, Debug)]
@@ -191,8 +191,8 @@ impl<M: Means> RecordCache<M> {
     }
 
     /// Taken before a version is loaded, to offer what is found in it (RECORD-4).
-    pub fn ticket(&self) -> Ticket {
-        Ticket(self.seals.get())
+    pub fn ticket(&self) -> FillTicket {
+        FillTicket(self.seals.get())
     }
 
     fn part(&self, hash: KeyHash) -> &M::Lock<Shard> {
@@ -210,7 +210,7 @@ impl<M: Means> RecordCache<M> {
     }
 
     /// Takes note of an element that was read from the device, and keeps it if it is worth it.
-    pub fn offer(&self, ticket: Ticket, hash: KeyHash, key: &[u8], found: &Hit) {
+    pub fn offer(&self, ticket: FillTicket, hash: KeyHash, key: &[u8], found: &Hit) {
         let record = Record {
             hash,
             key,

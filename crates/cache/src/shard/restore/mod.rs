@@ -19,9 +19,8 @@
 //! - RESTART-1: between two commands, memory says what the commands before have been answered.
 //!   Within one, each word says what was before the command or what is after it, or the key has no
 //!   slot.
-//! - RESTART-2: a segment's word names a whole segment. What a removal moves is in at least one
-//!   place; a segment in which it is in two, or out of a probe's way, is mended before anything is
-//!   looked up.
+//! - RESTART-2: a segment's word names a whole segment. A slot that a removal moves is in at least
+//!   one place. A segment that has it twice, or out of a probe's way, is mended before any look-up.
 //! - RESTART-3: a slot is kept only if the write of all its pages had ended, and its place was
 //!   neither reclaimed nor flushed.
 //! - RESTART-4: what a process writes has generations that no process before has used: a head moves
@@ -45,6 +44,7 @@ use crate::flash::log::{Log, LogMark};
 use crate::index::{Index, Shape, Slot};
 use crate::shard::Shard;
 use crate::words::{Belongs, State};
+#[cfg(any(test, feature = "fuzzing"))]
 pub use saved::fuzz_saved;
 pub use server_words::ServerWords;
 

@@ -510,6 +510,7 @@ impl Shard {
 
 /// What the fuzz target of the saved files calls: the readers, on arbitrary bytes. An odd first
 /// byte asks for the checksums of head and table to be made right first.
+#[cfg(any(test, feature = "fuzzing"))]
 pub fn fuzz_saved(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else {
         return;

@@ -4,7 +4,6 @@
 mod basics; // one property at a time
 mod crash; // crashes at every write and flush, failures, flipped bits
 mod threads; // writers, readers and crashes on real threads
-mod corpus; // seeds of the fuzz target
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use senko_cache::fuzzing;
+use crate::fuzzing;
 
 fn seeds(target: &str, run: impl Fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use senko_store::log::fuzzing;
+use super::fuzzing;
 
 #[test]
 fn seeds() {
