@@ -34,7 +34,7 @@ use crate::tls::Tls;
 
 /// The version of the memcached protocols that is spoken. Clients read it as numbers, so it stands
 /// first.
-pub const PROTOCOL_VERSION: &str = "1.6.18";
+pub const PROTOCOL_VERSION: &str = "1.6.45";
 
 macro_rules! thread_stats {
     ($($name:ident)*) => {
@@ -91,10 +91,49 @@ pub struct Published {
 pub struct ConnEntry {
     /// The peer, as memcached writes it: `tcp:127.0.0.1:59744`, `unix:/path`.
     pub addr: String,
-    /// The listening address.
+    /// The address that it came to; empty for a listening socket.
     pub listen_addr: String,
     /// Unix seconds of the last command.
     pub last_command: AtomicU32,
+    state: AtomicU8,
+}
+
+/// What a connection is doing, as `stats conns` tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ConnState {
+    /// It is between commands, or in the middle of a line.
+    #[default]
+    Command,
+    /// It is in the middle of a value.
+    Value,
+    /// It is in the middle of the value of a command that was refused.
+    Swallowed,
+    /// It watches.
+    Watching,
+}
+
+impl ConnEntry {
+    /// The row of a connection, or of a listening socket, that is new at `second` (Unix time).
+    pub fn new(addr: String, listen_addr: String, second: u32) -> ConnEntry {
+        ConnEntry {
+            addr,
+            listen_addr,
+            last_command: AtomicU32::new(second),
+            state: AtomicU8::default(),
+        }
+    }
+    pub(crate) fn set_state(&self, state: ConnState) {
+        self.state.store(state as u8, Ordering::Relaxed);
+    }
+    pub(crate) fn state(&self) -> ConnState {
+        [
+            ConnState::Command,
+            ConnState::Value,
+            ConnState::Swallowed,
+            ConnState::Watching,
+        ][usize::from(self.state.load(Ordering::Relaxed))]
+    }
 }
 
 /// How the server was asked to stop.

@@ -51,6 +51,7 @@ use crate::intake::Room;
 use crate::latency::Answered;
 use crate::reply::{Place, ReplyQueue, shard_of};
 use crate::settings::Dialect;
+use crate::shared::ConnState;
 
 /// Pages and pinned pieces in the queue at which parsing stops.
 const QUEUE_PARTS: usize = 64;
@@ -332,6 +333,11 @@ impl Session {
             entry
                 .last_command
                 .store(ctx.shard.now(), std::sync::atomic::Ordering::Relaxed);
+            entry.set_state(match self.state {
+                State::Storing(_) | State::Forward { .. } => ConnState::Value,
+                State::Skip(_) => ConnState::Swallowed,
+                _ => ConnState::Command,
+            });
         }
         Fed { consumed, state }
     }

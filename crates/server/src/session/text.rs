@@ -19,10 +19,10 @@ const MAX_INDENT: usize = 100;
 impl Session {
     /// One line.
     pub(super) fn step_line<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
-        let Some((line, used)) = split_line(input) else {
+        let Some((text, used)) = split_line(input) else {
             return self.unended_line(input);
         };
-        match classic::parse(line) {
+        match classic::parse(text) {
             Ok(Line::Get { cas, touch, keys }) => self.get_line(ctx, input, used, cas, touch, keys),
             Ok(Line::Store {
                 mode,
@@ -123,8 +123,14 @@ impl Session {
             }
             Ok(line) => {
                 let place = self.replies.begin();
+                let start = self.replies.at(place).bytes.len();
                 match commands::admin(ctx, &line, self.replies.at(place)) {
-                    Asked::Nothing => Step::Took(used),
+                    Asked::Nothing => {
+                        if classic::ends_with_noreply(text) && line.may_be_silent() {
+                            self.replies.at(place).bytes.truncate(start);
+                        }
+                        Step::Took(used)
+                    }
                     Asked::Close => self.close(used),
                     Asked::Dump(kind) => {
                         self.state = State::Dump(Box::new(Dump::new(kind)));
@@ -381,9 +387,9 @@ impl Session {
                 self.say("MN");
                 return Step::Took(used);
             }
-            b'g' => meta::get(rest, clock, &mut room).map(|c| (Op::MetaGet(c.flags), c)),
-            b'd' => meta::change(rest, clock, &mut room).map(|c| (Op::MetaDelete(c.flags), c)),
-            b'a' => meta::change(rest, clock, &mut room).and_then(|c| {
+            b'g' => meta::keyed(rest, clock, &mut room).map(|c| (Op::MetaGet(c.flags), c)),
+            b'd' => meta::keyed(rest, clock, &mut room).map(|c| (Op::MetaDelete(c.flags), c)),
+            b'a' => meta::arith(rest, clock, &mut room).and_then(|c| {
                 let incr = meta::arith_mode(&c.flags)?;
                 Ok((
                     Op::MetaArith {

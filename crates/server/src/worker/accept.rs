@@ -9,7 +9,7 @@
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use senko_io::{ListenerId, SendMode};
 
@@ -136,11 +136,8 @@ impl Worker {
                 return;
             }
         };
-        let entry = Arc::new(ConnEntry {
-            addr,
-            listen_addr: door.to_string(),
-            last_command: AtomicU32::new(seconds(self.now_ms)),
-        });
+        let second = seconds(self.now_ms);
+        let entry = Arc::new(ConnEntry::new(addr, door.to_string(), second));
         self.core.shared.register(fd as u64, Arc::clone(&entry));
         let auth = &self.core.shared.auth;
         let guarded = guarded && auth.is_on();

@@ -159,7 +159,7 @@ impl Target {
             // One size at a time: memory moves between classes, so that others leave meanwhile.
             let size = lines
                 .iter()
-                .filter_map(|l| l.rsplit_once("size=")?.1.trim().parse().ok())
+                .filter_map(|l| l.rsplit_once("size=")?.1.split(' ').next()?.parse().ok())
                 .min();
             self.fill(&mut stream, size.ok_or("a line without size")?)?;
             // The server's own work is due every 100 ms of its clock.
