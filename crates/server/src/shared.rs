@@ -31,6 +31,7 @@ use crate::parked::Parked;
 use crate::protocol::push_key;
 use crate::settings::Settings;
 use crate::tls::Tls;
+use crate::watch::Watchers;
 
 /// The version of the memcached protocols that is spoken. Clients read it as numbers, so it stands
 /// first.
@@ -233,6 +234,10 @@ pub struct Shared {
     /// What each worker uses each flash device for; the first index is the device's.
     devices: Mutex<Vec<Vec<DeviceState>>>,
     conns: Mutex<BTreeMap<u64, Arc<ConnEntry>>>,
+    /// The sockets of connections, by worker and the connection's number with it.
+    sockets: Mutex<BTreeMap<(usize, u64), u64>>,
+    /// Who watches.
+    pub watchers: Watchers,
     pub(crate) prefixes: PrefixStats,
 }
 
@@ -280,6 +285,8 @@ impl Shared {
             verbosity: AtomicU8::new(settings.verbosity),
             published: (0..shards).map(|_| Mutex::default()).collect(),
             conns: Mutex::default(),
+            sockets: Mutex::default(),
+            watchers: Watchers::default(),
             prefixes,
             settings,
         }
@@ -497,6 +504,7 @@ impl Shared {
             .listen_disabled_us
             .store(0, Ordering::Relaxed);
         lock(&self.prefixes.table).clear();
+        self.watchers.reset();
     }
 
     /// The hottest keys of all workers.
@@ -516,6 +524,18 @@ impl Shared {
     /// Takes it out.
     pub fn unregister(&self, id: u64) {
         lock(&self.conns).remove(&id);
+    }
+    /// Notes which socket a connection of a worker has: other workers know only its number.
+    pub(crate) fn name_socket(&self, worker: usize, conn: u64, fd: u64) {
+        lock(&self.sockets).insert((worker, conn), fd);
+    }
+    pub(crate) fn forget_socket(&self, worker: usize, conn: u64) {
+        lock(&self.sockets).remove(&(worker, conn));
+    }
+    /// 0: it is gone.
+    pub(crate) fn socket_of(&self, worker: usize, conn: u64) -> u64 {
+        let fd = lock(&self.sockets).get(&(worker, conn)).copied();
+        fd.unwrap_or(0)
     }
     /// At most `most` of them, by number from `from` on.
     pub(crate) fn connections(&self, from: u64, most: usize) -> Vec<(u64, Arc<ConnEntry>)> {

@@ -3,7 +3,6 @@
 //!
 //! | not served | answer | why |
 //! |---|---|---|
-//! | `watch` | `CLIENT_ERROR watch commands not allowed` | there is no log stream |
 //! | `slabs reassign`, `slabs automove` | `CLIENT_ERROR slab reassignment disabled` | memory moves between classes by itself |
 //! | `lru` | `CLIENT_ERROR lru tuning is not supported` | the policy is chosen at start |
 //! | `lru_crawler disable, sleep, tocrawl` | `CLIENT_ERROR lru crawler tuning is not supported` | expired items are collected all the time |
@@ -18,9 +17,12 @@ use crate::protocol::number::{expiry, plain_i32, plain_u32};
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
 use crate::shared::Shutdown;
+use crate::watch::{self, Watcher};
+
+use std::sync::Arc;
 
 /// What an administrative command asks of its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Asked {
     /// Nothing more.
     Nothing,
@@ -28,6 +30,8 @@ pub(crate) enum Asked {
     Close,
     /// Walk over all items.
     Dump(DumpKind),
+    /// Tell this watcher's lines from now on.
+    Watch(Arc<Watcher>),
 }
 
 /// Runs an administrative command.
@@ -55,7 +59,7 @@ pub(crate) fn admin<Q: Queue>(ctx: &mut Ctx<'_, Q>, line: &Line<'_>, out: &mut R
         Line::LruCrawler(rest) => return crawler(ctx, rest, out),
         Line::Slabs(rest) => out.line(slabs(rest)),
         Line::Lru(rest) => out.line(lru(rest)),
-        Line::Watch(_) => out.line("CLIENT_ERROR watch commands not allowed"),
+        Line::Watch(rest) => return watch(ctx, rest, out),
         Line::RefreshCerts { noreply } => {
             let text = refresh_certs(ctx);
             if !noreply {
@@ -65,6 +69,28 @@ pub(crate) fn admin<Q: Queue>(ctx: &mut Ctx<'_, Q>, line: &Line<'_>, out: &mut R
         _ => unreachable!("commands with keys, stats and flush_all do not come here"),
     }
     Asked::Nothing
+}
+
+/// `watch`: from here on the connection is told what happens, and takes no more commands.
+fn watch<Q: Queue>(ctx: &Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Asked {
+    if ctx.shared.settings.no_watch {
+        out.line("CLIENT_ERROR watch commands not allowed");
+        return Asked::Nothing;
+    }
+    let Some(topics) = watch::topics(Tokens::new(rest)) else {
+        out.line(ERROR);
+        return Asked::Nothing;
+    };
+    match ctx.shared.watchers.add(topics) {
+        Some(watcher) => {
+            out.line("OK");
+            Asked::Watch(watcher)
+        }
+        None => {
+            out.line("WATCHER_TOO_MANY log watcher limit reached");
+            Asked::Nothing
+        }
+    }
 }
 
 /// `slabs`: what is no valid command is refused as memcached refuses it.
@@ -171,9 +197,7 @@ fn crawler<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Aske
     let mut tokens = Tokens::new(rest);
     let (name, argument, extra) = (tokens.next().unwrap_or(&[]), tokens.next(), tokens.next());
     let text = match (name, argument, extra) {
-        (b"metadump", Some(_), None) if ctx.shared.settings.no_dump => {
-            "ERROR metadump not allowed"
-        }
+        (b"metadump", Some(_), None) if ctx.shared.settings.no_dump => "ERROR metadump not allowed",
         (b"mgdump", Some(_), None) if ctx.shared.settings.no_dump => "ERROR key dump not allowed",
         (b"metadump" | b"mgdump", Some(which), None) => {
             let dram_only = name == b"metadump" && which == b"dram";
@@ -194,7 +218,9 @@ fn crawler<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Aske
         },
         (b"sleep" | b"tocrawl", Some(n), None) => match plain_u32(n) {
             None => BAD_FORMAT,
-            Some(1_000_001..) if name == b"sleep" => "CLIENT_ERROR sleep must be one second or less",
+            Some(1_000_001..) if name == b"sleep" => {
+                "CLIENT_ERROR sleep must be one second or less"
+            }
             Some(_) => NO_CRAWLER_TUNING,
         },
         (b"disable", None, None) => NO_CRAWLER_TUNING,

@@ -354,6 +354,12 @@ fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("evictions", cache.evictions);
     sink.stat("reclaimed", cache.reclaimed);
     sink.stat("crawler_reclaimed", cache.crawler_reclaimed);
+    let watched = shared.watchers.counts();
+    sink.stat("log_worker_dropped", watched.lost);
+    sink.stat("log_worker_written", watched.made);
+    sink.stat("log_watcher_skipped", watched.skipped);
+    sink.stat("log_watcher_sent", watched.sent);
+    sink.stat("log_watchers", watched.watchers);
     flash(stats, cache, disk, sink);
     devices(shared, cache, sink);
     if !shared.settings.flash.is_empty() {
@@ -527,7 +533,7 @@ fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("maxconns_fast", yes(set.refuse_fast));
     sink.stat("flush_enabled", yes(!set.no_flush_all));
     sink.stat("dump_enabled", yes(!set.no_dump));
-    sink.stat("watch_enabled", "no");
+    sink.stat("watch_enabled", yes(!set.no_watch));
     sink.stat("lru_crawler", "yes");
     sink.stat("hash_algorithm", "xxh3");
     sink.stat("idle_timeout", set.idle_timeout);

@@ -459,7 +459,9 @@ mod tests {
             assert_eq!(silent(line), refusal, "{line}");
         }
         assert_eq!(silent("verbosity noreply"), Refusal::new(BAD_FORMAT, true));
-        for line in ["", " ", "\r", "g", "get", "gat 0", "delete", "incr a", "touch a"] {
+        for line in [
+            "", " ", "\r", "g", "get", "gat 0", "delete", "incr a", "touch a",
+        ] {
             assert_eq!(silent(line), Refusal::loud(BAD_FORMAT), "{line:?}");
         }
         assert_eq!(silent("   "), Refusal::loud(ERROR));

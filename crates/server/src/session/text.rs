@@ -94,7 +94,11 @@ impl Session {
                     &[],
                 )
             }
-            Ok(Line::Http) => self.close(input.len()),
+            Ok(Line::Http) => self.hang_up(input.len()),
+            // Its connection takes no more commands, so those before it are answered first.
+            Ok(Line::Watch(_)) if self.replies.waiting() > 0 => {
+                Step::Stop(0, FeedState::Blocked(Wait::Fetch))
+            }
             Ok(Line::Meta { which, rest }) => self.meta_line(ctx, input, used, which, rest),
             // What looks at, or stops, all shards sees what was sent before it.
             Ok(Line::LruCrawler(_) | Line::Shutdown(_)) if self.replies.waiting() > 0 => {
@@ -132,6 +136,11 @@ impl Session {
                         Step::Took(used)
                     }
                     Asked::Close => self.close(used),
+                    Asked::Watch(watcher) => {
+                        self.watcher = Some(watcher);
+                        self.state = State::Watching;
+                        Step::Took(used)
+                    }
                     Asked::Dump(kind) => {
                         self.state = State::Dump(Box::new(Dump::new(kind)));
                         Step::Took(used)
@@ -162,8 +171,14 @@ impl Session {
                 self.state = State::Skip(bytes as u64);
                 Step::Took(used)
             }
-            After::Unknown => self.close(input.len()),
+            After::Unknown => self.hang_up(input.len()),
         }
+    }
+
+    /// Closes because of what the client sent.
+    fn hang_up(&mut self, used: usize) -> Step {
+        self.hung_up = true;
+        self.close(used)
     }
 
     pub(super) fn close(&mut self, used: usize) -> Step {
@@ -203,10 +218,10 @@ impl Session {
         let (cas, name) = match command {
             [b'g', b'e', b't', b' ', ..] => (false, 4),
             [b'g', b'e', b't', b's', b' ', ..] => (true, 5),
-            _ => return self.close(input.len()),
+            _ => return self.hang_up(input.len()),
         };
         if indent > MAX_INDENT {
-            return self.close(input.len());
+            return self.hang_up(input.len());
         }
         self.state = State::Keys {
             cas,

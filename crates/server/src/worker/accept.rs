@@ -151,6 +151,8 @@ impl Worker {
         (conn.entry, conn.fd) = (Some(entry), fd as u64);
         let ciphered = self.cipher(&mut conn, tls);
         let at = self.conns.insert(conn);
+        self.core.shared.name_socket(self.index, at.0, fd as u64);
+        self.tell_of_conn(at, "conn_new", None);
         if !ciphered {
             // Without its cipher a connection is not served at all.
             self.close(at);

@@ -26,7 +26,10 @@ pub const CLASSIC: &[(&str, &str)] = &[
         "set a 0 0 3\r\nx\r\nversion\r\nversion\r\n",
         "CLIENT_ERROR bad data chunk\r\nERROR\r\nVERSION 1.6.45\r\n",
     ),
-    ("set a 0 0 1 noreply\r\nxyz\r\n", "CLIENT_ERROR bad command line format\r\n"),
+    (
+        "set a 0 0 1 noreply\r\nxyz\r\n",
+        "CLIENT_ERROR bad command line format\r\n",
+    ),
     (
         "set a 0 0 1 noreply\r\ny\r\nget a\r\n",
         "VALUE a 0 1\r\ny\r\nEND\r\n",
@@ -107,15 +110,15 @@ pub const CLASSIC: &[(&str, &str)] = &[
         "set d 0 0 1\r\nx\r\ndelete d\r\ndelete d\r\ndelete d 0\r\n",
         "STORED\r\nDELETED\r\nNOT_FOUND\r\nNOT_FOUND\r\n",
     ),
-    (
-        "delete d 5\r\n",
-        "NOT_FOUND\r\n",
-    ),
+    ("delete d 5\r\n", "NOT_FOUND\r\n"),
     (
         "delete d noreply\r\ndelete d 0 noreply\r\ndelete d b noreply\r\ndelete\r\n",
         "CLIENT_ERROR bad command line format\r\n",
     ),
-    ("cas a 0 0 1\r\nx\r\n", "CLIENT_ERROR bad command line format\r\n"),
+    (
+        "cas a 0 0 1\r\nx\r\n",
+        "CLIENT_ERROR bad command line format\r\n",
+    ),
     ("cas a 0 0 1 1\r\nx\r\n", "NOT_FOUND\r\n"),
     (
         "set a 0 0 1\r\n1\r\ncas a 0 0 1 0\r\nx\r\ncas a 0 0 1 99999\r\ny\r\n",
@@ -161,12 +164,15 @@ pub const CLASSIC: &[(&str, &str)] = &[
         "cache_memlimit\r\ncache_memlimit 1\r\ncache_memlimit x\r\ncache_memlimit 1000000001\r\n",
         "ERROR\r\nMEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\nERROR\r\nMEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
     ),
-    ("watch\r\n", "CLIENT_ERROR watch commands not allowed\r\n"),
+    ("watch nothing\r\n", "ERROR\r\n"),
     (
         "slabs automove invalid\r\nslabs automove 3\r\nslabs automove window 1\r\nslabs automove 1 noreply\r\n",
         "CLIENT_ERROR bad command line format\r\nERROR\r\nCLIENT_ERROR automove window too low or too high\r\n",
     ),
-    ("bogus noreply\r\nget\r\n", "CLIENT_ERROR bad command line format\r\n"),
+    (
+        "bogus noreply\r\nget\r\n",
+        "CLIENT_ERROR bad command line format\r\n",
+    ),
     (
         "slabs reassign 1 2\r\n",
         "CLIENT_ERROR slab reassignment disabled\r\n",

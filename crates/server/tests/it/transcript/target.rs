@@ -392,6 +392,7 @@ fn apply(settings: &mut Settings, options: &[String]) -> Result<(), String> {
             "-M" => settings.no_evict = true,
             "-Y" => settings.auth_file = words.next().map(PathBuf::from),
             "-X" => settings.no_dump = true,
+            "-W" => settings.no_watch = true,
             // A thread that senko does not have.
             "-o" if words.next().is_some_and(|o| o == "no_lru_maintainer") => {}
             "-I" => match words
