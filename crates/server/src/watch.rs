@@ -37,6 +37,9 @@ pub const BUFFER: usize = 64 << 10;
 /// N2: as many as memcached has.
 pub const MOST_WATCHERS: usize = 20;
 
+/// Bytes of the longest line that tells of dropped ones.
+const SKIPPED_LINE: usize = 32;
+
 /// The topics that a `watch` line names; `None` if one of them is none of memcached's. Topics of
 /// its proxy and of its internals are taken, and have no lines. Without any, lookups are meant.
 pub fn topics<'a>(names: impl Iterator<Item = &'a [u8]>) -> Option<u8> {
@@ -187,9 +190,9 @@ impl Watcher {
     /// Puts a line behind the others; false if there is no room for it (N1).
     fn push(&self, line: &[u8]) -> bool {
         let mut lines = lock(&self.lines);
-        lines.tell_skipped();
-        let fits = lines.skipped == 0 && lines.bytes.len() + line.len() <= BUFFER;
+        let fits = lines.bytes.len() + SKIPPED_LINE + line.len() <= BUFFER;
         if fits {
+            lines.tell_skipped();
             lines.bytes.extend_from_slice(line);
         } else {
             lines.skipped += 1;
@@ -203,19 +206,18 @@ impl Watcher {
         let len = lines.bytes.len().min(most);
         let end = memchr::memrchr(b'\n', &lines.bytes[..len]).map_or(0, |at| at + 1);
         let taken: Vec<u8> = lines.bytes.drain(..end).collect();
-        lines.tell_skipped();
+        if lines.bytes.is_empty() {
+            lines.tell_skipped();
+        }
         taken
     }
 }
 
 impl Lines {
-    /// Tells how many lines were dropped, where there is room for that.
+    /// Tells how many lines were dropped, if any were. There is room for [`SKIPPED_LINE`] bytes.
     fn tell_skipped(&mut self) {
-        if self.skipped == 0 {
-            return;
-        }
-        let line = format!("skipped={}\n", self.skipped);
-        if self.bytes.len() + line.len() <= BUFFER {
+        if self.skipped > 0 {
+            let line = format!("skipped={}\n", self.skipped);
             self.bytes.extend_from_slice(line.as_bytes());
             self.skipped = 0;
         }

@@ -280,7 +280,7 @@ fn unknown(line: &[u8]) -> Refusal {
 fn is_http(name: &[u8], rest: &[u8]) -> bool {
     let mut tokens = Tokens::new(rest);
     let target = tokens.next().unwrap_or(&[]);
-    let version = tokens.next().unwrap_or(&[]);
+    let version = Tokens::new(rest).last().unwrap_or(&[]);
     let method = !name.is_empty() && name.iter().all(u8::is_ascii_uppercase);
     version.starts_with(b"HTTP/")
         || method && (target.starts_with(b"/") || target.starts_with(b"http"))
@@ -473,6 +473,7 @@ mod tests {
             "POST /set",
             "PRI * HTTP/2.0",
             "PROPFIND /a HTTP/1.0",
+            "DELETE HTTP/1.1",
         ] {
             assert_eq!(parse(http.as_bytes()), Ok(Line::Http), "{http}");
         }

@@ -333,10 +333,10 @@ mod tests {
         assert_eq!(mg(&format!("a O{}", "1".repeat(32))), Err(OPAQUE_TOO_LONG));
         assert!(mg(&format!("a O{}", "1".repeat(31))).is_ok());
         assert_eq!(
-            mg("a s t f c k v q h l u T1 N1 R1 O1 E1 I L P"),
+            mg("a s t f c k v q h l u T1 N1 R1 O1 E1 I L P F1"),
             Err(TOO_MANY_FLAGS)
         );
-        assert!(mg("a s t f c k v q h l u T1 N1 R1 O1 E1 I L").is_ok());
+        assert!(mg("a s t f c k v q h l u T1 N1 R1 O1 E1 I L P").is_ok());
     }
 
     #[test]
