@@ -81,7 +81,7 @@ class Server:
         sizes = set()
         for line in self.ask(b"lru_crawler metadump dram\r\n").decode().splitlines():
             if line.startswith("key=") and not line.startswith(("key=~", "key=%7E")):
-                fields = dict(word.split("=", 1) for word in line.split(" "))
+                fields = dict(word.split("=", 1) for word in line.split())
                 sizes.add(int(fields["size"]))
         return sizes
 

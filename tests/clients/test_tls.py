@@ -7,6 +7,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 import time
 
 import bmemcached
@@ -232,3 +233,28 @@ def test_openssl_s_client(kind, authority, tmp_path):
         again = s_client(server, authority, b"R\n", "-tls1_2")
         assert again.returncode != 0 and b"renegotiation" in again.stderr.lower(), again.stderr
         assert shown(server, authority)
+
+
+def test_a_watcher_with_tls_reads_its_lines(kind, authority, tmp_path):
+    """memcached's workers begin to make lines a little after `watch` was answered, so the client asks until one comes."""
+    with Running(kind, authority, tmp_path) as server:
+        plain = socket.create_connection(server.secure, timeout=600)
+        with authority.context().wrap_socket(plain, server_hostname="localhost") as watcher:
+            lines = watcher.makefile("rb")
+            watcher.sendall(b"watch fetchers\r\n")
+            assert lines.readline() == b"OK\r\n"
+            stop = threading.Event()
+
+            def ask():
+                client = Client(server.plain, timeout=600)
+                while not stop.wait(0.01):
+                    client.get("watched")
+
+            asker = threading.Thread(target=ask)
+            asker.start()
+            try:
+                line = lines.readline()
+            finally:
+                stop.set()
+                asker.join()
+            assert b" type=item_get key=watched status=not_found " in line, line

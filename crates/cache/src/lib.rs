@@ -37,6 +37,6 @@ pub use shard::restore::{Origin, Recovered, Restore, ServerWords, SharedFiles};
 pub use stats::{CacheStats, ClassCounts, SlabClassStats};
 pub use superblock::{DeviceLabel, Superblock, SuperblockError};
 pub use types::{
-    AllocError, Done, Draft, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Listed,
-    Lookup, OpenError, Pinned, Scanned, Want,
+    AllocError, Done, Draft, Evicted, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef,
+    Listed, Lookup, OpenError, Pinned, Scanned, Want,
 };

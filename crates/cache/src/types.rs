@@ -12,6 +12,17 @@ use crate::record::Meta;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemRef(pub(crate) u32);
 
+/// An item that was evicted from DRAM and is nowhere else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// What was known of it.
+    pub meta: Meta,
+    /// The number of its slab class, as in [`crate::SlabClassStats`].
+    pub class: u32,
+}
+
 /// A slot of the index that names a place on flash and whose tag matches a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashRef(pub(crate) u64);

@@ -27,7 +27,7 @@ use crate::serve::{self, Surroundings};
 use crate::units::{Bytes, Flash, Megabytes, Protocol, TlsVersion};
 
 /// The memcached release whose behaviour is followed; what scripts read as the version.
-const MEMCACHED_VERSION: &str = "1.6.18";
+const MEMCACHED_VERSION: &str = "1.6.45";
 /// Names the password file of `-S`, as it does where memcached is built with one.
 const SASL_FILE: &str = "MEMCACHED_SASL_PWDB";
 const EX_USAGE: u8 = 64;

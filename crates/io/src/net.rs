@@ -158,6 +158,11 @@ impl Listener {
         self.shared.port
     }
 
+    /// The descriptor's number, as a name for the socket.
+    pub fn number(&self) -> u64 {
+        self.fd() as u64
+    }
+
     pub(crate) fn fd(&self) -> RawFd {
         self.shared.fd.as_raw_fd()
     }

@@ -53,6 +53,8 @@ pub struct Ctx<'a, Q: Queue> {
     /// The connection's number, below 2^48. A fetch's user number is this and 16 bits of the
     /// session's own.
     pub conn: u64,
+    /// The client's socket, as watchers are told it.
+    pub fd: u64,
     /// The connection's row in `stats conns`, if it has one.
     pub entry: Option<&'a ConnEntry>,
     /// How much the session may have under way.

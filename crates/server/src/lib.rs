@@ -23,5 +23,6 @@ pub mod session; // one connection's commands: parse, run, wait, answer
 pub mod settings; // what the server was told, one struct
 pub mod shared; // what all workers see: settings, published statistics, flush and shutdown requests
 mod parked; // where a shard lies while its worker waits, for others to read from
+pub mod watch; // connections that are told what happens
 pub mod tls; // the server's certificate, and the cipher of one connection
 pub mod worker; // one thread: event loop, shard, connections

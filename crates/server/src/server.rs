@@ -35,7 +35,7 @@ use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::route::Mesh;
 use crate::settings::{Settings, TlsMode};
-use crate::shared::{Shared, Shutdown};
+use crate::shared::{ConnEntry, Shared, Shutdown};
 use crate::tls::Tls;
 use crate::worker::{Door, WorkerConfig};
 use crew::{Crew, LoopReport};
@@ -150,6 +150,10 @@ impl Bound {
                 .guarded(auth)
                 .ciphered(tls),
         );
+        for socket in &listeners {
+            let row = ConnEntry::new(socket.name.to_string(), String::new(), shared.started);
+            shared.register(socket.listener.number(), Arc::new(row));
+        }
         let mesh = Arc::new(Mesh::new(settings.threads, plan.pending / 4, plan.pending));
         let control = Control {
             shared: Arc::clone(&shared),

@@ -31,10 +31,11 @@ use crate::parked::Parked;
 use crate::protocol::push_key;
 use crate::settings::Settings;
 use crate::tls::Tls;
+use crate::watch::Watchers;
 
 /// The version of the memcached protocols that is spoken. Clients read it as numbers, so it stands
 /// first.
-pub const PROTOCOL_VERSION: &str = "1.6.18";
+pub const PROTOCOL_VERSION: &str = "1.6.45";
 
 macro_rules! thread_stats {
     ($($name:ident)*) => {
@@ -91,10 +92,49 @@ pub struct Published {
 pub struct ConnEntry {
     /// The peer, as memcached writes it: `tcp:127.0.0.1:59744`, `unix:/path`.
     pub addr: String,
-    /// The listening address.
+    /// The address that it came to; empty for a listening socket.
     pub listen_addr: String,
     /// Unix seconds of the last command.
     pub last_command: AtomicU32,
+    state: AtomicU8,
+}
+
+/// What a connection is doing, as `stats conns` tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ConnState {
+    /// It is between commands, or in the middle of a line.
+    #[default]
+    Command,
+    /// It is in the middle of a value.
+    Value,
+    /// It is in the middle of the value of a command that was refused.
+    Swallowed,
+    /// It watches.
+    Watching,
+}
+
+impl ConnEntry {
+    /// The row of a connection, or of a listening socket, that is new at `second` (Unix time).
+    pub fn new(addr: String, listen_addr: String, second: u32) -> ConnEntry {
+        ConnEntry {
+            addr,
+            listen_addr,
+            last_command: AtomicU32::new(second),
+            state: AtomicU8::default(),
+        }
+    }
+    pub(crate) fn set_state(&self, state: ConnState) {
+        self.state.store(state as u8, Ordering::Relaxed);
+    }
+    pub(crate) fn state(&self) -> ConnState {
+        [
+            ConnState::Command,
+            ConnState::Value,
+            ConnState::Swallowed,
+            ConnState::Watching,
+        ][usize::from(self.state.load(Ordering::Relaxed))]
+    }
 }
 
 /// How the server was asked to stop.
@@ -194,6 +234,10 @@ pub struct Shared {
     /// What each worker uses each flash device for; the first index is the device's.
     devices: Mutex<Vec<Vec<DeviceState>>>,
     conns: Mutex<BTreeMap<u64, Arc<ConnEntry>>>,
+    /// The sockets of connections, by worker and the connection's number with it.
+    sockets: Mutex<BTreeMap<(usize, u64), u64>>,
+    /// Who watches.
+    pub watchers: Watchers,
     pub(crate) prefixes: PrefixStats,
 }
 
@@ -241,6 +285,8 @@ impl Shared {
             verbosity: AtomicU8::new(settings.verbosity),
             published: (0..shards).map(|_| Mutex::default()).collect(),
             conns: Mutex::default(),
+            sockets: Mutex::default(),
+            watchers: Watchers::default(),
             prefixes,
             settings,
         }
@@ -458,6 +504,7 @@ impl Shared {
             .listen_disabled_us
             .store(0, Ordering::Relaxed);
         lock(&self.prefixes.table).clear();
+        self.watchers.reset();
     }
 
     /// The hottest keys of all workers.
@@ -477,6 +524,18 @@ impl Shared {
     /// Takes it out.
     pub fn unregister(&self, id: u64) {
         lock(&self.conns).remove(&id);
+    }
+    /// Notes which socket a connection of a worker has: other workers know only its number.
+    pub(crate) fn name_socket(&self, worker: usize, conn: u64, fd: u64) {
+        lock(&self.sockets).insert((worker, conn), fd);
+    }
+    pub(crate) fn forget_socket(&self, worker: usize, conn: u64) {
+        lock(&self.sockets).remove(&(worker, conn));
+    }
+    /// 0: it is gone.
+    pub(crate) fn socket_of(&self, worker: usize, conn: u64) -> u64 {
+        let fd = lock(&self.sockets).get(&(worker, conn)).copied();
+        fd.unwrap_or(0)
     }
     /// At most `most` of them, by number from `from` on.
     pub(crate) fn connections(&self, from: u64, most: usize) -> Vec<(u64, Arc<ConnEntry>)> {

@@ -28,6 +28,7 @@ mod intake; // memory for values that are coming in
 mod lend; // sockets lent to other workers with a command
 mod mail; // messages from other workers
 mod secure; // what a connection with TLS has
+mod watching; // lines for connections that watch
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -142,6 +143,8 @@ pub struct Worker {
     closed_lent: ByNumber<ConnKey, (ConnId, usize)>,
     /// Connections for whose sockets something waits.
     needed: Vec<ConnKey>,
+    /// Connections that watch.
+    watching: Vec<ConnKey>,
     /// Connections of other workers that were closed here, and may still send until they hear of
     /// it.
     refused: HashSet<Origin>,
@@ -206,7 +209,11 @@ struct Core {
 
 impl Core {
     #[inline]
-    fn ctx<'a>(&'a mut self, at: ConnKey, entry: Option<&'a ConnEntry>) -> Ctx<'a, EventLoop> {
+    fn ctx<'a>(
+        &'a mut self,
+        at: ConnKey,
+        (entry, fd): (Option<&'a ConnEntry>, u64),
+    ) -> Ctx<'a, EventLoop> {
         Ctx {
             shard: &mut self.shard,
             queue: &mut self.ev,
@@ -216,6 +223,7 @@ impl Core {
             router: &mut self.outbox,
             me: self.me,
             conn: at.0,
+            fd,
             entry,
             window: self.window,
             work: &mut self.work,
@@ -294,6 +302,7 @@ impl Worker {
             sends_for_others: ByNumber::default(),
             closed_lent: ByNumber::default(),
             needed: Vec::new(),
+            watching: Vec::new(),
             refused: HashSet::new(),
             spare: Vec::new(),
             unpinned: Vec::new(),
@@ -488,6 +497,7 @@ impl Worker {
         }
         self.admit_values(tick);
         self.bound_crowd();
+        self.tell_watchers();
         self.flush_dirty();
         self.hand_over(tick);
         self.enforce_bound();
@@ -557,8 +567,10 @@ impl Worker {
                 self.frames_freed = true;
                 continue;
             };
-            conn.session
-                .done(&mut self.core.ctx(at, conn.entry.as_deref()), done);
+            conn.session.done(
+                &mut self.core.ctx(at, (conn.entry.as_deref(), conn.fd)),
+                done,
+            );
             self.feed_again(at);
         }
     }
@@ -624,11 +636,12 @@ impl Worker {
             .conns
             .iter()
             .filter(|(_, conn)| conn.is_socket() && conn.last_active + limit <= now)
+            .filter(|(_, conn)| conn.session.watcher().is_none())
             .map(|(at, _)| at)
             .collect();
         for at in idle {
             self.core.stats.idle_kicks += 1;
-            self.close(at);
+            self.close_for(at, "idle_timeout");
         }
     }
 }

@@ -175,6 +175,9 @@ impl Shard {
         if !fetched {
             self.stats.evicted_unfetched += 1;
         }
+        if self.evicted.is_some() {
+            self.note_evicted(item);
+        }
         self.policy.evicted(&self.arena, item, hash);
         self.unlink_item(item);
     }

@@ -41,7 +41,7 @@ use crate::index::{Index, Slot};
 use crate::key::Key;
 use crate::record::{self, Meta, RECORD_HEADER};
 use crate::stats::CacheStats;
-use crate::types::{FRAME_PAGES, FlashRef, ItemRef, Lookup, OpenError, Pinned};
+use crate::types::{Evicted, FRAME_PAGES, FlashRef, ItemRef, Lookup, OpenError, Pinned};
 use crate::words::{Belongs, State};
 use memory::LEAST_PAGES;
 use reclaim::Reclaim;
@@ -110,7 +110,14 @@ pub struct Shard {
     shed_in_vain: bool,
     /// The shard is ending: nothing is written to flash any more.
     closed: bool,
+    /// Evicted items that are to be told of; `None`: nobody asks.
+    evicted: Option<Vec<Evicted>>,
+    /// How many there was no room for.
+    evicted_untold: u64,
 }
+
+/// Evicted items that are kept until they are taken ([`Shard::take_evicted`]).
+const MOST_EVICTED: usize = 256;
 
 /// Smallest memory of a shard with which anything works.
 const SMALLEST_MEMORY: usize = 1 << 20;
@@ -247,6 +254,8 @@ impl Shard {
             next_log: 0,
             stream: None,
             class_evictions: vec![0; classes],
+            evicted: None,
+            evicted_untold: 0,
             evictions_to_rebalance: 256,
             evicted_by_class: vec![0; classes],
             oom_by_class: vec![0; classes],

@@ -4,14 +4,14 @@
 
 use senko_io::Queue;
 
-use crate::arena::{LINKED, MAX_CHUNK};
+use crate::arena::{Handle, LINKED, MAX_CHUNK};
 use crate::dram::item::ITEM_HEADER;
 use crate::index::Slot;
 use crate::record::{Meta, record_len};
-use crate::shard::Shard;
 use crate::shard::memory::LEAST_PAGES;
+use crate::shard::{MOST_EVICTED, Shard};
 use crate::stats::{ClassCounts, SlabClassStats};
-use crate::types::{FlashRef, ItemRef, Scanned};
+use crate::types::{Evicted, FlashRef, ItemRef, Scanned};
 
 /// The crawler goes a step so often, and has seen the whole index after this many steps (five
 /// minutes).
@@ -143,6 +143,44 @@ impl Shard {
                 }
             })
             .collect()
+    }
+
+    /// Whether evicted items are kept for [`Shard::take_evicted`].
+    pub fn watch_evictions(&mut self, on: bool) {
+        if on != self.evicted.is_some() {
+            self.evicted = on.then(Vec::new);
+        }
+    }
+
+    /// The items that were evicted since the last call, a few hundred at most, and how many more
+    /// there were. Items that moved to flash are not among them.
+    pub fn take_evicted(&mut self) -> (Vec<Evicted>, u64) {
+        let evicted = self.evicted.as_mut().map(std::mem::take);
+        let untold = std::mem::take(&mut self.evicted_untold);
+        (evicted.unwrap_or_default(), untold)
+    }
+
+    pub(crate) fn note_evicted(&mut self, item: Handle) {
+        let class = self.class_id(&self.meta(ItemRef(item)));
+        let Some(evicted) = &mut self.evicted else {
+            return;
+        };
+        if evicted.len() >= MOST_EVICTED {
+            self.evicted_untold += 1;
+            return;
+        }
+        evicted.push(Evicted {
+            key: self.arena.item_key(item).to_vec(),
+            meta: self.arena.header(item).meta(self.arena.access(item)),
+            class,
+        });
+    }
+
+    /// The number of the class that holds an item with this metadata.
+    pub fn class_id(&self, meta: &Meta) -> u32 {
+        let len = record_len(usize::from(meta.key_len), meta.flags, meta.value_len);
+        let class = self.arena.class_for((len + ITEM_HEADER).min(MAX_CHUNK));
+        class as u32 + 1
     }
 
     /// What commands did with the items of the class that holds one with this metadata.

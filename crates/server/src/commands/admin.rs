@@ -3,7 +3,6 @@
 //!
 //! | not served | answer | why |
 //! |---|---|---|
-//! | `watch` | `CLIENT_ERROR watch commands not allowed` | there is no log stream |
 //! | `slabs reassign`, `slabs automove` | `CLIENT_ERROR slab reassignment disabled` | memory moves between classes by itself |
 //! | `lru` | `CLIENT_ERROR lru tuning is not supported` | the policy is chosen at start |
 //! | `lru_crawler disable, sleep, tocrawl` | `CLIENT_ERROR lru crawler tuning is not supported` | expired items are collected all the time |
@@ -11,15 +10,19 @@
 use senko_io::Queue;
 
 use super::DumpKind;
+use super::dump::{Classes, MAX_CLASSES};
 use crate::context::Ctx;
 use crate::protocol::classic::Line;
-use crate::protocol::number::{expiry, read_u32};
+use crate::protocol::number::{expiry, plain_i32, plain_u32};
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
 use crate::shared::Shutdown;
+use crate::watch::{self, Watcher};
+
+use std::sync::Arc;
 
 /// What an administrative command asks of its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Asked {
     /// Nothing more.
     Nothing,
@@ -27,6 +30,8 @@ pub(crate) enum Asked {
     Close,
     /// Walk over all items.
     Dump(DumpKind),
+    /// Tell this watcher's lines from now on.
+    Watch(Arc<Watcher>),
 }
 
 /// Runs an administrative command.
@@ -52,20 +57,9 @@ pub(crate) fn admin<Q: Queue>(ctx: &mut Ctx<'_, Q>, line: &Line<'_>, out: &mut R
         Line::Quit => return Asked::Close,
         Line::Shutdown(rest) => return shutdown(ctx, rest, out),
         Line::LruCrawler(rest) => return crawler(ctx, rest, out),
-        Line::Slabs(rest) => {
-            let mut tokens = Tokens::new(rest);
-            let (name, arguments) = (tokens.next(), tokens.count());
-            out.line(match (name, arguments) {
-                (Some(b"reassign"), 2) => "CLIENT_ERROR slab reassignment disabled",
-                (Some(b"automove"), 1..) => "CLIENT_ERROR slab reassignment disabled",
-                _ => ERROR,
-            });
-        }
-        Line::Lru(rest) => out.line(match Tokens::new(rest).next() {
-            Some(b"tune" | b"mode" | b"temp_ttl") => "CLIENT_ERROR lru tuning is not supported",
-            _ => ERROR,
-        }),
-        Line::Watch => out.line("CLIENT_ERROR watch commands not allowed"),
+        Line::Slabs(rest) => out.line(slabs(rest)),
+        Line::Lru(rest) => out.line(lru(rest)),
+        Line::Watch(rest) => return watch(ctx, rest, out),
         Line::RefreshCerts { noreply } => {
             let text = refresh_certs(ctx);
             if !noreply {
@@ -75,6 +69,68 @@ pub(crate) fn admin<Q: Queue>(ctx: &mut Ctx<'_, Q>, line: &Line<'_>, out: &mut R
         _ => unreachable!("commands with keys, stats and flush_all do not come here"),
     }
     Asked::Nothing
+}
+
+/// `watch`: from here on the connection is told what happens, and takes no more commands.
+fn watch<Q: Queue>(ctx: &Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Asked {
+    if ctx.shared.settings.no_watch {
+        out.line("CLIENT_ERROR watch commands not allowed");
+        return Asked::Nothing;
+    }
+    let Some(topics) = watch::topics(Tokens::new(rest)) else {
+        out.line(ERROR);
+        return Asked::Nothing;
+    };
+    match ctx.shared.watchers.add(topics) {
+        Some(watcher) => {
+            out.line("OK");
+            Asked::Watch(watcher)
+        }
+        None => {
+            out.line("WATCHER_TOO_MANY log watcher limit reached");
+            Asked::Nothing
+        }
+    }
+}
+
+/// `slabs`: what is no valid command is refused as memcached refuses it.
+fn slabs(rest: &[u8]) -> &'static str {
+    const DISABLED: &str = "CLIENT_ERROR slab reassignment disabled";
+    let words: Vec<&[u8]> = Tokens::new(rest).take(4).collect();
+    let is_ratio = |text: &[u8]| {
+        let text = std::str::from_utf8(text).unwrap_or("");
+        text.parse::<f64>().is_ok()
+    };
+    match words[..] {
+        [b"reassign", _, _] => DISABLED,
+        [b"automove", b"ratio" | b"freeratio", value, ..] if is_ratio(value) => DISABLED,
+        [b"automove", b"ratio" | b"freeratio", ..] => ERROR,
+        [b"automove", b"window", value, ..] => match plain_u32(value) {
+            None => BAD_FORMAT,
+            Some(3..=1800) => DISABLED,
+            Some(_) => "CLIENT_ERROR automove window too low or too high",
+        },
+        [b"automove", level, ..] => match plain_u32(level) {
+            None => BAD_FORMAT,
+            Some(0..=2) => DISABLED,
+            Some(_) => ERROR,
+        },
+        _ => ERROR,
+    }
+}
+
+/// `lru`: what is no valid command is refused as memcached refuses it.
+fn lru(rest: &[u8]) -> &'static str {
+    let words: Vec<&[u8]> = Tokens::new(rest).take(5).collect();
+    let valid = match words[..] {
+        [b"tune", _, _, _, _] | [b"mode", b"flat" | b"segmented", ..] => true,
+        [b"temp_ttl", ttl, ..] => plain_i32(ttl).is_some(),
+        _ => false,
+    };
+    match valid {
+        true => "CLIENT_ERROR lru tuning is not supported",
+        false => ERROR,
+    }
 }
 
 /// Reads the certificate again, as SIGHUP does. The log has the reason of a refusal.
@@ -91,7 +147,7 @@ fn refresh_certs<Q: Queue>(ctx: &Ctx<'_, Q>) -> String {
 
 fn shutdown<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Asked {
     if !ctx.shared.settings.allow_shutdown {
-        out.line("ERROR: shutdown not enabled");
+        out.line("SERVER_ERROR: shutdown not enabled");
         return Asked::Nothing;
     }
     let mut tokens = Tokens::new(rest);
@@ -141,33 +197,33 @@ fn crawler<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Aske
     let mut tokens = Tokens::new(rest);
     let (name, argument, extra) = (tokens.next().unwrap_or(&[]), tokens.next(), tokens.next());
     let text = match (name, argument, extra) {
-        (b"metadump", Some(class), None) => {
-            if ctx.shared.settings.no_dump {
-                "ERROR metadump not allowed"
-            } else {
-                let dram_only = class == b"dram";
-                let all = dram_only || class == b"all" || class == b"hash";
-                match if all { Some(0) } else { read_class(class) } {
-                    Some(class) => return Asked::Dump(DumpKind::Metadump { class, dram_only }),
-                    None => "BADCLASS invalid class id",
+        (b"metadump", Some(_), None) if ctx.shared.settings.no_dump => "ERROR metadump not allowed",
+        (b"mgdump", Some(_), None) if ctx.shared.settings.no_dump => "ERROR key dump not allowed",
+        (b"metadump" | b"mgdump", Some(which), None) => {
+            let dram_only = name == b"metadump" && which == b"dram";
+            match classes(if dram_only { b"all" } else { which }) {
+                Some(classes) => {
+                    out.line("OK");
+                    return Asked::Dump(match name {
+                        b"mgdump" => DumpKind::Mgdump { classes },
+                        _ => DumpKind::Metadump { classes, dram_only },
+                    });
                 }
+                None => "BADCLASS invalid class id",
             }
         }
-        (b"crawl", Some(class), None) => {
-            let valid = class == b"all"
-                || class
-                    .split(|&b| b == b',')
-                    .all(|class| read_class(class).is_some());
-            if valid {
-                "OK"
-            } else {
-                "BADCLASS invalid class id"
+        (b"crawl", Some(which), None) => match classes(which) {
+            Some(_) => "OK",
+            None => "BADCLASS invalid class id",
+        },
+        (b"sleep" | b"tocrawl", Some(n), None) => match plain_u32(n) {
+            None => BAD_FORMAT,
+            Some(1_000_001..) if name == b"sleep" => {
+                "CLIENT_ERROR sleep must be one second or less"
             }
-        }
-        (b"sleep" | b"tocrawl", Some(n), None) if read_u32(n).is_none() => BAD_FORMAT,
-        (b"sleep" | b"tocrawl", Some(_), None) | (b"disable", None, None) => {
-            "CLIENT_ERROR lru crawler tuning is not supported"
-        }
+            Some(_) => NO_CRAWLER_TUNING,
+        },
+        (b"disable", None, None) => NO_CRAWLER_TUNING,
         (b"enable", None, None) => "OK",
         _ => ERROR,
     };
@@ -175,9 +231,18 @@ fn crawler<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Aske
     Asked::Nothing
 }
 
-/// A slab class that may exist.
-fn read_class(text: &[u8]) -> Option<u32> {
-    read_u32(text).filter(|class| (1..super::dump::MAX_CLASSES).contains(class))
+const NO_CRAWLER_TUNING: &str = "CLIENT_ERROR lru crawler tuning is not supported";
+
+/// The classes that a crawl or a dump is of: `all`, `hash`, or numbers with commas between them.
+fn classes(text: &[u8]) -> Option<Classes> {
+    if text == b"all" || text == b"hash" {
+        return Some(Classes::ALL);
+    }
+    let mut numbers = text.split(|&b| b == b',').map(plain_u32);
+    numbers.try_fold(Classes::NONE, |classes, class| {
+        let class = class.filter(|class| (1..MAX_CLASSES).contains(class))?;
+        Some(classes.with(class))
+    })
 }
 
 /// When a flush is due: `Ok(0)` now, else Unix seconds.

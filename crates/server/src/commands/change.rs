@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `delete`, `incr`, `decr`, `touch`, and the binary ones.
 
-use senko_cache::{AllocError, Fetched, ItemRef, Want};
+use senko_cache::{AllocError, Fetched, ItemRef, Meta, Want};
 use senko_io::Queue;
 
-use super::{Form, Found, Outcome, Request, find};
+use super::{Form, Found, Op, Outcome, Request, find, tell};
 use crate::context::Ctx;
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::{decimal, push_u64, read_u64};
@@ -69,6 +69,7 @@ pub(super) fn remove<Q: Queue>(
                 return Ok(Status::Exists);
             }
             ctx.shard.class_counts(&meta).delete_hits += 1;
+            tell_deleted(ctx, req, &meta);
             ctx.shard.unlink(item);
             Ok(Status::Success)
         }
@@ -77,12 +78,22 @@ pub(super) fn remove<Q: Queue>(
                 return Ok(Status::Exists);
             }
             ctx.shard.class_counts(&meta).delete_hits += 1;
+            tell_deleted(ctx, req, &meta);
             ctx.shard.remove_flash(&req.key, at);
             Ok(Status::Success)
         }
         // Neither is asked for here; the header answers both.
         Found::Answer(_) | Found::OutOfMemory => Err(Outcome::Busy),
         Found::Absent => Ok(Status::NotFound),
+    }
+}
+
+fn tell_deleted<Q: Queue>(ctx: &Ctx<'_, Q>, req: &Request<'_>, meta: &Meta) {
+    match req.op {
+        Op::Delete { .. } => tell::deleted(ctx, req.key.bytes, "delete", meta),
+        Op::MetaDelete(_) => tell::deleted(ctx, req.key.bytes, "md", meta),
+        // A set that was refused takes the old value along, which is no deletion.
+        _ => {}
     }
 }
 

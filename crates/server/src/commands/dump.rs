@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Walks over all items: `lru_crawler metadump`, `stats cachedump`; over those in DRAM:
-//! `stats sizes`.
+//! Walks over all items: `lru_crawler metadump` and `mgdump`, `stats cachedump`; over those in
+//! DRAM: `stats sizes`.
 //!
 //! A walk goes in parts of bounded size, shard by shard, so that neither the reply nor the time it
 //! takes from others grows with the cache. A part of another shard is asked for with an internal
@@ -14,8 +14,8 @@ use senko_cache::{FlashRef, Listed, Meta, Scanned, Shard, SlabClassStats};
 use senko_io::Queue;
 
 use crate::context::Ctx;
-use crate::protocol::number::push_u64;
-use crate::protocol::{push_key, push_uri};
+use crate::protocol::number::{push_base64, push_u64};
+use crate::protocol::{is_word, push_key, push_uri};
 
 /// Slab class numbers are below this (memcached's bound).
 pub(super) const MAX_CLASSES: u32 = 64;
@@ -29,8 +29,10 @@ const END: u64 = u64::MAX;
 /// What a walk collects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DumpKind {
-    /// A line of metadata an item; of one class, or of all (0); of both tiers, or of DRAM alone.
-    Metadump { class: u32, dram_only: bool },
+    /// A line of metadata an item; of both tiers, or of DRAM alone.
+    Metadump { classes: Classes, dram_only: bool },
+    /// A `mg` line an item.
+    Mgdump { classes: Classes },
     /// Keys of a class, at most `limit` (0: no limit).
     Cachedump { class: u32, limit: u32 },
     /// A histogram of sizes.
@@ -50,6 +52,26 @@ impl DumpKind {
                     ..
                 }
         )
+    }
+}
+
+/// A set of slab classes, one bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Classes(u64);
+
+impl Classes {
+    /// All that there may be.
+    pub const ALL: Classes = Classes(u64::MAX);
+    /// None yet.
+    pub const NONE: Classes = Classes(0);
+
+    /// The same with another; `class` is below [`MAX_CLASSES`].
+    #[must_use]
+    pub fn with(self, class: u32) -> Classes {
+        Classes(self.0 | 1 << class)
+    }
+    fn has(self, class: u32) -> bool {
+        class < MAX_CLASSES && self.0 >> class & 1 != 0
     }
 }
 
@@ -135,7 +157,7 @@ impl Dump {
             self.cursor = 0;
         }
         match self.kind {
-            DumpKind::Metadump { .. } => out.extend_from_slice(body),
+            DumpKind::Metadump { .. } | DumpKind::Mgdump { .. } => out.extend_from_slice(body),
             DumpKind::Cachedump { limit, .. } => {
                 for line in body.split_inclusive(|&b| b == b'\n') {
                     if (limit != 0 && self.items >= limit)
@@ -185,7 +207,10 @@ impl Dump {
         for (size, count) in &self.sizes {
             out.extend_from_slice(format!("STAT {size} {count}\r\n").as_bytes());
         }
-        out.extend_from_slice(b"END\r\n");
+        out.extend_from_slice(match self.kind {
+            DumpKind::Mgdump { .. } => b"EN\r\n",
+            _ => b"END\r\n",
+        });
     }
 }
 
@@ -198,17 +223,18 @@ pub(crate) const SHOW_COUNTERS: &[u8] = b"\0show\r\n";
 
 /// The internal command for a part.
 fn part_request(kind: DumpKind, cursor: u64) -> Vec<u8> {
-    let (code, class) = match kind {
+    let (code, classes) = match kind {
         DumpKind::Metadump {
-            class,
+            classes,
             dram_only: false,
-        } => (b'm', class),
-        DumpKind::Metadump { class, .. } => (b'd', class),
-        DumpKind::Cachedump { class, .. } => (b'c', class),
+        } => (b'm', classes.0),
+        DumpKind::Metadump { classes, .. } => (b'd', classes.0),
+        DumpKind::Mgdump { classes } => (b'g', classes.0),
+        DumpKind::Cachedump { class, .. } => (b'c', u64::from(class)),
         DumpKind::Sizes | DumpKind::Table(_) => (b's', 0),
     };
     let mut request = vec![INTERNAL, code, b' '];
-    push_u64(&mut request, u64::from(class));
+    push_u64(&mut request, classes);
     request.push(b' ');
     push_u64(&mut request, cursor);
     request.extend_from_slice(b"\r\n");
@@ -217,19 +243,24 @@ fn part_request(kind: DumpKind, cursor: u64) -> Vec<u8> {
 
 /// Reads the internal command, without its line end.
 pub(crate) fn parse_part_request(line: &[u8]) -> Option<(DumpKind, u64)> {
-    use crate::protocol::number::{read_u32, read_u64};
+    use crate::protocol::number::plain_u64;
     let [INTERNAL, code, rest @ ..] = line else {
         return None;
     };
     let mut tokens = crate::protocol::Tokens::new(rest);
-    let class = read_u32(tokens.next()?)?;
-    let cursor = read_u64(tokens.next()?)?;
+    let number = plain_u64(tokens.next()?)?;
+    let cursor = plain_u64(tokens.next()?)?;
+    let classes = Classes(number);
     let kind = match code {
         b'm' | b'd' => DumpKind::Metadump {
-            class,
+            classes,
             dram_only: *code == b'd',
         },
-        b'c' => DumpKind::Cachedump { class, limit: 0 },
+        b'g' => DumpKind::Mgdump { classes },
+        b'c' => DumpKind::Cachedump {
+            class: u32::try_from(number).ok()?,
+            limit: 0,
+        },
         b's' => DumpKind::Sizes,
         _ => return None,
     };
@@ -285,7 +316,7 @@ impl Part {
         let class = class_of(&self.classes, size);
         let text = &mut self.text;
         match self.kind {
-            DumpKind::Metadump { class: only, .. } if only == 0 || only == class => {
+            DumpKind::Metadump { classes, .. } if classes.has(class) => {
                 text.extend_from_slice(b"key=");
                 push_uri(text, key);
                 let expiry = match meta.expiry {
@@ -293,13 +324,25 @@ impl Part {
                     expiry => i64::from(expiry),
                 };
                 let line = format!(
-                    " exp={expiry} la={} cas={} fetch={} cls={class} size={size}{}\n",
+                    " exp={expiry} la={} cas={} fetch={} cls={class} size={size} flags={}{} \n",
                     meta.last_access,
                     if self.no_cas { 0 } else { meta.cas },
                     if meta.fetched { "yes" } else { "no" },
+                    meta.flags,
                     if on_flash { " tier=flash" } else { "" },
                 );
                 text.extend_from_slice(line.as_bytes());
+            }
+            DumpKind::Mgdump { classes } if classes.has(class) => {
+                text.extend_from_slice(b"mg ");
+                // A key that a line cannot have would forge lines.
+                if meta.binary_key || !is_word(key) {
+                    push_base64(text, key);
+                    text.extend_from_slice(b" b\r\n");
+                } else {
+                    text.extend_from_slice(key);
+                    text.extend_from_slice(b"\r\n");
+                }
             }
             DumpKind::Cachedump { class: only, .. } if only == class => {
                 text.extend_from_slice(b"ITEM ");
@@ -346,12 +389,15 @@ mod tests {
     fn part_requests_round_trip() {
         for kind in [
             DumpKind::Metadump {
-                class: 3,
+                classes: Classes::NONE.with(3).with(63),
                 dram_only: false,
             },
             DumpKind::Metadump {
-                class: 0,
+                classes: Classes::ALL,
                 dram_only: true,
+            },
+            DumpKind::Mgdump {
+                classes: Classes::ALL,
             },
             DumpKind::Cachedump { class: 9, limit: 0 },
             DumpKind::Sizes,

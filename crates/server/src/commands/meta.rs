@@ -489,8 +489,7 @@ fn counted_line<Q: Queue>(
         out.bytes.extend_from_slice(digits);
         out.bytes.extend_from_slice(b"\r\n");
     }
-    if flags.quiet && !created {
-        // Silent when it counted; but an item that was made is always reported, as in memcached.
+    if flags.quiet {
         out.bytes.truncate(start);
     }
     if expiry != meta.expiry {

@@ -21,6 +21,7 @@ mod dump; // walks over all items: metadump, cachedump, stats sizes
 mod get; // get, gets, gat, gats, binary get and touch
 mod meta; // mg, md, ma, me
 mod extstore; // memcached's names for what flash does
+mod tell; // what watchers are told
 mod stats; // the sections of stats, in text and binary
 mod store; // set, add, replace, append, prepend, cas, ms
 
@@ -33,6 +34,7 @@ pub(crate) use dump::{
 };
 pub(crate) use stats::{PURPOSES, add_cache, binary_stats, cpu_seconds, text_stats};
 pub(crate) use store::bad_chunk;
+pub(crate) use tell::evicted;
 
 use crate::context::Ctx;
 use crate::protocol::binary::Head;
@@ -63,7 +65,11 @@ pub(crate) enum Op {
     /// Remove the key if its CAS value is this (0: any).
     Delete { compare: u64 },
     /// Its new value was refused: remove the key (if `forget`), then say why.
-    Refuse { large: bool, forget: bool },
+    Refuse {
+        large: bool,
+        forget: bool,
+        mode: StoreMode,
+    },
     /// Count up or down.
     Arith {
         incr: bool,
@@ -166,6 +172,25 @@ enum Found {
 }
 
 fn find<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &Key<'_>, hint: Option<Fetched>) -> Found {
+    let before = tell::Gone::now(ctx);
+    let found = found(ctx, key, hint);
+    if before.is_some() {
+        match &found {
+            Found::Dram(item) => {
+                let meta = ctx.shard.meta(*item);
+                tell::fetched(ctx, key.bytes, Some(&meta), before);
+            }
+            Found::Answer(item) => tell::fetched(ctx, key.bytes, Some(&item.meta), before),
+            Found::Header(meta, _) => tell::fetched(ctx, key.bytes, Some(meta), before),
+            Found::Absent => tell::fetched(ctx, key.bytes, None, before),
+            // It is told once that was read.
+            Found::Flash(_) | Found::OutOfMemory => {}
+        }
+    }
+    found
+}
+
+fn found<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &Key<'_>, hint: Option<Fetched>) -> Found {
     match hint {
         None | Some(Fetched::Changed) => match ctx.shard.lookup(key) {
             Lookup::Dram(item) => Found::Dram(item),
@@ -200,7 +225,11 @@ pub(crate) fn run<Q: Queue>(
         },
         Op::Store { .. } | Op::MetaStore { .. } => store::run(ctx, req, draft, hint, out),
         Op::Delete { compare } => change::delete(ctx, req, compare, hint, out),
-        Op::Refuse { large, forget } => store::refuse(ctx, req, large, forget, hint, out),
+        Op::Refuse {
+            large,
+            forget,
+            mode,
+        } => store::refuse(ctx, req, large, mode, forget, hint, out),
         Op::Arith {
             incr,
             delta,

@@ -20,7 +20,7 @@ use crate::protocol::push_key;
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
 use crate::settings::{Dialect, TlsSettings};
-use crate::shared::{ConnEntry, Shared, ThreadStats};
+use crate::shared::{ConnEntry, ConnState, Shared, ThreadStats};
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -82,12 +82,9 @@ pub(crate) fn text_stats<Q: Queue>(
         b"conns" => return Some(DumpKind::Table(Table::Connections)),
         b"cachedump" => return cachedump(ctx, tokens, out),
         b"sizes" => return Some(DumpKind::Sizes),
-        // The histogram is made when it is asked for, so there is nothing to switch.
-        b"sizes_enable" => sink.stat("sizes_status", "enabled"),
         b"hotkeys" if ctx.shared.settings.hot_keys.is_none() => {
             out.line("CLIENT_ERROR hot keys are not sampled: start with --hot-keys");
         }
-        b"sizes_disable" => sink.stat("sizes_status", "disabled"),
         _ => {
             if section_of(ctx, section, &mut sink) {
                 sink.end();
@@ -357,6 +354,12 @@ fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("evictions", cache.evictions);
     sink.stat("reclaimed", cache.reclaimed);
     sink.stat("crawler_reclaimed", cache.crawler_reclaimed);
+    let watched = shared.watchers.counts();
+    sink.stat("log_worker_dropped", watched.lost);
+    sink.stat("log_worker_written", watched.made);
+    sink.stat("log_watcher_skipped", watched.skipped);
+    sink.stat("log_watcher_sent", watched.sent);
+    sink.stat("log_watchers", watched.watchers);
     flash(stats, cache, disk, sink);
     devices(shared, cache, sink);
     if !shared.settings.flash.is_empty() {
@@ -530,12 +533,14 @@ fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("maxconns_fast", yes(set.refuse_fast));
     sink.stat("flush_enabled", yes(!set.no_flush_all));
     sink.stat("dump_enabled", yes(!set.no_dump));
-    sink.stat("watch_enabled", "no");
+    sink.stat("watch_enabled", yes(!set.no_watch));
     sink.stat("lru_crawler", "yes");
     sink.stat("hash_algorithm", "xxh3");
     sink.stat("idle_timeout", set.idle_timeout);
     sink.stat("track_sizes", "yes");
     ssl_settings(set.tls.as_ref(), sink);
+    // Records on flash hold 32 bits of a client's flags.
+    sink.stat("client_flags_size", size_of::<u32>());
     sink.stat("senko_memory", set.memory);
     sink.stat(
         "senko_policy",
@@ -682,12 +687,14 @@ pub(super) fn connections<Q: Queue>(
         if !entry.listen_addr.is_empty() {
             sink.stat(&format!("{id}:listen_addr"), &entry.listen_addr);
         }
-        let state = if entry.listen_addr.is_empty() {
-            "conn_listening"
-        } else if ctx.entry.is_some_and(|own| std::ptr::eq(own, &**entry)) {
-            "conn_parse_cmd"
-        } else {
-            "conn_read"
+        let own = ctx.entry.is_some_and(|own| std::ptr::eq(own, &**entry));
+        let state = match entry.state() {
+            _ if entry.listen_addr.is_empty() => "conn_listening",
+            _ if own => "conn_parse_cmd",
+            ConnState::Value => "conn_nread",
+            ConnState::Swallowed => "conn_swallow",
+            ConnState::Watching => "conn_watch",
+            ConnState::Command => "conn_read",
         };
         sink.stat(&format!("{id}:state"), state);
         sink.stat(

@@ -5,7 +5,7 @@
 use senko_cache::{AllocError, Draft, Fetched, FlashRef, ItemRef, Meta, Want};
 use senko_io::Queue;
 
-use super::{Form, Found, Op, Outcome, Request, change, find, meta};
+use super::{Form, Found, Op, Outcome, Request, change, find, meta, tell};
 use crate::context::{BYTES_A_REQUEST, Ctx};
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::classic::StoreMode;
@@ -83,6 +83,13 @@ pub(super) fn run<Q: Queue>(
     if let Some(draft) = draft.take() {
         ctx.shard.abort(draft);
     }
+    let word = match stored {
+        Ended::Well { .. } => "stored",
+        Ended::Exists => "exists",
+        Ended::NotFound => "not_found",
+        Ended::Refused => "not_stored",
+    };
+    tell::stored(ctx, req.key.bytes, word, rules.mode, new.as_ref());
     match (req.form, flags) {
         (Form::Text { noreply }, _) => {
             if !noreply {
@@ -120,6 +127,7 @@ fn apply<Q: Queue>(
     // Where nothing may be evicted, a tag alone takes no slot: the key's copy on flash is looked
     // for.
     if rules.mode == StoreMode::Set && !ctx.shard.keeps_all() {
+        tell::replaced(ctx, req);
         return Ok(link(ctx, rules, draft));
     }
     let joins = matches!(rules.mode, StoreMode::Append | StoreMode::Prepend);
@@ -285,6 +293,7 @@ pub(super) fn refuse<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     req: &Request<'_>,
     large: bool,
+    mode: StoreMode,
     forget: bool,
     hint: Option<Fetched>,
     out: &mut Reply,
@@ -297,6 +306,8 @@ pub(super) fn refuse<Q: Queue>(
     } else {
         ctx.stats.store_no_memory += 1;
     }
+    let word = if large { "too_large" } else { "no_memory" };
+    tell::stored(ctx, req.key.bytes, word, mode, None);
     match req.form {
         Form::Binary(head) if large => {
             head.error(&mut out.bytes, Status::TooLarge, Status::TooLarge.text())

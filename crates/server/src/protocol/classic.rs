@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The classic text commands: one line in, one [`Line`] out.
 //!
-//! Argument counts are checked before `noreply` is looked for, so that a line with a wrong count is
-//! answered `ERROR` whatever it says, and every other refusal of a `noreply` command stays silent:
-//! as memcached does it.
+//! A line with too few arguments, or a storage line whose length cannot be read, is refused before
+//! `noreply` is looked for. Every other refusal stays silent where the last word is `noreply`.
+//! Arguments too many are not looked at. All this as memcached 1.6.45 does it; spaces before the
+//! command are skipped, as releases before it did.
 
-use super::number::{read_flags, read_length, read_time, read_u32, read_u64};
+use super::number::{plain_time, plain_u32, plain_u64, read_flags, read_length, read_time};
 use super::{After, BAD_FORMAT, ERROR, MAX_KEY, Tokens};
 
 /// How a value is to be stored.
@@ -149,8 +150,8 @@ pub enum Line<'a> {
     Slabs(&'a [u8]),
     /// `lru`.
     Lru(&'a [u8]),
-    /// `watch`.
-    Watch,
+    /// `watch`; the rest says what.
+    Watch(&'a [u8]),
     /// `refresh_certs`.
     RefreshCerts {
         /// Nobody waits for the answer.
@@ -160,13 +161,24 @@ pub enum Line<'a> {
     Http,
 }
 
-/// At most this many arguments are looked at.
-const MAX_ARGS: usize = 8;
+impl Line<'_> {
+    /// Whether it is a command about the server that any `noreply` at its end silences.
+    pub(crate) fn may_be_silent(&self) -> bool {
+        matches!(
+            self,
+            Line::Shutdown(_) | Line::LruCrawler(_) | Line::Slabs(_) | Line::Lru(_)
+        )
+    }
+}
 
-/// The arguments of a command: at most [`MAX_ARGS`], with the true count.
+/// At most this many arguments are looked at.
+const MAX_ARGS: usize = 5;
+
+/// The arguments of a command: the first [`MAX_ARGS`], the true count, and the last.
 struct Args<'a> {
     list: [&'a [u8]; MAX_ARGS],
     count: usize,
+    last: &'a [u8],
 }
 
 impl<'a> Args<'a> {
@@ -174,31 +186,45 @@ impl<'a> Args<'a> {
         let mut args = Args {
             list: [&[]; MAX_ARGS],
             count: 0,
+            last: &[],
         };
-        for token in Tokens::new(rest).take(MAX_ARGS + 1) {
+        for token in Tokens::new(rest) {
             if let Some(place) = args.list.get_mut(args.count) {
                 *place = token;
             }
             args.count += 1;
+            args.last = token;
         }
         args
     }
-    /// The count must lie between these.
-    fn want(self, least: usize, most: usize) -> Result<Args<'a>, Refusal> {
-        if (least..=most).contains(&self.count) {
+    /// There must be as many.
+    fn want(self, least: usize) -> Result<Args<'a>, Refusal> {
+        if self.count >= least {
             Ok(self)
         } else {
-            Err(Refusal::loud(ERROR))
+            Err(Refusal::loud(BAD_FORMAT))
         }
     }
     /// Whether the last argument is `noreply`.
     fn noreply(&self) -> bool {
-        self.count > 0 && self.list.get(self.count - 1) == Some(&b"noreply".as_slice())
+        self.last == b"noreply"
     }
 }
 
+/// Whether the last word of a line is `noreply`.
+pub fn ends_with_noreply(line: &[u8]) -> bool {
+    let line = line.trim_ascii_end();
+    line.ends_with(b" noreply")
+}
+
+/// Shortest line, without its end.
+const LEAST_LINE: usize = 2;
+
 /// Parses one line (without its end).
 pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
+    if line.len() < LEAST_LINE {
+        return Err(Refusal::loud(BAD_FORMAT));
+    }
     let mut tokens = Tokens::new(line);
     let name = tokens.next().unwrap_or(&[]);
     let rest = tokens.rest();
@@ -211,7 +237,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
                 which: *which,
                 rest,
             }),
-            _ => Err(Refusal::loud(ERROR)),
+            _ => Err(unknown(line)),
         },
         b"gat" => get(rest, false, true),
         b"gats" => get(rest, true, true),
@@ -234,14 +260,19 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
         b"lru_crawler" => Ok(Line::LruCrawler(rest)),
         b"slabs" => Ok(Line::Slabs(rest)),
         b"lru" => Ok(Line::Lru(rest)),
-        b"watch" => Ok(Line::Watch),
+        b"watch" => Ok(Line::Watch(rest)),
         b"refresh_certs" => {
             let noreply = Args::new(rest).noreply();
             Ok(Line::RefreshCerts { noreply })
         }
         name if is_http(name, rest) => Ok(Line::Http),
-        _ => Err(Refusal::loud(ERROR)),
+        _ => Err(unknown(line)),
     }
+}
+
+/// The refusal of what is no command.
+fn unknown(line: &[u8]) -> Refusal {
+    Refusal::new(ERROR, ends_with_noreply(line))
 }
 
 /// Whether a line begins an HTTP request. What follows such a line may have been chosen by a
@@ -249,7 +280,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
 fn is_http(name: &[u8], rest: &[u8]) -> bool {
     let mut tokens = Tokens::new(rest);
     let target = tokens.next().unwrap_or(&[]);
-    let version = tokens.next().unwrap_or(&[]);
+    let version = Tokens::new(rest).last().unwrap_or(&[]);
     let method = !name.is_empty() && name.iter().all(u8::is_ascii_uppercase);
     version.starts_with(b"HTTP/")
         || method && (target.starts_with(b"/") || target.starts_with(b"http"))
@@ -259,14 +290,18 @@ fn get(rest: &[u8], cas: bool, touch: bool) -> Result<Line<'_>, Refusal> {
     let mut tokens = Tokens::new(rest);
     let mut exptime = None;
     if touch {
-        let first = tokens.next().ok_or(Refusal::loud(ERROR))?;
-        exptime =
-            Some(read_time(first).ok_or(Refusal::loud("CLIENT_ERROR invalid exptime argument"))?);
+        exptime = tokens.next();
     }
     let keys = tokens.rest();
-    if exptime.is_none() && tokens.next().is_none() {
-        return Err(Refusal::loud(ERROR));
+    if tokens.next().is_none() {
+        return Err(Refusal::loud(BAD_FORMAT));
     }
+    let exptime = match exptime {
+        Some(text) => {
+            Some(plain_time(text).ok_or(Refusal::loud("CLIENT_ERROR invalid exptime argument"))?)
+        }
+        None => None,
+    };
     Ok(Line::Get {
         cas,
         touch: exptime,
@@ -283,8 +318,8 @@ fn store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
 }
 
 fn read_store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
-    let fixed = if mode == StoreMode::Cas { 5 } else { 4 };
-    let args = Args::new(rest).want(fixed, fixed + 1)?;
+    let args = Args::new(rest).want(LENGTH + 1)?;
+    let len = read_length(args.list[LENGTH]).ok_or(Refusal::loud(BAD_FORMAT))?;
     let noreply = args.noreply();
     let bad = Refusal::new(BAD_FORMAT, noreply);
     let key = args.list[0];
@@ -293,9 +328,8 @@ fn read_store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
     }
     let flags = read_flags(args.list[1]).ok_or(bad)?;
     let exptime = read_time(args.list[2]).ok_or(bad)?;
-    let len = read_length(args.list[LENGTH]).ok_or(bad)?;
     let cas = if mode == StoreMode::Cas {
-        read_u64(args.list[4]).ok_or(bad)?
+        plain_u64(args.list[LENGTH + 1]).ok_or(bad)?
     } else {
         0
     };
@@ -311,13 +345,13 @@ fn read_store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
 }
 
 fn arith(incr: bool, rest: &[u8]) -> Result<Line<'_>, Refusal> {
-    let args = Args::new(rest).want(2, 3)?;
+    let args = Args::new(rest).want(2)?;
     let noreply = args.noreply();
     let key = args.list[0];
     if key.len() > MAX_KEY {
         return Err(Refusal::new(BAD_FORMAT, noreply));
     }
-    let delta = read_u64(args.list[1]).ok_or(Refusal::new(
+    let delta = plain_u64(args.list[1]).ok_or(Refusal::new(
         "CLIENT_ERROR invalid numeric delta argument",
         noreply,
     ))?;
@@ -330,13 +364,13 @@ fn arith(incr: bool, rest: &[u8]) -> Result<Line<'_>, Refusal> {
 }
 
 fn touch(rest: &[u8]) -> Result<Line<'_>, Refusal> {
-    let args = Args::new(rest).want(2, 3)?;
+    let args = Args::new(rest).want(2)?;
     let noreply = args.noreply();
     let key = args.list[0];
     if key.len() > MAX_KEY {
         return Err(Refusal::new(BAD_FORMAT, noreply));
     }
-    let exptime = read_time(args.list[1]).ok_or(Refusal::new(
+    let exptime = plain_time(args.list[1]).ok_or(Refusal::new(
         "CLIENT_ERROR invalid exptime argument",
         noreply,
     ))?;
@@ -348,22 +382,8 @@ fn touch(rest: &[u8]) -> Result<Line<'_>, Refusal> {
 }
 
 fn delete(rest: &[u8]) -> Result<Line<'_>, Refusal> {
-    let args = Args::new(rest).want(1, 3)?;
-    let mut noreply = false;
-    if args.count > 1 {
-        // Old clients send a time of 0; anything else but `noreply` is refused.
-        let zero = args.list[1] == b"0";
-        noreply = args.noreply();
-        let valid = if args.count == 2 {
-            zero || noreply
-        } else {
-            zero && noreply
-        };
-        if !valid {
-            let text = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
-            return Err(Refusal::new(text, noreply));
-        }
-    }
+    let args = Args::new(rest).want(1)?;
+    let noreply = args.noreply();
     let key = args.list[0];
     if key.len() > MAX_KEY {
         return Err(Refusal::new(BAD_FORMAT, noreply));
@@ -372,27 +392,27 @@ fn delete(rest: &[u8]) -> Result<Line<'_>, Refusal> {
 }
 
 fn flush_all(rest: &[u8]) -> Result<Line<'_>, Refusal> {
-    let args = Args::new(rest).want(0, 2)?;
+    let args = Args::new(rest);
     let noreply = args.noreply();
     let delay = if args.count == usize::from(noreply) {
         Some(0)
     } else {
-        read_time(args.list[0])
+        plain_time(args.list[0])
     };
     Ok(Line::FlushAll { delay, noreply })
 }
 
 fn verbosity(rest: &[u8]) -> Result<Line<'_>, Refusal> {
-    let args = Args::new(rest).want(1, 2)?;
+    let args = Args::new(rest);
     let noreply = args.noreply();
-    let level = read_u32(args.list[0]).ok_or(Refusal::new(BAD_FORMAT, noreply))?;
+    let level = plain_u32(args.list[0]).ok_or(Refusal::new(BAD_FORMAT, noreply))?;
     Ok(Line::Verbosity { level, noreply })
 }
 
 fn memlimit(rest: &[u8]) -> Result<Line<'_>, Refusal> {
-    let args = Args::new(rest).want(1, 2)?;
+    let args = Args::new(rest);
     Ok(Line::MemLimit {
-        mib: read_u32(args.list[0]),
+        mib: plain_u32(args.list[0]),
         noreply: args.noreply(),
     })
 }
@@ -413,15 +433,12 @@ mod tests {
         for (line, refusal) in [
             (
                 "set a 0 0 -1 noreply",
-                value(BAD_FORMAT, true, After::Unknown),
-            ),
-            (
-                "set a 0 0 1 noreply foo",
-                value(ERROR, false, After::Value(3)),
+                value(BAD_FORMAT, false, After::Unknown),
             ),
             ("set a 0 0 x", value(BAD_FORMAT, false, After::Unknown)),
-            ("set a 0 0", value(ERROR, false, After::Unknown)),
-            ("set", value(ERROR, false, After::Unknown)),
+            ("set a 0 0", value(BAD_FORMAT, false, After::Unknown)),
+            ("set", value(BAD_FORMAT, false, After::Unknown)),
+            ("set a 0 0 +1", value(BAD_FORMAT, false, After::Unknown)),
             (
                 "set a 0 0 2147483646",
                 value(BAD_FORMAT, false, After::Unknown),
@@ -431,29 +448,32 @@ mod tests {
                 "append a 0 x 7 noreply",
                 value(BAD_FORMAT, true, After::Value(9)),
             ),
-            ("cas a 0 0 7", value(ERROR, false, After::Value(9))),
+            ("cas a 0 0 7", value(BAD_FORMAT, false, After::Value(9))),
+            (
+                "cas a 0 0 7 noreply",
+                value(BAD_FORMAT, true, After::Value(9)),
+            ),
             ("cas a 0 0 7 x", value(BAD_FORMAT, false, After::Value(9))),
             (&long, value(BAD_FORMAT, false, After::Value(11))),
         ] {
             assert_eq!(silent(line), refusal, "{line}");
         }
-        assert_eq!(
-            silent("delete a b noreply"),
-            Refusal::new(
-                "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
-                true
-            )
-        );
         assert_eq!(silent("verbosity noreply"), Refusal::new(BAD_FORMAT, true));
-        assert_eq!(silent(""), Refusal::loud(ERROR));
+        for line in [
+            "", " ", "\r", "g", "get", "gat 0", "delete", "incr a", "touch a",
+        ] {
+            assert_eq!(silent(line), Refusal::loud(BAD_FORMAT), "{line:?}");
+        }
         assert_eq!(silent("   "), Refusal::loud(ERROR));
         assert_eq!(silent("mx a"), Refusal::loud(ERROR));
+        assert_eq!(silent("bogus noreply"), Refusal::new(ERROR, true));
         assert_eq!(silent("get\ta"), Refusal::loud(ERROR));
         for http in [
             "GET / HTTP/1.1",
             "POST /set",
             "PRI * HTTP/2.0",
             "PROPFIND /a HTTP/1.0",
+            "DELETE HTTP/1.1",
         ] {
             assert_eq!(parse(http.as_bytes()), Ok(Line::Http), "{http}");
         }
@@ -495,11 +515,11 @@ mod tests {
             })
         );
         assert_eq!(
-            parse(b"gat 10"),
+            parse(b"gat 10 a"),
             Ok(Line::Get {
                 cas: false,
                 touch: Some(10),
-                keys: b""
+                keys: b" a"
             })
         );
         assert_eq!(
@@ -511,7 +531,7 @@ mod tests {
             })
         );
         assert_eq!(
-            parse(b"cas k 1 2 3 4 noreply"),
+            parse(b"cas k 1 2 3 4 more than enough noreply"),
             Ok(Line::Store {
                 mode: StoreMode::Cas,
                 key: b"k",

@@ -6,13 +6,11 @@
 //! the old time).
 
 use super::classic::StoreMode;
-use super::number::{
-    expiry, read_base64, read_flags as read_client_flags, read_length, read_time, read_u64,
-};
-use super::{After, BAD_FORMAT, ERROR, MAX_KEY, Tokens};
+use super::number::{expiry, plain_time, plain_u32, plain_u64, read_base64, read_length};
+use super::{After, BAD_FORMAT, MAX_KEY, Tokens};
 
 /// Most tokens of a meta command, its name included.
-const MAX_TOKENS: usize = 19;
+const MAX_TOKENS: usize = 20;
 /// Longest opaque token, its `O` included.
 const MAX_OPAQUE: usize = 32;
 
@@ -92,6 +90,12 @@ fn refuse<T>(text: &'static str) -> Result<T, Refusal> {
     })
 }
 
+/// Whether a token may be a flag at all: memcached's tokenizer takes letters, digits and what lies
+/// between the letters in ASCII.
+fn may_be_flag(token: &[u8]) -> bool {
+    matches!(token[0], b'A'..=b'z' | b'0'..=b'9')
+}
+
 /// Reads flags; the text of the first error. Later errors of well-known flags win over earlier
 /// ones, as in memcached.
 fn read_flags(text: &[u8], clock: Clock) -> Result<Flags, &'static str> {
@@ -102,13 +106,16 @@ fn read_flags(text: &[u8], clock: Clock) -> Result<Flags, &'static str> {
     let mut seen = 0u128;
     let mut error = None;
     let bad_token = "CLIENT_ERROR bad token in command line format";
+    if !Tokens::new(text).all(may_be_flag) {
+        return Err(BAD_FORMAT);
+    }
     for token in Tokens::new(text) {
         let (flag, argument) = (token[0], &token[1..]);
-        if flag >= 127 || seen >> flag & 1 != 0 {
+        if seen >> flag & 1 != 0 {
             return Err("CLIENT_ERROR duplicate flag");
         }
         seen |= 1 << flag;
-        let time = || read_time(argument).map(|t| expiry(t, clock.now, clock.started));
+        let time = || plain_time(argument).map(|t| expiry(t, clock.now, clock.started));
         match flag {
             b'b' => flags.base64 = true,
             b'N' | b'T' | b'R' => match time() {
@@ -124,24 +131,22 @@ fn read_flags(text: &[u8], clock: Clock) -> Result<Flags, &'static str> {
             b'q' => flags.quiet = true,
             b'x' => flags.remove_value = true,
             b'I' => flags.invalidate = true,
-            b'F' => match read_client_flags(argument) {
+            b'F' => match plain_u32(argument) {
                 Some(n) => flags.client_flags = n,
                 None => error = error.or(Some(BAD_FORMAT)),
             },
-            b'C' | b'E' => match read_u64(argument) {
+            b'C' | b'E' => match plain_u64(argument) {
                 None => error = Some(bad_token),
                 n if flag == b'C' => flags.compare = n,
                 n => flags.cas = n,
             },
-            b'M' => match argument {
-                [mode] => flags.mode = *mode,
-                _ => error = Some("CLIENT_ERROR incorrect length for M token"),
-            },
-            b'J' => match read_u64(argument) {
+            // The first letter counts. No mode is none of the valid ones.
+            b'M' => flags.mode = argument.first().copied().unwrap_or(b' '),
+            b'J' => match plain_u64(argument) {
                 Some(n) => flags.initial = n,
                 None => error = Some("CLIENT_ERROR invalid numeric initial value"),
             },
-            b'D' => match read_u64(argument) {
+            b'D' => match plain_u64(argument) {
                 Some(n) => flags.delta = n,
                 None => error = Some("CLIENT_ERROR invalid numeric delta value"),
             },
@@ -170,7 +175,7 @@ fn decode<'a>(key: &'a [u8], base64: bool, room: &'a mut KeyBuf) -> Option<&'a [
 fn split(rest: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     let mut tokens = Tokens::new(rest);
     let Some(key) = tokens.next() else {
-        return refuse(ERROR);
+        return refuse(BAD_FORMAT);
     };
     if key.len() > MAX_KEY {
         return refuse(BAD_FORMAT);
@@ -178,11 +183,17 @@ fn split(rest: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     Ok((key, tokens.rest()))
 }
 
-/// `mg`.
-pub fn get<'a>(rest: &'a [u8], clock: Clock, room: &'a mut KeyBuf) -> Result<Command<'a>, Refusal> {
+const TOO_MANY_FLAGS: &str = "CLIENT_ERROR options flags are too long";
+
+/// `mg` and `md`.
+pub fn keyed<'a>(
+    rest: &'a [u8],
+    clock: Clock,
+    room: &'a mut KeyBuf,
+) -> Result<Command<'a>, Refusal> {
     let (key, text) = split(rest)?;
     if Tokens::new(rest).count() + 1 > MAX_TOKENS {
-        return refuse("CLIENT_ERROR options flags are too long");
+        return refuse(TOO_MANY_FLAGS);
     }
     let flags = read_flags(text, clock).or_else(refuse)?;
     let Some(key) = decode(key, flags.base64, room) else {
@@ -194,25 +205,19 @@ pub fn get<'a>(rest: &'a [u8], clock: Clock, room: &'a mut KeyBuf) -> Result<Com
     Ok(Command { key, flags, text })
 }
 
-/// `md` and `ma`, which do not say which flag was wrong.
-pub fn change<'a>(
+/// `ma`, which does not say what was wrong with its key and flags.
+pub fn arith<'a>(
     rest: &'a [u8],
     clock: Clock,
     room: &'a mut KeyBuf,
 ) -> Result<Command<'a>, Refusal> {
-    let (key, text) = split(rest)?;
-    if Tokens::new(rest).count() + 1 > MAX_TOKENS {
-        return refuse("CLIENT_ERROR options flags too long");
+    if Tokens::new(rest).next().is_none() || !Tokens::new(rest).skip(1).all(may_be_flag) {
+        return refuse(BAD_FORMAT);
     }
-    let bad = "CLIENT_ERROR invalid or duplicate flag";
-    let flags = read_flags(text, clock).or_else(|_| refuse(bad))?;
-    let Some(key) = decode(key, flags.base64, room) else {
-        return refuse(bad);
-    };
-    if opaque_too_long(text) {
-        return refuse(OPAQUE_TOO_LONG);
-    }
-    Ok(Command { key, flags, text })
+    keyed(rest, clock, room).or_else(|refusal| match refusal.text {
+        OPAQUE_TOO_LONG => Err(refusal),
+        _ => refuse("CLIENT_ERROR invalid or duplicate flag"),
+    })
 }
 
 /// The mode of `ma`: true to increment.
@@ -244,7 +249,7 @@ fn read_store<'a>(
     let mut tokens = Tokens::new(text);
     let len = tokens.next().and_then(read_length).ok_or(BAD_FORMAT)?;
     if Tokens::new(rest).count() + 1 > MAX_TOKENS {
-        return Err("CLIENT_ERROR options flags too long");
+        return Err(TOO_MANY_FLAGS);
     }
     let text = tokens.rest();
     let flags = read_flags(text, clock)?;
@@ -273,6 +278,9 @@ pub fn debug<'a>(rest: &'a [u8], room: &'a mut KeyBuf) -> Result<Command<'a>, Re
     let Some(key) = tokens.next().filter(|key| key.len() <= MAX_KEY) else {
         return refuse(BAD_FORMAT);
     };
+    if !tokens.clone().all(may_be_flag) {
+        return refuse(BAD_FORMAT);
+    }
     let base64 = tokens.next() == Some(b"b");
     let Some(key) = decode(key, base64, room) else {
         return refuse(BAD_FORMAT);
@@ -297,16 +305,26 @@ mod tests {
     };
 
     fn mg(line: &str) -> Result<Flags, &'static str> {
-        get(line.as_bytes(), CLOCK, &mut [0; MAX_KEY])
+        keyed(line.as_bytes(), CLOCK, &mut [0; MAX_KEY])
             .map(|c| c.flags)
             .map_err(|e| e.text)
     }
 
     #[test]
     fn errors_of_mg() {
-        assert_eq!(mg(""), Err(ERROR));
+        assert_eq!(mg(""), Err(BAD_FORMAT));
         assert_eq!(mg("a v v"), Err("CLIENT_ERROR duplicate flag"));
-        assert_eq!(mg("a !"), Err("CLIENT_ERROR invalid flag"));
+        assert_eq!(mg("a z"), Err("CLIENT_ERROR invalid flag"));
+        assert_eq!(mg("a 1"), Err("CLIENT_ERROR invalid flag"));
+        for token in ["!", "@", "{", "~", "\u{ff}"] {
+            assert_eq!(mg(&format!("a v {token} v")), Err(BAD_FORMAT), "{token}");
+        }
+        assert_eq!(mg("a M").map(|flags| flags.mode), Ok(b' '));
+        assert_eq!(mg("a MSE").map(|flags| flags.mode), Ok(b'S'));
+        for time in ["T2147483648", "N+5", "R4294967296", "T5x"] {
+            let text = "CLIENT_ERROR bad token in command line format";
+            assert_eq!(mg(&format!("a {time}")), Err(text), "{time}");
+        }
         assert_eq!(
             mg("a T"),
             Err("CLIENT_ERROR bad token in command line format")
@@ -315,9 +333,26 @@ mod tests {
         assert_eq!(mg(&format!("a O{}", "1".repeat(32))), Err(OPAQUE_TOO_LONG));
         assert!(mg(&format!("a O{}", "1".repeat(31))).is_ok());
         assert_eq!(
-            mg("a s t f c k v q h l u T1 N1 R1 O1 b E1 I L P 1 2"),
-            Err("CLIENT_ERROR options flags are too long")
+            mg("a s t f c k v q h l u T1 N1 R1 O1 E1 I L P F1"),
+            Err(TOO_MANY_FLAGS)
         );
+        assert!(mg("a s t f c k v q h l u T1 N1 R1 O1 E1 I L P").is_ok());
+    }
+
+    #[test]
+    fn ma_does_not_say_which_flag_is_wrong() {
+        let ma = |line: &str| {
+            arith(line.as_bytes(), CLOCK, &mut [0; MAX_KEY])
+                .map(|_| ())
+                .map_err(|refusal| refusal.text)
+        };
+        let text = "CLIENT_ERROR invalid or duplicate flag";
+        for line in ["a v v", "a z", "a Dx", "YW b", &"k".repeat(MAX_KEY + 1)] {
+            assert_eq!(ma(line), Err(text), "{line}");
+        }
+        assert_eq!(ma(""), Err(BAD_FORMAT));
+        assert_eq!(ma("a !"), Err(BAD_FORMAT));
+        assert_eq!(ma(&format!("a O{}", "1".repeat(32))), Err(OPAQUE_TOO_LONG));
     }
 
     #[test]
@@ -325,8 +360,16 @@ mod tests {
         let long = format!("{} 2", "k".repeat(MAX_KEY + 1));
         let flags = format!("a 2{}", " v".repeat(MAX_TOKENS));
         for (line, text, after) in [
-            ("", ERROR, After::Unknown),
+            ("", BAD_FORMAT, After::Unknown),
             ("a", BAD_FORMAT, After::Unknown),
+            ("a +1", BAD_FORMAT, After::Unknown),
+            ("a 2 !", BAD_FORMAT, After::Value(4)),
+            ("a 2 F4294967296", BAD_FORMAT, After::Value(4)),
+            (
+                "a 2 M",
+                "CLIENT_ERROR invalid mode for ms M token",
+                After::Value(4),
+            ),
             ("a S2", BAD_FORMAT, After::Unknown),
             ("a -1", BAD_FORMAT, After::Unknown),
             ("a 2 S2", "CLIENT_ERROR invalid flag", After::Value(4)),
@@ -337,11 +380,7 @@ mod tests {
             ),
             ("a 2 Fx", BAD_FORMAT, After::Value(4)),
             (&long, BAD_FORMAT, After::Value(4)),
-            (
-                &flags,
-                "CLIENT_ERROR options flags too long",
-                After::Value(4),
-            ),
+            (&flags, TOO_MANY_FLAGS, After::Value(4)),
         ] {
             let refusal = store(line.as_bytes(), CLOCK, &mut [0; MAX_KEY])
                 .map(|_| ())
@@ -349,9 +388,12 @@ mod tests {
             assert_eq!(refusal, Refusal { text, after }, "{line}");
         }
         let mut room = [0; MAX_KEY];
-        let stored = store(b"a 2 F4294967298 T2200000000", CLOCK, &mut room);
+        let stored = store(b"a 2 F4294967295 T2147483647", CLOCK, &mut room);
         let flags = stored.expect("memcached stores it").0.flags;
-        assert_eq!((flags.client_flags, flags.ttl), (2, Some(2_200_000_000)));
+        assert_eq!(
+            (flags.client_flags, flags.ttl),
+            (u32::MAX, Some(2_147_483_647))
+        );
     }
 
     #[test]

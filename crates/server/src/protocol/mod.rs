@@ -2,8 +2,8 @@
 //! Parsers of the three dialects: bytes in, requests out. No I/O, no state.
 //!
 //! [`crate::session`] hands them the receive buffer in place; what they return borrows from it.
-//! Texts of errors are memcached's (1.6.18, checked by running it); where 1.6.18 and current
-//! releases differ, the newer is followed. Always holds: a parser never panics, never allocates,
+//! Which lines are refused, and with which texts, is memcached 1.6.45's, checked by running it.
+//! `docs/cache/replacing-memcached.md` lists the differences. Always holds: a parser never panics, never allocates,
 //! and reads only what it was given.
 
 pub mod binary; // the binary protocol: header, opcodes, validity of lengths
@@ -91,11 +91,16 @@ pub fn split_line(input: &[u8]) -> Option<(&[u8], usize)> {
 /// key, which the meta protocol's base64 can have, is URI-encoded: a line end in it would forge the
 /// next line.
 pub(crate) fn push_key(out: &mut Vec<u8>, key: &[u8]) {
-    if key.iter().all(|b| *b > b' ' && *b != 0x7f) {
+    if is_word(key) {
         out.extend_from_slice(key);
     } else {
         push_uri(out, key);
     }
+}
+
+/// Whether the classic protocol can name a key.
+pub(crate) fn is_word(key: &[u8]) -> bool {
+    key.iter().all(|b| *b > b' ' && *b != 0x7f)
 }
 
 /// Appends a key URI-encoded.

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers as memcached reads them, base64 keys, and expiry times.
 //!
-//! memcached reads numbers with the C library's `strtol` family: leading white space and a sign are
-//! taken, and white space may end the number. Lengths that do not fit are refused. Flags and times
-//! may have 64 bits: of flags the lower 32 count, and a time that no clock of 32 bits reaches
-//! counts as the last one that it does.
+//! memcached has two ways. Flags and time of the classic storage commands are read with the C
+//! library's `strtol` family: leading white space and a sign are taken, and white space may end the
+//! number. They may have 64 bits: of flags the lower 32 count, and a time that no clock of 32 bits
+//! reaches counts as the last one that it does.
+//!
+//! All other numbers are plain: digits and nothing else, in a bounded number of places. Only a
+//! number with a sign may begin with a minus. What does not fit its type is refused.
 
 /// Longest relative expiry: 30 days, in seconds. What is larger is an absolute time.
 pub const MAX_RELATIVE: i64 = 60 * 60 * 24 * 30;
@@ -36,6 +39,46 @@ fn magnitude(text: &[u8]) -> Option<(bool, u64)> {
         return None;
     }
     Some((negative, value))
+}
+
+/// A plain unsigned number of at most `places` digits.
+fn plain(text: &[u8], places: usize) -> Option<u64> {
+    if text.is_empty() || text.len() > places {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |sum, b| {
+        let digit = b.is_ascii_digit().then(|| u64::from(b - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// Most places of a plain number of 32 bits, a sign among them: as many as memcached takes.
+const PLACES_32: usize = 11;
+/// Most digits of a plain number of 64 bits.
+const PLACES_64: usize = 22;
+
+/// A plain unsigned 64-bit number.
+pub fn plain_u64(text: &[u8]) -> Option<u64> {
+    plain(text, PLACES_64)
+}
+
+/// A plain unsigned 32-bit number.
+pub fn plain_u32(text: &[u8]) -> Option<u32> {
+    u32::try_from(plain(text, PLACES_32)?).ok()
+}
+
+/// A plain signed 32-bit number.
+pub fn plain_i32(text: &[u8]) -> Option<i32> {
+    let value = match text {
+        [b'-', digits @ ..] => -i64::try_from(plain(digits, PLACES_32 - 1)?).ok()?,
+        digits => i64::try_from(plain(digits, PLACES_32)?).ok()?,
+    };
+    i32::try_from(value).ok()
+}
+
+/// A plain time: a signed number of 32 bits.
+pub fn plain_time(text: &[u8]) -> Option<i64> {
+    plain_i32(text).map(i64::from)
 }
 
 /// An unsigned 64-bit number.
@@ -72,16 +115,9 @@ pub fn read_time(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// A signed 32-bit number.
-pub fn read_i32(text: &[u8]) -> Option<i32> {
-    let (negative, value) = magnitude(text)?;
-    let value = i64::try_from(value).ok()?;
-    i32::try_from(if negative { -value } else { value }).ok()
-}
-
 /// The length of a value: not negative, and such that its line end can be counted in 31 bits.
 pub fn read_length(text: &[u8]) -> Option<usize> {
-    let n = read_i32(text)?;
+    let n = plain_i32(text)?;
     (0..=i32::MAX - 2).contains(&n).then_some(n as usize)
 }
 
@@ -193,8 +229,6 @@ mod tests {
         assert_eq!(read_u32(b"4294967295"), Some(u32::MAX));
         assert_eq!(read_u32(b"4294967296"), None);
         assert_eq!(read_u32(b"-1"), None);
-        assert_eq!(read_i32(b"-2147483648"), Some(i32::MIN));
-        assert_eq!(read_i32(b"2147483648"), None);
         assert_eq!(read_flags(b"4294967297"), Some(1));
         assert_eq!(read_flags(b"-1"), None);
         assert_eq!(read_flags(b"18446744073709551616"), None);
@@ -205,7 +239,29 @@ mod tests {
         assert_eq!(read_length(b"2147483645"), Some(2147483645));
         assert_eq!(read_length(b"2147483646"), None);
         assert_eq!(read_length(b"-1"), None);
-        assert_eq!(read_length(b"1\rx"), Some(1));
+    }
+
+    #[test]
+    fn plain_numbers_are_digits_and_nothing_else() {
+        for bad in ["", "-", "+1", " 1", "1 ", "1x", "1\rx", "--1", "x"] {
+            assert_eq!(plain_u64(bad.as_bytes()), None, "{bad:?}");
+            assert_eq!(plain_u32(bad.as_bytes()), None, "{bad:?}");
+            assert_eq!(plain_i32(bad.as_bytes()), None, "{bad:?}");
+            assert_eq!(read_length(bad.as_bytes()), None, "{bad:?}");
+        }
+        assert_eq!(plain_u64(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(plain_u64(b"18446744073709551616"), None);
+        assert_eq!(plain_u64(b"0000000000000000000001"), Some(1));
+        assert_eq!(plain_u64(b"00000000000000000000001"), None);
+        assert_eq!(plain_u32(b"4294967295"), Some(u32::MAX));
+        assert_eq!(plain_u32(b"4294967296"), None);
+        assert_eq!(plain_u32(b"-1"), None);
+        assert_eq!(plain_u32(b"000000000001"), None);
+        assert_eq!(plain_i32(b"-2147483648"), Some(i32::MIN));
+        assert_eq!(plain_i32(b"-2147483649"), None);
+        assert_eq!(plain_i32(b"2147483647"), Some(i32::MAX));
+        assert_eq!(plain_time(b"2147483648"), None);
+        assert_eq!(read_length(b"01"), Some(1));
     }
 
     #[test]

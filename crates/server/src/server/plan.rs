@@ -35,6 +35,8 @@ const TLS_BYTES: u64 = 8 << 10;
 const MOST_BUSY: u64 = 1024;
 /// Less than this is no shard.
 const LEAST_SHARD: u64 = 4 << 20;
+/// Less than this of `-m` is nothing for a thread.
+const LEAST_OWN: u64 = 1 << 20;
 const RECV_BUFFER_BYTES: usize = 16 << 10;
 /// Registered memory counts against RLIMIT_MEMLOCK, which is 8 MiB on most systems: one loop's
 /// frames and rings fit.
@@ -169,7 +171,9 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
             let index =
                 own / 32 + (1 << 20) + flash.iter().sum::<u64>() / PAGE_SIZE as u64 * 12 / threads;
             let buffers = flash.len() as u64 * (own / 16 + (1 << 20));
-            let shard = own + index + buffers;
+            // Many threads have little each. Its shard then has more than `-m` says.
+            let least = if own < LEAST_OWN { 0 } else { LEAST_SHARD };
+            let shard = (own + index + buffers).max(least);
             (fixed + shard * threads, shard)
         }
         None => (
@@ -364,12 +368,18 @@ mod tests {
         let plan = memory_plan(&settings, &[]).unwrap();
         assert!(plan.shard >= 16 << 20);
         assert!(plan.total > 64 << 20);
+        // memcached starts with 32 threads and its 64 MiB.
+        let many = Settings {
+            threads: 32,
+            ..settings.clone()
+        };
+        assert!(memory_plan(&many, &[]).is_ok_and(|plan| plan.shard as u64 >= LEAST_SHARD));
         // The least is named in the option's own terms, and does.
-        settings.item_memory = Some(8 << 20);
+        settings.item_memory = Some(3 << 20);
         let refused = memory_plan(&settings, &[]).unwrap_err();
         let (given, least) = refused.split_once(" connections: -m ").unwrap();
         assert!(
-            given.starts_with("-m 8 is too small for 4 threads"),
+            given.starts_with("-m 3 is too small for 4 threads"),
             "{refused}"
         );
         let least: u64 = least.split(' ').next().unwrap().parse().unwrap();

@@ -3,7 +3,7 @@
 
 use senko_io::Queue;
 
-use super::storing::sets;
+use super::storing::{mode_of, sets};
 use super::{Session, State, Storing};
 use crate::commands::{Op, Request};
 use crate::context::Ctx;
@@ -94,6 +94,7 @@ impl Session {
         let op = Op::Refuse {
             large: false,
             forget: sets(&req),
+            mode: mode_of(&req),
         };
         self.execute(ctx, &Request { op, ..req }, None);
         self.recycle(unit.buf);

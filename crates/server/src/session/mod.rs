@@ -40,6 +40,7 @@ mod storing; // storage commands, and their values as they come in
 mod text; // the classic and meta dialects
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 use senko_cache::{Done, Draft, Fetch, Fetched, Key};
@@ -51,6 +52,8 @@ use crate::intake::Room;
 use crate::latency::Answered;
 use crate::reply::{Place, ReplyQueue, shard_of};
 use crate::settings::Dialect;
+use crate::shared::ConnState;
+use crate::watch::Watcher;
 
 /// Pages and pinned pieces in the queue at which parsing stops.
 const QUEUE_PARTS: usize = 64;
@@ -135,6 +138,8 @@ enum State {
     Forward { shard: usize, left: u64 },
     /// Nothing: a walk over all items is being answered.
     Dump(Box<Dump>),
+    /// Nothing that counts: the client watches.
+    Watching,
     /// Nothing any more.
     Closed,
 }
@@ -257,6 +262,10 @@ pub struct Session {
     settling: bool,
     /// Other workers have shown their counters for the `stats` that comes next.
     counters_shown: bool,
+    /// What it is told of.
+    watcher: Option<Arc<Watcher>>,
+    /// It is closed because of what the client sent.
+    hung_up: bool,
 }
 
 impl Session {
@@ -278,6 +287,8 @@ impl Session {
             room: None,
             settling: false,
             counters_shown: false,
+            watcher: None,
+            hung_up: false,
         }
     }
     /// A virtual connection: it runs what another worker's session forwarded; answers leave through
@@ -299,7 +310,21 @@ impl Session {
     }
     /// Nothing is half done: no value is coming in, no reply waits.
     pub fn is_idle(&self) -> bool {
-        matches!(self.state, State::Command) && self.replies.waiting() == 0
+        matches!(self.state, State::Command | State::Watching) && self.replies.waiting() == 0
+    }
+
+    /// What it is told of, if it watches.
+    pub fn watcher(&self) -> Option<&Arc<Watcher>> {
+        self.watcher.as_ref()
+    }
+    /// Lines for a client that watches.
+    pub fn tell(&mut self, lines: &[u8]) {
+        let place = self.replies.begin();
+        self.replies.at(place).bytes.extend_from_slice(lines);
+    }
+    /// Whether it was closed because the client sent what no client of memcached sends.
+    pub fn was_hung_up_on(&self) -> bool {
+        self.hung_up
     }
 
     /// A parked command waits for memory: feed again when there may be some, also after the last
@@ -332,6 +357,12 @@ impl Session {
             entry
                 .last_command
                 .store(ctx.shard.now(), std::sync::atomic::Ordering::Relaxed);
+            entry.set_state(match self.state {
+                State::Storing(_) | State::Forward { .. } => ConnState::Value,
+                State::Skip(_) => ConnState::Swallowed,
+                State::Watching => ConnState::Watching,
+                _ => ConnState::Command,
+            });
         }
         Fed { consumed, state }
     }
@@ -358,6 +389,7 @@ impl Session {
                 };
                 return Step::Stop(input.len(), state);
             }
+            State::Watching => return Step::Stop(input.len(), FeedState::NeedMore),
             State::Command | State::Keys { .. } | State::Dump(_) => {}
         }
         if self.settling && !matches!(self.state, State::Dump(_)) {
@@ -621,6 +653,9 @@ impl Session {
             }
         }
         self.give_back_room(ctx);
+        if let Some(watcher) = self.watcher.take() {
+            ctx.shared.watchers.remove(&watcher);
+        }
         self.listing = None;
         self.foreign.clear();
         (self.blocking, self.foreign_bytes) = (0, 0);

@@ -65,6 +65,7 @@ impl Session {
                 router: &mut *ctx.router,
                 me: shard,
                 conn: ctx.conn,
+                fd: ctx.fd,
                 entry: ctx.entry,
                 window: ctx.window,
                 work: &mut *ctx.work,

@@ -139,6 +139,7 @@ impl Session {
         let op = Op::Refuse {
             large,
             forget: sets(req),
+            mode: mode_of(req),
         };
         self.execute(ctx, &Request { op, ..*req }, None);
         self.state = State::Skip(value as u64);
@@ -189,6 +190,14 @@ impl Session {
         ctx.stats.cmd_set += 1;
         let place = self.replies.begin();
         commands::bad_chunk(form, self.replies.at(place));
+    }
+}
+
+/// How a storage command stores.
+pub(super) fn mode_of(req: &Request<'_>) -> StoreMode {
+    match req.op {
+        Op::Store { mode, .. } | Op::MetaStore { mode, .. } => mode,
+        _ => StoreMode::Set,
     }
 }
 

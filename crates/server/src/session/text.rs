@@ -19,10 +19,10 @@ const MAX_INDENT: usize = 100;
 impl Session {
     /// One line.
     pub(super) fn step_line<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
-        let Some((line, used)) = split_line(input) else {
+        let Some((text, used)) = split_line(input) else {
             return self.unended_line(input);
         };
-        match classic::parse(line) {
+        match classic::parse(text) {
             Ok(Line::Get { cas, touch, keys }) => self.get_line(ctx, input, used, cas, touch, keys),
             Ok(Line::Store {
                 mode,
@@ -94,7 +94,11 @@ impl Session {
                     &[],
                 )
             }
-            Ok(Line::Http) => self.close(input.len()),
+            Ok(Line::Http) => self.hang_up(input.len()),
+            // Its connection takes no more commands, so those before it are answered first.
+            Ok(Line::Watch(_)) if self.replies.waiting() > 0 => {
+                Step::Stop(0, FeedState::Blocked(Wait::Fetch))
+            }
             Ok(Line::Meta { which, rest }) => self.meta_line(ctx, input, used, which, rest),
             // What looks at, or stops, all shards sees what was sent before it.
             Ok(Line::LruCrawler(_) | Line::Shutdown(_)) if self.replies.waiting() > 0 => {
@@ -123,9 +127,20 @@ impl Session {
             }
             Ok(line) => {
                 let place = self.replies.begin();
+                let start = self.replies.at(place).bytes.len();
                 match commands::admin(ctx, &line, self.replies.at(place)) {
-                    Asked::Nothing => Step::Took(used),
+                    Asked::Nothing => {
+                        if classic::ends_with_noreply(text) && line.may_be_silent() {
+                            self.replies.at(place).bytes.truncate(start);
+                        }
+                        Step::Took(used)
+                    }
                     Asked::Close => self.close(used),
+                    Asked::Watch(watcher) => {
+                        self.watcher = Some(watcher);
+                        self.state = State::Watching;
+                        Step::Took(used)
+                    }
                     Asked::Dump(kind) => {
                         self.state = State::Dump(Box::new(Dump::new(kind)));
                         Step::Took(used)
@@ -156,8 +171,14 @@ impl Session {
                 self.state = State::Skip(bytes as u64);
                 Step::Took(used)
             }
-            After::Unknown => self.close(input.len()),
+            After::Unknown => self.hang_up(input.len()),
         }
+    }
+
+    /// Closes because of what the client sent.
+    fn hang_up(&mut self, used: usize) -> Step {
+        self.hung_up = true;
+        self.close(used)
     }
 
     pub(super) fn close(&mut self, used: usize) -> Step {
@@ -197,10 +218,10 @@ impl Session {
         let (cas, name) = match command {
             [b'g', b'e', b't', b' ', ..] => (false, 4),
             [b'g', b'e', b't', b's', b' ', ..] => (true, 5),
-            _ => return self.close(input.len()),
+            _ => return self.hang_up(input.len()),
         };
         if indent > MAX_INDENT {
-            return self.close(input.len());
+            return self.hang_up(input.len());
         }
         self.state = State::Keys {
             cas,
@@ -381,9 +402,9 @@ impl Session {
                 self.say("MN");
                 return Step::Took(used);
             }
-            b'g' => meta::get(rest, clock, &mut room).map(|c| (Op::MetaGet(c.flags), c)),
-            b'd' => meta::change(rest, clock, &mut room).map(|c| (Op::MetaDelete(c.flags), c)),
-            b'a' => meta::change(rest, clock, &mut room).and_then(|c| {
+            b'g' => meta::keyed(rest, clock, &mut room).map(|c| (Op::MetaGet(c.flags), c)),
+            b'd' => meta::keyed(rest, clock, &mut room).map(|c| (Op::MetaDelete(c.flags), c)),
+            b'a' => meta::arith(rest, clock, &mut room).and_then(|c| {
                 let incr = meta::arith_mode(&c.flags)?;
                 Ok((
                     Op::MetaArith {

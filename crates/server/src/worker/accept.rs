@@ -9,7 +9,7 @@
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use senko_io::{ListenerId, SendMode};
 
@@ -128,11 +128,8 @@ impl Worker {
                 return;
             }
         };
-        let entry = Arc::new(ConnEntry {
-            addr,
-            listen_addr: door.to_string(),
-            last_command: AtomicU32::new(seconds(self.now_ms)),
-        });
+        let second = seconds(self.now_ms);
+        let entry = Arc::new(ConnEntry::new(addr, door.to_string(), second));
         self.core.shared.register(fd as u64, Arc::clone(&entry));
         let auth = &self.core.shared.auth;
         let guarded = guarded && auth.is_on();
@@ -146,6 +143,8 @@ impl Worker {
         (conn.entry, conn.fd) = (Some(entry), fd as u64);
         let ciphered = self.cipher(&mut conn, tls);
         let at = self.conns.insert(conn);
+        self.core.shared.name_socket(self.index, at.0, fd as u64);
+        self.tell_of_conn(at, "conn_new", None);
         if !ciphered {
             // Without its cipher a connection is not served at all.
             self.close(at);

@@ -22,6 +22,7 @@ use super::secure::Secure;
 use crate::connection::{ConnKey, GENERATION_BITS, Origin, SLOT_MASK};
 use crate::session::{Session, Wait};
 use crate::shared::ConnEntry;
+use crate::watch;
 
 /// What a connection's answers go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +109,11 @@ pub struct Conn {
     pub closing: bool,
     /// The row of `stats conns`.
     pub entry: Option<Arc<ConnEntry>>,
-    /// The number of that row: the descriptor.
+    /// The worker knows that it watches.
+    pub watches: bool,
+    /// Why it is closed, where the client or the server did not simply end it.
+    pub reason: Option<&'static str>,
+    /// The number of that row, the descriptor; of a virtual one, the client's.
     pub fd: u64,
 }
 
@@ -142,6 +147,8 @@ impl Conn {
             ended: false,
             tls: None,
             closing: false,
+            watches: false,
+            reason: None,
             entry: None,
             fd: 0,
         }
@@ -176,7 +183,7 @@ impl Conn {
         } else {
             (0, owned + self.in_batch, 0)
         };
-        let memory = self.unread_memory();
+        let memory = self.unread_memory() + self.session.watcher().map_or(0, |_| watch::BUFFER);
         let ciphered = self.tls.as_ref().map_or(0, |tls| tls.held());
         Account {
             held: memory + ciphered + self.copied + queued,

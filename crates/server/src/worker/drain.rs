@@ -55,7 +55,7 @@ impl Worker {
         let out_of_time = how == Shutdown::Now || now >= drain.until;
         if out_of_time {
             for (at, _) in self.sockets() {
-                self.close(at);
+                self.close_for(at, "shutdown");
             }
         } else if drain.last_input.is_some_and(|last| now >= last) {
             drain.last_input = None;

@@ -183,11 +183,15 @@ impl Worker {
             return data.len();
         };
         let fed = conn.session.feed(
-            &mut self.core.ctx(at, conn.entry.as_deref()),
+            &mut self.core.ctx(at, (conn.entry.as_deref(), conn.fd)),
             data,
             &mut budget,
         );
         let before = conn.wait.take();
+        if conn.session.watcher().is_some() && !conn.watches {
+            conn.watches = true;
+            self.watching.push(at);
+        }
         match fed.state {
             // What a session leaves unread is the start of a line or header; more than that never
             // becomes a request.
@@ -195,7 +199,7 @@ impl Worker {
                 if conn.value_ends && fed.consumed == data.len() {
                     conn.value_ends = false;
                     conn.session
-                        .end_value(&mut self.core.ctx(at, conn.entry.as_deref()));
+                        .end_value(&mut self.core.ctx(at, (conn.entry.as_deref(), conn.fd)));
                 }
                 conn.closing |= conn.ended || data.len() - fed.consumed > MOST_TAIL;
                 if conn.ended {
@@ -452,7 +456,7 @@ impl Worker {
             Err(error) => {
                 tracing::debug!("sending failed: {error}");
                 self.recycle(batch);
-                self.close(at);
+                self.close_for(at, "error");
             }
         }
     }
@@ -621,7 +625,7 @@ impl Worker {
             let message = Message::Refused(origin.conn);
             self.core.outbox.send(origin.worker, message);
         }
-        self.close(at);
+        self.close_for(at, "error");
     }
 
     /// The peer will send no more, or is gone.
@@ -632,7 +636,7 @@ impl Worker {
         self.need_socket(at);
         if let Some(error) = error {
             tracing::debug!("receiving failed: {error}");
-            self.close(at);
+            self.close_for(at, "error");
             return;
         }
         self.note_end(at);
@@ -656,16 +660,18 @@ impl Worker {
 
     /// Closes a connection at once; what it had under way ends unseen.
     pub(super) fn close(&mut self, at: ConnKey) {
+        self.tell_of_end(at);
         let Some(mut conn) = self.conns.remove(at) else {
             return;
         };
-        conn.session.cancel(&mut self.core.ctx(at, None));
+        conn.session.cancel(&mut self.core.ctx(at, (None, 0)));
         // Its replies may have held frames.
         self.frames_freed = true;
         match conn.link {
             Link::Socket(id) => {
                 // Before the descriptor's number can be another's.
                 self.left(conn.fd);
+                self.core.shared.forget_socket(self.index, at.0);
                 if let Some(tls) = conn.tls.take() {
                     self.part(id, tls, conn.sending);
                 }

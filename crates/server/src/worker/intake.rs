@@ -108,7 +108,7 @@ impl Worker {
         for at in still {
             if let Some(conn) = self.conns.get(at) {
                 conn.session
-                    .give_up_room(&mut self.core.ctx(at, conn.entry.as_deref()));
+                    .give_up_room(&mut self.core.ctx(at, (conn.entry.as_deref(), conn.fd)));
                 self.feed_again(at);
             }
         }

@@ -120,11 +120,10 @@ impl Worker {
             return;
         }
         let at = self.conns.of_origin(origin).unwrap_or_else(|| {
-            self.conns.insert(Conn::new(
-                Link::Virtual(origin),
-                Session::remote(),
-                self.now_ms,
-            ))
+            let link = Link::Virtual(origin);
+            let mut conn = Conn::new(link, Session::remote(), self.now_ms);
+            conn.fd = (self.core.shared).socket_of(origin.worker, origin.conn.0);
+            self.conns.insert(conn)
         });
         if let (Some(conn), Some(_)) = (self.conns.get(at), socket) {
             conn.borrowed = socket;

@@ -212,8 +212,8 @@ pub fn meta(data: &[u8]) {
     };
     for line in data.split(|&b| b == b'\n') {
         let mut room: KeyBuf = [0; MAX_KEY];
-        let _ = meta::get(line, clock, &mut room);
-        let _ = meta::change(line, clock, &mut room);
+        let _ = meta::keyed(line, clock, &mut room);
+        let _ = meta::arith(line, clock, &mut room);
         let _ = meta::debug(line, &mut room);
         if let Ok((command, _, _)) = meta::store(line, clock, &mut room) {
             assert!(!command.key.is_empty() && command.key.len() <= MAX_KEY);

@@ -18,5 +18,6 @@ mod across; // answers read from the shard of another worker
 mod faults; // flash devices that fail under a running server
 mod login; // passwords, and what is served without one
 mod tls; // TLS: certificates, handshakes, both tiers
+mod watch; // watchers, and what connections tell of themselves
 mod property; // random commands of several connections over real sockets, against a model
 mod transcript; // requests and exact answers, played against memcached and against senko

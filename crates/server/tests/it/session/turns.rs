@@ -30,11 +30,11 @@ fn a_heavy_command_takes_one_turn_and_answers_in_parts() {
         rig.ask(id, format!("set {key} 0 0 1\r\nx\r\n").as_bytes());
     }
     for n in 0..5000 {
-        let entry = senko_server::shared::ConnEntry {
-            addr: format!("tcp:127.0.0.1:{n}"),
-            listen_addr: "tcp:127.0.0.1:11211".to_owned(),
-            last_command: 0.into(),
-        };
+        let entry = senko_server::shared::ConnEntry::new(
+            format!("tcp:127.0.0.1:{n}"),
+            "tcp:127.0.0.1:11211".to_owned(),
+            0,
+        );
         rig.shared.register(n, entry.into());
     }
     let first = rig.connect();
@@ -81,7 +81,7 @@ fn a_heavy_command_takes_one_turn_and_answers_in_parts() {
     let id = rig.connect();
     // And the parts together are all there is.
     let dump = rig.ask(id, b"lru_crawler metadump all\r\n");
-    assert_eq!(dump.iter().filter(|&&b| b == b'\n').count(), items + 1);
+    assert_eq!(dump.iter().filter(|&&b| b == b'\n').count(), items + 2);
     let conns = rig.ask(id, b"stats conns\r\n");
     assert_eq!(conns.iter().filter(|&&b| b == b'\n').count(), 4 * 5000 + 1);
     let prefixes = rig.ask(id, b"stats detail dump\r\n");

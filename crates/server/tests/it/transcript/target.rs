@@ -159,7 +159,7 @@ impl Target {
             // One size at a time: memory moves between classes, so that others leave meanwhile.
             let size = lines
                 .iter()
-                .filter_map(|l| l.rsplit_once("size=")?.1.trim().parse().ok())
+                .filter_map(|l| l.rsplit_once("size=")?.1.split(' ').next()?.parse().ok())
                 .min();
             self.fill(&mut stream, size.ok_or("a line without size")?)?;
             // The server's own work is due every 100 ms of its clock.
@@ -392,6 +392,7 @@ fn apply(settings: &mut Settings, options: &[String]) -> Result<(), String> {
             "-M" => settings.no_evict = true,
             "-Y" => settings.auth_file = words.next().map(PathBuf::from),
             "-X" => settings.no_dump = true,
+            "-W" => settings.no_watch = true,
             // A thread that senko does not have.
             "-o" if words.next().is_some_and(|o| o == "no_lru_maintainer") => {}
             "-I" => match words
