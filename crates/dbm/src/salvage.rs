@@ -65,8 +65,9 @@ struct Salvage<'a> {
 impl Database {
     /// Saves what is intact of a database that does not open into a new one at `to`, which must not
     /// exist, and lists what is lost. Trees whose table's name is lost with the checkpoint become
-    /// tables named `recovered` and `recovered-N`. Nobody may have the database open to write. One
-    /// that opens is repaired better by [`Database::repair`].
+    /// tables named `recovered` and `recovered-N`, and what the log has of such a table goes into
+    /// `recovered-table-N`. Nobody may have the database open to write. One that opens is repaired
+    /// better by [`Database::repair`].
     ///
     /// # Errors
     /// [`DbmError::Foreign`] where nothing of a database is found, and whatever reading the device
@@ -483,8 +484,9 @@ impl Salvage<'_> {
                 *done = number;
                 for change in changes {
                     use Change::{CreateTable, DropTable};
-                    if number > has || !matches!(change, CreateTable(..) | DropTable(_)) {
-                        self.change(&change)?;
+                    let is_new = number > has;
+                    if is_new || !matches!(change, CreateTable(..) | DropTable(_)) {
+                        self.change(&change, is_new)?;
                     }
                 }
             }
@@ -492,8 +494,21 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    fn change(&mut self, change: &Change<'_>) -> Result<(), DbmError> {
-        let of = |salvage: &Self, id: u32| salvage.tables.get(&id).cloned();
+    /// The table of a change. One that the checkpoint should have, and has not, was dropped. Behind
+    /// it, what told the name is lost, and the table gets another.
+    fn table_of(&mut self, id: u32, is_new: bool) -> Result<Option<Table>, DbmError> {
+        let known = self.tables.get(&id).cloned();
+        if known.is_some() || !is_new {
+            return Ok(known);
+        }
+        let name = format!("recovered-table-{id}");
+        let table = self.make(id, &name)?;
+        let what = format!("the name of table {id} is lost");
+        self.lose(&name, None, None, DbmError::damaged(0, what));
+        Ok(Some(table))
+    }
+
+    fn change(&mut self, change: &Change<'_>, is_new: bool) -> Result<(), DbmError> {
         match *change {
             Change::CreateTable(id, name) => {
                 let name = String::from_utf8_lossy(name);
@@ -508,20 +523,20 @@ impl Salvage<'_> {
                 }
             }
             Change::Put(id, key, value) => {
-                if let Some(table) = of(self, id) {
+                if let Some(table) = self.table_of(id, is_new)? {
                     self.lost_values.remove(&(id, key.to_vec()));
                     self.tx.put(&table, key, value)?;
                     self.wrote(key.len() + value.len())?;
                 }
             }
             Change::Delete(id, key) => {
-                if let Some(table) = of(self, id) {
+                if let Some(table) = self.table_of(id, is_new)? {
                     self.lost_values.remove(&(id, key.to_vec()));
                     self.tx.delete(&table, key)?;
                 }
             }
             Change::DeleteRange(id, from, to) => {
-                if let Some(table) = of(self, id) {
+                if let Some(table) = self.table_of(id, is_new)? {
                     self.lost_values.retain(|(table, key), _| {
                         let inside = &key[..] >= from && to.is_none_or(|to| &key[..] < to);
                         *table != id || !inside
@@ -530,7 +545,7 @@ impl Salvage<'_> {
                 }
             }
             Change::PutLong(id, key, bytes, first) => {
-                let Some(table) = of(self, id) else {
+                let Some(table) = self.table_of(id, is_new)? else {
                     return Ok(());
                 };
                 match self.long_value(bytes, first) {

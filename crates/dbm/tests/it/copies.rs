@@ -237,7 +237,11 @@ fn a_database_that_does_not_open_is_salvaged() {
         let saved = folder.path().join("saved");
         let report = Database::salvage(&path, &saved, |_| true).unwrap();
         let copy = Database::open(&saved, quiet()).unwrap();
-        let found = content(&copy.snapshot(), &copy.table("t").unwrap());
+        // Without the checkpoints, the log may have lost the entry that named it.
+        let found = match copy.table("t") {
+            Err(DbmError::NoTable(_)) if kinds == [5] => Model::new(),
+            table => content(&copy.snapshot(), &table.unwrap()),
+        };
         let is_lost = |key: &[u8]| {
             report.lost.iter().any(|lost| {
                 lost.table == "t"
