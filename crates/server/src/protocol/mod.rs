@@ -3,8 +3,8 @@
 //!
 //! [`crate::session`] hands them the receive buffer in place; what they return borrows from it.
 //! Which lines are refused, and with which texts, is memcached 1.6.45's, checked by running it.
-//! `docs/cache/replacing-memcached.md` lists the differences. Always holds: a parser never panics, never allocates,
-//! and reads only what it was given.
+//! `docs/cache/replacing-memcached.md` lists the differences. Always holds: a parser never panics,
+//! never allocates, and reads only what it was given.
 
 pub mod binary; // the binary protocol: header, opcodes, validity of lengths
 pub mod classic; // the classic text commands
