@@ -10,6 +10,8 @@ import servers
 
 ASCII_TESTS = 27
 BINARY_TESTS = 27
+# It wants `delete k 10` to be refused. memcached 1.6.45 does not look at the 10, and fails these two as well.
+NOT_AS_1_6_45 = {"ascii delete", "ascii delete noreply"}
 
 
 @pytest.mark.parametrize("kind", ["dram", "flash", "memcached"])
@@ -22,13 +24,16 @@ def test_memccapable(senko, program, kind, protocol, least):
     try:
         host, port = server.address
         run = subprocess.run(
-            [memccapable, "-h", host, "-p", str(port), "-t", "20", "-v", protocol], capture_output=True, text=True, timeout=300
+            [memccapable, "-h", host, "-p", str(port), "-t", "20", protocol],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
         )
-        output = run.stdout + run.stderr
-        failed = [line for line in output.splitlines() if "[FAIL]" in line]
-        passed = re.findall(r"\[pass\]", output)
-        assert not failed, output
-        assert run.returncode == 0, output
-        assert len(passed) >= least, output
+        failed = set(re.findall(r"^(.*?) +\[FAIL\]", run.stdout, re.MULTILINE))
+        wanted = NOT_AS_1_6_45 if protocol == "-a" and kind != "memcached" else set()
+        assert failed == wanted, run.stdout
+        assert (run.returncode == 0) == (not wanted), run.stdout
+        assert len(re.findall(r"\[pass\]", run.stdout)) >= least - len(wanted), run.stdout
     finally:
         server.stop()
