@@ -16,9 +16,10 @@
 //! put is durable, or for caches was answered. Merging that is still to be done then is not
 //! counted.
 //!
-//! Replay: a drive of the disk's size is filled once in order. The recording runs twice; the second
-//! time counts, when the layer has come to its balance. Years are those of a drive that gets puts
-//! of its own size each day, if wear is level.
+//! Replay: a drive of the disk's size is filled once in order, and pages that the engine never
+//! wrote stay so. Discards count where the engine freed what it had written. The recording runs
+//! twice; the second time counts, when the layer has come to its balance. Years are those of a
+//! drive that gets puts of its own size each day, if wear is level.
 
 use std::path::Path;
 
@@ -45,6 +46,8 @@ pub struct EnduranceLoop;
 
 /// Bytes of a value.
 const VALUE: usize = 1000;
+/// Bytes of a page of the file system and of flash.
+const PAGE: u64 = 4096;
 /// Puts between two syncs.
 const BATCH: u64 = 1000;
 /// Puts a second of the caches.
@@ -180,6 +183,45 @@ fn sums(requests: &[Request]) -> Sums {
         }
     }
     sums
+}
+
+/// The requests with discards of those pages alone that were written before. ext4 discards free
+/// space again whenever something beside it is freed. So an engine that deletes any file would get
+/// a drive whose free space is known, and one that deletes none would not.
+fn with_own_discards(requests: Vec<Request>, bytes: u64) -> Vec<Request> {
+    let mut written = vec![false; bytes.div_ceil(PAGE) as usize];
+    let mut kept = Vec::with_capacity(requests.len());
+    for request in requests {
+        let end = request.offset + request.bytes;
+        match request.op {
+            Op::Write => {
+                let pages = (request.offset / PAGE) as usize..end.div_ceil(PAGE) as usize;
+                written[pages].fill(true);
+                kept.push(request);
+            }
+            Op::Trim => {
+                let (mut page, past) = (request.offset.div_ceil(PAGE), end / PAGE);
+                while page < past {
+                    let begin = page;
+                    while page < past && written[page as usize] {
+                        written[page as usize] = false;
+                        page += 1;
+                    }
+                    if page == begin {
+                        page += 1;
+                        continue;
+                    }
+                    kept.push(Request {
+                        offset: begin * PAGE,
+                        bytes: (page - begin) * PAGE,
+                        ..request
+                    });
+                }
+            }
+            Op::Read | Op::Flush => kept.push(request),
+        }
+    }
+    kept
 }
 
 /// This profile's drive with another size: one plane, with the profile's own share of spare room.
@@ -321,7 +363,7 @@ impl Run<'_> {
         self.bench.scratch.need(sizes.disk * 2)?;
         let disk = RecordedDisk::new(self.bench.scratch.folder(), engine.name, sizes.disk)?;
         let held = (engine.write)(self, disk.folder())?;
-        let requests = disk.finish()?;
+        let requests = with_own_discards(disk.finish()?, sizes.disk);
         let seen = sums(&requests);
         let mut reports = Vec::new();
         for (name, profile, ftl) in DRIVES {
@@ -406,8 +448,11 @@ impl Run<'_> {
         let stats = server.stats()?;
         let items = stats
             .get("curr_items")
-            .context("the server does not count its items")?;
-        Ok(items / self.sizes.keys as f64)
+            .context("the server does not count its items")?
+            / self.sizes.keys as f64;
+        // Its flash file stays: to remove it is no part of the load.
+        server.end(libc::SIGTERM)?;
+        Ok(items)
     }
 
     fn store(&self, folder: &Path) -> Result<f64> {
@@ -506,6 +551,29 @@ mod tests {
         assert!(first.iter().copied().eq(0..2500));
         assert!(batches[3..].concat().iter().all(|key| *key < 2500));
         assert_eq!(sizes.put(), 4.2e6);
+    }
+
+    #[test]
+    fn discards_of_space_that_was_free_are_left_out() {
+        let trim = |offset, bytes| Request {
+            op: Op::Trim,
+            ..write(offset, bytes)
+        };
+        let requests = vec![
+            trim(0, 10 * PAGE),
+            write(2 * PAGE, 2 * PAGE),
+            write(6 * PAGE, 100),
+            trim(512, 10 * PAGE - 512),
+            trim(0, 10 * PAGE),
+        ];
+        let kept = with_own_discards(requests, 10 * PAGE);
+        let discards: Vec<_> = kept
+            .iter()
+            .filter(|request| request.op == Op::Trim)
+            .map(|request| (request.offset / PAGE, request.bytes / PAGE))
+            .collect();
+        assert_eq!(discards, [(2, 2), (6, 1)]);
+        assert_eq!(kept.len(), 4);
     }
 
     /// Writes in order cost a log-block drive no more than a page-mapped one. Random ones cost it
