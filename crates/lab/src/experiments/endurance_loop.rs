@@ -119,12 +119,25 @@ impl Sizes {
     }
 }
 
-/// An engine: its name, and how it does the puts on a disk. Caches give the share of the keys that
-/// they hold at the end; the others hold all.
+/// What is left of an engine after its puts.
+struct Left {
+    /// The share of the keys that it holds.
+    held: f64,
+    /// A cache's process. Its flash file goes with it, which is no part of the load.
+    _server: Option<Server>,
+}
+
+/// Of an engine that holds all keys, and is closed.
+const CLOSED: Left = Left {
+    held: 1.0,
+    _server: None,
+};
+
+/// An engine: its name, and how it does the puts on a disk.
 struct Engine {
     name: &'static str,
     what: &'static str,
-    write: fn(&Run<'_>, &Path) -> Result<f64>,
+    write: fn(&Run<'_>, &Path) -> Result<Left>,
 }
 
 const ENGINES: [Engine; 6] = [
@@ -362,7 +375,7 @@ impl Run<'_> {
         let sizes = self.sizes;
         self.bench.scratch.need(sizes.disk * 2)?;
         let disk = RecordedDisk::new(self.bench.scratch.folder(), engine.name, sizes.disk)?;
-        let held = (engine.write)(self, disk.folder())?;
+        let left = (engine.write)(self, disk.folder())?;
         let requests = with_own_discards(disk.finish()?, sizes.disk);
         let seen = sums(&requests);
         let mut reports = Vec::new();
@@ -383,7 +396,7 @@ impl Run<'_> {
             format!("{:.0}", seen.written as f64 / 1024.0 / seen.writes as f64),
             seen.flushes.to_string(),
             megabytes(seen.discarded as f64),
-            format!("{:.0} %", held * 100.0),
+            format!("{:.0} %", left.held * 100.0),
         ]);
         for (name, cycles, report) in reports {
             let programmed = report.flash.all_programs() as f64 * report.page_bytes as f64;
@@ -405,7 +418,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn cache(&self, folder: &Path) -> Result<f64> {
+    fn cache(&self, folder: &Path) -> Result<Left> {
         let path = folder.join("flash");
         let spec = Spec::senko(
             "loop-cache",
@@ -417,7 +430,7 @@ impl Run<'_> {
         self.serve(&spec)
     }
 
-    fn extstore(&self, folder: &Path) -> Result<f64> {
+    fn extstore(&self, folder: &Path) -> Result<Left> {
         self.bench.memcached.clone().map_err(|why| anyhow!(why))?;
         // Its buffers come off its memory, as in the other experiments.
         let items = self.sizes.memory / 2;
@@ -431,7 +444,7 @@ impl Run<'_> {
         self.serve(&spec)
     }
 
-    fn serve(&self, spec: &Spec) -> Result<f64> {
+    fn serve(&self, spec: &Spec) -> Result<Left> {
         let server: Server = spec.start(&self.bench.scratch)?;
         let items = Items::fixed(self.sizes.keys, 16, VALUE);
         let load = |popularity| Load {
@@ -448,14 +461,14 @@ impl Run<'_> {
         let stats = server.stats()?;
         let items = stats
             .get("curr_items")
-            .context("the server does not count its items")?
-            / self.sizes.keys as f64;
-        // Its flash file stays: to remove it is no part of the load.
-        server.end(libc::SIGTERM)?;
-        Ok(items)
+            .context("the server does not count its items")?;
+        Ok(Left {
+            held: items / self.sizes.keys as f64,
+            _server: Some(server),
+        })
     }
 
-    fn store(&self, folder: &Path) -> Result<f64> {
+    fn store(&self, folder: &Path) -> Result<Left> {
         let options = senko_store::Options {
             block_bytes: self.sizes.store_block,
             ..senko_store::Options::default()
@@ -473,10 +486,10 @@ impl Run<'_> {
             store.write(&batch, write)?;
         }
         store.close()?;
-        Ok(1.0)
+        Ok(CLOSED)
     }
 
-    fn dbm(&self, folder: &Path) -> Result<f64> {
+    fn dbm(&self, folder: &Path) -> Result<Left> {
         let db = Database::open(&folder.join("db"), senko_dbm::Options::default())?;
         let table = db.create_table("records")?;
         for (change, keys) in (0..).zip(self.sizes.batches(self.bench.options.seed)) {
@@ -487,10 +500,10 @@ impl Run<'_> {
             tx.commit(Durability::Synced)?;
         }
         db.close()?;
-        Ok(1.0)
+        Ok(CLOSED)
     }
 
-    fn rival(&self, kind: &Kind, folder: &Path) -> Result<f64> {
+    fn rival(&self, kind: &Kind, folder: &Path) -> Result<Left> {
         let sizes = self.sizes;
         let defines = [
             ("VALUE", VALUE as u64),
@@ -508,7 +521,7 @@ impl Run<'_> {
             order: Order::Random(sizes.keys),
             seed: self.bench.options.seed,
         })?;
-        Ok(1.0)
+        Ok(CLOSED)
     }
 }
 
