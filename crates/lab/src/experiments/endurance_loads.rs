@@ -104,14 +104,13 @@ fn read(name: &str, source: &str) -> Result<Load> {
     })
 }
 
-/// All loads of a scale. Traces that are not there are named in `outcome`'s settings.
+/// All loads of a scale. Those that lack a trace are gaps in `outcome`.
 ///
 /// # Errors
 /// If one that is there can't be read.
 pub fn all(traces: &Path, scale: Scale, outcome: &mut Outcome) -> Result<Vec<Load>> {
     let wanted = |quick: bool| scale == Scale::Full || quick;
     let mut loads = Vec::new();
-    let mut absent = Vec::new();
     for (name, file, quick) in TRACES {
         let path = traces.join("block").join(file);
         if !wanted(quick) {
@@ -120,7 +119,10 @@ pub fn all(traces: &Path, scale: Scale, outcome: &mut Outcome) -> Result<Vec<Loa
         if path.exists() {
             loads.push(read(name, &path.to_string_lossy())?);
         } else {
-            absent.push(file);
+            outcome.miss(
+                format!("load.{name}"),
+                format!("there is no {}", path.display()),
+            );
         }
     }
     for (name, text, quick) in GENERATED {
@@ -149,15 +151,20 @@ pub fn all(traces: &Path, scale: Scale, outcome: &mut Outcome) -> Result<Vec<Loa
                 name: name.to_owned(),
                 accesses,
             });
+        } else {
+            outcome.miss(
+                format!("load.{name}"),
+                format!(
+                    "it is made of {}, not all of which are here",
+                    parts.join(", ")
+                ),
+            );
         }
     }
     outcome.setting(
         "folding",
         "addresses modulo 1 GiB, devices dropped, whole pages, trims and flushes left out",
     );
-    if !absent.is_empty() {
-        outcome.setting("absent_traces", absent.join(", "));
-    }
     Ok(loads)
 }
 

@@ -16,9 +16,10 @@
 //! put is durable, or for caches was answered. Merging that is still to be done then is not
 //! counted.
 //!
-//! Replay: a drive of the disk's size is filled once in order. The recording runs twice; the second
-//! time counts, when the layer has come to its balance. Years are those of a drive that gets puts
-//! of its own size each day, if wear is level.
+//! Replay: a drive of the disk's size is filled once in order, and pages that the engine never
+//! wrote stay so. Discards count where the engine freed what it had written. The recording runs
+//! twice; the second time counts, when the layer has come to its balance. Years are those of a
+//! drive that gets puts of its own size each day, if wear is level.
 
 use std::path::Path;
 
@@ -45,6 +46,8 @@ pub struct EnduranceLoop;
 
 /// Bytes of a value.
 const VALUE: usize = 1000;
+/// Bytes of a page of the file system and of flash.
+const PAGE: u64 = 4096;
 /// Puts between two syncs.
 const BATCH: u64 = 1000;
 /// Puts a second of the caches.
@@ -116,12 +119,25 @@ impl Sizes {
     }
 }
 
-/// An engine: its name, and how it does the puts on a disk. Caches give the share of the keys that
-/// they hold at the end; the others hold all.
+/// What is left of an engine after its puts.
+struct Left {
+    /// The share of the keys that it holds.
+    held: f64,
+    /// A cache's process. Its flash file goes with it, which is no part of the load.
+    _server: Option<Server>,
+}
+
+/// Of an engine that holds all keys, and is closed.
+const CLOSED: Left = Left {
+    held: 1.0,
+    _server: None,
+};
+
+/// An engine: its name, and how it does the puts on a disk.
 struct Engine {
     name: &'static str,
     what: &'static str,
-    write: fn(&Run<'_>, &Path) -> Result<f64>,
+    write: fn(&Run<'_>, &Path) -> Result<Left>,
 }
 
 const ENGINES: [Engine; 6] = [
@@ -180,6 +196,45 @@ fn sums(requests: &[Request]) -> Sums {
         }
     }
     sums
+}
+
+/// The requests with discards of those pages alone that were written before. ext4 discards free
+/// space again whenever something beside it is freed. So an engine that deletes any file would get
+/// a drive whose free space is known, and one that deletes none would not.
+fn with_own_discards(requests: Vec<Request>, bytes: u64) -> Vec<Request> {
+    let mut written = vec![false; bytes.div_ceil(PAGE) as usize];
+    let mut kept = Vec::with_capacity(requests.len());
+    for request in requests {
+        let end = request.offset + request.bytes;
+        match request.op {
+            Op::Write => {
+                let pages = (request.offset / PAGE) as usize..end.div_ceil(PAGE) as usize;
+                written[pages].fill(true);
+                kept.push(request);
+            }
+            Op::Trim => {
+                let (mut page, past) = (request.offset.div_ceil(PAGE), end / PAGE);
+                while page < past {
+                    let begin = page;
+                    while page < past && written[page as usize] {
+                        written[page as usize] = false;
+                        page += 1;
+                    }
+                    if page == begin {
+                        page += 1;
+                        continue;
+                    }
+                    kept.push(Request {
+                        offset: begin * PAGE,
+                        bytes: (page - begin) * PAGE,
+                        ..request
+                    });
+                }
+            }
+            Op::Read | Op::Flush => kept.push(request),
+        }
+    }
+    kept
 }
 
 /// This profile's drive with another size: one plane, with the profile's own share of spare room.
@@ -320,8 +375,8 @@ impl Run<'_> {
         let sizes = self.sizes;
         self.bench.scratch.need(sizes.disk * 2)?;
         let disk = RecordedDisk::new(self.bench.scratch.folder(), engine.name, sizes.disk)?;
-        let held = (engine.write)(self, disk.folder())?;
-        let requests = disk.finish()?;
+        let left = (engine.write)(self, disk.folder())?;
+        let requests = with_own_discards(disk.finish()?, sizes.disk);
         let seen = sums(&requests);
         let mut reports = Vec::new();
         for (name, profile, ftl) in DRIVES {
@@ -341,7 +396,7 @@ impl Run<'_> {
             format!("{:.0}", seen.written as f64 / 1024.0 / seen.writes as f64),
             seen.flushes.to_string(),
             megabytes(seen.discarded as f64),
-            format!("{:.0} %", held * 100.0),
+            format!("{:.0} %", left.held * 100.0),
         ]);
         for (name, cycles, report) in reports {
             let programmed = report.flash.all_programs() as f64 * report.page_bytes as f64;
@@ -363,7 +418,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn cache(&self, folder: &Path) -> Result<f64> {
+    fn cache(&self, folder: &Path) -> Result<Left> {
         let path = folder.join("flash");
         let spec = Spec::senko(
             "loop-cache",
@@ -375,7 +430,7 @@ impl Run<'_> {
         self.serve(&spec)
     }
 
-    fn extstore(&self, folder: &Path) -> Result<f64> {
+    fn extstore(&self, folder: &Path) -> Result<Left> {
         self.bench.memcached.clone().map_err(|why| anyhow!(why))?;
         // Its buffers come off its memory, as in the other experiments.
         let items = self.sizes.memory / 2;
@@ -389,7 +444,7 @@ impl Run<'_> {
         self.serve(&spec)
     }
 
-    fn serve(&self, spec: &Spec) -> Result<f64> {
+    fn serve(&self, spec: &Spec) -> Result<Left> {
         let server: Server = spec.start(&self.bench.scratch)?;
         let items = Items::fixed(self.sizes.keys, 16, VALUE);
         let load = |popularity| Load {
@@ -407,10 +462,13 @@ impl Run<'_> {
         let items = stats
             .get("curr_items")
             .context("the server does not count its items")?;
-        Ok(items / self.sizes.keys as f64)
+        Ok(Left {
+            held: items / self.sizes.keys as f64,
+            _server: Some(server),
+        })
     }
 
-    fn store(&self, folder: &Path) -> Result<f64> {
+    fn store(&self, folder: &Path) -> Result<Left> {
         let options = senko_store::Options {
             block_bytes: self.sizes.store_block,
             ..senko_store::Options::default()
@@ -428,10 +486,10 @@ impl Run<'_> {
             store.write(&batch, write)?;
         }
         store.close()?;
-        Ok(1.0)
+        Ok(CLOSED)
     }
 
-    fn dbm(&self, folder: &Path) -> Result<f64> {
+    fn dbm(&self, folder: &Path) -> Result<Left> {
         let db = Database::open(&folder.join("db"), senko_dbm::Options::default())?;
         let table = db.create_table("records")?;
         for (change, keys) in (0..).zip(self.sizes.batches(self.bench.options.seed)) {
@@ -442,10 +500,10 @@ impl Run<'_> {
             tx.commit(Durability::Synced)?;
         }
         db.close()?;
-        Ok(1.0)
+        Ok(CLOSED)
     }
 
-    fn rival(&self, kind: &Kind, folder: &Path) -> Result<f64> {
+    fn rival(&self, kind: &Kind, folder: &Path) -> Result<Left> {
         let sizes = self.sizes;
         let defines = [
             ("VALUE", VALUE as u64),
@@ -463,7 +521,7 @@ impl Run<'_> {
             order: Order::Random(sizes.keys),
             seed: self.bench.options.seed,
         })?;
-        Ok(1.0)
+        Ok(CLOSED)
     }
 }
 
@@ -506,6 +564,29 @@ mod tests {
         assert!(first.iter().copied().eq(0..2500));
         assert!(batches[3..].concat().iter().all(|key| *key < 2500));
         assert_eq!(sizes.put(), 4.2e6);
+    }
+
+    #[test]
+    fn discards_of_space_that_was_free_are_left_out() {
+        let trim = |offset, bytes| Request {
+            op: Op::Trim,
+            ..write(offset, bytes)
+        };
+        let requests = vec![
+            trim(0, 10 * PAGE),
+            write(2 * PAGE, 2 * PAGE),
+            write(6 * PAGE, 100),
+            trim(512, 10 * PAGE - 512),
+            trim(0, 10 * PAGE),
+        ];
+        let kept = with_own_discards(requests, 10 * PAGE);
+        let discards: Vec<_> = kept
+            .iter()
+            .filter(|request| request.op == Op::Trim)
+            .map(|request| (request.offset / PAGE, request.bytes / PAGE))
+            .collect();
+        assert_eq!(discards, [(2, 2), (6, 1)]);
+        assert_eq!(kept.len(), 4);
     }
 
     /// Writes in order cost a log-block drive no more than a page-mapped one. Random ones cost it
