@@ -32,6 +32,7 @@ impl Told {
     pub fn explain(&self) -> Vec<String> {
         let mut lines = vec![self.scene(), self.pace(), self.host(), self.flash()];
         lines.extend(self.collections());
+        lines.extend(self.folds());
         lines.extend(self.merges());
         lines.extend(self.map());
         lines.extend(self.stalls());
@@ -143,6 +144,19 @@ impl Told {
                 "Collection freed {} blocks, of which {} was still valid and had to be moved; the less spare room and the more random the writes, the more that is.",
                 layer.gc_blocks,
                 percent(layer.gc_pages, held)
+            )
+        })
+    }
+
+    fn folds(&self) -> Option<String> {
+        let layer = &self.report.layer;
+        (layer.slc_pages > 0).then(|| {
+            format!(
+                "The SLC cache took {} pages, {} of what reached the flash; {} blocks of it were folded, and {} pages were moved for that. Once it is full, each write waits for a part of a fold.",
+                layer.slc_pages,
+                percent(layer.slc_pages, self.report.flash.programs[Cause::Host as usize]),
+                layer.folded_blocks,
+                layer.folded_pages
             )
         })
     }
@@ -260,6 +274,7 @@ fn why(cause: Cause) -> &'static str {
         Cause::Map => "the map",
         Cause::Wear => "wear levelling",
         Cause::Retire => "failed blocks",
+        Cause::Fold => "pages folded out of the SLC cache",
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::geometry::Geometry;
-use crate::nand::{Endurance, Timing};
+use crate::nand::{Endurance, SingleLevel, Timing};
 
 /// A drive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,9 @@ pub struct Profile {
     /// The flash's life.
     #[serde(default)]
     pub endurance: Endurance,
+    /// The single-level mode of its blocks, if it has one.
+    #[serde(default)]
+    pub slc: Option<SingleLevel>,
     /// How the host speaks to it.
     #[serde(default)]
     pub interface: Interface,
@@ -168,6 +171,14 @@ impl Profile {
             Interface::Ncq { depth } => depth,
             Interface::Nvme { queues, depth } => queues.min(depth),
         };
+        if let Some(slc) = self.slc
+            && !(2..=8).contains(&slc.bits)
+        {
+            return Err(Error::profile(format!(
+                "bits in [slc] is {}, and must be 2 to 8",
+                slc.bits
+            )));
+        }
         if depths == 0 {
             return Err(Error::profile("an interface that takes no request"));
         }

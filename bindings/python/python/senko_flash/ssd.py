@@ -6,7 +6,7 @@
 >>> run.requests, run.erases, round(run.write_amplification, 2)
 (20000, 0, 1.0)
 >>> sorted(run.to_dict())
-['derived', 'lifetime', 'profile', 'report', 'stopped', 'trace', 'workload']
+['derived', 'lifetime', 'notes', 'profile', 'report', 'stopped', 'trace', 'workload']
 
 Every number is the one that `senko ssd run --json` prints.
 """

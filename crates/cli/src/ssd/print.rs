@@ -99,6 +99,13 @@ pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> St
             layer.gc_blocks, layer.gc_pages
         );
     }
+    if layer.slc_pages > 0 {
+        let _ = writeln!(
+            text,
+            "SLC cache   {} pages written to it, {} blocks folded, {} pages moved for that",
+            layer.slc_pages, layer.folded_blocks, layer.folded_pages
+        );
+    }
     if layer.map_lookups > 0 {
         let hits = layer.map_hits as f64 / layer.map_lookups as f64;
         let _ = writeln!(

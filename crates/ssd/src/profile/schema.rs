@@ -60,6 +60,12 @@ const ENDURANCE: &[Key] = &[
     ("wear_threshold", Whole(32), false),
 ];
 
+const SLC: &[Key] = &[
+    ("bits", Whole(32), true),
+    ("read_ns", Whole(63), true),
+    ("program_ns", Whole(63), true),
+];
+
 const INTERFACE: &[Key] = &[
     ("kind", Word(&["single", "ncq", "nvme"]), true),
     ("queues", Whole(32), false),
@@ -73,6 +79,7 @@ const PROFILE: &[Key] = &[
     ("geometry", Keys(GEOMETRY), true),
     ("timing", Keys(TIMING), true),
     ("endurance", Keys(ENDURANCE), false),
+    ("slc", Keys(SLC), false),
     ("interface", Keys(INTERFACE), false),
     ("ftl", Text, true),
     ("buffer", Text, false),

@@ -48,6 +48,9 @@ mod hosts;
 // What is written before a run, and whether it got steady.
 mod precondition;
 
+// The cache of single-level blocks.
+mod slc;
+
 // Folding addresses.
 mod trace_fold;
 
