@@ -254,6 +254,13 @@ pub fn lifetime(report: &Report, life: &Lifetime) -> String {
         bytes(life.bytes_a_day),
         report.ftl
     );
+    if life.scale > 1 {
+        let _ = writeln!(
+            text,
+            "  of the whole drive, which is {} times what is simulated; a workload of a smaller share of it wears it less",
+            life.scale
+        );
+    }
     for (name, value, when) in rows {
         let _ = writeln!(text, "  {name:<16} {value:>24}   {when}");
     }

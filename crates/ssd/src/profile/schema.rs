@@ -75,6 +75,7 @@ const INTERFACE: &[Key] = &[
 const PROFILE: &[Key] = &[
     ("name", Text, true),
     ("source", Text, true),
+    ("scale", Whole(32), false),
     ("user_bytes", Whole(63), true),
     ("geometry", Keys(GEOMETRY), true),
     ("timing", Keys(TIMING), true),

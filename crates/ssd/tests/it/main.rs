@@ -51,6 +51,9 @@ mod precondition;
 // The cache of single-level blocks.
 mod slc;
 
+// The thesis's chapter 2: a chip, map sizes, hits of a cached map, TRIM.
+mod chapter2;
+
 // Folding addresses.
 mod trace_fold;
 
