@@ -206,6 +206,8 @@ impl Told {
         let layer = &report.layer;
         let cause = if layer.full_merges + layer.partial_merges > 0 {
             "a write that needs a log block waits for a merge"
+        } else if layer.folded_blocks > 0 {
+            "a write that needs a block of the full SLC cache waits for a fold"
         } else if layer.gc_blocks > 0 {
             "a write that needs a block waits for a collection"
         } else {

@@ -9,9 +9,9 @@
 //! programmed twice.
 //! Source: drives call it SLC cache, TurboWrite or dynamic write acceleration. Makers publish its
 //! size and the rates before and after, and not its policy. Deviations: none can be known. Blocks
-//! are folded in the order in which they were filled; a full cache folds one block for each that
-//! it opens; garbage collection does not touch its blocks; the larger number of cycles that cells
-//! of one bit bear is not counted.
+//! are folded in the order in which they were filled. A full cache folds one block for each that it
+//! opens. Garbage collection does not touch its blocks. Cells of one bit bear more cycles, which is
+//! not counted.
 //!
 //! Its size: `slc-blocks` blocks of each plane, which the layer keeps beside the host's capacity;
 //! or `slc-share` of the plane's free blocks, which shrinks as the drive fills. A cache of the
