@@ -38,7 +38,7 @@ def names(senko, kind):
 
 
 def test_run_says_where_every_page_went(senko):
-    (result,) = objects(run(senko, "run", SMALL, "--buffer", "lru", "--json", "--check"))
+    (result,) = objects(run(senko, "run", SMALL, "--profile", "paper-1gb", "--buffer", "lru", "--json", "--check"))
     pages, flash = result["report"]["pages"], result["report"]["flash"]
     assert result["report"]["all"]["count"] == 30_000
     programs = flash["programs"]
@@ -57,7 +57,7 @@ def test_every_profile_runs(senko):
 def test_compare_has_a_row_for_each_combination(senko):
     ftls, buffers = names(senko, "ftl"), names(senko, "buffer")
     assert len(ftls) >= 8 and len(buffers) >= 8
-    options = [word for ftl in ftls for word in ("--ftl", ftl)] + [word for buffer in buffers for word in ("--buffer", buffer)]
+    options = ["--profile", "paper-1gb"] + [word for ftl in ftls for word in ("--ftl", ftl)] + [word for buffer in buffers for word in ("--buffer", buffer)]
     answer = run(senko, "compare", "hotcold:count=3000,pages=65536", *options, "--csv")
     rows = list(csv.DictReader(io.StringIO(answer.stdout)))
     assert len(rows) == len(ftls) * len(buffers)
@@ -98,13 +98,13 @@ def test_generated_traces_run_like_their_generator(senko, tmp_path):
 
 def test_lifetime_counts_years(senko, tmp_path):
     workload = "uniform:count=1e5,pages=200000,rate=5000"
-    (result,) = objects(run(senko, "lifetime", workload, "--ftl", "page", "--precondition", "100", "--json"))
+    (result,) = objects(run(senko, "lifetime", workload, "--profile", "paper-1gb", "--ftl", "page", "--precondition", "100", "--json"))
     life, amplification = result["lifetime"], result["derived"]["write_amplification"]
     # A block's 128 pages of 4096 bytes are programmed once between erases.
     by_hand = 2304 * 128 * 4096 * 100_000 / amplification
     assert life["host_bytes"] == pytest.approx(by_hand, rel=0.05)
     assert life["bytes_a_day"] == pytest.approx(5000 * 4096 * 86400, rel=0.05)
-    halved = objects(run(senko, "lifetime", workload, "--ftl", "page", "--precondition", "100", "--cycles", "50000", "--json"))[0]["lifetime"]
+    halved = objects(run(senko, "lifetime", workload, "--profile", "paper-1gb", "--ftl", "page", "--precondition", "100", "--cycles", "50000", "--json"))[0]["lifetime"]
     assert halved["years"] == pytest.approx(life["years"] / 2)
     pictures = [tmp_path / "erases.svg", tmp_path / "responses.svg"]
     run(senko, "run", SMALL, "--plot-erases", pictures[0], "--plot-responses", pictures[1])
@@ -128,7 +128,7 @@ def test_transfer_is_near_the_paper(senko):
         (["run", "SPC", "--buffer", "lru:size=3"], ["lru", "size"]),
         (["run", "SPC", "--ftl", "bast:log-blocks=x"], ["log-blocks"]),
         (["run", "SPC", "--ftl", "bast:log-blocks=100000"], ["log"]),
-        (["run", "uniform:pages=1e6"], ["fold"]),
+        (["run", "uniform:pages=1e7"], ["fold"]),
         (["run", "SPC", "--precondition", "120"], ["120"]),
         (["run", "SPC", "--speed", "0"], ["speed"]),
         (["run", "SPC", "--rounds", "0"], ["0 times"]),

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
 use senko_io::tell;
 use senko_ssd::precondition::Precondition;
-use senko_ssd::profile::Profile;
+use senko_ssd::profile::{DEFAULT, Profile};
 use senko_ssd::run::{Reading, Setup};
 use senko_ssd::source::Workload;
 use senko_ssd::trace::Summary;
@@ -32,8 +32,8 @@ use crate::units::size_text;
     uniform, zipf, seq or hotcold with options, phases apart by /, as in zipf:theta=0.9,count=1e6/seq:count=1e5,size=64k\n\n\
     Examples:\n  \
     senko ssd run Financial1.spc --fold compact:extent=64k --profile paper-1gb --buffer lru\n  \
-    senko ssd compare Financial1.spc uniform:count=200k --fold modulo --ftl bast --ftl fast --buffer none --buffer bplru --buffer adaptive\n  \
-    senko ssd lifetime zipf:writes=0.5,rate=1000,count=1e6 --ftl page --precondition 90\n  \
+    senko ssd compare Financial1.spc uniform:count=200k --fold modulo --profile paper-1gb --ftl bast --ftl fast --buffer none --buffer bplru --buffer adaptive\n  \
+    senko ssd lifetime zipf:writes=0.5,rate=1000,count=1e6 --precondition random:1x\n  \
     senko ssd trace plot Financial1.spc -o requests.svg\n  \
     senko ssd transfer --drives 4"
 )]
@@ -163,7 +163,7 @@ impl WorkloadArgs {
 #[derive(Args, Clone, Debug)]
 struct DriveArgs {
     /// A profile's name, or the path of a TOML file
-    #[arg(long, value_name = "PROFILE", default_value = "paper-1gb")]
+    #[arg(long, value_name = "PROFILE", default_value = DEFAULT)]
     profile: String,
     /// Bytes of the write buffer, in place of the profile's, such as 2m
     #[arg(value_parser = size_text, long, value_name = "SIZE")]

@@ -116,6 +116,9 @@ impl Device {
         if parts.check {
             nand.keep_sequence();
         }
+        if let Some(single) = profile.slc {
+            nand.allow_single_level(single);
+        }
         let ftl_spec = match &parts.ftl {
             Some(spec) => spec.clone(),
             None => profile.ftl.parse()?,

@@ -32,6 +32,7 @@ impl Told {
     pub fn explain(&self) -> Vec<String> {
         let mut lines = vec![self.scene(), self.pace(), self.host(), self.flash()];
         lines.extend(self.collections());
+        lines.extend(self.folds());
         lines.extend(self.merges());
         lines.extend(self.map());
         lines.extend(self.stalls());
@@ -147,6 +148,19 @@ impl Told {
         })
     }
 
+    fn folds(&self) -> Option<String> {
+        let layer = &self.report.layer;
+        (layer.slc_pages > 0).then(|| {
+            format!(
+                "The SLC cache took {} pages, {} of what reached the flash; {} blocks of it were folded, and {} pages were moved for that. Once it is full, each write waits for a part of a fold.",
+                layer.slc_pages,
+                percent(layer.slc_pages, self.report.flash.programs[Cause::Host as usize]),
+                layer.folded_blocks,
+                layer.folded_pages
+            )
+        })
+    }
+
     fn merges(&self) -> Option<String> {
         let layer = &self.report.layer;
         let all = layer.switch_merges + layer.partial_merges + layer.full_merges;
@@ -192,6 +206,8 @@ impl Told {
         let layer = &report.layer;
         let cause = if layer.full_merges + layer.partial_merges > 0 {
             "a write that needs a log block waits for a merge"
+        } else if layer.folded_blocks > 0 {
+            "a write that needs a block of the full SLC cache waits for a fold"
         } else if layer.gc_blocks > 0 {
             "a write that needs a block waits for a collection"
         } else {
@@ -260,6 +276,7 @@ fn why(cause: Cause) -> &'static str {
         Cause::Map => "the map",
         Cause::Wear => "wear levelling",
         Cause::Retire => "failed blocks",
+        Cause::Fold => "pages folded out of the SLC cache",
     }
 }
 

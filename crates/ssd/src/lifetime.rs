@@ -22,6 +22,9 @@ const DAYS_A_YEAR: f64 = 365.25;
 pub struct Lifetime {
     /// Cycles that a block lives.
     pub cycles: u32,
+    /// How many times larger the drive is that was simulated in part. Bytes and years are those of
+    /// all of it.
+    pub scale: u32,
     /// Bytes that the host writes in a day at the run's rate.
     pub bytes_a_day: f64,
     /// Bytes that the host can write in the drive's life (TBW, in bytes), if wear is level.
@@ -54,11 +57,25 @@ impl Lifetime {
         let unevenness = (f64::from(report.wear.max) / report.wear.mean).max(1.0);
         Some(Self {
             cycles,
+            scale: 1,
             bytes_a_day,
             host_bytes,
             years,
             years_as_worn: years / unevenness,
             dwpd_5_years: host_bytes / (5.0 * DAYS_A_YEAR) / report.user_bytes as f64,
         })
+    }
+
+    /// The life of the whole drive, of which one part in `scale` was simulated: it has so many
+    /// times the blocks, and the same rate.
+    pub fn of_whole(self, scale: u32) -> Self {
+        let times = f64::from(scale);
+        Self {
+            scale,
+            host_bytes: self.host_bytes * times,
+            years: self.years * times,
+            years_as_worn: self.years_as_worn * times,
+            ..self
+        }
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::geometry::Geometry;
-use crate::nand::{Endurance, Timing};
+use crate::nand::{Endurance, SingleLevel, Timing};
 
 /// A drive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,9 @@ pub struct Profile {
     pub name: String,
     /// Where the numbers come from.
     pub source: String,
+    /// How many times larger the drive is that this one is a part of: 1 for a whole drive.
+    #[serde(default = "whole")]
+    pub scale: u32,
     /// The size that the host sees, in bytes. The rest of the flash is over-provisioning.
     pub user_bytes: u64,
     /// The flash's shape.
@@ -29,6 +32,9 @@ pub struct Profile {
     /// The flash's life.
     #[serde(default)]
     pub endurance: Endurance,
+    /// The single-level mode of its blocks, if it has one.
+    #[serde(default)]
+    pub slc: Option<SingleLevel>,
     /// How the host speaks to it.
     #[serde(default)]
     pub interface: Interface,
@@ -43,6 +49,10 @@ pub struct Profile {
     /// What becomes of a write that covers a part of a page.
     #[serde(default)]
     pub partial_pages: PartialPages,
+}
+
+fn whole() -> u32 {
+    1
 }
 
 fn no_buffer() -> String {
@@ -86,13 +96,18 @@ pub enum PartialPages {
     Whole,
 }
 
+/// The profile that is taken where none is named: a drive of today.
+pub const DEFAULT: &str = "nvme-512gb";
+
 /// Profiles that come with the simulator: name and text.
 pub static BUILT_IN: &[(&str, &str)] = &[
+    (DEFAULT, include_str!("../profiles/nvme-512gb.toml")),
     ("paper-1gb", include_str!("../profiles/paper-1gb.toml")),
     ("x25-m", include_str!("../profiles/x25-m.toml")),
     ("x25-e", include_str!("../profiles/x25-e.toml")),
     ("usb-stick", include_str!("../profiles/usb-stick.toml")),
     ("tlc-256gb", include_str!("../profiles/tlc-256gb.toml")),
+    ("hy27-4gb", include_str!("../profiles/hy27-4gb.toml")),
 ];
 
 impl Profile {
@@ -168,6 +183,17 @@ impl Profile {
             Interface::Ncq { depth } => depth,
             Interface::Nvme { queues, depth } => queues.min(depth),
         };
+        if self.scale == 0 {
+            return Err(Error::profile("scale is 0, and must be at least 1"));
+        }
+        if let Some(slc) = self.slc
+            && !(2..=8).contains(&slc.bits)
+        {
+            return Err(Error::profile(format!(
+                "bits in [slc] is {}, and must be 2 to 8",
+                slc.bits
+            )));
+        }
         if depths == 0 {
             return Err(Error::profile("an interface that takes no request"));
         }

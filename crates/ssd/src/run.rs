@@ -217,7 +217,8 @@ impl<'a> Outcome<'a> {
             stopped,
             report,
             derived: report.derived(),
-            lifetime: Lifetime::of(report, profile.endurance.cycles),
+            lifetime: Lifetime::of(report, profile.endurance.cycles)
+                .map(|life| life.of_whole(profile.scale)),
             notes: report.notes(),
         }
     }

@@ -16,7 +16,7 @@ from ._result import Picture, Result, html_rows, shown
 # The settings of a run beside the workload, with what is taken where nothing is said.
 READING: dict[str, Any] = {"format": "auto", "fold": None, "limit": None, "rounds": 1}
 DRIVE: dict[str, Any] = {
-    "profile": "paper-1gb",
+    "profile": "nvme-512gb",
     "ftl": None,
     "buffer": None,
     "buffer_size": None,
@@ -35,7 +35,7 @@ DRIVE: dict[str, Any] = {
 def simulate(
     workload: str | os.PathLike[str],
     *,
-    profile: str | os.PathLike[str] = "paper-1gb",
+    profile: str | os.PathLike[str] = "nvme-512gb",
     ftl: str | None = None,
     buffer: str | None = None,
     buffer_size: int | str | None = None,

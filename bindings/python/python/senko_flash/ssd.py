@@ -2,11 +2,11 @@
 """The simulator of SSDs: what a workload does to the flash, before the drive is bought.
 
 >>> from senko_flash import ssd
->>> run = ssd.simulate("zipf:rate=2000,count=20000,pages=100000", ftl="page", precondition=90)
+>>> run = ssd.simulate("zipf:rate=2000,count=20000,pages=100000", profile="paper-1gb", ftl="page", precondition=90)
 >>> run.requests, run.erases, round(run.write_amplification, 2)
 (20000, 0, 1.0)
 >>> sorted(run.to_dict())
-['derived', 'lifetime', 'profile', 'report', 'stopped', 'trace', 'workload']
+['derived', 'lifetime', 'notes', 'profile', 'report', 'stopped', 'trace', 'workload']
 
 Every number is the one that `senko ssd run --json` prints.
 """

@@ -78,7 +78,8 @@ fn run(args: &ExplainArgs) -> Result<Told> {
     Ok(Told {
         workload: workload.name(),
         profile: setup.profile.name.clone(),
-        lifetime: Lifetime::of(&report, setup.profile.endurance.cycles),
+        lifetime: Lifetime::of(&report, setup.profile.endurance.cycles)
+            .map(|life| life.of_whole(setup.profile.scale)),
         report,
     })
 }

@@ -99,6 +99,13 @@ pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> St
             layer.gc_blocks, layer.gc_pages
         );
     }
+    if layer.slc_pages > 0 {
+        let _ = writeln!(
+            text,
+            "SLC cache   {} pages written to it, {} blocks folded, {} pages moved for that",
+            layer.slc_pages, layer.folded_blocks, layer.folded_pages
+        );
+    }
     if layer.map_lookups > 0 {
         let hits = layer.map_hits as f64 / layer.map_lookups as f64;
         let _ = writeln!(
@@ -247,6 +254,13 @@ pub fn lifetime(report: &Report, life: &Lifetime) -> String {
         bytes(life.bytes_a_day),
         report.ftl
     );
+    if life.scale > 1 {
+        let _ = writeln!(
+            text,
+            "  of the whole drive, which is {} times what is simulated; a workload of a smaller share of it wears it less",
+            life.scale
+        );
+    }
     for (name, value, when) in rows {
         let _ = writeln!(text, "  {name:<16} {value:>24}   {when}");
     }

@@ -196,7 +196,8 @@ pub fn lifetime(args: &LifetimeArgs) -> Result<()> {
         .one
         .simulate(&setup, &parts, &workload, true, &summary)?;
     let cycles = args.cycles.unwrap_or(setup.profile.endurance.cycles);
-    let Some(life) = Lifetime::of(&report, cycles) else {
+    let life = Lifetime::of(&report, cycles).map(|life| life.of_whole(setup.profile.scale));
+    let Some(life) = life else {
         if let Some(interrupted) = Interrupted::now() {
             return Err(interrupted).context("no block was erased until then");
         }

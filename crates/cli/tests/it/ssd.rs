@@ -50,7 +50,8 @@ fn examples_run() {
     assert_eq!(stdout(&out).lines().count(), 4, "{}", stdout(&out));
     assert!(stdout(&out).contains("note: 2 of 2 runs: The run erased nothing"));
     let zipf = "zipf:writes=0.5,rate=1000,count=100k,pages=200k";
-    let life = ["lifetime", zipf, "--ftl", "page", "--precondition", "99"];
+    let drive = ["--profile", "paper-1gb", "--ftl", "page"];
+    let life = [&["lifetime", zipf, "--precondition", "99"], &drive[..]].concat();
     let out = ssd(&folder, &life);
     assert!(out.status.success(), "{}", stderr(&out));
     let rows = ["average wear", "most worn block", "TBW", "DWPD"];
@@ -102,7 +103,8 @@ fn a_run_prints_rates_and_warnings() {
     assert_eq!(value(&json, "/derived/keeps_up"), true);
     assert_eq!(value(&json, "/trace/warnings"), serde_json::json!([]));
     // A drive that does 5,000 writes a second under four times as many.
-    let behind = ["run", "uniform:rate=20k,count=5k", "--ftl", "page"];
+    let drive = ["--profile", "paper-1gb", "--ftl", "page"];
+    let behind = [&["run", "uniform:rate=20k,count=5k"], &drive[..]].concat();
     let out = ssd(&folder, &behind);
     assert!(
         stdout(&out).contains("The drive can't keep up"),
@@ -243,6 +245,28 @@ fn a_comparison_is_aligned_and_drawn() {
     let run = stdout(&ssd(&folder, &["run", loads[0], "--profile", "paper-1gb"]));
     let line = |what: &str| run.lines().position(|line| line.starts_with(what)).unwrap();
     assert!(line("pace") < line("response times") && line("response times") < line("host"));
+}
+
+/// The default profile was a drive of 2012. It is a part of a larger one, and a life says so.
+#[test]
+fn the_default_is_a_drive_of_today() {
+    let folder = Scratch::new();
+    let load = "uniform:count=4k,rate=2000";
+    let json = stdout(&ssd(&folder, &["run", load, "--json"]));
+    assert_eq!(value(&json, "/profile"), "nvme-512gb");
+    assert_eq!(value(&json, "/report/user_bytes"), 8_001_720_320_u64);
+    let life = ["lifetime", load, "--precondition", "random:0.2x"];
+    let out = ssd(&folder, &life);
+    assert!(
+        stdout(&out).contains("which is 64 times what is simulated"),
+        "{}",
+        stdout(&out)
+    );
+    let json = stdout(&ssd(&folder, &[&life[..], &["--json"]].concat()));
+    let at = |name: &str| value(&json, &format!("/lifetime/{name}")).as_f64().unwrap();
+    assert_eq!(at("scale"), 64.0);
+    let years = at("host_bytes") / at("bytes_a_day") / 365.25;
+    assert!((years / at("years") - 1.0).abs() < 1e-9, "{json}");
 }
 
 /// Nothing to do is no success.

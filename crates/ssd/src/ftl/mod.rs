@@ -127,6 +127,12 @@ pub struct FtlCounts {
     pub map_lookups: u64,
     /// Those that found the entry there.
     pub map_hits: u64,
+    /// Pages of the host that went to a cache of single-level blocks.
+    pub slc_pages: u64,
+    /// Blocks of that cache that were folded.
+    pub folded_blocks: u64,
+    /// Pages that were moved for it.
+    pub folded_pages: u64,
 }
 
 impl FtlCounts {
@@ -139,6 +145,9 @@ impl FtlCounts {
         self.gc_pages += other.gc_pages;
         self.map_lookups += other.map_lookups;
         self.map_hits += other.map_hits;
+        self.slc_pages += other.slc_pages;
+        self.folded_blocks += other.folded_blocks;
+        self.folded_pages += other.folded_pages;
     }
 
     /// What happened since `earlier`.
@@ -151,6 +160,9 @@ impl FtlCounts {
             gc_pages: self.gc_pages - earlier.gc_pages,
             map_lookups: self.map_lookups - earlier.map_lookups,
             map_hits: self.map_hits - earlier.map_hits,
+            slc_pages: self.slc_pages - earlier.slc_pages,
+            folded_blocks: self.folded_blocks - earlier.folded_blocks,
+            folded_pages: self.folded_pages - earlier.folded_pages,
         }
     }
 }

@@ -57,6 +57,19 @@ pub struct Timing {
     pub copy_back: bool,
 }
 
+/// Cells that hold one bit each, of flash whose cells hold more: faster, and with fewer pages in a
+/// block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SingleLevel {
+    /// Bits of a cell otherwise: a block in single-level mode has so many times fewer pages.
+    pub bits: u32,
+    /// From the cells to the plane's register, in nanoseconds.
+    pub read_ns: Time,
+    /// From the register to the cells.
+    pub program_ns: Time,
+}
+
 /// Why the flash was touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -76,10 +89,12 @@ pub enum Cause {
     Wear,
     /// A block that failed was replaced.
     Retire,
+    /// Pages of the single-level cache moved to cells of more bits.
+    Fold,
 }
 
 /// How many causes there are.
-pub const CAUSES: usize = 7;
+pub const CAUSES: usize = 8;
 
 impl Cause {
     /// Every cause, in the order of the arrays in [`Counts`].
@@ -91,6 +106,7 @@ impl Cause {
         Cause::Map,
         Cause::Wear,
         Cause::Retire,
+        Cause::Fold,
     ];
 
     /// Its name in results.
@@ -103,6 +119,7 @@ impl Cause {
             Self::Map => "map",
             Self::Wear => "wear",
             Self::Retire => "retire",
+            Self::Fold => "fold",
         }
     }
 }
@@ -188,6 +205,9 @@ pub struct Nand {
     /// The timeline while there is no time ([`Nand::stop_time`]).
     stopped: Option<Timeline>,
     copy_back: bool,
+    single: Option<SingleLevel>,
+    /// Blocks in single-level mode; empty where the flash has none.
+    is_single: Vec<bool>,
     remap: Remap,
     /// Operations until the power goes; then nothing is done any more.
     power: Option<u64>,
@@ -225,6 +245,8 @@ impl Nand {
             }),
             stopped: None,
             copy_back: timing.is_some_and(|timing| timing.copy_back),
+            single: None,
+            is_single: Vec::new(),
             remap: Remap::new(&geometry, endurance, seed)?,
             power: None,
         })
@@ -235,6 +257,41 @@ impl Nand {
     pub fn keep_sequence(&mut self) {
         self.sequence
             .get_or_insert_with(|| vec![0; self.lpns.len()]);
+    }
+
+    /// Lets blocks be used in single-level mode.
+    pub fn allow_single_level(&mut self, single: SingleLevel) {
+        self.single = Some(single);
+        self.is_single = vec![false; self.next.len()];
+    }
+
+    /// Pages of a block in single-level mode; `None` where there is no such mode.
+    pub fn single_pages(&self) -> Option<u32> {
+        let single = self.single?;
+        Some((self.geometry.pages / single.bits).max(1))
+    }
+
+    /// Takes an erased block into single-level mode, until it is erased.
+    ///
+    /// # Panics
+    /// If it is not erased, or the flash has no such mode.
+    pub fn open_single(&mut self, block: Block) {
+        assert_eq!(self.next[block as usize], 0, "block {block} is not erased");
+        self.is_single[block as usize] = true;
+    }
+
+    /// Whether a block is in single-level mode.
+    #[inline]
+    pub fn is_single(&self, block: Block) -> bool {
+        self.is_single.get(block as usize).copied().unwrap_or(false)
+    }
+
+    /// The cell times of a page's block, where they are those of the single-level mode.
+    #[inline]
+    fn single_of(&self, page: Ppn) -> Option<SingleLevel> {
+        let single = self.single?;
+        self.is_single(self.by_pages.quotient(page))
+            .then_some(single)
     }
 
     /// The shape.
@@ -411,9 +468,16 @@ impl Nand {
             return at;
         }
         let (plane, channel) = self.place(page);
-        match &mut self.timeline {
-            Some(timeline) => timeline.read(plane, channel, at),
-            None => at,
+        self.spend_read(page, plane, channel, at)
+    }
+
+    #[inline]
+    fn spend_read(&mut self, page: Ppn, plane: u32, channel: u32, at: Time) -> Time {
+        let single = self.single_of(page);
+        match (&mut self.timeline, single) {
+            (Some(timeline), None) => timeline.read(plane, channel, at),
+            (Some(timeline), Some(single)) => timeline.read_in(plane, channel, at, single.read_ns),
+            (None, _) => at,
         }
     }
 
@@ -463,7 +527,7 @@ impl Nand {
             return at;
         }
         let ((source, source_bus), (target, _)) = (self.place(from), self.place(to));
-        if self.copy_back && source == target {
+        if self.copy_back && source == target && self.single.is_none() {
             self.counts.copy_backs += 1;
             let done = match &mut self.timeline {
                 Some(timeline) => timeline.copy_back(source, at),
@@ -471,10 +535,7 @@ impl Nand {
             };
             return self.check_program(to, done);
         }
-        let read = match &mut self.timeline {
-            Some(timeline) => timeline.read(source, source_bus, at),
-            None => at,
-        };
+        let read = self.spend_read(from, source, source_bus, at);
         self.spend_program(to, read)
     }
 
@@ -564,9 +625,13 @@ impl Nand {
             return at;
         }
         let (plane, channel) = self.place(page);
-        let done = match &mut self.timeline {
-            Some(timeline) => timeline.program(plane, channel, at),
-            None => at,
+        let single = self.single_of(page);
+        let done = match (&mut self.timeline, single) {
+            (Some(timeline), None) => timeline.program(plane, channel, at),
+            (Some(timeline), Some(single)) => {
+                timeline.program_in(plane, channel, at, single.program_ns)
+            }
+            (None, _) => at,
         };
         self.check_program(page, done)
     }
@@ -630,6 +695,9 @@ impl Nand {
             all[first..first + programmed].fill(0);
         }
         self.next[block as usize] = 0;
+        if let Some(single) = self.is_single.get_mut(block as usize) {
+            *single = false;
+        }
         self.counts.erases[cause as usize] += 1;
         let mut done = self.spend_erase(block, at);
         if self.remap.erase(block) {

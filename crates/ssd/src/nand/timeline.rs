@@ -150,21 +150,31 @@ impl Timeline {
         plane.free
     }
 
-    pub(crate) fn read(&mut self, plane: u32, channel: u32, at: Time) -> Time {
-        self.busy.read_ns += self.timing.read_ns;
+    /// Reads a page from cells that take `cell_ns`.
+    pub(crate) fn read_in(&mut self, plane: u32, channel: u32, at: Time, cell_ns: Time) -> Time {
+        self.busy.read_ns += cell_ns;
         self.busy.bus_ns += self.transfer;
-        let cell = self.begin(plane, at) + self.timing.read_ns;
+        let cell = self.begin(plane, at) + cell_ns;
         let end = self.buses[channel as usize].take(cell, self.transfer) + self.transfer;
         self.planes[plane as usize].free = end;
         end
     }
 
+    pub(crate) fn read(&mut self, plane: u32, channel: u32, at: Time) -> Time {
+        self.read_in(plane, channel, at, self.timing.read_ns)
+    }
+
     pub(crate) fn program(&mut self, plane: u32, channel: u32, at: Time) -> Time {
-        self.busy.program_ns += self.timing.program_ns;
+        self.program_in(plane, channel, at, self.timing.program_ns)
+    }
+
+    /// Programs a page into cells that take `cell_ns`.
+    pub(crate) fn program_in(&mut self, plane: u32, channel: u32, at: Time, cell_ns: Time) -> Time {
+        self.busy.program_ns += cell_ns;
         self.busy.bus_ns += self.transfer;
         let begin = self.begin(plane, at);
         let cell = self.buses[channel as usize].take(begin, self.transfer) + self.transfer;
-        let end = cell + self.timing.program_ns;
+        let end = cell + cell_ns;
         self.planes[plane as usize].free = end;
         end
     }

@@ -60,6 +60,12 @@ const ENDURANCE: &[Key] = &[
     ("wear_threshold", Whole(32), false),
 ];
 
+const SLC: &[Key] = &[
+    ("bits", Whole(32), true),
+    ("read_ns", Whole(63), true),
+    ("program_ns", Whole(63), true),
+];
+
 const INTERFACE: &[Key] = &[
     ("kind", Word(&["single", "ncq", "nvme"]), true),
     ("queues", Whole(32), false),
@@ -69,10 +75,12 @@ const INTERFACE: &[Key] = &[
 const PROFILE: &[Key] = &[
     ("name", Text, true),
     ("source", Text, true),
+    ("scale", Whole(32), false),
     ("user_bytes", Whole(63), true),
     ("geometry", Keys(GEOMETRY), true),
     ("timing", Keys(TIMING), true),
     ("endurance", Keys(ENDURANCE), false),
+    ("slc", Keys(SLC), false),
     ("interface", Keys(INTERFACE), false),
     ("ftl", Text, true),
     ("buffer", Text, false),

@@ -33,6 +33,8 @@ fn layers() -> Vec<Spec> {
         "page:gc=windowed",
         "page:separate=true,reserve=2",
         "page:streams=3",
+        "page:slc-blocks=2",
+        "page:slc-share=0.5",
         "zns:blocks=3",
     ];
     let known = |spec: &Spec| ftl::ALL.iter().any(|entry| entry.name == spec.name());
@@ -53,6 +55,11 @@ fn profile(shape: (u32, u32, u32, u32)) -> Profile {
     profile.geometry.blocks = blocks;
     profile.geometry.pages = pages;
     profile.user_bytes = u64::from(logical) * 4096;
+    profile.slc = Some(nand::SingleLevel {
+        bits: 3,
+        read_ns: 20_000,
+        program_ns: 50_000,
+    });
     profile
 }
 

@@ -333,7 +333,9 @@ fn a_log_table_names_blocks_and_pages() {
 /// "missing field".
 #[test]
 fn a_wrong_key_of_a_profile_is_told_in_a_sentence() {
-    let text = senko_ssd::profile::BUILT_IN[0].1;
+    let mut profiles = senko_ssd::profile::BUILT_IN.iter();
+    let paper = profiles.find(|profile| profile.0 == "paper-1gb");
+    let text = paper.expect("it is built in").1;
     let why = |from: &str, to: &str| {
         assert!(text.contains(from), "{from}");
         let told = Profile::parse(&text.replacen(from, to, 1)).err();

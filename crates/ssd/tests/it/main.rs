@@ -48,6 +48,12 @@ mod hosts;
 // What is written before a run, and whether it got steady.
 mod precondition;
 
+// The cache of single-level blocks.
+mod slc;
+
+// The thesis's chapter 2: a chip, map sizes, hits of a cached map, TRIM.
+mod chapter2;
+
 // Folding addresses.
 mod trace_fold;
 

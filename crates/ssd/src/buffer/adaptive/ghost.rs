@@ -15,7 +15,7 @@ use crate::buffer::table::Table;
 use crate::buffer::{Buffer, Leave, Outgoing, Surroundings, build};
 use crate::ftl::{self, Ftl};
 use crate::geometry::{Geometry, Lpn};
-use crate::nand::{Endurance, Nand};
+use crate::nand::{Endurance, Nand, SingleLevel};
 use crate::spec::Spec;
 
 /// Logical blocks in a copy of the translation layer, unless the drive has fewer.
@@ -138,7 +138,13 @@ impl Model {
                 page_bytes: 4096,
                 spare_bytes: 0,
             };
-            let nand = Nand::new(geometry, None, &Endurance::default(), 0)?;
+            let mut nand = Nand::new(geometry, None, &Endurance::default(), 0)?;
+            // A layer may have a cache of single-level blocks; here nothing takes time.
+            nand.allow_single_level(SingleLevel {
+                bits: 3,
+                read_ns: 0,
+                program_ns: 0,
+            });
             match ftl::build(spec, &nand, blocks * pages) {
                 Ok(ftl) => return Ok((nand, ftl)),
                 Err(error) if spare > 2 * blocks + 64 => return Err(error),

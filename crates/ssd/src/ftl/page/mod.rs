@@ -26,6 +26,9 @@
 //! A page that collection looks at is valid if the table says that its logical page lies there;
 //! there are no bits to keep.
 
+// The cache of blocks in single-level mode.
+mod single;
+
 // Which block is collected.
 mod victims;
 
@@ -34,6 +37,7 @@ use crate::geometry::{Block, Divider, Lpn, NONE, Ppn};
 use crate::nand::{Cause, Nand};
 use crate::spec::Spec;
 use crate::{Error, Time};
+use single::{Cache, Size};
 use victims::{Policy, Victims};
 
 pub(super) const NAME: &str = "page";
@@ -45,6 +49,8 @@ pub(super) const OPTIONS: &[&str] = &[
     "separate=false",
     "reserve=1",
     "background=2",
+    "slc-blocks=0",
+    "slc-share=0",
 ];
 
 /// Pages whose table entries are loaded before any of them is written.
@@ -65,10 +71,14 @@ struct Plane {
     open: Vec<Open>,
     /// Valid pages; kept only where there are several planes.
     valid: u64,
+    /// Blocks in single-level mode.
+    cache: Cache,
 }
 
 /// The page-level layer.
 pub(super) struct Page {
+    /// How many blocks the cache of single-level blocks has.
+    size: Size,
     streams: u32,
     separate: bool,
     reserve: u32,
@@ -119,8 +129,9 @@ pub(super) fn make(
             "the page-level layer takes blocks of at most 65535 pages",
         ));
     }
+    let size = Size::take(spec, nand)?;
     let planes = geometry.all_planes();
-    let taken = u64::from(reserve) + u64::from(streams) + u64::from(separate) - 1;
+    let taken = u64::from(reserve) + u64::from(streams) + u64::from(separate) - 1 + size.fixed();
     let usable = u64::from(geometry.blocks).saturating_sub(taken) * u64::from(geometry.pages);
     // At least one page beyond must always be invalid in a closed block.
     let most_valid = usable.saturating_sub(1);
@@ -138,8 +149,10 @@ pub(super) fn make(
         free: FreeBlocks::new(nand, blocks_of(nand, plane)),
         open: vec![open; streams as usize + usize::from(separate)],
         valid: 0,
+        cache: Cache::default(),
     });
     Ok(Box::new(Page {
+        size,
         streams,
         separate,
         reserve,
@@ -196,11 +209,23 @@ impl Page {
             if self.planes[plane].free.len() > self.reserve as usize {
                 self.open_free(plane, stream);
             } else {
-                let victim = self.victims.find(plane as u32);
-                let victim = victim.expect("all blocks but the reserve and open ones are closed");
-                self.collect(nand, plane, victim, at);
+                self.make_room(nand, plane, at);
             }
         }
+    }
+
+    /// Frees a block of a plane that has none beyond the reserve. A cache that lives on free space
+    /// gives way first.
+    fn make_room(&mut self, nand: &mut Nand, plane: usize, at: Time) {
+        if self.size.gives_way() && self.fold(nand, plane, at).is_some() {
+            return;
+        }
+        match self.victims.find(plane as u32) {
+            Some(victim) => self.collect(nand, plane, victim, at, Cause::Gc),
+            None => self
+                .fold(nand, plane, at)
+                .expect("all blocks but the reserve and open ones are closed, or of the cache"),
+        };
     }
 
     /// Opens a free block.
@@ -235,6 +260,15 @@ impl Page {
         }
     }
 
+    /// A logical page has a new place.
+    #[inline]
+    fn moved(&mut self, lpn: Lpn, page: Ppn) {
+        let old = std::mem::replace(&mut self.places[lpn as usize], page);
+        if old != NONE {
+            self.invalidate(old);
+        }
+    }
+
     /// Loads the entries of pages that are about to be written, and the counts of the blocks where
     /// they lie. It loads many at once, so that the waits for a large table overlap.
     #[inline]
@@ -264,8 +298,17 @@ impl Page {
     }
 
     /// Moves a victim's valid pages and erases it; when that is done.
-    fn collect(&mut self, nand: &mut Nand, plane: usize, victim: Block, at: Time) -> Time {
-        self.victims.take(victim);
+    fn collect(
+        &mut self,
+        nand: &mut Nand,
+        plane: usize,
+        victim: Block,
+        at: Time,
+        cause: Cause,
+    ) -> Time {
+        if cause == Cause::Gc {
+            self.victims.take(victim);
+        }
         let first = nand.geometry().first_page(victim);
         let mut found = 0;
         for (page, lpn) in (first..).zip(nand.spare(victim)) {
@@ -287,7 +330,7 @@ impl Page {
             let run = (found - begin).min((self.pages - next) as usize);
             let to = nand.geometry().first_page(block) + next;
             let from = &self.moving[begin..begin + run];
-            done = done.max(nand.copy_run(from, to, at, Cause::Gc));
+            done = done.max(nand.copy_run(from, to, at, cause));
             if nand.is_off() {
                 // The table still names the victim, which was not erased.
                 return done;
@@ -300,9 +343,14 @@ impl Page {
             begin += run;
         }
         self.victims.valid[victim as usize] = 0;
-        self.counts.gc_blocks += 1;
-        self.counts.gc_pages += found as u64;
-        done = nand.erase(victim, done, Cause::Gc);
+        if cause == Cause::Gc {
+            self.counts.gc_blocks += 1;
+            self.counts.gc_pages += found as u64;
+        } else {
+            self.counts.folded_blocks += 1;
+            self.counts.folded_pages += found as u64;
+        }
+        done = nand.erase(victim, done, cause);
         self.planes[plane].free.give(nand, victim);
         done
     }
@@ -312,9 +360,11 @@ impl Page {
     fn reopen(&mut self, nand: &mut Nand, plane: usize) {
         let mut part: Vec<Block> = Vec::new();
         let mut free: Vec<Block> = Vec::new();
+        self.planes[plane].cache = Cache::default();
         for block in blocks_of(nand, plane as u32) {
             match nand.next_page(block) {
                 0 => free.push(block),
+                _ if nand.is_single(block) => self.planes[plane].cache.close(block),
                 next if next < self.pages => part.push(block),
                 _ => self.victims.close(block),
             }
@@ -342,6 +392,9 @@ impl Page {
         // The power went while a victim was collected: it has fewer valid pages than the block with
         // most room has room.
         while self.planes[plane].free.len() < self.reserve as usize && !nand.is_off() {
+            if self.fold(nand, plane, 0).is_some() {
+                continue;
+            }
             let victim = self.victims.find_fewest(plane as u32);
             let victim = victim.expect("without a free block there is a closed one");
             if u32::from(self.victims.valid[victim as usize]) == self.pages {
@@ -349,7 +402,7 @@ impl Page {
                 // overwritten.
                 break;
             }
-            self.collect(nand, plane, victim, 0);
+            self.collect(nand, plane, victim, 0, Cause::Gc);
         }
     }
 }
@@ -363,10 +416,12 @@ impl Ftl for Page {
             Policy::Windowed { window } => spec.with("window", window),
             _ => spec,
         };
-        spec.with("streams", self.streams)
+        let spec = spec
+            .with("streams", self.streams)
             .with("separate", self.separate)
             .with("reserve", self.reserve)
-            .with("background", self.background)
+            .with("background", self.background);
+        self.size.shown(spec)
     }
 
     fn logical_pages(&self) -> u32 {
@@ -376,6 +431,14 @@ impl Ftl for Page {
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, stream: u16, at: Time) -> Time {
         let stream = usize::from(stream) % self.streams as usize;
         let plane = self.take_turn(nand, stream, at);
+        if self.size != Size::None
+            && let Some(page) = self.single_page(nand, plane, at)
+        {
+            return self.write_single(nand, plane, page, lpn, at);
+        }
+        if nand.is_off() {
+            return at;
+        }
         if self.planes[plane].open[stream].next == self.pages {
             self.open(nand, plane, stream, at);
         }
@@ -385,19 +448,16 @@ impl Ftl for Page {
         let Open { block, next } = self.planes[plane].open[stream];
         let page = nand.geometry().first_page(block) + next;
         let done = nand.program(page, lpn, at, Cause::Host);
-        let old = std::mem::replace(&mut self.places[lpn as usize], page);
         self.planes[plane].valid += 1;
         // The old version goes before the block may be closed, as in a run of pages.
-        if old != NONE {
-            self.invalidate(old);
-        }
+        self.moved(lpn, page);
         self.fill(plane, stream, 1);
         done
     }
 
     /// Runs of pages fill an open block at a stroke, where flash and striping allow it.
     fn write_many(&mut self, nand: &mut Nand, lpns: &[Lpn], stream: u16) {
-        if !nand.is_plain() || self.planes.len() > 1 {
+        if !nand.is_plain() || self.planes.len() > 1 || self.size != Size::None {
             for batch in lpns.chunks(TOUCHED_AHEAD) {
                 self.touch(batch);
                 for lpn in batch {
@@ -441,9 +501,13 @@ impl Ftl for Page {
         at
     }
 
-    /// Collects a block of the plane that has the fewest free ones, as long as that is fewer than
-    /// reserve and `background` together, and only where a quarter of the victim is gained.
+    /// Folds the cache first, as long as it has blocks. Then it collects a block of the plane that
+    /// has the fewest free ones, as long as that is fewer than reserve and `background` together,
+    /// and only where a quarter of the victim is gained.
     fn idle(&mut self, nand: &mut Nand, at: Time) -> Option<Time> {
+        if let Some(done) = self.fold_idle(nand, at) {
+            return Some(done);
+        }
         let wanted = (self.reserve + self.background) as usize;
         let planes = self.planes.iter().enumerate();
         let (plane, few) = planes.min_by_key(|(_, plane)| plane.free.len())?;
@@ -455,7 +519,7 @@ impl Ftl for Page {
         if valid > self.pages - self.pages.div_ceil(4) {
             return None;
         }
-        Some(self.collect(nand, plane, victim, at))
+        Some(self.collect(nand, plane, victim, at, Cause::Gc))
     }
 
     fn locate(&self, lpn: Lpn) -> Option<Ppn> {
