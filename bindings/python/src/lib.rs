@@ -19,6 +19,8 @@ mod database; // a table of an open database, as a mapping
 mod snapshot; // a state that stays
 mod transaction; // commits or rolls back
 mod store; // the unordered store
+mod simulation_error; // the simulator's errors as exceptions
+mod requests; // a program's requests, as a workload
 mod ssd; // the simulator
 
 use pyo3::prelude::*;
