@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use senko_dbm::{DbmError, Durability, Options, Table};
+use senko_dbm::{Cached, DbmError, Durability, Options, Table};
 
 use crate::bytes;
 use crate::failure::{closed, error, exception};
@@ -21,6 +21,10 @@ use crate::transaction::{self, Transaction};
 
 /// The table that a database has from the start; `senko dbm` takes it without being told.
 const MAIN: &str = "main";
+
+/// DRAM for pages where the caller names no bound. dbm.gnu lets the system keep its whole file;
+/// 256 MiB hold more than a million records of 100 bytes.
+const CACHE_BYTES: usize = 256 << 20;
 
 /// A table of a database.
 #[pyclass(extends = Ordered, subclass, module = "senko_flash._native", frozen)]
@@ -37,9 +41,17 @@ struct View {
 
 impl Source for View {
     fn value(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>> {
-        self.shared.on(py, |opened| {
-            opened.db.snapshot().get(&opened.table(&self.table)?, key)
-        })
+        let get = |opened: &Opened| opened.db.get(&opened.table(&self.table)?, key);
+        self.shared.on(py, get)
+    }
+
+    fn bytes<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let make = |value: &[u8]| PyBytes::new(py, value);
+        match self.shared.get_cached(&self.table, key, make)? {
+            Cached::Found(value) => Ok(Some(value)),
+            Cached::Absent => Ok(None),
+            Cached::Unknown => Ok(self.value(py, key)?.map(|value| make(&value))),
+        }
     }
 }
 
@@ -76,13 +88,12 @@ fn durability_of(name: &str) -> PyResult<Durability> {
 }
 
 fn options(create: bool, mode: u32, cache_bytes: Option<usize>) -> Options {
-    let usual = Options::default();
     Options {
         create,
         mode: Some(mode),
         one_file: true,
-        cache_bytes: cache_bytes.unwrap_or(usual.cache_bytes),
-        ..usual
+        cache_bytes: cache_bytes.unwrap_or(CACHE_BYTES),
+        ..Options::default()
     }
 }
 
@@ -241,11 +252,13 @@ impl Database {
             let Some(Opened { db, .. }) = opened else {
                 return Ok(None);
             };
+            // A checkpoint beside this has a snapshot of its own. Behind a whole one none is due:
+            // nobody writes meanwhile.
+            db.checkpoint()?;
             let held = db.stats().open_snapshots;
             if held > 0 {
                 return Ok(Some(held));
             }
-            db.sync()?;
             *opened = None;
             let (path, options) = (&shared.path, &shared.options);
             let going = |_| !stop.load(Ordering::Relaxed);
@@ -295,7 +308,7 @@ impl Database {
         self.view.shared.write_long(py, move |opened| {
             let table = opened.db.table(&name)?;
             let mut tables = opened.tables.lock().unwrap_or_else(PoisonError::into_inner);
-            tables.remove(&name);
+            tables.retain(|table| table.name() != name);
             opened.db.drop_table(&table)
         })
     }

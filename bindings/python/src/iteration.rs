@@ -22,8 +22,14 @@ pub enum Part {
     Entry,
 }
 
-/// Key, value, when it was written, when it expires.
-pub type Row = (Vec<u8>, Vec<u8>, u64, u64);
+/// A record, as it lies in a batch. Only a store's have the times: when it was written, when it
+/// expires.
+pub struct Row<'a> {
+    pub key: &'a [u8],
+    pub value: &'a [u8],
+    pub time: u64,
+    pub expires_at: u64,
+}
 
 /// Which records of a table, and in which order.
 #[derive(Default)]
@@ -33,28 +39,76 @@ pub struct Span {
     pub reverse: bool,
 }
 
-/// Bounds of a batch: records, and bytes, of which the last record may be over.
+/// Bounds of a batch: records, and bytes. What is pushed last may go beyond them.
 const BATCH_RECORDS: usize = 512;
 const BATCH_BYTES: usize = 1 << 20;
 
+/// Records one behind the other, until Python asks for them.
+#[derive(Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    /// Of each record: bytes of the key and of the value, the times.
+    rows: Vec<(usize, usize, u64, u64)>,
+    /// The record that is next, and where its bytes begin.
+    next: usize,
+    at: usize,
+}
+
+impl Batch {
+    pub fn push(&mut self, row: &Row<'_>) {
+        self.bytes.extend_from_slice(row.key);
+        self.bytes.extend_from_slice(row.value);
+        let (key, value) = (row.key.len(), row.value.len());
+        self.rows.push((key, value, row.time, row.expires_at));
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows.len() >= BATCH_RECORDS || self.bytes.len() >= BATCH_BYTES
+    }
+
+    /// Takes the next record.
+    fn take(&mut self) -> Option<Row<'_>> {
+        let &(key, value, time, expires_at) = self.rows.get(self.next)?;
+        let (from, to) = (self.at, self.at + key + value);
+        self.next += 1;
+        self.at = to;
+        let (key, value) = self.bytes[from..to].split_at(key);
+        Some(Row {
+            key,
+            value,
+            time,
+            expires_at,
+        })
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.rows.clear();
+        (self.next, self.at) = (0, 0);
+    }
+}
+
+/// Pushes some records; false if there are no more.
+type More = dyn FnMut(&mut Batch) -> PyResult<bool> + Send;
+
 struct State {
-    next: Box<dyn FnMut() -> PyResult<Option<Row>> + Send>,
-    batch: std::vec::IntoIter<Row>,
+    more: Box<More>,
+    batch: Batch,
     ended: bool,
 }
 
 impl State {
+    /// Fills the batch if all of it was taken.
     fn fill(&mut self) -> PyResult<()> {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while batch.len() < BATCH_RECORDS && bytes < BATCH_BYTES {
-            let Some(row) = (self.next)()? else {
-                self.ended = true;
-                break;
-            };
-            bytes += row.0.len() + row.1.len();
-            batch.push(row);
+        if self.batch.next < self.batch.rows.len() || self.ended {
+            return Ok(());
         }
-        self.batch = batch.into_iter();
+        self.batch.clear();
+        while !self.batch.is_full() && !self.ended {
+            // What came before an error does not count.
+            let more = (self.more)(&mut self.batch);
+            self.ended = !more.inspect_err(|_| self.batch.clear())?;
+        }
         Ok(())
     }
 }
@@ -67,14 +121,15 @@ pub struct Records {
 }
 
 impl Records {
-    /// Over the rows that `next` gives. It is called with the GIL released.
+    /// Over what `more` pushes; it says false when there is no more. It is called with the GIL
+    /// released.
     pub fn new(
         part: Part,
-        next: impl FnMut() -> PyResult<Option<Row>> + Send + 'static,
+        more: impl FnMut(&mut Batch) -> PyResult<bool> + Send + 'static,
     ) -> Records {
         let state = State {
-            next: Box::new(next),
-            batch: Vec::new().into_iter(),
+            more: Box::new(more),
+            batch: Batch::default(),
             ended: false,
         };
         Records {
@@ -96,32 +151,47 @@ impl Records {
     }
 
     pub fn over(mut cursor: Cursor, reverse: bool, part: Part) -> Records {
-        Records::new(part, move || {
-            let record = match reverse {
-                false => cursor.next(),
-                true => cursor.previous(),
+        let values = part != Part::Key;
+        Records::new(part, move |batch| {
+            let push = |key: &[u8], value: &[u8]| {
+                batch.push(&Row {
+                    key,
+                    value,
+                    time: 0,
+                    expires_at: 0,
+                });
+                !batch.is_full()
             };
-            let row = |(key, value)| (key, value, 0, 0);
-            Ok(record.map_err(exception)?.map(row))
+            let count = match reverse {
+                false => cursor.next_page(values, push),
+                true => cursor.previous_page(values, push),
+            };
+            Ok(count.map_err(exception)? > 0)
         })
     }
 
-    /// The next record.
-    pub fn record(&self, py: Python<'_>) -> PyResult<Option<Row>> {
+    /// What `make` makes of the next record. It runs no code of Python.
+    pub fn next_with<T>(
+        &self,
+        py: Python<'_>,
+        make: impl FnOnce(Row<'_>) -> T,
+    ) -> PyResult<Option<T>> {
         let mutex = self.state.get()?;
-        if let Ok(mut state) = mutex.try_lock()
-            && let Some(row) = state.batch.next()
-        {
-            return Ok(Some(row));
-        }
-        py.check_signals()?;
-        py.detach(|| {
-            let mut state = mutex.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.batch.len() == 0 && !state.ended {
-                state.fill()?;
+        loop {
+            if let Ok(mut state) = mutex.try_lock() {
+                if let Some(row) = state.batch.take() {
+                    return Ok(Some(make(row)));
+                }
+                if state.ended {
+                    return Ok(None);
+                }
             }
-            Ok(state.batch.next())
-        })
+            py.check_signals()?;
+            py.detach(|| {
+                let mut state = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+                state.fill()
+            })?;
+        }
     }
 }
 
@@ -132,24 +202,27 @@ impl Records {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some((key, value, time, expires_at)) = self.record(py)? else {
-            return Ok(None);
-        };
-        Ok(Some(match self.part {
-            Part::Key => PyBytes::new(py, &key).into_any(),
-            Part::Value => PyBytes::new(py, &value).into_any(),
-            Part::Both => {
-                PyTuple::new(py, [PyBytes::new(py, &key), PyBytes::new(py, &value)])?.into_any()
-            }
+        let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
+        Ok(match self.part {
+            Part::Key => self
+                .next_with(py, |row| bytes(row.key))?
+                .map(Bound::into_any),
+            Part::Value => self
+                .next_with(py, |row| bytes(row.value))?
+                .map(Bound::into_any),
+            Part::Both => match self.next_with(py, |row| [bytes(row.key), bytes(row.value)])? {
+                Some(pair) => Some(PyTuple::new(py, pair)?.into_any()),
+                None => None,
+            },
             Part::Entry => {
-                let entry = (
-                    PyBytes::new(py, &key),
-                    PyBytes::new(py, &value),
-                    time,
-                    expires_at,
-                );
-                entry.into_pyobject(py)?.into_any()
+                let entry = self.next_with(py, |row| {
+                    (bytes(row.key), bytes(row.value), row.time, row.expires_at)
+                })?;
+                match entry {
+                    Some(entry) => Some(entry.into_pyobject(py)?.into_any()),
+                    None => None,
+                }
             }
-        }))
+        })
     }
 }

@@ -3,8 +3,8 @@
 //! [`senko_store`] and [`senko_ssd`]. The modules in `python/senko_flash` import it; docs/python
 //! is for their users.
 //!
-//! Always holds: the GIL is released while the engine works; what a process opened does nothing in
-//! the child of a fork.
+//! Always holds: the GIL is released while the engine waits or works for long; what a process
+//! opened does nothing in the child of a fork.
 
 #![deny(unsafe_code)]
 
@@ -19,6 +19,8 @@ mod database; // a table of an open database, as a mapping
 mod snapshot; // a state that stays
 mod transaction; // commits or rolls back
 mod store; // the unordered store
+mod simulation_error; // the simulator's errors as exceptions
+mod requests; // a program's requests, as a workload
 mod ssd; // the simulator
 
 use pyo3::prelude::*;

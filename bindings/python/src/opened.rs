@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One opening of a database, which its tables, snapshots and transactions share. The GIL is
-//! released while it works, and long work goes on beside the thread that looks for Ctrl-C.
+//! released while it works, but for what DRAM tells of a key. Long work goes on beside the thread
+//! that looks for Ctrl-C.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use pyo3::prelude::*;
-use senko_dbm::{DbmError, Options, Table};
+use senko_dbm::{Cached, DbmError, Options, Table};
 
 use crate::failure::{closed, error, exception};
 use crate::guard::Owned;
@@ -26,7 +26,7 @@ pub struct Shared {
 /// The database, and the tables that are in use. A reorganization takes the place of both.
 pub struct Opened {
     pub db: senko_dbm::Database,
-    pub tables: Mutex<HashMap<String, Table>>,
+    pub tables: Mutex<Vec<Table>>,
 }
 
 impl Opened {
@@ -39,12 +39,28 @@ impl Opened {
 
     pub fn table(&self, name: &str) -> Result<Table, DbmError> {
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(table) = tables.get(name) {
+        if let Some(table) = tables.iter().find(|table| table.name() == name) {
             return Ok(table.clone());
         }
         let table = self.db.table(name)?;
-        tables.insert(name.to_owned(), table.clone());
+        tables.push(table.clone());
         Ok(table)
+    }
+
+    /// What DRAM tells of a key. Nothing is waited for but locks that are held for a moment.
+    fn get_cached<T>(
+        &self,
+        name: &str,
+        key: &[u8],
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Cached<T>, DbmError> {
+        let Ok(tables) = self.tables.try_lock() else {
+            return Ok(Cached::Unknown);
+        };
+        match tables.iter().find(|table| table.name() == name) {
+            Some(table) => self.db.get_cached(table, key, take),
+            None => Ok(Cached::Unknown),
+        }
     }
 }
 
@@ -61,6 +77,20 @@ impl Shared {
             opened.as_ref().map(work)
         });
         done.ok_or_else(closed)?.map_err(exception)
+    }
+
+    /// What DRAM tells of a key of a table, with the GIL held.
+    pub fn get_cached<T>(
+        &self,
+        table: &str,
+        key: &[u8],
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> PyResult<Cached<T>> {
+        let Ok(opened) = self.db.get()?.try_read() else {
+            return Ok(Cached::Unknown);
+        };
+        let opened = opened.as_ref().ok_or_else(closed)?;
+        opened.get_cached(table, key, take).map_err(exception)
     }
 
     /// As `on`, for what changes the database.

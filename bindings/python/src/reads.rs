@@ -17,6 +17,12 @@ use crate::iteration::{Part, Records, Span};
 pub trait Source: Send + Sync {
     /// The value of a key. It is read with the GIL released.
     fn value(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>>;
+
+    /// The same for Python. What is in DRAM may be given at once, with the GIL held.
+    fn bytes<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let value = self.value(py, key)?;
+        Ok(value.map(|value| PyBytes::new(py, &value)))
+    }
 }
 
 /// Reads of single keys.
@@ -38,17 +44,16 @@ impl Reads {
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let found = self.source.value(py, &bytes::of(key)?)?;
-        Ok(found.map(|value| PyBytes::new(py, &value)))
+        self.source.bytes(py, &bytes::of(key)?)
     }
 
     fn __getitem__<'py>(
         &self,
         py: Python<'py>,
-        key: Bound<'py, PyAny>,
+        key: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        self._get(py, &key)?
-            .ok_or_else(|| PyKeyError::new_err(key.unbind()))
+        self._get(py, key)?
+            .ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
     }
 
     /// The value of a key, or `default`.
@@ -63,7 +68,7 @@ impl Reads {
     }
 
     fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        Ok(self.source.value(py, &bytes::of(key)?)?.is_some())
+        Ok(self._get(py, key)?.is_some())
     }
 }
 
@@ -118,8 +123,8 @@ impl Ordered {
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let records = self.__iter__(py)?;
         let keys = PyList::empty(py);
-        while let Some((key, ..)) = records.record(py)? {
-            keys.append(PyBytes::new(py, &key))?;
+        while let Some(key) = records.next_with(py, |row| PyBytes::new(py, row.key))? {
+            keys.append(key)?;
         }
         Ok(keys)
     }

@@ -5,8 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pyo3::create_exception;
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use senko_ssd::precondition::Precondition;
@@ -14,36 +13,14 @@ use senko_ssd::profile::Profile;
 use senko_ssd::report::{SeriesPoint, Wear};
 use senko_ssd::run::{Outcome, Reading, Setup, Watch};
 use senko_ssd::source::Workload;
-use senko_ssd::trace::{Summary, TraceError};
+use senko_ssd::trace::Summary;
 use senko_ssd::{Error, Request, catalogue, plot};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::interrupt::{Stop, interruptible};
-
-create_exception!(
-    senko_flash.ssd,
-    SimulationError,
-    PyValueError,
-    "What the simulator reports: a setting that is wrong, a trace that makes no sense, a worn drive."
-);
-
-/// The exception of an error, with the engine's sentence.
-fn exception(failure: Error) -> PyErr {
-    let text = failure.to_string();
-    let source = match &failure {
-        Error::File { source, .. } => source,
-        Error::Trace(trace) => match &**trace {
-            TraceError::Open { source, .. } => source,
-            _ => return SimulationError::new_err(text),
-        },
-        _ => return SimulationError::new_err(text),
-    };
-    match source.raw_os_error() {
-        Some(number) => PyOSError::new_err((number, text)),
-        None => PyOSError::new_err(text),
-    }
-}
+use crate::requests::{Given, Requests, Source};
+use crate::simulation_error::{SimulationError, exception};
 
 /// Bytes as a number, or as on the command line: `64k`.
 #[derive(FromPyObject)]
@@ -174,21 +151,23 @@ fn summary(
     Ok(summary)
 }
 
-/// Runs a workload on a drive. Gives what `senko ssd run --json` prints.
+/// Runs a workload, by its name or as its requests, on a drive. Gives what `senko ssd run --json`
+/// prints.
 #[pyfunction]
 #[pyo3(signature = (workload, reading, drive, stop=None))]
 pub fn simulate(
     py: Python<'_>,
-    workload: String,
+    workload: Given<'_>,
     reading: ReadingArgs,
     drive: DriveArgs,
     stop: Option<&Stop>,
 ) -> PyResult<String> {
     let reading = Reading::from(reading);
+    let source = Source::from(workload);
     let work = move |stop: &'static AtomicBool| {
         let setup = drive.setup()?;
         let parts = setup.parts(drive.ftl.as_deref(), drive.buffer.as_deref())?;
-        let workload = reading.open(&workload)?;
+        let workload = source.open(&reading)?;
         let summary = summary(&workload, Some(setup.capacity()), stop)?;
         let report = setup.run(&parts, &workload, drive.drain, &mut Watching(stop))?;
         let report = report.ok_or_else(|| {
@@ -301,6 +280,7 @@ pub fn parts() -> PyResult<String> {
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("SimulationError", module.py().get_type::<SimulationError>())?;
     module.add_class::<Stop>()?;
+    module.add_class::<Requests>()?;
     module.add_function(wrap_pyfunction!(simulate, module)?)?;
     module.add_function(wrap_pyfunction!(trace_summary, module)?)?;
     module.add_function(wrap_pyfunction!(trace_columns, module)?)?;

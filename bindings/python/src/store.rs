@@ -15,7 +15,7 @@ use senko_store::{Durability, Options, StoreError, Value, WriteOptions};
 use crate::bytes;
 use crate::guard::Owned;
 use crate::interrupt::interruptible;
-use crate::iteration::{Part, Records};
+use crate::iteration::{Part, Records, Row};
 use crate::reads::{Reads, Source};
 
 create_exception!(
@@ -155,9 +155,17 @@ fn many<'py>(
 }
 
 fn entries(mut scan: senko_store::Scan, part: Part) -> Records {
-    Records::new(part, move || {
+    Records::new(part, move |batch| {
         let entry = scan.next().transpose().map_err(exception)?;
-        Ok(entry.map(|e| (e.key, e.value.into_vec(), e.time, e.expires_at)))
+        if let Some(entry) = &entry {
+            batch.push(&Row {
+                key: &entry.key,
+                value: &entry.value,
+                time: entry.time,
+                expires_at: entry.expires_at,
+            });
+        }
+        Ok(entry.is_some())
     })
 }
 

@@ -5,6 +5,8 @@ import doctest
 import json
 import os
 import pickle
+import random
+import re
 import signal
 import subprocess
 import sys
@@ -81,6 +83,87 @@ def test_a_trace_is_read_as_the_command_reads_it(spc):
     assert result.requests == 4 and result.host_bytes_written == 16384
     [told] = command("trace", "info", str(spc))
     assert ssd.trace(spc).summary == told["summary"]
+
+
+def test_requests_of_a_program_run_as_the_same_trace_does(tmp_path):
+    draw = random.Random(3)
+    requests = [
+        ((4000 + n) / 400, draw.choice("rw"), draw.randrange(100_000) * 4096, draw.choice([4096, 16384]))
+        for n in range(5000)
+    ]
+    path = tmp_path / "same.spc"
+    path.write_text(
+        "".join(f"0,{offset // 512},{size},{op},{time}\n" for time, op, offset, size in requests)
+    )
+    options = {"ftl": "page", "buffer": "lru", "fold": "modulo", "rounds": 2}
+    result = ssd.simulate(iter(requests), **options).to_dict()
+    columns = ssd.trace(path).requests()
+    again = zip(*(columns[name].tolist() for name in ("time_ns", "op", "offset", "bytes")))
+    again = ssd.simulate(((ns / 1e9, *others) for ns, *others in again), **options)
+    assert json.dumps(again.to_dict()) == json.dumps(result)
+    flat = ["--fold", "modulo", "--rounds", "2"]
+    [told] = command("run", str(path), "--ftl", "page", "--buffer", "lru", *flat)
+    assert result["workload"] == "requests" and told["workload"] == "same.spc"
+    # What is said of the file alone is not said of requests.
+    for names, one, other in (
+        (["report", "derived", "lifetime", "profile", "stopped"], result, told),
+        (["mix", "devices", "duration_ns", "footprint_pages"], result["trace"], told["trace"]),
+    ):
+        for name in names:
+            assert json.dumps(one[name]) == json.dumps(other[name]), name
+
+
+def test_every_operation_and_device_can_be_requested():
+    result = ssd.simulate(
+        [
+            (0, "write", 0, 4096),
+            (0.5, "r", 0, 4096, 0),
+            (0.5, "w", 8192, 512, 1),
+            [1, "trim", 0, 4096],
+            (2, "flush", 0, 0),
+        ],
+        fold="compact",
+        ftl="page",
+    )
+    mix = result.to_dict()["trace"]["mix"]
+    counts = [mix[name] for name in ("reads", "writes", "trims", "flushes")]
+    assert counts == [1, 2, 1, 1] and list(result.to_dict()["trace"]["devices"]) == ["0", "1"]
+    assert result.to_dict()["trace"]["duration_ns"] == 2_000_000_000
+
+
+@pytest.mark.parametrize(
+    "item, error, words",
+    [
+        ((1, "w", 0), TypeError, "it is (time, op, offset, bytes)"),
+        ("1w00", TypeError, "it is (time, op, offset, bytes)"),
+        (7, TypeError, "it is (time, op, offset, bytes)"),
+        (("1", "w", 0, 4096), TypeError, "its time is a number of seconds"),
+        ((float("nan"), "w", 0, 4096), ssd.error, "its time is 0 s or more"),
+        ((1, "x", 0, 4096), ssd.error, "its op is"),
+        ((1, 4, 0, 4096), ssd.error, "its op is"),
+        ((1, "w", -1, 4096), TypeError, "its offset must be a whole number"),
+        ((1, "w", 0, 1.5), TypeError, "its bytes must be a whole number"),
+        ((1, "w", 0, 0), ssd.error, "it has 0 bytes"),
+        ((1, "f", 0, 4096), ssd.error, "a flush has offset 0 and 0 bytes"),
+        ((1, "w", 2**64 - 1, 2), ssd.error, "it ends beyond"),
+        ((1, "w", 0, 4096, 2**32), ssd.error, "its device is below 2^32"),
+        ((0.5, "w", 0, 4096), ssd.error, "its time is before that of request 0"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_named(item, error, words):
+    with pytest.raises(error, match="^request 1: " + re.escape(words)):
+        ssd.simulate([(1, "w", 0, 4096), item])
+
+
+def test_what_is_no_workload_is_refused():
+    with pytest.raises(ssd.error, match="there is no request"):
+        ssd.simulate([])
+    with pytest.raises(TypeError, match="not iterable"):
+        ssd.simulate(7)
+    with pytest.raises(TypeError, match="format is given for a trace's file"):
+        ssd.simulate([(0, "w", 0, 4096)], format="spc")
+    with pytest.raises(ZeroDivisionError):
+        ssd.simulate((n, "w", 0, 4096 // (3 - n)) for n in range(9))
 
 
 def test_what_can_be_named_is_what_the_command_names():

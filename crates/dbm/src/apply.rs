@@ -34,7 +34,7 @@ const MOST_BYTES: usize = 4 << 20;
 /// What a batch changes, before anybody sees it.
 pub(crate) struct Applied {
     commit: u64,
-    pages: FxHashMap<u32, Page>,
+    pages: FxHashMap<u32, Arc<Page>>,
     /// Those whose place in the tree is another one than before, and new ones.
     shaped: FxHashSet<u32>,
     freed: Vec<u32>,
@@ -227,10 +227,7 @@ impl Core {
         let commit = applied.commit;
         let mut touched = Vec::with_capacity(applied.pages.len() + applied.freed.len());
         let freed = applied.freed.iter().map(|id| (*id, None));
-        let pages = applied
-            .pages
-            .into_iter()
-            .map(|(id, page)| (id, Some(Arc::new(page))));
+        let pages = applied.pages.into_iter().map(|(id, page)| (id, Some(page)));
         for (id, page) in pages.chain(freed) {
             let word = self.nodes.at(id);
             let before = word.load_full();
@@ -277,6 +274,8 @@ impl Core {
                 catalogue: Arc::clone(&applied.catalogue),
             };
             registry.needed(&mut needed);
+            // Before any version is dropped (R1).
+            self.newest.store(commit, Ordering::Release);
         }
         writer.catalogue = applied.catalogue;
         for id in touched {

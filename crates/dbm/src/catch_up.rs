@@ -38,7 +38,7 @@ impl Core {
         }
         for (id, page) in late.leaves {
             let Some(page) = page else { continue };
-            let version = Version::new(id, commit, Some(Arc::new(page)), None, &self.space);
+            let version = Version::new(id, commit, Some(page), None, &self.space);
             self.nodes.at(id).store(Some(Arc::new(version)));
             writer.dirty.change(id, false);
         }
@@ -54,7 +54,7 @@ struct Late<'a> {
     commit: u64,
     catalogue: Arc<Catalogue>,
     /// None: it has the commit.
-    leaves: FxHashMap<u32, Option<Page>>,
+    leaves: FxHashMap<u32, Option<Arc<Page>>>,
 }
 
 impl Late<'_> {
@@ -102,10 +102,10 @@ impl Late<'_> {
                     0 => commit_of(found.page.bytes()),
                     commit => commit,
                 };
-                entry.insert((has < self.commit).then(|| Page::clone(&found.page)))
+                entry.insert((has < self.commit).then(|| Arc::clone(&found.page)))
             }
         };
-        Ok(Some((leaf.as_mut(), found.to)))
+        Ok(Some((leaf.as_mut().map(Arc::make_mut), found.to)))
     }
 
     fn put(&mut self, table: u32, key: &[u8], value: &[u8], long: bool) -> Result<(), DbmError> {

@@ -70,6 +70,8 @@ pub(crate) struct Core {
     /// Long values that are not in the log yet.
     pub unwritten: Mutex<HashMap<u32, Arc<[u8]>>>,
     pub registry: Mutex<Registry>,
+    /// The commit that `registry` has as visible, changed under its lock.
+    pub newest: AtomicU64,
     pub writer: Mutex<Writer>,
     pub log: Mutex<Log>,
     pub maintenance: Mutex<Maps>,
@@ -206,6 +208,7 @@ impl Core {
             blobs,
             unwritten: Mutex::default(),
             registry: Mutex::new(Registry::new(visible)),
+            newest: AtomicU64::new(commit),
             writer: Mutex::new(writer),
             log: Mutex::new(log),
             maintenance: Mutex::new(maps),

@@ -85,7 +85,10 @@ impl Drop for Leader<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::AcqRel);
         *self.0.led() = false;
-        self.0.ended.notify_all();
+        // Who sleeps counted itself before it saw the lead. Waking nobody is a system call too.
+        if self.0.waiting.load(Ordering::Acquire) > 0 {
+            self.0.ended.notify_all();
+        }
     }
 }
 

@@ -20,6 +20,7 @@
 mod db;
 mod options;
 mod snapshot;
+mod newest; // one key as of now
 mod transaction;
 mod pending;
 mod bulk;
@@ -77,6 +78,7 @@ pub use copy::{CopyReport, Lost};
 pub use db::{Database, Stats};
 pub use error::DbmError;
 pub use held::OpenSnapshot;
+pub use newest::Cached;
 pub use node::MAX_KEY_BYTES;
 pub use options::{Durability, Options, Pause};
 pub use pending::PendingCommit;

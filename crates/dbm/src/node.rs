@@ -31,17 +31,19 @@ const KEY_BYTES: usize = HEAD + 12;
 const VALUE_BYTES: usize = HEAD + 14;
 /// In a cell's value length: the value is a reference to a long one.
 const BLOB: u16 = 0x8000;
+/// Cells that are sought by halving alone.
+const FEW: usize = 8;
 /// Bytes for slots and cells.
 pub(crate) const ROOM: usize = PAGE_SIZE - SLOTS;
 const _: () = assert!(ROOM / 2 + MAX_CELL + 2 + (MAX_CELL + 2) / 2 <= ROOM);
 
-/// One page; cheap to share, copied to be changed.
+/// One page, shared in an `Arc`, copied to be changed.
 #[derive(Clone)]
-pub(crate) struct Page(Box<[u8; PAGE_SIZE]>);
+pub(crate) struct Page([u8; PAGE_SIZE]);
 
 impl Page {
     pub fn new(id: u32, level: u8) -> Page {
-        let mut page = Page(Box::new([0; PAGE_SIZE]));
+        let mut page = Page([0; PAGE_SIZE]);
         page.set_id(id);
         page.0[HEAD + 4] = level;
         page.set_u16(HEAD + 8, PAGE_SIZE as u16);
@@ -51,7 +53,7 @@ impl Page {
     /// A page as read; `None` if a cell or the slots lie outside of it. Whether keys ascend is
     /// [`Page::is_sorted`]: every read asks the former, and the checksum vouches for the latter.
     pub fn read(bytes: &[u8]) -> Option<Page> {
-        let page = Page(Box::<[u8]>::from(bytes).try_into().ok()?);
+        let page = Page(bytes.try_into().ok()?);
         page.well_formed().then_some(page)
     }
 
@@ -187,6 +189,9 @@ impl Page {
         if to > 0 && self.key(to - 1) < key {
             return Err(to);
         }
+        if to > FEW {
+            (from, to) = self.guess(key);
+        }
         while from < to {
             let middle = (from + to) / 2;
             match self.key(middle).cmp(key) {
@@ -196,6 +201,39 @@ impl Page {
             }
         }
         Err(from)
+    }
+
+    /// Cells among which a key is to be sought that is not behind the last one: interpolation, then
+    /// steps of growing width from there. Most keys lie in cache lines of their own, in DRAM, and
+    /// halving the page would wait for many of them. A wrong guess costs a few comparisons.
+    fn guess(&self, key: &[u8]) -> (usize, usize) {
+        let count = self.count();
+        let (first, last) = (self.key(0), self.key(count - 1));
+        if key <= first {
+            return (0, 1);
+        }
+        // A key between the two begins as both do. A damaged page may break that.
+        let same = first.iter().zip(last).take_while(|(a, b)| a == b).count();
+        let [first, last, wanted] =
+            [first, last, key].map(|key| number(key.get(same..).unwrap_or_default()));
+        let share = wanted.saturating_sub(first) as f64 / last.saturating_sub(first).max(1) as f64;
+        let at = ((share * (count - 1) as f64) as usize).min(count - 1);
+        let mut width = 2;
+        if self.key(at) < key {
+            let mut from = at + 1;
+            while from + width < count && self.key(from + width) < key {
+                from += width + 1;
+                width *= 2;
+            }
+            (from, count.min(from + width + 1))
+        } else {
+            let mut to = at + 1;
+            while to > width && self.key(to - width) >= key {
+                to -= width - 1;
+                width *= 2;
+            }
+            (to.saturating_sub(width), to)
+        }
     }
 
     /// The child that has `key`; with `below`, the one that has the keys just below it.
@@ -297,7 +335,7 @@ impl Page {
         if self.count() * (cell + 2) + more > ROOM {
             return false;
         }
-        let old = *self.0;
+        let old = self.0;
         self.begin(0, 0, true);
         let records = old[SLOTS..].chunks_exact(bytes.max(1));
         let mut low = PAGE_SIZE;
@@ -374,7 +412,7 @@ impl Page {
 
     /// Lays the cells out anew, without what was removed.
     fn compact(&mut self) {
-        let old = *self.0;
+        let old = self.0;
         let mut low = PAGE_SIZE;
         for nth in 0..self.count() {
             let at = self.cell(nth);
@@ -429,6 +467,14 @@ impl Page {
         }
         best.1
     }
+}
+
+/// The first eight bytes as a number, in the order of keys or equal.
+fn number(key: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    let bytes = key.len().min(8);
+    first[..bytes].copy_from_slice(&key[..bytes]);
+    u64::from_be_bytes(first)
 }
 
 impl std::fmt::Debug for Page {

@@ -90,17 +90,7 @@ impl Snapshot {
     /// ```
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
         let root = self.info(table)?.root;
-        let core = self.core();
-        let read = core.leaf(self.seen.commit, root, key).and_then(|leaf| {
-            let Ok(nth) = leaf.search(key) else {
-                return Ok(None);
-            };
-            match leaf.value(nth) {
-                (value, false) => Ok(Some(value.to_vec())),
-                (reference, true) => core.long_value(reference).map(Some),
-            }
-        });
-        self.valid(read)
+        self.valid(self.core().value_at(self.seen.commit, root, key))
     }
 
     /// Records of a table.
@@ -269,8 +259,35 @@ impl Snapshot {
         back: bool,
         cached: &mut Option<Found>,
     ) -> Result<Option<Record>, DbmError> {
-        let core = self.core();
-        let commit = self.seen.commit;
+        let (mut found, mut nth) = self.place(root, from, inclusive, back, cached)?;
+        loop {
+            if !back && nth < found.page.count() || back && nth > 0 {
+                let nth = if back { nth - 1 } else { nth };
+                let value = match found.page.value(nth) {
+                    (value, false) => value.to_vec(),
+                    (reference, true) => self.core().long_value(reference)?,
+                };
+                let record = (found.page.key(nth).to_vec(), value);
+                *cached = Some(found);
+                return Ok(Some(record));
+            }
+            match self.beside(root, &found, back)? {
+                Some(next) => (found, nth) = next,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The leaf and the place on it from which records go on, forwards at it, backwards in front of
+    /// it. `cached` is taken if it is that leaf.
+    fn place(
+        &self,
+        root: u32,
+        from: Option<&[u8]>,
+        inclusive: bool,
+        back: bool,
+        cached: &mut Option<Found>,
+    ) -> Result<(Found, usize), DbmError> {
         let below = back && !(inclusive && from.is_some());
         let usable = |found: &Found| {
             from.is_some_and(|key| match below {
@@ -284,11 +301,11 @@ impl Snapshot {
                 }
             })
         };
-        let mut found = match cached.take().filter(usable) {
+        let found = match cached.take().filter(usable) {
             Some(found) => found,
-            None => core.find(commit, root, from, below)?,
+            None => self.core().find(self.seen.commit, root, from, below)?,
         };
-        let mut nth = match from {
+        let nth = match from {
             None if back => found.page.count(),
             None => 0,
             Some(key) => match found.page.search(key) {
@@ -297,24 +314,25 @@ impl Snapshot {
                 Err(nth) => nth,
             },
         };
-        loop {
-            if !back && nth < found.page.count() || back && nth > 0 {
-                let nth = if back { nth - 1 } else { nth };
-                let value = match found.page.value(nth) {
-                    (value, false) => value.to_vec(),
-                    (reference, true) => core.long_value(reference)?,
-                };
-                let record = (found.page.key(nth).to_vec(), value);
-                *cached = Some(found);
-                return Ok(Some(record));
-            }
-            let border = if back { &found.from } else { &found.to };
-            let Some(border) = border.clone() else {
-                return Ok(None);
-            };
-            found = core.find(commit, root, Some(&border), back)?;
-            nth = if back { found.page.count() } else { 0 };
-        }
+        Ok((found, nth))
+    }
+
+    /// The leaf beside one, with the place where it begins.
+    fn beside(
+        &self,
+        root: u32,
+        found: &Found,
+        back: bool,
+    ) -> Result<Option<(Found, usize)>, DbmError> {
+        let border = if back { &found.from } else { &found.to };
+        let Some(border) = border else {
+            return Ok(None);
+        };
+        let found = self
+            .core()
+            .find(self.seen.commit, root, Some(border), back)?;
+        let nth = if back { found.page.count() } else { 0 };
+        Ok(Some((found, nth)))
     }
 }
 
@@ -416,33 +434,155 @@ impl Cursor {
         Ok(self.take(step, false))
     }
 
-    fn go(&mut self, back: bool) -> Result<Option<Record>, DbmError> {
-        let border = if back { &self.to } else { &self.from };
-        let (from, inclusive) = match (&self.at, border) {
+    /// Gives the next records to `take`, key and value, up to the end of a page of the tree: many
+    /// records for the work of one step. `take` says whether to go on. Without `values` each value
+    /// is empty, and long ones are not read. Gives how many records there were, 0 at the end of the
+    /// range.
+    ///
+    /// # Errors
+    /// As [`Cursor::next`]. What was given does not count then, and the cursor stays where it was.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// # db.run(senko_dbm::Durability::None, |tx| {
+    /// #     tx.put(&table, b"a", b"1")?;
+    /// #     tx.put(&table, b"b", b"2")
+    /// # })?;
+    /// let mut keys = Vec::new();
+    /// let mut cursor = db.snapshot().cursor(&table, ..)?;
+    /// let mut take = |key: &[u8], _: &[u8]| {
+    ///     keys.push(key.to_vec());
+    ///     true
+    /// };
+    /// while cursor.next_page(false, &mut take)? > 0 {}
+    /// assert_eq!(keys, [b"a", b"b"]);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn next_page(
+        &mut self,
+        values: bool,
+        take: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<usize, DbmError> {
+        self.page(false, values, take)
+    }
+
+    /// The records before, downwards; else as [`Cursor::next_page`].
+    ///
+    /// # Errors
+    /// As [`Cursor::next_page`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// # db.run(senko_dbm::Durability::None, |tx| tx.put(&table, b"a", b"1"))?;
+    /// let mut cursor = db.snapshot().cursor(&table, ..)?;
+    /// assert_eq!(cursor.previous_page(true, |_, value| value == b"1")?, 1);
+    /// assert_eq!(cursor.previous_page(true, |_, _| true)?, 0);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn previous_page(
+        &mut self,
+        values: bool,
+        take: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<usize, DbmError> {
+        self.page(true, values, take)
+    }
+
+    fn page(
+        &mut self,
+        back: bool,
+        values: bool,
+        take: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<usize, DbmError> {
+        let read = self.page_unchecked(back, values, take);
+        let (count, at, found) = self.snapshot.valid(read)?;
+        if at.is_some() {
+            self.at = at;
+        }
+        self.leaf = found;
+        Ok(count)
+    }
+
+    /// How many records it gave, the key of the last one, and its leaf.
+    #[allow(clippy::type_complexity)]
+    fn page_unchecked(
+        &mut self,
+        back: bool,
+        values: bool,
+        mut take: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(usize, Option<Vec<u8>>, Option<Found>), DbmError> {
+        let (from, inclusive) = Cursor::from(&self.at, if back { &self.to } else { &self.from });
+        let (snapshot, root) = (&self.snapshot, self.root);
+        let (mut found, mut nth) = snapshot.place(root, from, inclusive, back, &mut self.leaf)?;
+        loop {
+            let page = &found.page;
+            let left = if back { nth } else { page.count() - nth };
+            let mut count = 0;
+            while count < left {
+                let at = if back { nth - 1 - count } else { nth + count };
+                let key = page.key(at);
+                if !self.is_inside(key, back) {
+                    break;
+                }
+                count += 1;
+                let go_on = match page.value(at) {
+                    _ if !values => take(key, b""),
+                    (value, false) => take(key, value),
+                    (reference, true) => take(key, &snapshot.core().long_value(reference)?),
+                };
+                if !go_on {
+                    break;
+                }
+            }
+            if count > 0 {
+                let last = if back { nth - count } else { nth + count - 1 };
+                let last = page.key(last).to_vec();
+                return Ok((count, Some(last), Some(found)));
+            }
+            if left > 0 {
+                return Ok((0, None, None));
+            }
+            match snapshot.beside(root, &found, back)? {
+                Some(next) => (found, nth) = next,
+                None => return Ok((0, None, None)),
+            }
+        }
+    }
+
+    /// Where to go on: behind the key that was given last, or at the border of the range.
+    fn from<'a>(at: &'a Option<Vec<u8>>, border: &'a Bound<Vec<u8>>) -> (Option<&'a [u8]>, bool) {
+        match (at, border) {
             (Some(at), _) => (Some(at), false),
             (None, Bound::Included(key)) => (Some(key), true),
             (None, Bound::Excluded(key)) => (Some(key), false),
             (None, Bound::Unbounded) => (None, true),
-        };
-        let from = from.map(Vec::as_slice);
+        }
+    }
+
+    fn go(&mut self, back: bool) -> Result<Option<Record>, DbmError> {
+        let (from, inclusive) = Cursor::from(&self.at, if back { &self.to } else { &self.from });
         let step = self
             .snapshot
             .step(self.root, from, inclusive, back, &mut self.leaf)?;
         Ok(self.take(step, back))
     }
 
-    /// Takes a record if it lies in the range.
-    fn take(&mut self, record: Option<Record>, back: bool) -> Option<Record> {
-        let record = record?;
-        let key = record.0.as_slice();
-        let inside = match (if back { &self.from } else { &self.to }, back) {
+    /// Whether a key that was met on the way up, or down, lies in the range.
+    fn is_inside(&self, key: &[u8], back: bool) -> bool {
+        match (if back { &self.from } else { &self.to }, back) {
             (Bound::Unbounded, _) => true,
-            (Bound::Included(to), false) => key <= to,
+            (Bound::Included(to), false) => key <= to.as_slice(),
             (Bound::Excluded(to), false) => key < to.as_slice(),
             (Bound::Included(from), true) => key >= from.as_slice(),
             (Bound::Excluded(from), true) => key > from.as_slice(),
-        };
-        if !inside {
+        }
+    }
+
+    /// Takes a record if it lies in the range.
+    fn take(&mut self, record: Option<Record>, back: bool) -> Option<Record> {
+        let record = record?;
+        if !self.is_inside(&record.0, back) {
             return None;
         }
         self.at = Some(record.0.clone());

@@ -27,7 +27,7 @@ const MERGED: usize = crate::node::ROOM * 3 / 4;
 pub(crate) struct Batch<'a> {
     core: &'a Core,
     pub ids: &'a mut Ids,
-    pub pages: FxHashMap<u32, Page>,
+    pub pages: FxHashMap<u32, Arc<Page>>,
     /// Pages whose keys or children are others than before, and new ones.
     pub shaped: FxHashSet<u32>,
     pub freed: Vec<u32>,
@@ -63,10 +63,11 @@ impl<'a> Batch<'a> {
     fn page(&mut self, id: u32) -> Result<&mut Page, DbmError> {
         use std::collections::hash_map::Entry;
         match self.pages.entry(id) {
-            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Occupied(entry) => Ok(Arc::make_mut(entry.into_mut())),
             Entry::Vacant(entry) => {
+                // Readers have the page, so this is where it is copied.
                 let page = self.core.page_at(id, u64::MAX)?;
-                Ok(entry.insert(Page::clone(&page)))
+                Ok(Arc::make_mut(entry.insert(page)))
             }
         }
     }
@@ -82,7 +83,7 @@ impl<'a> Batch<'a> {
     /// A new tree.
     pub fn root(&mut self) -> u32 {
         let id = self.ids.take();
-        self.pages.insert(id, Page::new(id, 0));
+        self.pages.insert(id, Arc::new(Page::new(id, 0)));
         self.shaped.insert(id);
         id
     }
@@ -218,7 +219,7 @@ impl<'a> Batch<'a> {
             let mut content = std::mem::replace(root, Page::new(id, level));
             root.set_first_child(below);
             content.set_id(below);
-            self.pages.insert(below, content);
+            self.pages.insert(below, Arc::new(content));
             self.shaped.insert(id);
             path.push((id, 0));
             id = below;
@@ -259,7 +260,7 @@ impl<'a> Batch<'a> {
                 "NODE-2: a cell fits on the half of an inner page"
             );
         }
-        self.pages.insert(right_id, right);
+        self.pages.insert(right_id, Arc::new(right));
         self.shaped.extend([id, right_id]);
         let (parent, _) = path.pop().expect("only the root has no parent");
         let child = right_id.to_le_bytes();
@@ -414,7 +415,7 @@ impl<'a> Batch<'a> {
         let mut content = self.look(child, Page::clone)?;
         content.set_id(root);
         let again = content.level() > 0 && content.count() == 0;
-        self.pages.insert(root, content);
+        self.pages.insert(root, Arc::new(content));
         self.shaped.insert(root);
         self.free(child);
         if again {
@@ -464,8 +465,25 @@ impl Core {
         Ok(found)
     }
 
+    /// The value of a key as of a commit.
+    pub fn value_at(
+        &self,
+        commit: u64,
+        root: u32,
+        key: &[u8],
+    ) -> Result<Option<Vec<u8>>, DbmError> {
+        let leaf = self.leaf(commit, root, key)?;
+        let Ok(nth) = leaf.search(key) else {
+            return Ok(None);
+        };
+        match leaf.value(nth) {
+            (value, false) => Ok(Some(value.to_vec())),
+            (reference, true) => self.long_value(reference).map(Some),
+        }
+    }
+
     /// The leaf of a key, without its borders.
-    pub fn leaf(&self, commit: u64, root: u32, key: &[u8]) -> Result<Arc<Page>, DbmError> {
+    fn leaf(&self, commit: u64, root: u32, key: &[u8]) -> Result<Arc<Page>, DbmError> {
         let mut page = self.page_at(root, commit)?;
         while page.level() > 0 {
             page = self.page_at(page.child(page.child_for(key, false)), commit)?;

@@ -43,7 +43,14 @@ impl Reading {
     /// If there is none, or a setting is wrong.
     pub fn open(&self, name: &str) -> Result<Workload, Error> {
         let spec: TraceSpec = self.format.parse()?;
-        let mut workload = Workload::named(name, &spec)?;
+        self.of(Workload::named(name, &spec)?)
+    }
+
+    /// A workload that is read so. The format counts for files only.
+    ///
+    /// # Errors
+    /// If a setting is wrong.
+    pub fn of(&self, mut workload: Workload) -> Result<Workload, Error> {
         if let Some(fold) = &self.fold {
             workload.fold = fold.parse::<Fold>()?;
         }

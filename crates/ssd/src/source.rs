@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A workload as a user names it: a trace's file or a generator, folded into a drive, once or in a
-//! loop.
+//! A workload as a user names it: a trace's file, a generator or requests in memory, folded into a
+//! drive, once or in a loop.
 //!
 //! A workload is read several times: for its summary, for each run, for each round. A pipe can be
 //! read once, and is therefore copied first, to a file without a name.
@@ -10,6 +10,7 @@ mod spool;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::generate::{Arrival, Generator, Phase};
 use crate::trace::{Fold, Folder, Reader, Summary, TraceSpec};
@@ -28,6 +29,9 @@ pub enum Origin {
     Piped(PathBuf, Spool, TraceSpec),
     /// A generator, by its specification.
     Generator(String),
+    /// Requests that a program made. The first one's time is 0, and none is before its
+    /// predecessor's.
+    Given(Arc<[Request]>),
 }
 
 /// A workload.
@@ -72,15 +76,55 @@ impl Workload {
             })?;
             Origin::Generator(name.to_owned())
         };
-        Ok(Self {
+        Ok(Self::of(origin))
+    }
+
+    /// Requests that a program made. Times are in nanoseconds and ascend; they count from the
+    /// first one's, as those of a trace do.
+    ///
+    /// # Errors
+    /// If there is none, or a time is before its predecessor's; the error names the request,
+    /// counted from 0.
+    ///
+    /// ```
+    /// use senko_ssd::{Op, Request, source::Workload};
+    /// let write = |time, offset| {
+    ///     let (op, bytes) = (Op::Write, 4096);
+    ///     Request { op, offset, bytes, ..Request::flush(time) }
+    /// };
+    /// let workload = Workload::given(vec![write(7, 0), write(9, 4096)])?;
+    /// assert_eq!(workload.summary()?.duration_ns, 2);
+    /// assert!(Workload::given(vec![write(7, 0), write(6, 0)]).is_err());
+    /// # Ok::<(), senko_ssd::Error>(())
+    /// ```
+    pub fn given(mut requests: Vec<Request>) -> Result<Self, Error> {
+        let Some(first) = requests.first().map(|request| request.time) else {
+            return Err(Error::Request("there is no request".to_owned()));
+        };
+        let mut last = first;
+        for (nth, request) in requests.iter_mut().enumerate() {
+            if request.time < last {
+                return Err(Error::Request(format!(
+                    "request {nth}: its time is before that of request {}",
+                    nth - 1
+                )));
+            }
+            last = request.time;
+            request.time -= first;
+        }
+        Ok(Self::of(Origin::Given(requests.into())))
+    }
+
+    fn of(origin: Origin) -> Self {
+        Self {
             origin,
             fold: Fold::default(),
             rounds: 1,
             limit: None,
-        })
+        }
     }
 
-    /// A short name for tables: the file's, or the generator's specification.
+    /// A short name for tables: the file's, the generator's specification, or `requests`.
     pub fn name(&self) -> String {
         match &self.origin {
             Origin::Trace(path, _) | Origin::Piped(path, ..) => match path.file_name() {
@@ -88,6 +132,7 @@ impl Workload {
                 None => path.display().to_string(),
             },
             Origin::Generator(text) => text.clone(),
+            Origin::Given(_) => "requests".to_owned(),
         }
     }
 
@@ -103,6 +148,7 @@ impl Workload {
                 let phases: Result<Vec<Phase>, Error> = text.split('/').map(str::parse).collect();
                 Ok(phases?.iter().any(|phase| phase.arrival != Arrival::Closed))
             }
+            Origin::Given(_) => Ok(true),
         }
     }
 
@@ -113,6 +159,7 @@ impl Workload {
                 Inner::Trace(Box::new(Reader::new(spool.read(), spec)?))
             }
             Origin::Generator(text) => Inner::Generator(Box::new(text.parse()?)),
+            Origin::Given(requests) => Inner::Given(Arc::clone(requests), 0),
         })
     }
 
@@ -159,13 +206,14 @@ impl Workload {
         Ok(summary)
     }
 
-    /// Bytes of the trace's file, or requests of the generator.
+    /// Bytes of the trace's file, or requests.
     fn size(&self, inner: &Inner) -> u64 {
         match (&self.origin, inner) {
             (Origin::Trace(path, _), _) => std::fs::metadata(path).map_or(0, |file| file.len()),
             (Origin::Piped(_, spool, _), _) => spool.bytes(),
             (Origin::Generator(_), Inner::Generator(generator)) => generator.remaining(),
-            (Origin::Generator(_), Inner::Trace(_)) => 0,
+            (Origin::Given(requests), _) => requests.len() as u64,
+            (Origin::Generator(_), Inner::Trace(_) | Inner::Given(..)) => 0,
         }
     }
 
@@ -191,6 +239,8 @@ impl Workload {
 enum Inner {
     Trace(Box<Reader>),
     Generator(Box<Generator>),
+    /// Requests, and how many were taken.
+    Given(Arc<[Request]>, usize),
 }
 
 impl Inner {
@@ -199,6 +249,7 @@ impl Inner {
         let done = match self {
             Self::Trace(reader) => reader.input_bytes(),
             Self::Generator(generator) => all - generator.remaining().min(all),
+            Self::Given(_, taken) => *taken as u64,
         };
         (all > 0).then(|| (done as f64 / all as f64).min(1.0))
     }
@@ -208,10 +259,10 @@ impl Inner {
     fn check(&self, taken: u64, name: &str) -> Result<(), Error> {
         match self {
             Self::Trace(reader) => reader.check(name).map_err(Error::Request),
-            Self::Generator(_) if taken == 0 => {
+            Self::Generator(_) | Self::Given(..) if taken == 0 => {
                 Err(Error::Request(format!("{name} has no request")))
             }
-            Self::Generator(_) => Ok(()),
+            Self::Generator(_) | Self::Given(..) => Ok(()),
         }
     }
 }
@@ -223,6 +274,11 @@ impl Iterator for Inner {
         match self {
             Self::Trace(reader) => reader.next().map(|request| Ok(request?)),
             Self::Generator(generator) => generator.next().map(Ok),
+            Self::Given(requests, taken) => {
+                let request = *requests.get(*taken)?;
+                *taken += 1;
+                Some(Ok(request))
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native half of the package: what its modules are made of."""
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, final
 
 from typing_extensions import Self, disjoint_base
@@ -12,6 +12,7 @@ __all__ = [
     "Ordered",
     "Reads",
     "Records",
+    "Requests",
     "SimulationError",
     "Snapshot",
     "Stop",
@@ -175,8 +176,12 @@ class Stop:
     def __new__(cls) -> Self: ...
     def set(self) -> None: ...
 
+@final
+class Requests:
+    def __new__(cls, items: Iterable[Sequence[Any]]) -> Self: ...
+
 def simulate(
-    workload: str, reading: dict[str, Any], drive: dict[str, Any], stop: Stop | None = None
+    workload: str | Requests, reading: dict[str, Any], drive: dict[str, Any], stop: Stop | None = None
 ) -> str: ...
 def trace_summary(workload: str, reading: dict[str, Any]) -> tuple[str, str]: ...
 def trace_columns(workload: str, reading: dict[str, Any]) -> list[bytes]: ...

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from . import _native
@@ -33,7 +33,7 @@ DRIVE: dict[str, Any] = {
 
 
 def simulate(
-    workload: str | os.PathLike[str],
+    workload: str | os.PathLike[str] | Iterable[Sequence[Any]],
     *,
     profile: str | os.PathLike[str] = "nvme-512gb",
     ftl: str | None = None,
@@ -55,14 +55,23 @@ def simulate(
 ) -> Result:
     """Runs a workload on a simulated drive. The options are those of `senko ssd run`.
 
-    The workload is a trace's file, or a generator such as "zipf:rate=2000,count=1e6". `ftl` and
-    `buffer` take the place of the profile's. `precondition` fills so many percent of the drive
-    before, or overwrites it at random ("random:2x"), or does that until it is "steady". `closed` keeps so many requests under way, whatever their times. `wa` counts only,
-    without times. `drain` writes out what the buffer holds at the end.
+    The workload is a trace's file, or a generator such as "zipf:rate=2000,count=1e6". Or it is an
+    iterable of requests `(time, op, offset, bytes)`, or `(time, op, offset, bytes, device)`. The
+    time is in seconds, counts from the first request's, and never goes back. `op` is "read",
+    "write", "trim" or "flush", the first letter, or the number that `Trace.requests()` has. A
+    flush has offset 0 and 0 bytes. The iterable is read to its end before the run; a request takes
+    48 bytes. An error about a request names its number, counted from 0.
+
+    `ftl` and `buffer` take the place of the profile's. `precondition` fills so many percent of the
+    drive before, or overwrites it at random ("random:2x"), or does that until it is "steady".
+    `closed` keeps so many requests under way, whatever their times. `wa` counts only, without times. `drain` writes out what the buffer holds at the end.
 
     >>> run = simulate("seq:count=1000,size=64k", buffer="lru", buffer_size="1m", wa=True)
     >>> run.host_bytes_written, run.keeps_up
     (65536000, True)
+    >>> run = simulate((n / 100, "write", n % 500 * 4096, 4096) for n in range(2000))
+    >>> run.requests, run.host_bytes_written
+    (2000, 8192000)
     """
     options = dict(locals())
     return run(options)
@@ -72,8 +81,8 @@ def run(options: Mapping[str, Any], stop: _native.Stop | None = None) -> Result:
     """`simulate` with its arguments as a mapping. `stop.set()` ends it."""
     chosen = {**READING, **DRIVE, **options}
     if "workload" not in chosen:
-        raise TypeError("a run needs a workload: a trace's file or a generator")
-    workload = os.fspath(chosen.pop("workload"))
+        raise TypeError("a run needs a workload: a trace's file, a generator or requests")
+    workload = _workload(chosen.pop("workload"), chosen["format"])
     chosen["profile"] = os.fspath(chosen["profile"])
     reading = {name: chosen.pop(name) for name in READING}
     drive = {name: chosen.pop(name) for name in DRIVE}
@@ -84,6 +93,14 @@ def run(options: Mapping[str, Any], stop: _native.Stop | None = None) -> Result:
     for warning in outcome["trace"]["warnings"]:
         warnings.warn(f"{outcome['workload']}: {warning}", stacklevel=3)
     return Result(outcome)
+
+
+def _workload(given: Any, format: str) -> str | _native.Requests:
+    if isinstance(given, (str, os.PathLike)):
+        return os.fspath(given)
+    if format != "auto":
+        raise TypeError("a format is given for a trace's file, not for requests")
+    return _native.Requests(given)
 
 
 class Trace:

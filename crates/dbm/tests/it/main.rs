@@ -13,6 +13,7 @@ mod cycles;
 mod faults;
 mod kills;
 mod model;
+mod newest;
 mod processes;
 mod serial;
 mod space;

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One key as of the newest commit, without a snapshot ([`Database::get`] and
+//! [`Database::get_cached`]).
+//!
+//! A snapshot registers itself, so that the versions that it needs stay (M2). A single read does
+//! not. It takes the number of the newest commit, reads as of that, and asks at the end whether it
+//! is the newest still. A commit becomes visible before it drops a version (`apply.rs`, publish).
+//! So nothing that the read needed was dropped if no commit came meanwhile. Otherwise what was read
+//! is thrown away.
+//!
+//! R1: a value counts only if [`Core::newest`] is the same before and after the read.
+
+use std::sync::atomic::Ordering;
+
+use crate::core::Core;
+use crate::{Database, DbmError, Table};
+
+/// Reads before a snapshot is taken, while others commit.
+const ATTEMPTS: usize = 3;
+
+/// What DRAM tells of a key ([`Database::get_cached`]).
+///
+/// ```
+/// # let db = senko_dbm::example::database();
+/// # let table = db.create_table("t")?;
+/// assert_eq!(db.get_cached(&table, b"no such key", |_| ())?, senko_dbm::Cached::Absent);
+/// # Ok::<(), senko_dbm::DbmError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cached<T> {
+    /// The key is there, and this came of its value.
+    Found(T),
+    /// The key is not there.
+    Absent,
+    /// The device must be asked, or another commit came meanwhile: [`Database::get`] knows.
+    Unknown,
+}
+
+impl Core {
+    /// The newest commit, and the root of a table that is there.
+    fn newest_root(&self, table: &Table) -> Result<(u64, u32), DbmError> {
+        let registry = self.registry.lock();
+        let catalogue = &registry.visible.catalogue;
+        match catalogue.binary_search_by_key(&table.id, |info| info.id) {
+            Ok(nth) => Ok((registry.visible.commit, catalogue[nth].root)),
+            Err(_) => Err(DbmError::NoTable(table.name().to_owned())),
+        }
+    }
+
+    /// Whether a commit is the newest still (R1).
+    fn is_newest(&self, commit: u64) -> bool {
+        self.newest.load(Ordering::Acquire) == commit
+    }
+
+    /// What is known of a key if the way to it is in DRAM and no newer version is in the way.
+    fn cached_value<T>(
+        &self,
+        commit: u64,
+        root: u32,
+        key: &[u8],
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Option<Cached<T>> {
+        let mut id = root;
+        loop {
+            let newest = self.nodes.get(id)?.load();
+            let version = newest.as_deref()?;
+            if version.commit > commit || version.freed {
+                return None;
+            }
+            let body = version.body.load();
+            let page = body.as_deref()?;
+            if !version.used.load(Ordering::Relaxed) {
+                version.used.store(true, Ordering::Relaxed);
+            }
+            if page.level() > 0 {
+                id = page.child(page.child_for(key, false));
+                continue;
+            }
+            let Ok(nth) = page.search(key) else {
+                return Some(Cached::Absent);
+            };
+            return match page.value(nth) {
+                (value, false) => Some(Cached::Found(take(value))),
+                (_, true) => None,
+            };
+        }
+    }
+}
+
+impl Database {
+    /// The value of a key now: what a new snapshot would give, at less cost. Two calls may see two
+    /// states.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`], or damage.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// db.run(senko_dbm::Durability::None, |tx| tx.put(&table, b"key", b"value"))?;
+    /// assert_eq!(db.get(&table, b"key")?.as_deref(), Some(&b"value"[..]));
+    /// assert_eq!(db.get(&table, b"no such key")?, None);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
+        let core = self.core();
+        for _ in 0..ATTEMPTS {
+            let (commit, root) = core.newest_root(table)?;
+            let read = core.value_at(commit, root, key);
+            if core.is_newest(commit) {
+                return read;
+            }
+        }
+        self.snapshot().get(table, key)
+    }
+
+    /// As [`Database::get`], but it never waits for the device. `take` makes of the value what is
+    /// to be given, and may be called although the answer is [`Cached::Unknown`] then.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// use senko_dbm::Cached;
+    /// db.run(senko_dbm::Durability::None, |tx| tx.put(&table, b"key", b"value"))?;
+    /// assert_eq!(db.get_cached(&table, b"key", <[u8]>::len)?, Cached::Found(5));
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn get_cached<T>(
+        &self,
+        table: &Table,
+        key: &[u8],
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Cached<T>, DbmError> {
+        let core = self.core();
+        let (commit, root) = core.newest_root(table)?;
+        let found = core.cached_value(commit, root, key, take);
+        Ok(match found {
+            Some(found) if core.is_newest(commit) => found,
+            _ => Cached::Unknown,
+        })
+    }
+}
