@@ -64,7 +64,8 @@ def simulate(
 
     `ftl` and `buffer` take the place of the profile's. `precondition` fills so many percent of the
     drive before, or overwrites it at random ("random:2x"), or does that until it is "steady".
-    `closed` keeps so many requests under way, whatever their times. `wa` counts only, without times. `drain` writes out what the buffer holds at the end.
+    `closed` keeps so many requests under way, whatever their times. `wa` counts only, without
+    times. `drain` writes out what the buffer holds at the end.
 
     >>> run = simulate("seq:count=1000,size=64k", buffer="lru", buffer_size="1m", wa=True)
     >>> run.host_bytes_written, run.keeps_up

@@ -32,11 +32,13 @@ fn the_verdict_is_right_for_every_profile() {
         .collect();
     let mut expected = Vec::new();
     for (profile, kind) in [
+        ("nvme-512gb", "maps pages"),
         ("paper-1gb", "log blocks"),
         ("x25-m", "maps pages"),
         ("x25-e", "maps pages"),
         ("usb-stick", "log blocks"),
         ("tlc-256gb", "maps pages"),
+        ("hy27-4gb", "maps pages"),
     ] {
         expected.extend([(profile, kind); 3]);
     }

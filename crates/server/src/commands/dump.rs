@@ -9,13 +9,17 @@
 //! ([`Part`]).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use senko_cache::{FlashRef, Listed, Meta, Scanned, Shard, SlabClassStats};
 use senko_io::Queue;
 
+use super::sink::Sink;
 use crate::context::Ctx;
 use crate::protocol::number::{push_base64, push_u64};
 use crate::protocol::{is_word, push_key, push_uri};
+use crate::shared::{ConnEntry, ConnState};
 
 /// Slab class numbers are below this (memcached's bound).
 pub(super) const MAX_CLASSES: u32 = 64;
@@ -187,7 +191,7 @@ impl Dump {
         let more = match table {
             Table::Connections => {
                 let rows = ctx.shared.connections(self.cursor, TABLE_ROWS);
-                super::stats::connections(ctx, &rows, out);
+                connections(ctx, &rows, out);
                 self.cursor = rows.last().map_or(END, |(id, _)| id + 1);
                 rows.len() == TABLE_ROWS
             }
@@ -379,6 +383,32 @@ pub(super) fn class_of(classes: &[SlabClassStats], size: usize) -> u32 {
         .min_by_key(|class| class.chunk_size);
     fits.or(classes.iter().max_by_key(|class| class.chunk_size))
         .map_or(1, |class| class.id)
+}
+
+/// Some rows of `stats conns`.
+fn connections<Q: Queue>(ctx: &Ctx<'_, Q>, rows: &[(u64, Arc<ConnEntry>)], out: &mut Vec<u8>) {
+    let mut sink = Sink::Text(out);
+    let now = ctx.shard.now();
+    for (id, entry) in rows {
+        sink.stat(&format!("{id}:addr"), &entry.addr);
+        if !entry.listen_addr.is_empty() {
+            sink.stat(&format!("{id}:listen_addr"), &entry.listen_addr);
+        }
+        let own = ctx.entry.is_some_and(|own| std::ptr::eq(own, &**entry));
+        let state = match entry.state() {
+            _ if entry.listen_addr.is_empty() => "conn_listening",
+            _ if own => "conn_parse_cmd",
+            ConnState::Value => "conn_nread",
+            ConnState::Swallowed => "conn_swallow",
+            ConnState::Watching => "conn_watch",
+            ConnState::Command => "conn_read",
+        };
+        sink.stat(&format!("{id}:state"), state);
+        sink.stat(
+            &format!("{id}:secs_since_last_cmd"),
+            now.saturating_sub(entry.last_command.load(Relaxed)),
+        );
+    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod dump; // walks over all items: metadump, cachedump, stats sizes
 mod get; // get, gets, gat, gats, binary get and touch
 mod meta; // mg, md, ma, me
 mod extstore; // memcached's names for what flash does
+mod sink; // where statistics go: text or binary packets
 mod tell; // what watchers are told
 mod stats; // the sections of stats, in text and binary
 mod store; // set, add, replace, append, prepend, cas, ms

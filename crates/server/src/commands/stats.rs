@@ -6,13 +6,13 @@
 //! worker are live, those of others at most a tenth of a second old.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
 use senko_cache::{AdmissionRule, CacheStats, DeviceState, PolicyKind, SlabClassStats};
 use senko_io::{DeviceTimes, DiskStats, Op, PAGE_SIZE, Purpose, Queue};
 
 use super::dump::{DumpKind, Table};
 use super::extstore;
+use super::sink::Sink;
 use crate::context::Ctx;
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::read_u32;
@@ -20,9 +20,8 @@ use crate::protocol::push_key;
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
 use crate::settings::{Dialect, TlsSettings};
-use crate::shared::{ConnEntry, ConnState, Shared, ThreadStats};
+use crate::shared::{Shared, ThreadStats};
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Prefixes that the binary `stats detail dump` shows.
@@ -30,39 +29,6 @@ const BINARY_PREFIXES: usize = 100;
 
 /// Prefixes that `stats detail flash` shows: those with the most gets.
 const FLASH_PREFIXES: usize = 100;
-
-/// Where statistics go.
-enum Sink<'a> {
-    Text(&'a mut Vec<u8>),
-    Binary(&'a mut Vec<u8>, Head),
-}
-
-impl Sink<'_> {
-    fn stat(&mut self, name: &str, value: impl Display) {
-        match self {
-            Sink::Text(out) => out.extend_from_slice(format!("STAT {name} {value}\r\n").as_bytes()),
-            Sink::Binary(out, head) => {
-                let value = value.to_string();
-                head.push(
-                    out,
-                    Status::Success,
-                    0,
-                    name.len(),
-                    name.len() + value.len(),
-                    0,
-                );
-                out.extend_from_slice(name.as_bytes());
-                out.extend_from_slice(value.as_bytes());
-            }
-        }
-    }
-    fn end(&mut self) {
-        match self {
-            Sink::Text(out) => out.extend_from_slice(b"END\r\n"),
-            Sink::Binary(out, head) => head.push(out, Status::Success, 0, 0, 0, 0),
-        }
-    }
-}
 
 /// Runs the text command; a section that has to walk over all items is returned.
 pub(crate) fn text_stats<Q: Queue>(
@@ -672,34 +638,4 @@ fn slabs<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     }
     sink.stat("active_slabs", active);
     sink.stat("total_malloced", bytes);
-}
-
-/// Some rows of `stats conns`.
-pub(super) fn connections<Q: Queue>(
-    ctx: &Ctx<'_, Q>,
-    rows: &[(u64, Arc<ConnEntry>)],
-    out: &mut Vec<u8>,
-) {
-    let mut sink = Sink::Text(out);
-    let now = ctx.shard.now();
-    for (id, entry) in rows {
-        sink.stat(&format!("{id}:addr"), &entry.addr);
-        if !entry.listen_addr.is_empty() {
-            sink.stat(&format!("{id}:listen_addr"), &entry.listen_addr);
-        }
-        let own = ctx.entry.is_some_and(|own| std::ptr::eq(own, &**entry));
-        let state = match entry.state() {
-            _ if entry.listen_addr.is_empty() => "conn_listening",
-            _ if own => "conn_parse_cmd",
-            ConnState::Value => "conn_nread",
-            ConnState::Swallowed => "conn_swallow",
-            ConnState::Watching => "conn_watch",
-            ConnState::Command => "conn_read",
-        };
-        sink.stat(&format!("{id}:state"), state);
-        sink.stat(
-            &format!("{id}:secs_since_last_cmd"),
-            now.saturating_sub(entry.last_command.load(Relaxed)),
-        );
-    }
 }

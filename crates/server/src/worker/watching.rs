@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::Worker;
-use super::conns::ConnKey;
 use crate::commands;
+use crate::connection::ConnKey;
 use crate::watch;
 
 /// Unsent bytes of a watcher's answers at which it gets no more.

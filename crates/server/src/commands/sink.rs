@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where statistics go: lines of text, or binary packets.
+
+use std::fmt::Display;
+
+use crate::protocol::binary::{Head, Status};
+
+/// Where statistics go.
+pub(super) enum Sink<'a> {
+    Text(&'a mut Vec<u8>),
+    Binary(&'a mut Vec<u8>, Head),
+}
+
+impl Sink<'_> {
+    pub(super) fn stat(&mut self, name: &str, value: impl Display) {
+        match self {
+            Sink::Text(out) => out.extend_from_slice(format!("STAT {name} {value}\r\n").as_bytes()),
+            Sink::Binary(out, head) => {
+                let value = value.to_string();
+                head.push(
+                    out,
+                    Status::Success,
+                    0,
+                    name.len(),
+                    name.len() + value.len(),
+                    0,
+                );
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(value.as_bytes());
+            }
+        }
+    }
+    pub(super) fn end(&mut self) {
+        match self {
+            Sink::Text(out) => out.extend_from_slice(b"END\r\n"),
+            Sink::Binary(out, head) => head.push(out, Status::Success, 0, 0, 0, 0),
+        }
+    }
+}
