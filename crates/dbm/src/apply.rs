@@ -274,7 +274,7 @@ impl Core {
                 catalogue: Arc::clone(&applied.catalogue),
             };
             registry.needed(&mut needed);
-            // Before any version is dropped (R1).
+            // Before any version is dropped (NEWEST-1).
             self.newest.store(commit, Ordering::Release);
         }
         writer.catalogue = applied.catalogue;

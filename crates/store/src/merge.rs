@@ -129,9 +129,7 @@ impl Core {
             max_time: generations.iter().map(|g| g.max_time).max().unwrap_or(0),
             elements,
         });
-        // A merge that the end of the store cut short leaves shards with other generations than the
-        // first has, and a clean close saves them so: whatever this one covers goes, or it would be
-        // kept, and asked, for ever.
+        // The end of the store may cut a merge short. Then shards have other generations than the first one, and a clean close saves them so. So all that this merge covers goes, or it would be kept, and asked, for ever.
         let covered: std::collections::HashSet<u64> =
             members.iter().map(|(_, handle)| handle.id()).collect();
         let mut ids = ids;

@@ -184,7 +184,7 @@ def profiles() -> list[Part]:
     """The profiles of drives that come with the simulator.
 
     >>> [profile.name for profile in profiles()][0]
-    'paper-1gb'
+    'nvme-512gb'
     """
     return [part for part in parts() if part.kind == "profile"]
 

@@ -8,9 +8,7 @@ use crate::model::config;
 use crate::page_fill::store;
 use crate::queue::MemoryQueue;
 
-/// What this found: items made room for the whole of each segment that grew, a page of them at a
-/// time and whoever lay in it, and got the room back right after, so that all that left DRAM while
-/// flash filled went by the page.
+/// This found a fault. Items made room for each segment that grew, a whole page of them at a time, and got the room back right after. So while flash filled, all items left DRAM by the page.
 #[test]
 fn hot_items_stay_while_the_index_grows() {
     const FLASH: usize = 256 << 20;

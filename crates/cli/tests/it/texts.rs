@@ -167,7 +167,13 @@ fn sizes_of_one_output_are_of_one_system() {
         &["dbm", "backup", "a.db", "b.db"],
         &["dbm", "bench", "c.db", "--transactions", "10"],
         &["ssd", "run", "zipf:rate=2000,count=2k,pages=10k"],
-        &["ssd", "lifetime", "zipf:rate=2000,count=2k,pages=10k"],
+        &[
+            "ssd",
+            "lifetime",
+            "zipf:rate=2000,count=2k,pages=10k",
+            "--profile",
+            "paper-1gb",
+        ],
         &["ssd", "compare", "zipf:rate=2000,count=2k,pages=10k"],
         &["ssd", "parts"],
     ] {

@@ -3,9 +3,7 @@
 //!
 //! Source: Dillinger, Huebschle-Schneider, Sanders, Walzer, "Fast Succinct Retrieval and
 //! Approximate Membership using Ribbon" (2022), ribbons 64 wide.
-//! Idea: a key has a start row and 64 coefficients, both from its hash; the map stores one value a
-//! row, so that the XOR of the rows from the start on that the coefficients choose is the key's
-//! value. Building solves that system of equations, in sequential memory. A *layer* has fewer rows
+//! Idea: a key has a start row and 64 coefficients, both from its hash. The map stores one value a row. The coefficients choose among the rows from the start on, and the XOR of the chosen ones is the key's value. Building solves that system of equations, in sequential memory. A *layer* has fewer rows
 //! than keys, so nearly every row is used. It is cut into buckets of 256 start rows. The keys that
 //! begin below a bucket's threshold are *bumped* to the next layer, where they have another hash.
 //! The last layer has a few rows too many and is tried with one hash after another until all its
