@@ -129,7 +129,9 @@ impl Core {
             max_time: generations.iter().map(|g| g.max_time).max().unwrap_or(0),
             elements,
         });
-        // The end of the store may cut a merge short. Then shards have other generations than the first one, and a clean close saves them so. So all that this merge covers goes, or it would be kept, and asked, for ever.
+        // The end of the store may cut a merge short. Then shards have other generations than the
+        // first one, and a clean close saves them so. So all that this merge covers goes, or it
+        // would be kept, and asked, for ever.
         let covered: std::collections::HashSet<u64> =
             members.iter().map(|(_, handle)| handle.id()).collect();
         let mut ids = ids;

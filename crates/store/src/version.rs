@@ -18,7 +18,8 @@
 //!   that was alive is in a younger generation.
 //! - VERSION-3: which of two versions of a key is younger is told by their times alone. The order
 //!   of generations is only the order to look in.
-//! - VERSION-4: a generation's `max_time` is no less than the time of any of its elements. So a look-up that has found an element ends where no later generation can have a younger one.
+//! - VERSION-4: a generation's `max_time` is no less than the time of any of its elements. So a
+//!   look-up that has found an element ends where no later generation can have a younger one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -17,7 +17,9 @@
 //! the log with lines.
 //!
 //! Always holds: HEALTH-1: nothing is submitted for a log that is out of use, but its probe, and at
-//! the end of the process what its write buffers hold. HEALTH-2: a slot that is followed when the log is back names the record that it named before. While the log was out, its head and tail stood still, and a command that met one of its slots dropped it.
+//! the end of the process what its write buffers hold. HEALTH-2: a slot that is followed when the
+//! log is back names the record that it named before. While the log was out, its head and tail
+//! stood still, and a command that met one of its slots dropped it.
 
 use senko_io::IoError;
 

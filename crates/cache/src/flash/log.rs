@@ -2,7 +2,9 @@
 //! Where records go on flash: a circular log of pages over one slice of a device.
 //!
 //! Pages have *absolute* positions that only grow; position modulo the slice's pages is the place
-//! on the device. A region is an aligned run of pages, the unit of reclaim. Its number (the *generation* of its records) never repeats, and it is the seed of their header checksums. So no record can be taken for one of an earlier lap.
+//! on the device. A region is an aligned run of pages, the unit of reclaim. Its number (the
+//! *generation* of its records) never repeats, and it is the seed of their header checksums. So no
+//! record can be taken for one of an earlier lap.
 //!
 //! ```text
 //!            tail                                        head

@@ -45,7 +45,8 @@ impl Shard {
     }
 
     /// Sets the time that deadlines of the device go by: milliseconds in which this shard's owner
-    /// was running, from any start. Unlike the clock it never steps. An owner that was itself held up passes less than the time that went by, and so blames no device.
+    /// was running, from any start. Unlike the clock it never steps. An owner that was itself held
+    /// up passes less than the time that went by, and so blames no device.
     pub fn set_steady(&mut self, ms: u64) {
         self.steady_ms = self.steady_ms.max(ms);
     }

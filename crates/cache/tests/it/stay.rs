@@ -8,7 +8,8 @@ use crate::model::config;
 use crate::page_fill::store;
 use crate::queue::MemoryQueue;
 
-/// This found a fault. Items made room for each segment that grew, a whole page of them at a time, and got the room back right after. So while flash filled, all items left DRAM by the page.
+/// This found a fault. Items made room for each segment that grew, a whole page of them at a time,
+/// and got the room back right after. So while flash filled, all items left DRAM by the page.
 #[test]
 fn hot_items_stay_while_the_index_grows() {
     const FLASH: usize = 256 << 20;

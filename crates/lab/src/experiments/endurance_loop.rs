@@ -4,7 +4,10 @@
 //! Question: papers A and C look at one half each, what a store writes (A, section 6.2) and what a
 //! drive makes of writes (C, section 3). Here the loop is closed. Each engine gets the same puts on
 //! a disk whose requests the kernel records, discards and the file system's own among them. The
-//! recording then runs on simulated drives. Expected shape: a cache and a log of values write little more than they are given. Trees that are merged write several times as much. On log blocks, small random writes cost many times more than large ones in order. On a page table the difference is small.
+//! recording then runs on simulated drives. Expected shape: a cache and a log of values write
+//! little more than they are given. Trees that are merged write several times as much. On log
+//! blocks, small random writes cost many times more than large ones in order. On a page table the
+//! difference is small.
 //!
 //! Puts: so many keys once, in order, then random ones of them, [`VALUE`] bytes each. The store,
 //! the DBM, LevelDB and RocksDB sync each [`BATCH`] puts. The two caches answer at once, and get

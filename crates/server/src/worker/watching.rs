@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Watchers ([`crate::watch`]): a worker tells the events of its connections and its shard, and writes the lines of those connections that watch. It does so each round, and where a connection comes or goes.
+//! Watchers ([`crate::watch`]): a worker tells the events of its connections and its shard, and
+//! writes the lines of those connections that watch. It does so each round, and where a connection
+//! comes or goes.
 
 use std::sync::Arc;
 

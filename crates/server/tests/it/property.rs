@@ -4,7 +4,10 @@
 //!
 //! A run goes in rounds. In a round each connection sends a batch of commands (text and meta, or
 //! binary), in bursts and in pieces, and reads the replies at the same time. Between rounds the
-//! clock is driven on, and what concerns all connections is settled. Three things are checked. Each reply about a key that one connection alone changes is checked exactly (`own.rs`). Values of keys that all write are checked by the times of the operations (`shared.rs`). That a silent command is silent follows from the order of the replies.
+//! clock is driven on, and what concerns all connections is settled. Three things are checked. Each
+//! reply about a key that one connection alone changes is checked exactly (`own.rs`). Values of
+//! keys that all write are checked by the times of the operations (`shared.rs`). That a silent
+//! command is silent follows from the order of the replies.
 //!
 //! With large flash nothing may be lost. With small flash, reclaim never rests, and no more keys
 //! may be found missing than the server counted drops. The third run has keys of which several have
@@ -258,8 +261,10 @@ fn large_flash_loses_nothing() {
     on_all(1000, PLAN);
 }
 
-/// This found a circle. Reads that waited for a frame kept their region from being reclaimed, and reclaim waited for a frame too. Reads that waited for memory held the frames, and eviction was to free that memory by writing to the full log. Only the clock ended that, a second later, by dropping
-/// items; here the clock stands still within a round.
+/// This found a circle. Reads that waited for a frame kept their region from being reclaimed, and
+/// reclaim waited for a frame too. Reads that waited for memory held the frames, and eviction was
+/// to free that memory by writing to the full log. Only the clock ended that, a second later, by
+/// dropping items; here the clock stands still within a round.
 #[test]
 fn small_flash_loses_no_more_than_it_counts() {
     on_all(
@@ -272,7 +277,8 @@ fn small_flash_loses_no_more_than_it_counts() {
     );
 }
 
-/// This found two keys of one tag whose records lay in one page. The slot of one led to the other's record, which had been lost, or deleted, long before.
+/// This found two keys of one tag whose records lay in one page. The slot of one led to the other's
+/// record, which had been lost, or deleted, long before.
 #[test]
 fn keys_with_one_tag_are_not_mistaken_for_each_other() {
     on_all(

@@ -45,7 +45,9 @@ impl Drive {
         Ok(true)
     }
 
-    /// Fills the drives in a way, as long as `go_on` says so. It is asked now and then, with the pages that are written and those to be written, as far as these are known. `None` if it ended the filling.
+    /// Fills the drives in a way, as long as `go_on` says so. It is asked now and then, with the
+    /// pages that are written and those to be written, as far as these are known. `None` if it
+    /// ended the filling.
     ///
     /// # Errors
     /// If a drive wears out.

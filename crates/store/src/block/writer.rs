@@ -12,8 +12,10 @@
 //! has all there is to know.
 //!
 //! BLOCK-1. Nothing is taken that could make the block larger than its extent; a refused push
-//! changes nothing. BLOCK-2. Two pages in a row hold more than one page's elements. There are three exceptions: a page in front of a long element, the end of elements that share a hash (one of the pages is half full there), and the end of the block. [`super::data_pages_bound`] follows from it. BLOCK-3. The device is
-//! written in order, each page once; flushing is the caller's.
+//! changes nothing. BLOCK-2. Two pages in a row hold more than one page's elements. There are three
+//! exceptions: a page in front of a long element, the end of elements that share a hash (one of the
+//! pages is half full there), and the end of the block. [`super::data_pages_bound`] follows from
+//! it. BLOCK-3. The device is written in order, each page once; flushing is the caller's.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Tag};
 
@@ -521,7 +523,10 @@ impl<'d> BlockWriter<'d> {
     }
 }
 
-/// Bytes of an extent that has room for every block of so many elements, whose encodings add up to `encoded_bytes`, however their lengths are mixed. That is a little over twice the bytes, since each element may need a bit more than half a page. [`bytes_expected`] says what a block takes as a rule. The unused rest is given back when the block is finished.
+/// Bytes of an extent that has room for every block of so many elements, whose encodings add up to
+/// `encoded_bytes`, however their lengths are mixed. That is a little over twice the bytes, since
+/// each element may need a bit more than half a page. [`bytes_expected`] says what a block takes as
+/// a rule. The unused rest is given back when the block is finished.
 ///
 /// ```
 /// use senko_store::block::{bytes_expected, bytes_needed};
@@ -534,7 +539,8 @@ pub fn bytes_needed(elements: u64, encoded_bytes: u64, page_bytes: usize) -> u64
     extent_bytes(data_pages, elements, large, page_bytes)
 }
 
-/// Bytes that a block of elements of about the same length takes, and some percent more. It is for callers that go on in another block when [`BlockWriter::push`] says that this one is full.
+/// Bytes that a block of elements of about the same length takes, and some percent more. It is for
+/// callers that go on in another block when [`BlockWriter::push`] says that this one is full.
 ///
 /// ```
 /// let bytes = senko_store::block::bytes_expected(40_000, 40_000 * 1019, 4096);

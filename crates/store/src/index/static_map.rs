@@ -3,11 +3,14 @@
 //!
 //! Source: Dillinger, Huebschle-Schneider, Sanders, Walzer, "Fast Succinct Retrieval and
 //! Approximate Membership using Ribbon" (2022), ribbons 64 wide.
-//! Idea: a key has a start row and 64 coefficients, both from its hash. The map stores one value a row. The coefficients choose among the rows from the start on, and the XOR of the chosen ones is the key's value. Building solves that system of equations, in sequential memory. A *layer* has fewer rows
-//! than keys, so nearly every row is used. It is cut into buckets of 256 start rows. The keys that
-//! begin below a bucket's threshold are *bumped* to the next layer, where they have another hash.
-//! The last layer has a few rows too many and is tried with one hash after another until all its
-//! keys fit. So a map takes within 1.5 % of the bits of its values, and never fails to build.
+//! Idea: a key has a start row and 64 coefficients, both from its hash. The map stores one value a
+//! row. The coefficients choose among the rows from the start on, and the XOR of the chosen ones is
+//! the key's value. Building solves that system of equations, in sequential memory. A *layer* has
+//! fewer rows than keys, so nearly every row is used. It is cut into buckets of 256 start rows. The
+//! keys that begin below a bucket's threshold are *bumped* to the next layer, where they have
+//! another hash. The last layer has a few rows too many and is tried with one hash after another
+//! until all its keys fit. So a map takes within 1.5 % of the bits of its values, and never fails
+//! to build.
 //!
 //! A value is a block's ordinal and a fingerprint of the key. What an absent key reads is as good
 //! as random: with f bits of fingerprint a share 2^-f of absent keys has a candidate, less those

@@ -5,7 +5,9 @@
 //! byte was sent to after its reply had come (for a silent one: the next reply of its connection).
 //! A get of value W is wrong if W began after the get ended, or if some other change lies wholly
 //! between the end of W and the beginning of the get. A miss is wrong if no delete can explain it.
-//! This is the necessary part of linearizability (Herlihy and Wing 1990) that needs no search. What gets saw sharpens it. A change that a get saw has happened by the end of that get. A miss shows that the key held nothing.
+//! This is the necessary part of linearizability (Herlihy and Wing 1990) that needs no search. What
+//! gets saw sharpens it. A change that a get saw has happened by the end of that get. A miss shows
+//! that the key held nothing.
 //!
 //! Ledgers (all append) must hold each token once, in the order in which its connection sent it;
 //! the numbers that a counter answered must differ, and sum up.

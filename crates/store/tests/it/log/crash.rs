@@ -2,7 +2,9 @@
 //! Crashes at every write and flush, over several lives in the same extent, against a list of the
 //! batches that were appended.
 //!
-//! Batches of later lives are often byte for byte those that an earlier life lost. So the pages that a crash left behind the log's end fit the pages in front of them as well as they ever could.
+//! Batches of later lives are often byte for byte those that an earlier life lost. So the pages
+//! that a crash left behind the log's end fit the pages in front of them as well as they ever
+//! could.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
