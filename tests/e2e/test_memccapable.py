@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memccapable, libmemcached's own check of a server's protocols: whole, ascii and binary, on DRAM and on flash."""
+"""memccapable, libmemcached's own check of a server's protocols: whole, ascii and binary, on DRAM
+and on flash."""
 
 import re
 import subprocess
@@ -10,7 +11,8 @@ import servers
 
 ASCII_TESTS = 27
 BINARY_TESTS = 27
-# It wants `delete k 10` to be refused. memcached 1.6.45 does not look at the 10, and fails these two as well.
+# It wants `delete k 10` to be refused. memcached 1.6.45 does not look at the 10, and fails these
+# two as well.
 NOT_AS_1_6_45 = {"ascii delete", "ascii delete noreply"}
 
 

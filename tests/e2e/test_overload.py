@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two thousand clients misbehave at once, others come and go in a storm: everybody else is answered, and memory stays in its cap.
+"""Two thousand clients misbehave at once, others come and go in a storm: everybody else is
+answered, and memory stays in its cap.
 
-The crowd reads slowly, stops in the middle of a value, of a line and of a handshake, and scrapes metrics without reading. What is asserted are
+The crowd reads slowly, stops in the middle of a value, of a line and of a handshake, and scrapes
+metrics without reading. What is asserted are
 counts and states. What the others wait is measured by `senko lab run serve-overload`."""
 
 import resource

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`watch` as an operator uses it: behind a password, beside clients, on both tiers, and forgotten in another terminal."""
+"""`watch` as an operator uses it: behind a password, beside clients, on both tiers, and forgotten
+in another terminal."""
 
 import re
 import socket

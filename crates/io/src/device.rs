@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The blocking face of a device.
+//! The blocking interface of a device.
 
 use std::io;
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The in-memory device that loses, tears, reorders, corrupts and fails from a seed; both faces.
+//! The in-memory device that loses, tears, reorders, corrupts and fails from a seed; both
+//! interfaces.
 //!
-//! [`FaultyDevice`] is the blocking face and the state. It knows what reads see now, what would
-//! survive a power loss for certain, and the writes since the last flush. [`FaultyQueue`] is the
-//! queued face over one or more devices. It holds operations back until the test asks for a
-//! completion. The same seed and the same calls give the same run.
+//! [`FaultyDevice`] is the blocking interface and the state. It knows what reads see now, what
+//! would survive a power loss for certain, and the writes since the last flush. [`FaultyQueue`] is
+//! the queued interface over one or more devices. It holds operations back until the test asks for
+//! a completion. The same seed and the same calls give the same run.
 //!
 //! The model of a power loss ([`FaultyDevice::crash`]): each write since the last flush is,
 //! independently of its order, kept, lost, or torn into sectors of 512 bytes or into pages. A later

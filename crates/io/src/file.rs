@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A flash file or a block device: open, lock, preallocate, probe O_DIRECT, record.
 //!
-//! Both faces stand on a [`FlashFile`]: it is itself the blocking [`Device`], and an event loop
-//! submits operations on its descriptor. Always holds: the lock was taken before anything was read
-//! or changed, exclusive but for a file that is opened to be read, which changes nothing; and an
-//! O_DIRECT file takes page-aligned transfers. Every page below `pages()` of a regular file that
+//! Both interfaces stand on a [`FlashFile`]: it is itself the blocking [`Device`], and an event
+//! loop submits operations on its descriptor. Always holds: the lock was taken before anything was
+//! read or changed, exclusive but for a file that is opened to be read, which changes nothing; and
+//! an O_DIRECT file takes page-aligned transfers. Every page below `pages()` of a regular file that
 //! may be written has its blocks allocated, but those that were punched.
 
 mod allocate; // blocks for all of a file, before they are needed

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The I/O layer under every engine: devices of pages, sockets, one ring a thread.
 //!
-//! The only crate with file, socket or ring system calls; it knows nothing of keys. There are two
-//! interfaces: a *blocking* one ([`Device`]: store, DBM) and a *queued* one ([`Queue`]: the cache,
-//! which never waits). [`EventLoop`] implements the queued one together with sockets, on io_uring
-//! or on epoll and a thread pool. [`faulty`] implements both in memory: it loses, tears, reorders,
-//! corrupts and fails from a seed. [`trace`] wraps either and writes down what reaches the device.
+//! The only crate with file, socket or ring system calls; it knows nothing of keys. Store and DBM
+//! use the *blocking* interface ([`Device`]). The cache never waits, so it uses the *queued*
+//! interface ([`Queue`]). [`EventLoop`] is the queued interface together with sockets, on io_uring
+//! or on epoll and a thread pool. [`faulty`] is both interfaces in memory; it loses, tears,
+//! reorders, corrupts and fails from a seed. [`trace`] wraps either and writes down what reaches
+//! the device.
 
 mod boot; // the time since the machine's start
 mod conns; // the table of connections, for both backends
 mod content; // whether a file holds somebody else's data
-mod device; // the blocking face
+mod device; // the blocking interface
 mod disk; // the table of device operations in flight, for both backends
 mod event; // what a loop is made of and what it reports
 mod event_loop; // sockets and files on one loop: the facade over the two backends
 pub mod fault; // faults on demand under a running loop, for tests of a whole server
-pub mod faulty; // the in-memory device that fails from a seed, both faces
+pub mod faulty; // the in-memory device that fails from a seed, both interfaces
 mod file; // a flash file or block device: open, probe, preallocate, lock
 mod net; // listening and connecting
 mod observe; // for tests: a call before each store into shared memory
 mod passed; // sockets that a service manager passes
 mod page; // aligned memory: page runs to write, pooled frames to read into
 mod posix; // backend: epoll, and a thread pool for the disk
-mod queue; // the queued face: submit now, completion later
+mod queue; // the queued interface: submit now, completion later
 mod recv; // what a receive fills
 pub mod say; // lines on stderr that never decide over the work
 mod send; // what a send carries

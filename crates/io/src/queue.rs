@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The queued face of a device: submit now, learn of the completion later.
+//! The queued interface of a device: submit now, learn of the completion later.
 //!
 //! The cache shard calls [`Queue`]; the event loop ([`crate::EventLoop`]) and the in-memory faulty
 //! queue ([`crate::faulty::FaultyQueue`]) implement it. A call never blocks and never fails: an

@@ -12,11 +12,11 @@
 //! since lines of different workers may come out of order.
 //!
 //! Always holds:
-//! - N1. Nobody waits for a watcher. Where a buffer is full its lines are dropped and counted, and
-//!   the watcher is told how many (`skipped=`).
-//! - N2. A watcher's buffer takes [`BUFFER`] bytes, which count as its connection's. There are
+//! - WATCH-1. Nobody waits for a watcher. Where a buffer is full its lines are dropped and counted,
+//!   and the watcher is told how many (`skipped=`).
+//! - WATCH-2. A watcher's buffer takes [`BUFFER`] bytes, which count as its connection's. There are
 //!   [`MOST_WATCHERS`] at most.
-//! - N3. While nobody watches, an event costs one load.
+//! - WATCH-3. While nobody watches, an event costs one load.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,9 +32,9 @@ pub const CONNEVENTS: u8 = 1 << 3;
 /// Items that are deleted.
 pub const DELETIONS: u8 = 1 << 4;
 
-/// N2: bytes of lines that wait for a watcher.
+/// WATCH-2: bytes of lines that wait for a watcher.
 pub const BUFFER: usize = 64 << 10;
-/// N2: as many as memcached has.
+/// WATCH-2: as many as memcached has.
 pub const MOST_WATCHERS: usize = 20;
 
 /// Bytes of the longest line that tells of dropped ones.
@@ -187,7 +187,7 @@ impl Watchers {
 }
 
 impl Watcher {
-    /// Puts a line behind the others; false if there is no room for it (N1).
+    /// Puts a line behind the others; false if there is no room for it (WATCH-1).
     fn push(&self, line: &[u8]) -> bool {
         let mut lines = lock(&self.lines);
         let fits = lines.bytes.len() + SKIPPED_LINE + line.len() <= BUFFER;

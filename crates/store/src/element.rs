@@ -2,10 +2,10 @@
 //! How one key, value and time lie on flash: the same bytes in the log and in the pages of sorted
 //! blocks.
 //!
-//! `docs/formats/store.md` has the table. The header is as short as it can be while nothing but the
-//! element's own bytes is needed to read it: 11 bytes for a key of 8 bytes and a value of 1,000, so
-//! that four such elements fit into a page of 4,096. An element carries no checksum of its own; the
-//! page or the batch that it lies in does.
+//! `docs/formats/store.md` has the table. Nothing but the element's own bytes is needed to read it,
+//! and the header is as short as that allows. It takes 11 bytes for a key of 8 bytes and a value of
+//! 1,000. So four such elements fit into a page of 4,096. An element carries no checksum of its
+//! own; the page or the batch that it lies in does.
 //!
 //! Always holds: what [`Element::encode`] writes, [`Element::decode`] gives back, and nothing else
 //! is accepted: there is one encoding of an element.
@@ -287,8 +287,8 @@ impl<'a> Element<'a> {
         self.expiry != 0 && now_seconds >= self.expiry
     }
 
-    /// What is left of it once it has expired: that there was a value, from its time until its
-    /// expiry. A tombstone with an expiry is nothing else.
+    /// The element once it has expired: it only says that there was a value, from its time until
+    /// its expiry. A tombstone with an expiry says just that.
     pub(crate) fn ended(&self) -> Element<'a> {
         Element {
             flags: TOMBSTONE,

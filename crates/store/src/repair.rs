@@ -2,10 +2,10 @@
 //! Saves what is intact of a damaged store into a new one.
 //!
 //! Card. Idea: every element says its own key and time, so nothing but the elements is needed. Each
-//! block and each log is read page by page, also behind damage, and written into the new store as
-//! sorted blocks, a generation a source; the new store's own merges and compaction then tell by
-//! time which version of a key is the newest (VERSION-3), as they always do. So memory is that of
-//! one run ([`RUN_BYTES`]), however large the store, and the damaged file is only read.
+//! block and each log is read page by page, also behind damage. It goes into the new store as
+//! sorted blocks, a generation a source. The new store's own merges and compaction then tell by
+//! time which version of a key is the newest (VERSION-3). So memory is that of one run
+//! ([`RUN_BYTES`]), however large the store, and the damaged file is only read.
 //!
 //! ```text
 //! superblock and manifest whole -> the blocks and logs that it names

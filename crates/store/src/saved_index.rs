@@ -5,8 +5,8 @@
 //! u32 generations; each: u64 min_time, max_time, elements, u32 members, members: u64 id, u64 live
 //! 256 shards; each: u32 maps; each: u32 generation, u32 bytes, the map
 //! ```
-//! They go to their extent and come from it a piece at a time, since they are most of what a store
-//! has in memory: whole copies of them would double that at every close and opening.
+//! They go to their extent and come from it a piece at a time. They are most of a store's memory,
+//! and a whole copy would double it at every close and opening.
 //!
 //! What always holds:
 //! - What was read changes nothing that is shared before all of it was read and its checksum was

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The queued face: holds completions back and delivers them in an order drawn from the seed.
+//! The queued interface: holds completions back and delivers them in an order drawn from the seed.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Waiting {
     }
 }
 
-/// The queued face over one or more devices. An operation takes effect at the moment of its
+/// The queued interface over one or more devices. An operation takes effect at the moment of its
 /// completion, which the test asks for: with [`FaultyQueue::complete_one`] in an order drawn from
 /// the seed.
 pub struct FaultyQueue {

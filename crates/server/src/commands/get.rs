@@ -140,7 +140,7 @@ pub(super) fn text<Q: Queue>(
     Outcome::Done
 }
 
-/// Appends `VALUE key flags length CAS value`.
+/// Appends `VALUE key flags length cas`.
 fn value_line(out: &mut Vec<u8>, key: &[u8], meta: &Meta, cas: u64) {
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(key);

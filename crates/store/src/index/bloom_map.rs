@@ -2,9 +2,9 @@
 //! The Bloom Filter Map of paper A, section 6.1.
 //!
 //! Idea: each block has a Bloom filter of its keys, all of one size, with the same hash functions.
-//! The bits of all blocks for one position lie side by side, as a *row*; a key's k positions name k
-//! rows, and the ones in the AND of these rows are the candidate blocks. 16 bits an element and, by
-//! equation 1, k = round(16 ln 2) = 11.
+//! The bits of all blocks for one position lie side by side, as a *row*. A key's k positions name k
+//! rows, and the ones in the AND of these rows are the candidate blocks. An element has 16 bits;
+//! then, by equation 1, k = round(16 ln 2) = 11.
 //!
 //! Deviations: rows are whole cache lines where that costs little, and memory is in large pages.
 //! All k rows are prefetched before the first is read. Rows are ANDed from the newest block to the
