@@ -37,11 +37,14 @@ use crate::superblock::Superblock;
 use crate::table::{Catalogue, TableInfo};
 use crate::writer::CHUNK;
 
-/// Pages that are written under one hold of the log's lock.
+/// Pages that are written at a time.
 const AT_A_TIME: usize = 16;
 
 /// Pages that a checkpoint may take beside those that are counted, for what is rounded up.
 const ENDS: usize = 4;
+/// A checkpoint of so many pages writes them apart from the log. A segment for fewer would make a
+/// small database larger.
+const APART: usize = SEGMENT as usize;
 
 /// What a checkpoint says.
 #[derive(Clone, Debug)]
@@ -184,9 +187,14 @@ impl Core {
         let parts = maps.places.nodes.len() + maps.places.blobs.len() + 2;
         let overhead =
             parts + parts * 8 / BODY + self.unlogged.load(Ordering::Relaxed) / BODY + ENDS;
-        let least = overhead + self.shaped.load(Ordering::Relaxed);
         let most = most.min(self.dirty.load(Ordering::Relaxed));
-        let have = || self.space.free() * SEGMENT as usize + self.log.lock().left();
+        let mut least = overhead + self.shaped.load(Ordering::Relaxed);
+        if least + most >= APART {
+            // Pages and the log end in segments of their own.
+            least += SEGMENT as usize;
+        }
+        let open = self.images.lock().left() + self.log.lock().left();
+        let have = || self.space.free() * SEGMENT as usize + open;
         if have() < least + most {
             let missing = (least + most - have()).div_ceil(SEGMENT as usize);
             match self.grow(missing as u64) {
@@ -222,15 +230,19 @@ impl Core {
             number,
             replayed,
         } = self.begin_checkpoint(most, &maps.nodes)?;
-        self.write_pages(&changed.pages, seen.commit)?;
         let chunks = changed.pages.iter().map(|id| id / CHUNK);
         changed.nodes.extend(chunks);
+        let count = changed.pages.len() + changed.nodes.len() + changed.blobs.len();
+        let apart = count >= APART;
+        self.begin_images();
+        self.write_pages(&changed.pages, seen.commit, apart)?;
         let nodes = self.node_map(&changed.nodes, seen.commit, &maps.nodes)?;
         let blobs = self.blob_map(&changed);
         let mut places = maps.places.clone();
         let mut old = Vec::new();
-        self.write_map(&mut places.nodes, &nodes, &mut old)?;
-        self.write_map(&mut places.blobs, &blobs, &mut old)?;
+        self.write_map(&mut places.nodes, &nodes, &mut old, apart)?;
+        self.write_map(&mut places.blobs, &blobs, &mut old, apart)?;
+        self.images.lock().flush()?;
         self.name(&mut maps.nodes, nodes, &mut old);
         self.name(&mut maps.blobs, blobs, &mut old);
         record.maps = places.clone();
@@ -260,14 +272,17 @@ impl Core {
         }
         .write(&*self.device)?;
         maps.places = places;
+        let pages = self.images.lock().open_segment();
         let mut log = self.log.lock();
+        // As of now: a segment that the log takes later must not count as free.
+        let mut open = log.open_segments();
+        open.extend(pages);
         log.checkpoint = number;
         log.written -= written;
         log.replayed = replayed;
         for place in old {
             self.space.unname(place);
         }
-        let open = log.open_segments();
         self.space.reclaim(number, record.replay.sequence, &open);
         drop(log);
         self.due.store(0, Ordering::Relaxed);
@@ -288,6 +303,7 @@ impl Core {
             self.turn_tail(&log, &mut writer);
             let (seen, _) = self.see();
             let number = self.space.started.fetch_add(1, Ordering::AcqRel) + 1;
+            log.begun = log.changes;
             let began = Began {
                 number,
                 position: log.position(),
@@ -326,7 +342,12 @@ impl Core {
     }
 
     /// Writes the pages that have no place in the log.
-    fn write_pages(&self, pages: &FxHashSet<u32>, commit: u64) -> Result<(), DbmError> {
+    fn write_pages(
+        &self,
+        pages: &FxHashSet<u32>,
+        commit: u64,
+        apart: bool,
+    ) -> Result<(), DbmError> {
         let mut due: Vec<(Arc<Version>, Arc<Page>)> = Vec::new();
         let mut ids: Vec<u32> = pages.iter().copied().collect();
         ids.sort_unstable();
@@ -338,16 +359,19 @@ impl Core {
                 due.push((version, page));
             }
             if due.len() == AT_A_TIME {
-                self.write_images(&mut due)?;
+                self.write_images(&mut due, apart)?;
             }
         }
-        self.write_images(&mut due)
+        self.write_images(&mut due, apart)
     }
 
     /// Writes pages merged, and gives their versions their places.
-    pub fn write_images(&self, due: &mut Vec<(Arc<Version>, Arc<Page>)>) -> Result<(), DbmError> {
-        let mut log = self.log.lock();
-        self.check()?;
+    fn write_images(
+        &self,
+        due: &mut Vec<(Arc<Version>, Arc<Page>)>,
+        apart: bool,
+    ) -> Result<(), DbmError> {
+        let mut sink = self.sink(apart)?;
         let mut placed = Vec::with_capacity(due.len());
         for (version, page) in due.drain(..) {
             let label = Label {
@@ -356,13 +380,13 @@ impl Core {
                 left: 0,
                 first: true,
             };
-            let place = log.append(label, |body| {
+            let place = sink.append(label, |body| {
                 body.copy_from_slice(&page.bytes()[crate::entry::HEAD..]);
                 body.len()
             })?;
             placed.push((version, place));
         }
-        log.write_out()?;
+        sink.write_out()?;
         for (version, place) in placed {
             version.set_place(place);
         }
@@ -441,23 +465,23 @@ impl Core {
         places: &mut Vec<u64>,
         words: &Words,
         old: &mut Vec<u64>,
+        apart: bool,
     ) -> Result<(), DbmError> {
         for (chunk, words) in words {
-            let mut log = self.log.lock();
-            self.check()?;
+            let mut sink = self.sink(apart)?;
             let label = Label {
                 kind: Kind::Map,
                 commit: 0,
                 left: 0,
                 first: true,
             };
-            let place = log.append(label, |body| {
+            let place = sink.append(label, |body| {
                 for (nth, word) in words.iter().enumerate() {
                     body[nth * 8..nth * 8 + 8].copy_from_slice(&word.to_le_bytes());
                 }
                 words.len() * 8
             })?;
-            log.write_out()?;
+            sink.write_out()?;
             self.space.name(place);
             let nth = *chunk as usize;
             if places.len() <= nth {

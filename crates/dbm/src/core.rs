@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The parts of an open database, and reading as of a commit.
 //!
-//! Locks, in the order in which they are taken: `maintenance`, `log`, `writer`, `registry`. Readers
-//! take `registry` for a moment at their beginning and
-//! end, and no other.
+//! Locks, in the order in which they are taken: `maintenance`, `images`, `log`, `writer`,
+//! `registry`. Readers take `registry` for a moment at their beginning and end, and no other.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -20,6 +19,7 @@ use crate::commit::Node;
 use crate::entry::{Head, Kind};
 use crate::group::Group;
 use crate::growing::Growing;
+use crate::images::Images;
 use crate::log::Log;
 use crate::mapping::{Nodes, Version};
 use crate::node::Page;
@@ -75,6 +75,8 @@ pub(crate) struct Core {
     pub writer: Mutex<Writer>,
     pub log: Mutex<Log>,
     pub maintenance: Mutex<Maps>,
+    /// Where checkpoints and the cleaner write pages.
+    pub images: Mutex<Images>,
     /// A child of the process that opened it has another number.
     forks: u32,
     /// Why nothing is written any more.
@@ -189,6 +191,7 @@ impl Core {
         commit: u64,
         writer: impl FnOnce(Arc<Node>) -> Writer,
         log: Log,
+        images: Images,
         maps: Maps,
     ) -> Core {
         let node = Node::first(commit);
@@ -212,6 +215,7 @@ impl Core {
             writer: Mutex::new(writer),
             log: Mutex::new(log),
             maintenance: Mutex::new(maps),
+            images: Mutex::new(images),
             forks: senko_io::forks(),
             failed: OnceLock::new(),
             durable: AtomicU64::new(commit),

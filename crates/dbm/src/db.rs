@@ -11,7 +11,7 @@ use senko_io::{Device, FileOptions, PAGE_SIZE, SpannedFile};
 use crate::commit::{Node, TableChange, Work};
 use crate::core::Core;
 use crate::flush::Size;
-use crate::maintain::Keeper;
+use crate::maintain::{Behind, Keeper};
 use crate::open::{FIRST_PAGES, open};
 use crate::{DbmError, Durability, OpenSnapshot, Options, Snapshot, Table, Transaction};
 
@@ -560,7 +560,7 @@ impl Core {
             if self.unlogged.load(Ordering::Relaxed) > MOST_UNLOGGED {
                 self.write_pending(&mut log, false)?;
             }
-            let due = self.is_due(log.changes - log.replayed);
+            let due = self.is_due(Behind::of(&log));
             drop(log);
             if due {
                 self.nudge();

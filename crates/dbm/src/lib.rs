@@ -26,6 +26,7 @@ mod pending;
 mod bulk;
 pub mod keys;
 mod held;
+mod images;
 mod verify;
 mod copy;
 mod salvage;

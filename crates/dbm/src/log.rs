@@ -67,6 +67,8 @@ pub(crate) struct Log {
     pub changes: u64,
     /// How many of them the newest durable checkpoint needs no more.
     pub replayed: u64,
+    /// How many of them there were when the newest checkpoint began.
+    pub begun: u64,
 }
 
 impl Log {
@@ -91,6 +93,7 @@ impl Log {
             written: 0,
             changes: 0,
             replayed: 0,
+            begun: 0,
         }
     }
 
@@ -113,18 +116,6 @@ impl Log {
         open
     }
 
-    fn take_segment(&self) -> Result<u32, DbmError> {
-        let pinned = self
-            .device
-            .oldest_pin(self.checkpoint)
-            .unwrap_or(self.checkpoint);
-        if let Some(segment) = self.space.take(pinned) {
-            return Ok(segment);
-        }
-        grow(&*self.device, &self.space, 1)?;
-        self.space.take(pinned).ok_or(DbmError::NoSpace(SEGMENT))
-    }
-
     /// Appends an entry whose body `fill` writes; it tells how many bytes it used. Gives the
     /// entry's page.
     pub fn append(
@@ -134,7 +125,10 @@ impl Log {
     ) -> Result<u64, DbmError> {
         let next_segment = match self.next_segment {
             Some(segment) => segment,
-            None => *self.next_segment.insert(self.take_segment()?),
+            None => {
+                let segment = take_segment(&*self.device, &self.space, self.checkpoint)?;
+                *self.next_segment.insert(segment)
+            }
         };
         let place = self.next.page;
         let at = self.buffered * PAGE_SIZE;
@@ -155,8 +149,10 @@ impl Log {
         };
         let crc = head.seal(page);
         self.buffered += 1;
-        let last = &self.space.of(place).last;
+        let segment = self.space.of(place);
+        let last = &segment.last;
         last.fetch_max(self.next.sequence, Ordering::AcqRel);
+        segment.stamp.store(self.next.sequence, Ordering::Release);
         self.next.previous = crc;
         self.next.sequence += 1;
         self.next.page += 1;
@@ -205,6 +201,20 @@ impl Log {
         self.durable = self.next.sequence - 1;
         Ok(())
     }
+}
+
+/// Takes a segment that no reader of an older checkpoint than the durable one needs.
+pub(crate) fn take_segment(
+    device: &dyn Device,
+    space: &Space,
+    checkpoint: u64,
+) -> Result<u32, DbmError> {
+    let pinned = device.oldest_pin(checkpoint).unwrap_or(checkpoint);
+    if let Some(segment) = space.take(pinned) {
+        return Ok(segment);
+    }
+    grow(device, space, 1)?;
+    space.take(pinned).ok_or(DbmError::NoSpace(SEGMENT))
 }
 
 /// Makes the device longer by at least `segments` segments.

@@ -9,9 +9,13 @@
 //! not moved: the next checkpoint writes it as it is now. The segments come free with that
 //! checkpoint (`space.rs`).
 //!
-//! Each call does a bounded part of the work: one checkpoint of a twelfth of the database, and one
+//! Each call does a bounded part of the work: one checkpoint of a part of the database, and one
 //! round of the cleaner. So a commit that does the work itself (`Options::threads` of 0) is never
 //! held up by all of it.
+//!
+//! PACE-1: while the log grows to its limit, checkpoints begin at equal distances, as many as it
+//! takes to write all changed pages. So each page is written once in that time, and neither the
+//! device nor the space has to bear all of them at once.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -23,39 +27,66 @@ use crate::DbmError;
 use crate::core::{Core, Maps};
 use crate::entry::{HEAD, Head, Kind};
 use crate::flush::GROWING_SLACK;
-use crate::log::Label;
+use crate::log::{Label, Log};
 use crate::space::SEGMENT;
 use crate::writer::CHUNK;
 
+/// In so many parts checkpoints write a database all of whose pages changed.
+const PARTS: u64 = 32;
 /// Segments that one round cleans at most.
 const ROUND: usize = 16;
 /// Pages that a checkpoint writes at least, if so many changed.
-const LEAST_STEP: u64 = 16;
+const LEAST_STEP: u64 = 64;
 /// Pages that one writes at most that a commit has to wait for.
 const MOST_STEP: u64 = 256;
+
+/// Entries of changes in the log.
+#[derive(Clone, Copy)]
+pub(crate) struct Behind {
+    /// Behind the place from which the log would be replayed.
+    replay: u64,
+    /// Since the newest checkpoint began.
+    checkpoint: u64,
+}
+
+impl Behind {
+    pub fn of(log: &Log) -> Behind {
+        Behind {
+            replay: log.changes - log.replayed,
+            checkpoint: log.changes - log.begun,
+        }
+    }
+}
 
 impl Core {
     /// Pages beside those that it has to write that a checkpoint takes.
     pub fn step(&self) -> usize {
-        let step = (self.space.needed() / 12).max(LEAST_STEP);
+        let step = (self.space.needed() / PARTS).max(LEAST_STEP);
         match self.options.threads {
             0 => step.min(MOST_STEP) as usize,
             _ => step as usize,
         }
     }
 
-    /// Entries of changes behind the last checkpoint with which the next one is due.
+    /// Entries of changes that the log may have behind its replay position. Fewer would write pages
+    /// more often, more would take more space.
     fn log_limit(&self) -> u64 {
-        (self.options.log_bytes / PAGE_SIZE as u64).max(self.space.needed() / 6)
+        (self.options.log_bytes / PAGE_SIZE as u64).max(self.space.needed() * 2 / 7)
     }
 
-    /// Whether there is work, with so many entries of changes behind the last checkpoint; asked
-    /// after each commit.
-    pub fn is_due(&self, changes: u64) -> bool {
-        let budget = self.options.cache_bytes / PAGE_SIZE;
-        changes > self.log_limit()
-            || self.dirty.load(Ordering::Relaxed) > budget / 2
-            || self.is_short()
+    /// Whether there is work; asked after each commit.
+    pub fn is_due(&self, behind: Behind) -> bool {
+        self.is_checkpoint_due(behind) || self.is_short()
+    }
+
+    /// Whether a checkpoint is due (PACE-1).
+    fn is_checkpoint_due(&self, behind: Behind) -> bool {
+        let (budget, limit) = (self.options.cache_bytes / PAGE_SIZE, self.log_limit());
+        let dirty = self.dirty.load(Ordering::Relaxed);
+        // Each checkpoint writes all that are shaped.
+        let others = dirty.saturating_sub(self.shaped.load(Ordering::Relaxed));
+        let parts = others.div_ceil(self.step()).max(1) as u64;
+        behind.replay > limit || behind.checkpoint > limit / parts || dirty > budget / 2
     }
 
     /// Free space goes below what the next commits need, and the device can grow. Not in an empty
@@ -75,18 +106,16 @@ impl Core {
         used > live + live / 8 + changes + 4 * SEGMENT
     }
 
-    fn changes(&self) -> u64 {
-        let log = self.log.lock();
-        log.changes - log.replayed
+    fn behind(&self) -> Behind {
+        Behind::of(&self.log.lock())
     }
 
     /// Does a part of the work that is due. Whether there is more.
     pub fn maintain(self: &Arc<Core>) -> Result<bool, DbmError> {
         let mut maps = self.maintenance.lock();
-        let changes = self.changes();
-        let budget = self.options.cache_bytes / PAGE_SIZE;
-        let is_long = changes > self.log_limit();
-        if is_long || self.dirty.load(Ordering::Relaxed) > budget / 2 {
+        let behind = self.behind();
+        let changes = behind.replay;
+        if self.is_checkpoint_due(behind) {
             let moved = match self.cut_end() || self.spare_pages() < 2 * SEGMENT {
                 true => 0,
                 false => self.clean_end(&maps)?,
@@ -102,7 +131,7 @@ impl Core {
                 done => done?,
             }
         }
-        Ok(self.is_due(self.changes()))
+        Ok(self.is_due(self.behind()))
     }
 
     /// Free pages beyond those that the next commits and checkpoints need.
@@ -151,12 +180,13 @@ impl Core {
 
     /// Moves live pages away from the end of the device, so that it can be cut. Gives how many.
     fn clean_end(&self, maps: &Maps) -> Result<u64, DbmError> {
-        let open = self.log.lock().open_segments();
+        let open = self.open_segments();
         let least = self.least_end() / SEGMENT;
         // Only what lies in files that can go.
         let Some(border) = self.device.border(least * SEGMENT) else {
             return Ok(0);
         };
+        self.begin_images();
         let (mut left, from) = (self.step() as u64, (border / SEGMENT) as u32);
         for number in (from..self.space.segments()).rev() {
             let used = u64::from(self.space.segment(number).used());
@@ -188,10 +218,7 @@ impl Core {
             false => self.reserve(),
         };
         let room = (self.space.free() as u64 * SEGMENT).saturating_sub(reserve);
-        let (open, now) = {
-            let log = self.log.lock();
-            (log.open_segments(), log.position().sequence)
-        };
+        let (open, now) = (self.open_segments(), self.log.lock().position().sequence);
         let mut victims: Vec<(u64, u32, u32)> = (1..self.space.segments())
             .filter(|number| !open.contains(number))
             .filter_map(|number| {
@@ -200,11 +227,12 @@ impl Core {
                 if !(1..SEGMENT as u32 * 7 / 8).contains(&used) {
                     return None;
                 }
-                let age = now.saturating_sub(segment.last.load(Ordering::Acquire));
+                let age = now.saturating_sub(segment.stamp.load(Ordering::Acquire));
                 let pays = age * (SEGMENT - u64::from(used)) / (SEGMENT + u64::from(used));
                 Some((pays, used, number))
             })
             .collect();
+        self.begin_images();
         victims.sort_unstable_by_key(|(pays, ..)| std::cmp::Reverse(*pays));
         let (mut moved, mut segments) = (0, 0);
         for (_, used, number) in victims.into_iter().take(ROUND) {
@@ -260,8 +288,8 @@ impl Core {
     }
 
     fn write_again(&self, head: &Head, page: &[u8]) -> Result<u64, DbmError> {
-        let mut log = self.log.lock();
-        self.check()?;
+        // Of two places of a part of a value, the one with the later entry counts.
+        let mut sink = self.sink(head.kind == Kind::Node)?;
         let label = Label {
             kind: head.kind,
             commit: head.commit,
@@ -269,11 +297,11 @@ impl Core {
             first: true,
         };
         let used = usize::from(head.used);
-        let place = log.append(label, |body| {
+        let place = sink.append(label, |body| {
             body[..used].copy_from_slice(&page[HEAD..HEAD + used]);
             used
         })?;
-        log.write_out()?;
+        sink.write_out()?;
         Ok(place)
     }
 

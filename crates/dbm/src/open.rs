@@ -19,6 +19,7 @@ use crate::dirty::{Began, Dirty};
 use crate::entry::{BODY, HEAD, Head, Kind};
 use crate::flush::GROUP_HEAD;
 use crate::growing::Growing;
+use crate::images::Images;
 use crate::log::{Log, Position, Scan, append_bytes};
 use crate::mapping::{Nodes, Version};
 use crate::options::Options;
@@ -231,6 +232,7 @@ fn load(
         writer
     };
     let log = Log::new(device, space, record.replay, None, life());
+    let images = Images::new(device, space, life());
     Ok(Core::new(
         Arc::clone(device),
         options,
@@ -240,6 +242,7 @@ fn load(
         record.commit,
         writer,
         log,
+        images,
         maps,
     ))
 }

@@ -23,8 +23,10 @@ pub(crate) struct Segment {
     pub live: AtomicU32,
     /// Pages that the newest durable checkpoint names, or the one that is about to be.
     pub named: AtomicU32,
-    /// Number of the last entry written here.
+    /// Number of the log's last entry here; 0 if it has none here.
     pub last: AtomicU64,
+    /// The log's newest entry when something was written here last.
+    pub stamp: AtomicU64,
     /// Taken for the log, from then on until it is free again.
     taken: AtomicU32,
 }
@@ -187,7 +189,9 @@ impl Space {
         let found = free.list.iter().find(|(_, since)| **since <= pinned);
         let number = *found?.0;
         free.list.remove(&number);
-        self.segment(number).taken.store(1, Ordering::Release);
+        let segment = self.segment(number);
+        segment.last.store(0, Ordering::Release);
+        segment.taken.store(1, Ordering::Release);
         Some(number)
     }
 

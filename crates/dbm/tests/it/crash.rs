@@ -90,6 +90,7 @@ enum Step {
     PutHuge,
     Delete,
     DeleteRange,
+    /// More leaves than a checkpoint puts into the log.
     Many,
     Sync,
     Checkpoint,
@@ -219,8 +220,8 @@ impl Run {
             }
             Step::Many => self.change(Durability::Synced, |model, write| {
                 for key in 0..120u8 {
-                    write(&[key], Some(&[byte; 300]));
-                    model.insert(vec![key], vec![byte; 300]);
+                    write(&[key], Some(&[byte; 600]));
+                    model.insert(vec![key], vec![byte; 600]);
                 }
             }),
             Step::Sync => {

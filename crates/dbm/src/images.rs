@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Merged pages and parts of the translation table: they fill segments of their own, apart from the
+//! log's, and whoever writes them does not hold the log.
+//!
+//! Card: hot and cold data apart (Rosenblum and Ousterhout, SOSP 1991). What the log has is dead a
+//! few checkpoints later, all of it at once; a merged page lives until its page is written again.
+//! In one segment each would hold the other's space. Deviation from paper D, 2.2, which writes one
+//! log: only a checkpoint says where these pages are, so nothing is lost if a crash comes before
+//! it, and a commit never waits for one of their writes.
+//!
+//! IMAGE-1: pages written here are durable before the checkpoint that names them
+//! ([`Images::flush`]). IMAGE-2: the segment that is being filled is not freed or cleaned
+//! ([`Images::open_segment`]).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
+
+use crate::DbmError;
+use crate::core::Core;
+use crate::entry::{HEAD, Head};
+use crate::log::{Label, Log, take_segment};
+use crate::space::{SEGMENT, Space};
+
+/// The segment that is being filled.
+pub(crate) struct Images {
+    device: Arc<dyn Device>,
+    space: Arc<Space>,
+    life: u32,
+    /// The next page; at the beginning of a segment none is taken yet.
+    next: u64,
+    /// Pages that were not written yet, in front of `next`.
+    buf: AlignedBuf,
+    buffered: usize,
+    /// Something was written since the last flush.
+    unflushed: bool,
+    /// What a page says of its time: the log's next entry, and its durable checkpoint, both as of
+    /// the last [`Core::begin_images`].
+    sequence: u64,
+    checkpoint: u64,
+}
+
+impl Images {
+    pub fn new(device: &Arc<dyn Device>, space: &Arc<Space>, life: u32) -> Images {
+        Images {
+            device: Arc::clone(device),
+            space: Arc::clone(space),
+            life,
+            next: 0,
+            buf: AlignedBuf::new(SEGMENT as usize),
+            buffered: 0,
+            unflushed: false,
+            sequence: 0,
+            checkpoint: 0,
+        }
+    }
+
+    /// Pages that can be written before another segment is needed.
+    pub fn left(&self) -> usize {
+        ((SEGMENT - self.next % SEGMENT) % SEGMENT) as usize
+    }
+
+    /// The segment that is partly filled.
+    pub fn open_segment(&self) -> Option<u32> {
+        (self.left() > 0).then_some((self.next / SEGMENT) as u32)
+    }
+
+    /// Appends a page whose body `fill` writes; it tells how many bytes it used. Gives its place.
+    fn append(
+        &mut self,
+        label: Label,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<u64, DbmError> {
+        if self.left() == 0 {
+            let segment = take_segment(&*self.device, &self.space, self.checkpoint)?;
+            self.next = u64::from(segment) * SEGMENT;
+        }
+        let place = self.next;
+        let at = self.buffered * PAGE_SIZE;
+        let page = &mut self.buf[at..at + PAGE_SIZE];
+        let used = fill(&mut page[HEAD..]);
+        page[HEAD + used..].fill(0);
+        let head = Head {
+            crc: 0,
+            previous: 0,
+            sequence: self.sequence,
+            commit: label.commit,
+            life: self.life,
+            left: label.left,
+            next_segment: 0,
+            used: used as u16,
+            kind: label.kind,
+            first: label.first,
+        };
+        head.seal(page);
+        let stamp = &self.space.of(place).stamp;
+        stamp.store(self.sequence, Ordering::Release);
+        self.buffered += 1;
+        self.next += 1;
+        if self.left() == 0 {
+            self.write_out()?;
+        }
+        Ok(place)
+    }
+
+    /// Writes what is buffered.
+    fn write_out(&mut self) -> Result<(), DbmError> {
+        if self.buffered == 0 {
+            return Ok(());
+        }
+        let first = self.next - self.buffered as u64;
+        let bytes = &self.buf[..self.buffered * PAGE_SIZE];
+        self.buffered = 0;
+        self.unflushed = true;
+        self.device
+            .write(first, bytes, Tag::dbm(Purpose::Log))
+            .map_err(DbmError::io("writing pages"))
+    }
+
+    /// Makes all that was written durable (IMAGE-1).
+    pub fn flush(&mut self) -> Result<(), DbmError> {
+        if self.unflushed {
+            self.device
+                .flush(Tag::dbm(Purpose::Log))
+                .map_err(DbmError::io("making pages durable"))?;
+            self.unflushed = false;
+        }
+        Ok(())
+    }
+}
+
+/// Where pages go: into segments of their own, or, where these would make a small database larger,
+/// into the log.
+pub(crate) enum Sink<'a> {
+    Images(MutexGuard<'a, Images>),
+    Log(MutexGuard<'a, Log>),
+}
+
+impl Sink<'_> {
+    /// As [`Images::append`].
+    pub fn append(
+        &mut self,
+        label: Label,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<u64, DbmError> {
+        match self {
+            Sink::Images(images) => images.append(label, fill),
+            Sink::Log(log) => log.append(label, fill),
+        }
+    }
+
+    /// Writes what is buffered: only then may a version name its place.
+    pub fn write_out(&mut self) -> Result<(), DbmError> {
+        match self {
+            Sink::Images(images) => images.write_out(),
+            Sink::Log(log) => log.write_out(),
+        }
+    }
+}
+
+impl Core {
+    /// Takes down of what time the pages that follow are.
+    pub fn begin_images(&self) {
+        let (sequence, checkpoint) = {
+            let log = self.log.lock();
+            (log.position().sequence, log.checkpoint)
+        };
+        let mut images = self.images.lock();
+        images.sequence = sequence;
+        images.checkpoint = checkpoint;
+    }
+
+    /// Where pages go, apart from the log or not.
+    pub fn sink(&self, apart: bool) -> Result<Sink<'_>, DbmError> {
+        self.check()?;
+        Ok(match apart {
+            true => Sink::Images(self.images.lock()),
+            false => Sink::Log(self.log.lock()),
+        })
+    }
+
+    /// The segments that are being filled, the log's next one among them.
+    pub fn open_segments(&self) -> Vec<u32> {
+        let images = self.images.lock().open_segment();
+        let mut open = self.log.lock().open_segments();
+        open.extend(images);
+        open
+    }
+}
