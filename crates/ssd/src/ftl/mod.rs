@@ -5,15 +5,15 @@
 //! `bast:log-blocks=16`.
 //!
 //! Always holds, for every layer:
-//! - F1: [`Ftl::locate`] names the page that was programmed last for a logical page, or none if
+//! - FTL-1: [`Ftl::locate`] names the page that was programmed last for a logical page, or none if
 //!   there is none or it was trimmed since.
-//! - F2: each [`Ftl::write`] programs exactly one page under
+//! - FTL-2: each [`Ftl::write`] programs exactly one page under
 //!   [`Cause::Host`](crate::nand::Cause::Host); all else goes under another cause.
-//! - F3: no write fails: the layer was refused at its making if logical pages, log blocks and
+//! - FTL-3: no write fails: the layer was refused at its making if logical pages, log blocks and
 //!   reserve do not fit.
-//! - F4: after a power cut at any operation, [`Ftl::recover`] makes of the spare areas alone a
-//!   state in which F1 holds for every page whose program was done. A trim may be undone by a power
-//!   cut.
+//! - FTL-4: after a power cut at any operation, [`Ftl::recover`] makes of the spare areas alone a
+//!   state in which FTL-1 holds for every page whose program was done. A trim may be undone by a
+//!   power cut.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The reader of traces: an iterator of requests over any format, under the rules T1 to T5 of the
-//! module, with the counts of what was left out.
+//! The reader of traces: an iterator of requests over any format, under the rules TRACE-1 to
+//! TRACE-5 of the module, with the counts of what was left out.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -342,7 +342,7 @@ impl Reader {
         }
     }
 
-    /// Gives a request out: its time starts with 0 at the first, and never goes back (T3).
+    /// Gives a request out: its time starts with 0 at the first, and never goes back (TRACE-3).
     #[inline]
     fn admit(&mut self, raw: Raw) -> Request {
         let Stamp { ns, negative } = raw.time;
