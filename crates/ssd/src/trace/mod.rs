@@ -82,4 +82,7 @@ pub use unit::TimeUnit;
 pub use write::{TraceWriter, WriteFormat, Written};
 
 /// For the fuzz target: any bytes as a trace of any kind.
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+#[cfg(test)]
+mod fuzzing_tests;
