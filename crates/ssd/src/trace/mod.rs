@@ -31,8 +31,6 @@ mod column_order;
 mod unit;
 // Numbers and words of a line, with no allocation.
 mod fields;
-// gzip, xz, zstd and bzip2, by their magic numbers.
-mod compress;
 // The bytes of a trace: its head to be recognised, then lines or records.
 mod buffer;
 // The trait of a parser, and the results of a line.
@@ -72,7 +70,6 @@ mod write;
 
 pub use crate::error::TraceError;
 pub use column_order::Columns;
-pub use compress::Compression;
 pub use fold::{Devices, Fold, FoldError, Folder, Range, WAYS};
 pub use footprint::Footprint;
 pub use format::{Format, Options, TraceSpec};
@@ -80,6 +77,8 @@ pub use reader::{Counts, Damage, Reader};
 pub use summary::{DeviceSummary, Mix, Summary};
 pub use unit::TimeUnit;
 pub use write::{TraceWriter, WriteFormat, Written};
+
+pub use senko_workload::Compression;
 
 /// For the fuzz target: any bytes as a trace of any kind.
 #[cfg(any(test, feature = "fuzzing"))]

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_io::trace::{HEADER_BYTES, RECORD_BYTES};
+use senko_workload::Compression;
 
 use super::buffer::{Buffer, Line};
-use super::compress::{self, Compression};
 use super::detect;
 use super::fields::{Stamp, excerpt};
 use super::format::{Format, TraceSpec};
@@ -132,9 +132,9 @@ impl Reader {
             input,
             taken: Arc::clone(&taken),
         };
-        let (compression, input) = compress::decompress(Box::new(input))
+        let (compression, input) = senko_workload::decompress(input)
             .map_err(|source| broken(source, Compression::None))?;
-        let mut buffer = Buffer::new(input);
+        let mut buffer = Buffer::new(Box::new(input));
         buffer.skip_mark();
         let head = buffer.head();
         let recognised = match spec.format {
