@@ -135,36 +135,9 @@ pub struct FtlCounts {
     pub folded_pages: u64,
 }
 
-impl FtlCounts {
-    /// Adds another drive's.
-    pub fn add(&mut self, other: &Self) {
-        self.switch_merges += other.switch_merges;
-        self.partial_merges += other.partial_merges;
-        self.full_merges += other.full_merges;
-        self.gc_blocks += other.gc_blocks;
-        self.gc_pages += other.gc_pages;
-        self.map_lookups += other.map_lookups;
-        self.map_hits += other.map_hits;
-        self.slc_pages += other.slc_pages;
-        self.folded_blocks += other.folded_blocks;
-        self.folded_pages += other.folded_pages;
-    }
-
-    /// What happened since `earlier`.
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            switch_merges: self.switch_merges - earlier.switch_merges,
-            partial_merges: self.partial_merges - earlier.partial_merges,
-            full_merges: self.full_merges - earlier.full_merges,
-            gc_blocks: self.gc_blocks - earlier.gc_blocks,
-            gc_pages: self.gc_pages - earlier.gc_pages,
-            map_lookups: self.map_lookups - earlier.map_lookups,
-            map_hits: self.map_hits - earlier.map_hits,
-            slc_pages: self.slc_pages - earlier.slc_pages,
-            folded_blocks: self.folded_blocks - earlier.folded_blocks,
-            folded_pages: self.folded_pages - earlier.folded_pages,
-        }
-    }
+senko_io::counters! {
+    FtlCounts: switch_merges partial_merges full_merges gc_blocks gc_pages map_lookups map_hits
+        slc_pages folded_blocks folded_pages
 }
 
 /// What a mapping table takes.
