@@ -4,7 +4,7 @@
 /// Counters and gauges of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs)] // the names are those of `stats`, described in the README's table
+#[allow(missing_docs)] // the names are those of `stats`, described in docs/cache/statistics.md
 pub struct CacheStats {
     // gauges
     pub dram_items: u64,
@@ -71,6 +71,18 @@ pub struct CacheStats {
     pub page_fill_page_bytes: u64,
 }
 
+senko_io::counters! {
+    CacheStats: dram_items dram_bytes dram_limit flash_items flash_bytes flash_capacity
+        index_bytes get_expired get_flushed total_items evictions evicted_unfetched reclaimed
+        expired_unfetched promotions demotions demotions_clean flash_hits flash_buffer_hits
+        flash_false_matches flash_read_errors flash_checksum_errors flash_write_errors tag_drops
+        flash_overwrites drops_budget drops_rule drops_busy drops_size reclaim_drops
+        reclaim_regions reinsertions admitted_bytes reinserted_bytes device_write_bytes
+        slab_moves crawler_reclaimed drops_error flash_read_timeouts flash_misses_out
+        flash_misses_memory device_write_pauses device_outages device_returns device_pauses
+        device_pause_ms drops_index page_fill_record_bytes page_fill_page_bytes
+}
+
 /// Commands on items of one slab class, in DRAM or on flash, with memcached's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -83,6 +95,10 @@ pub struct ClassCounts {
     pub cas_hits: u64,
     pub cas_badval: u64,
     pub touch_hits: u64,
+}
+
+senko_io::counters! {
+    ClassCounts: get_hits cmd_set delete_hits incr_hits decr_hits cas_hits cas_badval touch_hits
 }
 
 /// One slab class, for `stats slabs` and `stats items`.

@@ -11,6 +11,7 @@
 mod boot; // the time since the machine's start
 mod conns; // the table of connections, for both backends
 mod content; // whether a file holds somebody else's data
+mod counters; // sums and differences of structs of counters
 mod device; // the blocking interface
 mod disk; // the table of device operations in flight, for both backends
 mod event; // what a loop is made of and what it reports

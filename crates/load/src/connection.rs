@@ -5,10 +5,13 @@
 //! answers; here each answer meets the request that it belongs to, is counted, and, with `verify`,
 //! is checked byte by byte.
 //!
-//! Invariants: C1. Answers come in the order of the requests (so do memcached's), so the front of
-//! `pending` is whose answer comes. C2. A get of n keys is one entry followed by n entries of
-//! [`Kind::Key`]. C3. A quiet set is always followed by a request with an answer, which settles it.
-//! C4. Every set entered in the ledger is ended there exactly once, also when the connection fails.
+//! What always holds:
+//! - LOAD-1: answers come in the order of the requests (so do memcached's), so the front of
+//!   `pending` is the request whose answer comes.
+//! - LOAD-2: a get of n keys is one entry followed by n entries of [`Kind::Key`].
+//! - LOAD-3: a quiet set is always followed by a request with an answer, which settles it.
+//! - LOAD-4: every set entered in the ledger is ended there exactly once, also when the connection
+//!   fails.
 
 use std::collections::VecDeque;
 

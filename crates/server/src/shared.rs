@@ -45,12 +45,7 @@ macro_rules! thread_stats {
         #[allow(missing_docs)] // memcached's names, described in its protocol text
         pub struct ThreadStats { $(pub $name: u64,)* }
 
-        impl ThreadStats {
-            /// Adds another worker's counters.
-            pub fn add(&mut self, other: &ThreadStats) {
-                $(self.$name = self.$name.wrapping_add(other.$name);)*
-            }
-        }
+        senko_io::counters! { ThreadStats: $($name)* }
     };
 }
 

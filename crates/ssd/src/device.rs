@@ -60,36 +60,9 @@ pub struct PageCounts {
     pub partial_reads: u64,
 }
 
-impl PageCounts {
-    /// Adds another drive's.
-    pub fn add(&mut self, other: &Self) {
-        self.host_writes += other.host_writes;
-        self.write_hits += other.write_hits;
-        self.host_reads += other.host_reads;
-        self.read_hits += other.read_hits;
-        self.unwritten_reads += other.unwritten_reads;
-        self.trims += other.trims;
-        self.trimmed_in_buffer += other.trimmed_in_buffer;
-        self.evicted += other.evicted;
-        self.padded += other.padded;
-        self.partial_reads += other.partial_reads;
-    }
-
-    /// What happened since `earlier`.
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            host_writes: self.host_writes - earlier.host_writes,
-            write_hits: self.write_hits - earlier.write_hits,
-            host_reads: self.host_reads - earlier.host_reads,
-            read_hits: self.read_hits - earlier.read_hits,
-            unwritten_reads: self.unwritten_reads - earlier.unwritten_reads,
-            trims: self.trims - earlier.trims,
-            trimmed_in_buffer: self.trimmed_in_buffer - earlier.trimmed_in_buffer,
-            evicted: self.evicted - earlier.evicted,
-            padded: self.padded - earlier.padded,
-            partial_reads: self.partial_reads - earlier.partial_reads,
-        }
-    }
+senko_io::counters! {
+    PageCounts: host_writes write_hits host_reads read_hits unwritten_reads trims
+        trimmed_in_buffer evicted padded partial_reads
 }
 
 /// One drive.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The errors of the crate, in sentences for users.
 
-use crate::trace::Compression;
+use senko_workload::Compression;
 
 /// Why a simulation can't be set up or go on.
 #[derive(Debug, thiserror::Error)]

@@ -52,14 +52,14 @@ impl Shadow {
         let dirty = &mut self.dirty[lpn as usize];
         match how {
             Leave::Dirty => {
-                assert!(*dirty, "B2: page {lpn} leaves as dirty and is not");
+                assert!(*dirty, "BUFFER-2: page {lpn} leaves as dirty and is not");
                 *dirty = false;
             }
             // The incoming page is not held yet: its block may be made whole with what the flash
             // has of it.
             Leave::Pad => assert!(
                 !*dirty || incoming == Some(lpn),
-                "B2: page {lpn} is a pad and is dirty"
+                "BUFFER-2: page {lpn} is a pad and is dirty"
             ),
         }
     }
@@ -72,7 +72,7 @@ impl Shadow {
             self.programmed[lpn as usize] = now;
             self.trimmed[lpn as usize] = false;
         } else {
-            assert!(nand.is_off(), "F2: page {lpn} was not written");
+            assert!(nand.is_off(), "FTL-2: page {lpn} was not written");
         }
     }
 
@@ -80,19 +80,23 @@ impl Shadow {
     pub fn buffer_read(&self, lpn: Lpn, hit: bool) {
         assert!(
             hit || !self.dirty[lpn as usize],
-            "B1: page {lpn} was written and is not in the buffer"
+            "BUFFER-1: page {lpn} was written and is not in the buffer"
         );
     }
 
     /// The translation layer found a page, or none.
     pub fn flash_read(&self, lpn: Lpn, found: Option<Ppn>, nand: &Nand) {
         let sequence = found.map_or(0, |page| {
-            assert_eq!(nand.lpn(page), lpn, "F1: page {lpn} was read from {page}");
+            assert_eq!(
+                nand.lpn(page),
+                lpn,
+                "FTL-1: page {lpn} was read from {page}"
+            );
             nand.sequence(page)
         });
         assert_eq!(
             sequence, self.programmed[lpn as usize],
-            "F1: page {lpn} was read from {found:?}, another version than its last"
+            "FTL-1: page {lpn} was read from {found:?}, another version than its last"
         );
     }
 
@@ -112,11 +116,11 @@ impl Shadow {
             let found = ftl.locate(lpn);
             let expected = self.programmed[lpn as usize];
             let sequence = found.map_or(0, |page| {
-                assert_eq!(nand.lpn(page), lpn, "F4: page {lpn} was found at {page}");
+                assert_eq!(nand.lpn(page), lpn, "FTL-4: page {lpn} was found at {page}");
                 nand.sequence(page)
             });
             if !self.trimmed[lpn as usize] {
-                assert_eq!(sequence, expected, "F4: page {lpn}, found at {found:?}");
+                assert_eq!(sequence, expected, "FTL-4: page {lpn}, found at {found:?}");
             }
             self.programmed[lpn as usize] = sequence;
             self.trimmed[lpn as usize] = false;

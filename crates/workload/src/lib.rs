@@ -49,6 +49,9 @@ pub mod mix;
 // Latencies and sizes, counted in buckets of bounded relative error.
 pub mod histogram;
 
+// The compression of trace files, undone.
+mod compress;
+
 // Readers for published key-value traces.
 pub mod trace;
 
@@ -56,6 +59,7 @@ pub mod trace;
 pub mod units;
 
 pub use arrival::Arrivals;
+pub use compress::{Compression, Decompressed, decompress};
 pub use histogram::Histogram;
 pub use key::{KeyShape, KeySpace};
 pub use mix::{Mix, Op};

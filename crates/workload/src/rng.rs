@@ -74,6 +74,41 @@ impl Rng {
         }
         (wide >> 64) as u64
     }
+
+    /// True in `percent` of 100 draws.
+    ///
+    /// ```
+    /// let mut rng = senko_workload::Rng::new(1);
+    /// assert!(rng.chance(100) && !rng.chance(0));
+    /// ```
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Fills `bytes` with random bytes.
+    ///
+    /// ```
+    /// let mut bytes = [0; 5];
+    /// senko_workload::Rng::new(1).fill(&mut bytes);
+    /// assert_ne!(bytes, [0; 5]);
+    /// ```
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for part in bytes.chunks_mut(8) {
+            let word = self.next_u64().to_le_bytes();
+            part.copy_from_slice(&word[..part.len()]);
+        }
+    }
+
+    /// `len` random bytes.
+    ///
+    /// ```
+    /// assert_eq!(senko_workload::Rng::new(1).bytes(3).len(), 3);
+    /// ```
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.fill(&mut bytes);
+        bytes
+    }
 }
 
 /// Maps 64 uniform bits to the open interval (0, 1), at the centres of 2^52 equal cells.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers for published key-value traces: a stream of bytes in, a stream of [`Record`]s out.
 //!
-//! The lab and the simulator open a file and hand it to [`TraceReader::open`], which undoes gzip or
-//! zstd, recognises the format by its content (a file's name is never looked at) and then yields
-//! records one at a time.
+//! The lab and the simulator open a file and hand it to [`TraceReader::open`], which undoes the
+//! compression, recognises the format by its content (a file's name is never looked at) and then
+//! yields records one at a time.
 //!
 //! | format | one record | source |
 //! |---|---|---|
@@ -24,7 +24,10 @@ mod text;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
 
-pub use detect::{Compression, Format};
+pub use detect::Format;
+pub use text::arc_line;
+
+pub use crate::compress::Compression;
 
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,8 +167,8 @@ impl<'a> TraceReader<'a> {
             after: 0,
             source,
         };
-        let (compression, mut input) =
-            detect::decompress(BufReader::with_capacity(1 << 16, input)).map_err(start)?;
+        let (compression, input) = crate::compress::decompress(input).map_err(start)?;
+        let mut input = BufReader::with_capacity(1 << 16, input);
         let head = detect::peek(&mut input).map_err(start)?;
         let format = Format::recognise(&head).map_err(|why| TraceError::UnknownFormat { why })?;
         let input = Box::new(std::io::Cursor::new(head).chain(input));

@@ -70,18 +70,19 @@ impl Shard {
                 self.make_room(queue, class)
             };
             if made == Err(AllocError::OutOfMemory) && self.config.no_evict {
-                self.oom_by_class[class] += 1;
+                self.classes.refused(class);
             }
             made?;
         }
-        self.oom_by_class[class] += 1;
+        self.classes.refused(class);
         Err(AllocError::OutOfMemory)
     }
 
     /// Frees at least one chunk of a class or one page, or says why not.
     fn make_room<Q: Queue>(&mut self, queue: &mut Q, class: usize) -> Result<(), AllocError> {
-        if self.evictions_to_rebalance == 0 {
-            self.evictions_to_rebalance = (self.dram_items / TURNOVER).max(REBALANCE_EVERY) as u32;
+        let items = self.dram_items;
+        let next = || (items / TURNOVER).max(REBALANCE_EVERY) as u32;
+        if self.classes.is_due(next) {
             if !std::mem::take(&mut self.index_grew) {
                 self.index_share = 0;
                 self.share_memory(0);
@@ -133,10 +134,9 @@ impl Shard {
     fn rebalance<Q: Queue>(&mut self, queue: &mut Q) -> Result<bool, AllocError> {
         let mut slowest: Option<(f64, usize)> = None;
         let mut fastest: Option<(f64, usize)> = None;
-        for class in 0..self.class_evictions.len() {
+        for class in 0..self.classes.len() {
             let pages = self.arena.class(class).pages();
-            let evictions = f64::from(self.class_evictions[class]);
-            self.class_evictions[class] /= 2;
+            let evictions = f64::from(self.classes.take_half(class));
             if pages == 0 {
                 continue;
             }
@@ -161,11 +161,10 @@ impl Shard {
         if self.shed_in_vain {
             return Err(AllocError::OutOfMemory);
         }
-        let mut order: Vec<(u64, usize)> = (0..self.class_evictions.len())
+        let mut order: Vec<(u64, usize)> = (0..self.classes.len())
             .filter(|&c| self.arena.class(c).pages() > 0)
             .map(|c| {
-                let stay =
-                    self.policy.len(c) as u64 * 16 / (u64::from(self.class_evictions[c]) + 1);
+                let stay = self.policy.len(c) as u64 * 16 / (u64::from(self.classes.recent(c)) + 1);
                 (stay + self.arena.class(c).pages() as u64, c)
             })
             .collect();
@@ -270,9 +269,7 @@ impl Shard {
             return Ok(());
         }
         self.demote(queue, item)?;
-        self.class_evictions[class] = self.class_evictions[class].saturating_add(1);
-        self.evicted_by_class[class] += 1;
-        self.evictions_to_rebalance = self.evictions_to_rebalance.saturating_sub(1);
+        self.classes.evicted(class);
         Ok(())
     }
 }

@@ -31,6 +31,7 @@ use senko_io::{FramePool, MappedMemory, PAGE_SIZE};
 
 use crate::arena::{Arena, Handle, LINKED, MAX_CHUNK};
 use crate::config::ShardConfig;
+use crate::dram::classes::Classes;
 use crate::dram::item::ITEM_HEADER;
 use crate::dram::policy::{self, Policy};
 use crate::flash::admission::Admitter;
@@ -84,12 +85,8 @@ pub struct Shard {
     next_log: usize,
     /// An item being streamed to a log: the item, the log, its position, bytes put so far.
     stream: Option<demote::Streamed>,
-    /// Evictions of each class since about the last rebalancing.
-    class_evictions: Vec<u32>,
-    evictions_to_rebalance: u32,
-    evicted_by_class: Vec<u64>,
-    oom_by_class: Vec<u64>,
-    counts_by_class: Vec<crate::stats::ClassCounts>,
+    /// Evictions and counters of each size class.
+    classes: Classes,
     /// The segment that the expiry crawler visits next.
     crawler: usize,
     next_crawl_ms: u64,
@@ -253,13 +250,9 @@ impl Shard {
             epoch: 0,
             next_log: 0,
             stream: None,
-            class_evictions: vec![0; classes],
+            classes: Classes::new(classes),
             evicted: None,
             evicted_untold: 0,
-            evictions_to_rebalance: 256,
-            evicted_by_class: vec![0; classes],
-            oom_by_class: vec![0; classes],
-            counts_by_class: vec![Default::default(); classes],
             crawler: 0,
             next_crawl_ms: 0,
             steady_ms: 0,
@@ -519,7 +512,7 @@ impl Shard {
     /// Zeroes the counters (not the gauges).
     pub fn reset_stats(&mut self) {
         self.stats = CacheStats::default();
-        self.counts_by_class.fill(Default::default());
+        self.classes.reset_counts();
         for log in &mut self.logs {
             (log.record_bytes, log.page_bytes) = (0, 0);
             log.health.pauses = Pauses::default();

@@ -128,7 +128,7 @@ impl Shard {
                     .policy
                     .oldest(n)
                     .filter(|&item| self.arena.state(item) == LINKED);
-                SlabClassStats {
+                let mut stats = SlabClassStats {
                     id: n as u32 + 1,
                     chunk_size: c.size as u32,
                     chunks_per_page: c.per_page as u32,
@@ -137,10 +137,10 @@ impl Shard {
                     free_chunks: c.free as u32,
                     items: self.policy.len(n) as u64,
                     age: oldest.map_or(0, |item| self.now.saturating_sub(self.arena.access(item))),
-                    evicted: self.evicted_by_class[n],
-                    out_of_memory: self.oom_by_class[n],
-                    counts: self.counts_by_class[n],
-                }
+                    ..SlabClassStats::default()
+                };
+                self.classes.show(n, &mut stats);
+                stats
             })
             .collect()
     }
@@ -194,7 +194,7 @@ impl Shard {
         let class = self
             .arena
             .class_for((record_len + ITEM_HEADER).min(MAX_CHUNK));
-        &mut self.counts_by_class[class]
+        self.classes.counts(class)
     }
 
     /// Bytes for items and index that were reserved at the start: [`Shard::set_dram_limit`] takes

@@ -12,9 +12,10 @@ use senko_cache::{
     Admission, AdmissionRule, AllocError, Done, Fetch, Fetched, FlashRef, HashSeed, Key, Lookup,
     PolicyKind, Shard, ShardConfig, Want,
 };
+use senko_workload::Rng;
 
 use crate::model::{FRAMES, config_of, seeds};
-use crate::queue::{MemoryQueue, Rng};
+use crate::queue::MemoryQueue;
 
 /// The key of 8 bytes that XXH3 without a seed gives this hash: its steps for such keys, backwards.
 fn forged(hash: u64) -> [u8; 8] {
@@ -38,8 +39,8 @@ fn forged(hash: u64) -> [u8; 8] {
 /// Keys 0 to 2, 9 to 11 and so on have one segment and one tag.
 fn key_of(n: u64) -> Vec<u8> {
     if n % 9 < 3 {
-        let mut rng = Rng(n / 9);
-        let hash = rng.next() & 0xffff_0000_3fff_ffff;
+        let mut rng = Rng::new(n / 9);
+        let hash = rng.next_u64() & 0xffff_0000_3fff_ffff;
         forged(hash | (n % 9) << 30).to_vec()
     } else {
         crate::model::key_of(n)
@@ -88,7 +89,7 @@ impl Run {
         Run {
             shard,
             queue: MemoryQueue::new(flash >> 12, &FRAMES, seed ^ 1),
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             model: HashMap::new(),
             waiting: HashMap::new(),
             done: HashMap::new(),
@@ -127,7 +128,7 @@ impl Run {
             90..98 => self.rng.below(40_000),
             _ => self.rng.below(self.longest),
         } as usize;
-        let mut byte = self.rng.next();
+        let mut byte = self.rng.next_u64();
         let bytes = (0..len).map(|_| {
             byte = byte.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (byte >> 56) as u8

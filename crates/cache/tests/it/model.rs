@@ -12,8 +12,9 @@ use senko_cache::{
     Admission, AdmissionRule, AllocError, DeviceSlice, Done, Fetch, Fetched, FlashItem, HashSeed,
     Key, Lookup, PolicyKind, Shard, ShardConfig, Want,
 };
+use senko_workload::Rng;
 
-use crate::queue::{MemoryQueue, Rng};
+use crate::queue::MemoryQueue;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
@@ -109,7 +110,7 @@ impl Run {
         Run {
             shard,
             queue: MemoryQueue::new(pages, &FRAMES, seed ^ 1),
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             model: HashMap::new(),
             now_ms,
             waiting: HashMap::new(),
@@ -376,7 +377,8 @@ impl Run {
                 Ok(mut draft) => {
                     let cut = self.rng.below(value.len() as u64 + 1) as usize;
                     self.shard.fill(&mut draft, &value[..cut]);
-                    self.device(self.rng.0 as usize % 3);
+                    let turns = self.rng.below(3) as usize;
+                    self.device(turns);
                     self.shard.fill(&mut draft, &value[cut..]);
                     if self.rng.below(50) == 0 {
                         self.shard.abort(draft);
@@ -418,7 +420,7 @@ impl Run {
                         self.shard.set_expiry(item, entry.expiry);
                     }
                     1 => {
-                        let value = self.rng.next().to_string().into_bytes();
+                        let value = self.rng.next_u64().to_string().into_bytes();
                         match self.shard.rewrite(&mut self.queue, item, &value, None) {
                             Ok(_) => entry.value = value,
                             Err(AllocError::Busy) => {}

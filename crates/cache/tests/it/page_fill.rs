@@ -153,11 +153,12 @@ fn a_large_item_that_is_refused_takes_no_room() {
     let s = shard.stats();
     assert!(s.drops_rule >= before.drops_rule + 30, "{s:?}");
     assert_eq!(s.drops_budget, 0);
-    // Room for the small ones that it drove to flash, and a region of 256 KiB ahead in either log.
+    // Room for the small ones that it drove to flash, and some regions of 256 KiB ahead in either
+    // log: 2 to 5 in all, as writes end. The refused ones would take 290.
     let taken = (s.reclaim_regions - before.reclaim_regions) << 18;
     let admitted = s.admitted_bytes - before.admitted_bytes;
     assert!(
-        taken <= admitted + (2 << 18),
+        taken <= admitted + (8 << 18),
         "{taken} for {admitted}: {s:?}"
     );
 }

@@ -7,22 +7,7 @@ use std::sync::Arc;
 use senko_io::{
     AlignedBuf, Completion, DeviceId, FramePool, IoError, Op, PAGE_SIZE, PageBuf, Queue, Tag,
 };
-
-/// The random numbers of the tests: splitmix64.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-    pub fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
-    }
-}
+use senko_workload::Rng;
 
 enum Pending {
     Read {
@@ -72,7 +57,7 @@ impl MemoryQueue {
             device: vec![0xa5; pages * PAGE_SIZE],
             frames: FramePool::new(frames),
             pending: Vec::new(),
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             fail_one_in: 0,
             tear_one_in: 0,
             stalled: false,
@@ -84,7 +69,7 @@ impl MemoryQueue {
     /// What the device holds after the process was killed: of the writes that were under way, some
     /// got through, some in part.
     pub fn after_kill(&self, seed: u64) -> Vec<u8> {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut device = self.device.clone();
         for pending in &self.pending {
             if let &Pending::Discard { page, pages, .. } = pending

@@ -135,7 +135,7 @@ impl Restarts {
 
     /// The next process, on a device that holds `device`.
     fn begin(&mut self, shard: Shard, device: Vec<u8>) {
-        let seed = self.run.rng.next();
+        let seed = self.run.rng.next_u64();
         self.run.shard = shard;
         self.run.queue = MemoryQueue::with_device(device, &FRAMES, seed);
         self.run.waiting.clear();
@@ -149,7 +149,7 @@ impl Restarts {
         if within && !self.step_and_copy() {
             return;
         }
-        let seed = self.run.rng.next();
+        let seed = self.run.rng.next_u64();
         let device = self.run.queue.after_kill(seed);
         let (shard, recovered) = self.data_dir.open(Origin::Kept, self.run.now_ms);
         assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
@@ -188,7 +188,7 @@ impl Restarts {
     /// A kill, and another while the next process looks at what the first one left.
     fn kill_while_coming_back(&mut self) {
         let before = self.run.model.clone();
-        let seed = self.run.rng.next();
+        let seed = self.run.rng.next_u64();
         let device = self.run.queue.after_kill(seed);
         let mut opened = None;
         let again = self.copy_within(12, |r, _| {
@@ -227,7 +227,7 @@ impl Restarts {
             let saved = shard.save(&mut Vec::new(), stop);
             saved.expect("a Vec takes all");
         });
-        let seed = self.run.rng.next();
+        let seed = self.run.rng.next_u64();
         let device = self.run.queue.after_kill(seed);
         let (shard, recovered) = self.data_dir.open(Origin::Kept, self.run.now_ms);
         assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
@@ -558,7 +558,7 @@ fn damaged_files_are_misses() {
         for round in 0..30 {
             r.steps(3000);
             let model = r.run.model.clone();
-            let place = r.run.rng.next();
+            let place = r.run.rng.next_u64();
             r.restart(round % 2 == 0, |index, items| {
                 let file = if place & 1 == 0 { index } else { items };
                 if file.is_empty() {
@@ -678,7 +678,7 @@ fn lost_and_returned_regions_are_misses() {
                 let then = &past[r.run.rng.below(past.len() as u64) as usize];
                 device[at..end].copy_from_slice(&then[at..end]);
             }
-            let seed = r.run.rng.next();
+            let seed = r.run.rng.next_u64();
             r.run.queue = MemoryQueue::with_device(device, &FRAMES, seed);
             r.read_all(&model);
             if past.len() > 6 {

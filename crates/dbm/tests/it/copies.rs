@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use senko_dbm::{Database, DbmError, Durability, Options, Table};
+use senko_workload::Rng;
 
-use crate::support::{Model, Rng, content, quiet, seed};
+use crate::support::{Model, content, quiet, seed};
 
 fn fill(db: &Database, table: &Table, rng: &mut Rng, records: u64) -> Model {
     let mut model = Model::new();
@@ -17,7 +18,7 @@ fn fill(db: &Database, table: &Table, rng: &mut Rng, records: u64) -> Model {
                 0 => 20_000,
                 _ => rng.below(200),
             };
-            let value = vec![rng.next() as u8; bytes as usize];
+            let value = vec![rng.next_u64() as u8; bytes as usize];
             tx.put(table, &key, &value).unwrap();
             model.insert(key, value);
         }
@@ -45,7 +46,7 @@ fn a_backup_is_of_one_moment() {
         db.create_table("first").unwrap(),
         db.create_table("b").unwrap(),
     );
-    let mut rng = Rng(seed("backup"));
+    let mut rng = Rng::new(seed("backup"));
     let then = fill(&db, &first, &mut rng, 5000);
     let path = folder.path().join("copy");
     let ended = db.backup(&path, |_| false);
@@ -84,7 +85,7 @@ fn compaction_keeps_all_and_takes_less() {
     let path = folder.path().join("data");
     let db = Database::open(&path, quiet()).unwrap();
     let table = db.create_table("t").unwrap();
-    let mut rng = Rng(seed("compaction"));
+    let mut rng = Rng::new(seed("compaction"));
     fill(&db, &table, &mut rng, 30_000);
     db.run(Durability::Synced, |tx| tx.clear(&table)).unwrap();
     let model = fill(&db, &table, &mut rng, 1000);
@@ -125,7 +126,7 @@ fn a_repair_saves_all_that_is_whole() {
     let path = folder.path().join("data");
     let db = Database::open(&path, quiet()).unwrap();
     let table = db.create_table("t").unwrap();
-    let mut rng = Rng(seed("repair"));
+    let mut rng = Rng::new(seed("repair"));
     let model = fill(&db, &table, &mut rng, 20_000);
     db.close().unwrap();
     let mut files = vec![path.clone()];
@@ -185,7 +186,7 @@ fn a_database_that_does_not_open_is_salvaged() {
     ] {
         let folder = senko_dbm::example::Folder::new();
         let path = folder.path().join("data");
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let db = Database::open(&path, quiet()).unwrap();
         let table = db.create_table("t").unwrap();
         let mut model = fill(&db, &table, &mut rng, 10_000);

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use senko_dbm::{Database, DbmError, Durability, Table};
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, IoError, Tag};
+use senko_workload::Rng;
 
-use crate::support::{Model, Rng, content, open, quiet, seed};
+use crate::support::{Model, content, open, quiet, seed};
 
 /// Takes copies of the device as crashes would leave it, before and after each write and flush.
 struct Watched {
@@ -143,7 +144,7 @@ impl Run {
             table,
             history: vec![Model::new()],
             handed_over: 0,
-            rng: Rng(seed),
+            rng: Rng::new(seed),
         }
     }
 
@@ -184,7 +185,7 @@ impl Run {
 
     fn step(&mut self, step: Step) {
         let key = self.rng.below(40).to_be_bytes()[7..].to_vec();
-        let byte = self.rng.next() as u8;
+        let byte = self.rng.next_u64() as u8;
         match step {
             Step::Put(durability) => self.change(durability, |model, write| {
                 write(&key, Some(&[byte; 20]));
@@ -517,7 +518,7 @@ fn random_sequences() {
 fn crash_after_crash() {
     let seed = seed("crash_after_crash");
     let mut device = FaultyDevice::new(3000, seed);
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let table = open(&device).unwrap().create_table("t").unwrap();
     let mut at = 0u64;
     for round in 0..300 {
@@ -539,7 +540,7 @@ fn crash_after_crash() {
                 synced = at;
             }
         }
-        device = device.crashed_copy(rng.next());
+        device = device.crashed_copy(rng.next_u64());
         at = synced;
     }
     assert!(at > 100);

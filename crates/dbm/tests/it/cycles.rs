@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_dbm::{Database, DbmError, Durability};
 use senko_io::faulty::FaultyDevice;
+use senko_workload::Rng;
 
-use crate::support::{Rng, number, quiet, seed};
+use crate::support::{number, quiet, seed};
 
 #[derive(Clone, Debug)]
 enum Mop {
@@ -407,7 +408,7 @@ fn run(seed: u64, transactions: u64, tracked: bool) -> Vec<Txn> {
         let threads: Vec<_> = (0..8)
             .map(|process| {
                 scope.spawn(move || {
-                    let mut rng = Rng(seed + process);
+                    let mut rng = Rng::new(seed + process);
                     let all = (0..transactions / 8).map(|_| one(&mut rng, process));
                     all.collect::<Vec<Txn>>()
                 })

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use senko_dbm::{Database, Durability, Options};
+use senko_workload::Rng;
 
-use crate::support::{Rng, number, seed};
+use crate::support::{number, seed};
 
 const THREADS: u64 = 3;
 /// The path of the child's database; only the child has it.
@@ -63,7 +64,7 @@ fn child() {
 /// rounds.
 #[test]
 fn a_killed_process_loses_no_commit_that_had_returned() {
-    let mut rng = Rng(seed("kills"));
+    let mut rng = Rng::new(seed("kills"));
     let rounds = number("SENKO_DBM_KILLS", 15);
     let mut folder = senko_dbm::example::Folder::new();
     let (mut most, mut acknowledged) = (0, [0u64; THREADS as usize]);

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use senko_dbm::{Database, Durability, Options, Snapshot, Table};
 use senko_io::faulty::FaultyDevice;
+use senko_workload::Rng;
 
-use crate::support::{Model, Rng, content, open, quiet, seed};
+use crate::support::{Model, content, open, quiet, seed};
 
 const DURABILITIES: [Durability; 3] = [Durability::None, Durability::Buffered, Durability::Synced];
 
@@ -27,7 +28,7 @@ fn value(rng: &mut Rng) -> Vec<u8> {
         1..4 => rng.below(1200),
         _ => rng.below(40),
     };
-    vec![rng.next() as u8; len as usize]
+    vec![rng.next_u64() as u8; len as usize]
 }
 
 /// One transaction on both; the model changes only if it commits.
@@ -77,7 +78,7 @@ fn transaction(db: &Database, table: &Table, model: &mut Model, rng: &mut Rng, k
 }
 
 fn run(seed: u64, options: &Options, rounds: u64, keys: u64) {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let device = FaultyDevice::new(40_000, seed);
     let mut db = Database::open_device(Arc::clone(&device) as _, options.clone()).unwrap();
     let table = db.create_table("t").unwrap();

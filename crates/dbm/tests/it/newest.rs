@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use senko_dbm::{Cached, Cursor, Database, DbmError, Durability, Options, Table};
 use senko_io::faulty::FaultyDevice;
+use senko_workload::Rng;
 
-use crate::support::{Model, Rng, open, quiet, seed};
+use crate::support::{Model, open, quiet, seed};
 
 /// A table whose keys and values have all lengths: leaves with one shape and with slots, long
 /// values, several levels.
 fn filled(rng: &mut Rng, options: &Options) -> (Database, Table, Model) {
-    let device = FaultyDevice::new(40_000, rng.next());
+    let device = FaultyDevice::new(40_000, rng.next_u64());
     let db = Database::open_device(device as _, options.clone()).unwrap();
     let table = db.create_table("t").unwrap();
     let mut model = Model::new();
@@ -29,7 +30,7 @@ fn filled(rng: &mut Rng, options: &Options) -> (Database, Table, Model) {
                 _ if same => 50,
                 _ => rng.below(100),
             };
-            let value = vec![rng.next() as u8; bytes as usize];
+            let value = vec![rng.next_u64() as u8; bytes as usize];
             tx.put(&table, &key, &value).unwrap();
             model.insert(key, value);
         }
@@ -40,7 +41,7 @@ fn filled(rng: &mut Rng, options: &Options) -> (Database, Table, Model) {
 
 #[test]
 fn a_read_without_a_snapshot_gives_what_a_snapshot_gives() {
-    let mut rng = Rng(seed(
+    let mut rng = Rng::new(seed(
         "a_read_without_a_snapshot_gives_what_a_snapshot_gives",
     ));
     for cache_bytes in [1 << 20, 64 << 20] {
@@ -155,7 +156,7 @@ fn paged(cursor: &mut Cursor, back: bool, values: bool, most: usize) -> Vec<(Vec
 
 #[test]
 fn pages_of_a_cursor_have_the_records_of_its_range() {
-    let mut rng = Rng(seed("pages_of_a_cursor_have_the_records_of_its_range"));
+    let mut rng = Rng::new(seed("pages_of_a_cursor_have_the_records_of_its_range"));
     let (db, table, model) = filled(&mut rng, &quiet());
     let now = db.snapshot();
     for round in 0..200 {

@@ -3,8 +3,9 @@
 //! another process, as its locks are its own.
 
 use senko_dbm::{Database, Durability};
+use senko_workload::Rng;
 
-use crate::support::{Model, Rng, content, quiet, seed};
+use crate::support::{Model, content, quiet, seed};
 
 /// A reader holds what it saw at its opening, however much is overwritten and cleaned meanwhile,
 /// and sees the newest after a refresh.
@@ -19,7 +20,7 @@ fn readers_see_their_opening_while_the_writer_goes_on() {
     };
     let db = Database::open(&path, options.clone()).unwrap();
     let table = db.create_table("t").unwrap();
-    let mut rng = Rng(seed("readers"));
+    let mut rng = Rng::new(seed("readers"));
     let mut model = Model::new();
     let mut readers: Vec<(Database, Model)> = Vec::new();
     for round in 0..60 {
@@ -27,7 +28,7 @@ fn readers_see_their_opening_while_the_writer_goes_on() {
             let mut tx = db.begin();
             for _ in 0..40 {
                 let key = rng.below(3000).to_be_bytes()[6..].to_vec();
-                let value = vec![rng.next() as u8; rng.below(300) as usize];
+                let value = vec![rng.next_u64() as u8; rng.below(300) as usize];
                 tx.put(&table, &key, &value).unwrap();
                 model.insert(key, value);
             }

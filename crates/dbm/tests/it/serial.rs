@@ -8,8 +8,9 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use senko_dbm::{Database, DbmError, Durability, Options, Record};
 use senko_io::faulty::FaultyDevice;
+use senko_workload::Rng;
 
-use crate::support::{Rng, content, number, quiet, seed};
+use crate::support::{content, number, quiet, seed};
 
 type Key = Vec<u8>;
 
@@ -59,7 +60,7 @@ fn one(
                 wrote.push((key, None));
             }
             _ => {
-                let value = rng.next().to_le_bytes().to_vec();
+                let value = rng.next_u64().to_le_bytes().to_vec();
                 tx.put(table, &key, &value).unwrap();
                 wrote.push((key, Some(value)));
             }
@@ -109,7 +110,7 @@ fn transactions_of_threads_are_serial_in_the_order_of_their_numbers() {
     while committed < wanted {
         let each = (wanted - committed).min(ROUND).div_ceil(8);
         let work = &|nth: u64| {
-            let mut rng = Rng(seed + nth + committed);
+            let mut rng = Rng::new(seed + nth + committed);
             let keys = [20, 200, 5000][nth as usize % 3];
             let mut done = Vec::new();
             while (done.len() as u64) < each {

@@ -9,22 +9,6 @@ use senko_io::faulty::FaultyDevice;
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// SplitMix64.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
-
 /// A seed that differs from run to run, or the one in `SENKO_TEST_SEED`; printed, so that a failure
 /// can be run again.
 pub fn seed(test: &str) -> u64 {

@@ -8,9 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use senko_io::{Event, EventLoop, SendBatch, SendMode};
+use senko_workload::Rng;
 
 use crate::support::{
-    PATIENCE, Rng, address, child, child_task, config, local, on_both, poll_until, seed,
+    PATIENCE, address, child, child_task, config, local, on_both, poll_until, seed,
 };
 
 /// Runs in a process of its own, since it counts the process's descriptors.
@@ -28,7 +29,7 @@ fn ten_thousand_connections() {
         return;
     }
     on_both(|backend| {
-        let mut rng = Rng(seed("ten_thousand_connections"));
+        let mut rng = Rng::new(seed("ten_thousand_connections"));
         let mut io = EventLoop::new(&config(backend)).unwrap();
         let listener = local();
         io.listen(&listener).unwrap();

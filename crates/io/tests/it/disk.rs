@@ -10,8 +10,9 @@ use senko_io::{
     AlignedBuf, Backend, Event, EventLoop, FileOptions, FlashFile, IoError, Op, PAGE_SIZE, Purpose,
     Queue, Tag,
 };
+use senko_workload::Rng;
 
-use crate::support::{Folder, PATIENCE, Rng, config, on_both, poll_until, seed};
+use crate::support::{Folder, PATIENCE, config, on_both, poll_until, seed};
 
 const TAG: Tag = Tag::cache(Purpose::Lookup);
 const PAGES: u64 = 2048;
@@ -30,7 +31,7 @@ fn open(folder: &Folder) -> Arc<FlashFile> {
 fn random_operations_against_a_model() {
     let seed = seed("random_operations_against_a_model");
     on_both(|backend| {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let folder = Folder::new();
         let mut io = EventLoop::new(&config(backend)).unwrap();
         let device = io.attach(open(&folder));

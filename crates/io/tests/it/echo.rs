@@ -12,8 +12,9 @@ use std::time::Duration;
 use senko_io::{
     Backend, ConnId, Event, EventLoop, Listener, LoopConfig, Piece, SendBatch, SendMode,
 };
+use senko_workload::Rng;
 
-use crate::support::{Folder, PATIENCE, Rng, address, config, local, on_both, seed};
+use crate::support::{Folder, PATIENCE, address, config, local, on_both, seed};
 
 /// Echoes what comes; stops receiving while more than this is unsent.
 const MOST_UNSENT: usize = 128 << 10;
@@ -30,7 +31,7 @@ struct Conn {
 fn serve(config: &LoopConfig, listener: &Listener, stop: &AtomicBool, seed: u64) {
     let mut io = EventLoop::new(config).unwrap();
     io.listen(listener).unwrap();
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let mut conns: HashMap<ConnId, Conn> = HashMap::new();
     let mut events = Vec::new();
     while !stop.load(Ordering::Relaxed) || !conns.is_empty() {
@@ -143,14 +144,14 @@ fn close_if_done(io: &mut EventLoop, conn: ConnId, conns: &mut HashMap<ConnId, C
 /// Sends `bytes` random bytes in random chunks, reads them back as slowly as `slow` says, and
 /// compares.
 fn client(stream: impl Read + Write + Stream, bytes: usize, slow: bool, seed: u64) {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let sent = rng.bytes(bytes);
     // A server that died must not leave its clients hanging.
     stream.limit(PATIENCE);
     let mut reader = stream.reader();
     let expected = sent.clone();
     let reading = std::thread::spawn(move || {
-        let mut rng = Rng(seed ^ 1);
+        let mut rng = Rng::new(seed ^ 1);
         let mut got = Vec::new();
         while got.len() < expected.len() {
             let mut part = vec![0; 1 + rng.below(50_000) as usize];

@@ -8,8 +8,9 @@ use senko_io::faulty::{Faults, FaultyDevice, FaultyQueue, SECTOR};
 use senko_io::{
     AlignedBuf, Completion, Device, IoError, Op, PAGE_SIZE, Purpose, Queue, ReadRequest, Tag,
 };
+use senko_workload::Rng;
 
-use crate::support::{Rng, seed};
+use crate::support::seed;
 
 const TAG: Tag = Tag::cache(Purpose::Admit);
 
@@ -293,13 +294,13 @@ fn the_queue_reads_stalls_and_flushes() {
 #[test]
 fn crashing_the_queue() {
     let seed = seed("crashing_the_queue");
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let (mut whole, mut nothing) = (0, 0);
     for _ in 0..200 {
-        let device = FaultyDevice::new(64, rng.next());
+        let device = FaultyDevice::new(64, rng.next_u64());
         device.write(40, &page(1), TAG).unwrap();
         device.flush(TAG).unwrap();
-        let mut queue = FaultyQueue::new(vec![Arc::clone(&device)], &[(1, 1)], rng.next());
+        let mut queue = FaultyQueue::new(vec![Arc::clone(&device)], &[(1, 1)], rng.next_u64());
         let mut buf = AlignedBuf::new(2);
         buf.fill(2);
         let buf = Arc::new(buf);

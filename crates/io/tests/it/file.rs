@@ -10,8 +10,9 @@ use std::process::{Child, Stdio};
 use senko_io::{
     AlignedBuf, Device, FileOptions, FlashFile, IoError, PAGE_SIZE, Purpose, ReadRequest, Tag,
 };
+use senko_workload::Rng;
 
-use crate::support::{Folder, Rng, SmallFs, child, child_task, seed};
+use crate::support::{Folder, SmallFs, child, child_task, seed};
 
 const TAG: Tag = Tag::cache(Purpose::Lookup);
 
@@ -279,7 +280,7 @@ fn blocking_reads_and_writes() {
     let file = FlashFile::open(&folder.file("flash"), &sized(4 << 20)).unwrap();
     let pages = Device::pages(&file);
     assert_eq!(pages, 1024);
-    let mut rng = Rng(seed("blocking_reads_and_writes"));
+    let mut rng = Rng::new(seed("blocking_reads_and_writes"));
     let mut model = vec![0u8; 4 << 20];
     let mut buf = AlignedBuf::new(64);
     for _ in 0..300 {
@@ -322,13 +323,13 @@ fn batches_of_reads() {
     }
     file.write(0, &all, TAG).unwrap();
     let file = &file;
-    let mut rng = Rng(seed("batches_of_reads"));
+    let mut rng = Rng::new(seed("batches_of_reads"));
     // From several threads, since each has its own ring.
     std::thread::scope(|scope| {
         for _ in 0..3 {
-            let seed = rng.next();
+            let seed = rng.next_u64();
             scope.spawn(move || {
-                let mut rng = Rng(seed);
+                let mut rng = Rng::new(seed);
                 for count in [0, 1, 2, 63, 200, 1000] {
                     let mut memory = AlignedBuf::new(count * 4);
                     let mut requests: Vec<_> = memory

@@ -2,8 +2,9 @@
 //! Memory: alignment, laziness, and the frame pool against a model.
 
 use senko_io::{AlignedBuf, FramePool, PAGE_SIZE};
+use senko_workload::Rng;
 
-use crate::support::{Rng, seed};
+use crate::support::seed;
 
 #[test]
 fn buffers_are_aligned_and_zero() {
@@ -41,7 +42,7 @@ fn untouched_memory_is_not_resident() {
 
 #[test]
 fn frames_against_a_model() {
-    let mut rng = Rng(seed("frames_against_a_model"));
+    let mut rng = Rng::new(seed("frames_against_a_model"));
     let classes = [(1, 20), (4, 0), (8, 10), (300, 3)];
     let pool = FramePool::new(&classes);
     assert_eq!(pool.largest(), 300);

@@ -10,8 +10,9 @@ use senko_io::{
     Backend, ConnId, Event, EventLoop, LoopConfig, PAGE_SIZE, Piece, PinnedBytes, Queue, SendBatch,
     SendMode,
 };
+use senko_workload::Rng;
 
-use crate::support::{Rng, config, on_both, poll_until, seed};
+use crate::support::{config, on_both, poll_until, seed};
 
 fn pair(io: &mut EventLoop) -> (UnixStream, ConnId) {
     let (mine, theirs) = UnixStream::pair().unwrap();
@@ -81,7 +82,7 @@ fn random_batch(
 fn pieces_of_all_kinds() {
     let seed = seed("pieces_of_all_kinds");
     on_both(|backend| {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let pinned = rng.bytes(1 << 20);
         let mut io = EventLoop::new(&LoopConfig {
             frames: vec![(1, 500)],
@@ -330,7 +331,7 @@ fn receiving_goes_on_during_a_send() {
 fn copied_pages_leave_the_same_bytes() {
     on_both(|backend| {
         let mut io = EventLoop::new(&config(backend)).unwrap();
-        let mut rng = Rng(seed("copied_pages"));
+        let mut rng = Rng::new(seed("copied_pages"));
         let pinned = rng.bytes(100_000);
         for _ in 0..20 {
             let (mut batch, all, pins) = random_batch(&mut io, &mut rng, &pinned);

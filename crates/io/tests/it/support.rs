@@ -8,34 +8,6 @@ use std::time::Duration;
 
 use senko_io::{Backend, BackendChoice, Event, EventLoop, Listener, LoopConfig};
 
-/// SplitMix64: small, seeded, good enough to choose test inputs.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    /// Below `limit`.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-    pub fn fill(&mut self, bytes: &mut [u8]) {
-        for part in bytes.chunks_mut(8) {
-            let word = self.next().to_le_bytes();
-            part.copy_from_slice(&word[..part.len()]);
-        }
-    }
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        self.fill(&mut bytes);
-        bytes
-    }
-}
-
 /// A seed that differs from run to run, or the one in `SENKO_TEST_SEED`; printed, so that a failure
 /// can be run again.
 pub fn seed(test: &str) -> u64 {

@@ -9,8 +9,9 @@ use senko_io::{
     AlignedBuf, Device, Engine, EventLoop, FileOptions, FlashFile, Op, PAGE_SIZE, Purpose, Queue,
     Tag,
 };
+use senko_workload::Rng;
 
-use crate::support::{Folder, Rng, config, on_both, poll_until, seed};
+use crate::support::{Folder, config, on_both, poll_until, seed};
 
 fn tag(engine: Engine, purpose: Purpose) -> Tag {
     Tag { engine, purpose }
@@ -231,13 +232,13 @@ fn foreign_and_damaged_files_are_told() {
 
 #[test]
 fn random_bytes_never_panic() {
-    let mut rng = Rng(seed("random_bytes_never_panic"));
+    let mut rng = Rng::new(seed("random_bytes_never_panic"));
     let good = sample(20);
     for _ in 0..5000 {
         let mut bytes = good.clone();
         for _ in 0..1 + rng.below(8) {
             let at = rng.below(bytes.len() as u64) as usize;
-            bytes[at] = rng.next() as u8;
+            bytes[at] = rng.next_u64() as u8;
         }
         bytes.truncate(rng.below(bytes.len() as u64 + 1) as usize);
         if let Ok(reader) = TraceReader::new(&bytes[..]) {

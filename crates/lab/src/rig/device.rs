@@ -38,16 +38,8 @@ pub struct DiskCounts {
     pub written_bytes: u64,
 }
 
-impl DiskCounts {
-    /// What was done since `earlier`.
-    pub fn since(&self, earlier: &DiskCounts) -> DiskCounts {
-        DiskCounts {
-            reads: self.reads.saturating_sub(earlier.reads),
-            read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
-            writes: self.writes.saturating_sub(earlier.writes),
-            written_bytes: self.written_bytes.saturating_sub(earlier.written_bytes),
-        }
-    }
+senko_io::counters! {
+    DiskCounts: reads read_bytes writes written_bytes
 }
 
 /// Major and minor number of a device, from `st_dev`, as glibc takes them apart.

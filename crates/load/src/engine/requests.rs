@@ -252,7 +252,7 @@ impl Engine<'_> {
         !quiet
     }
 
-    /// Upholds C3: what follows quiet sets and has an answer.
+    /// Upholds LOAD-3: what follows quiet sets and has an answer.
     fn push_sync(&mut self, at: usize, now: u64) {
         let conn = &mut self.conns[at];
         let Some(batch) = &mut conn.batch else { return };

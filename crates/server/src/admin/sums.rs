@@ -4,7 +4,6 @@
 use senko_cache::CacheStats;
 use senko_io::{DeviceTimes, DiskStats, Op, PAGE_SIZE, Times};
 
-use crate::commands::add_cache;
 use crate::latency::SERIES;
 use crate::shared::{Shared, ThreadStats};
 
@@ -28,7 +27,7 @@ impl Sums {
         sums.devices.resize(devices, DeviceTimes::default());
         shared.for_others(usize::MAX, |any| {
             sums.stats.add(&any.stats);
-            add_cache(&mut sums.cache, &any.cache);
+            sums.cache.add(&any.cache);
             sums.disk.merge(&any.disk);
             let times = sums.times.iter_mut().zip(&any.times);
             times.for_each(|(sum, times)| sum.merge(times));

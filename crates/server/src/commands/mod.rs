@@ -33,7 +33,7 @@ pub(crate) use admin::{Asked, admin, flush_all, parse_flush};
 pub(crate) use dump::{
     Dump, DumpKind, DumpStep, INTERNAL, Part, SHOW_COUNTERS, parse_part_request,
 };
-pub(crate) use stats::{PURPOSES, add_cache, binary_stats, cpu_seconds, text_stats};
+pub(crate) use stats::{PURPOSES, binary_stats, cpu_seconds, text_stats};
 pub(crate) use store::bad_chunk;
 pub(crate) use tell::evicted;
 

@@ -171,23 +171,6 @@ fn cachedump<Q: Queue>(
     Some(DumpKind::Cachedump { class, limit })
 }
 
-macro_rules! add_fields {
-    ($sum:ident, $other:ident, $($name:ident)*) => { $($sum.$name += $other.$name;)* };
-}
-
-pub(crate) fn add_cache(sum: &mut CacheStats, other: &CacheStats) {
-    add_fields!(sum, other,
-        dram_items dram_bytes dram_limit flash_items flash_bytes flash_capacity index_bytes
-        get_expired get_flushed total_items evictions evicted_unfetched reclaimed expired_unfetched
-        promotions demotions demotions_clean flash_hits flash_buffer_hits flash_false_matches
-        flash_read_errors flash_checksum_errors flash_write_errors tag_drops drops_budget drops_rule
-        drops_busy drops_size reclaim_drops reclaim_regions reinsertions admitted_bytes reinserted_bytes
-        device_write_bytes slab_moves crawler_reclaimed flash_overwrites drops_error drops_index
-        page_fill_record_bytes page_fill_page_bytes
-        flash_read_timeouts flash_misses_out flash_misses_memory
-        device_write_pauses device_outages device_returns device_pauses device_pause_ms);
-}
-
 /// What all shards together counted.
 struct Totals {
     stats: ThreadStats,
@@ -206,7 +189,7 @@ fn totals<Q: Queue>(ctx: &Ctx<'_, Q>) -> Totals {
     };
     ctx.shared.for_others(ctx.me, |other| {
         sum.stats.add(&other.stats);
-        add_cache(&mut sum.cache, &other.cache);
+        sum.cache.add(&other.cache);
     });
     // The devices' counters are the event loop's: this worker's own are as old as its last
     // publication, too.
@@ -578,9 +561,7 @@ fn classes<Q: Queue>(ctx: &Ctx<'_, Q>) -> BTreeMap<u32, SlabClassStats> {
         place.age = place.age.max(class.age);
         place.evicted += class.evicted;
         place.out_of_memory += class.out_of_memory;
-        let (sum, counts) = (&mut place.counts, &class.counts);
-        add_fields!(sum, counts,
-            get_hits cmd_set delete_hits incr_hits decr_hits cas_hits cas_badval touch_hits);
+        place.counts.add(&class.counts);
     };
     ctx.shard.slab_classes().iter().for_each(&mut add);
     ctx.shared

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory for values that are coming in (B1 to B4 in `crate::intake`), as one connection holds it.
+//! Memory for values that are coming in (INTAKE-1 to INTAKE-4 in `crate::intake`), as one
+//! connection holds it.
 
 use senko_io::Queue;
 
@@ -21,7 +22,7 @@ impl Session {
         if len > ctx.shared.settings.max_item {
             return true;
         }
-        debug_assert!(self.room.is_none(), "B2");
+        debug_assert!(self.room.is_none(), "INTAKE-2");
         let taken = ctx.shared.intakes[shard].take(len);
         if taken {
             self.room = Some(Room::new(shard, len, ctx.shard.steady_ms()));
@@ -29,21 +30,21 @@ impl Session {
         taken
     }
 
-    /// B2: the value has ended.
+    /// INTAKE-2: the value has ended.
     pub(super) fn give_back_room<Q: Queue>(&mut self, ctx: &Ctx<'_, Q>) {
         if let Some(room) = self.room.take() {
             ctx.shared.intakes[room.shard].give_back(room.bytes);
         }
     }
 
-    /// B3: the shard of which the value that is coming in holds memory, if it does not move.
+    /// INTAKE-3: the shard of which the value that is coming in holds memory, if it does not move.
     pub fn still_room(&self, steady_ms: u64) -> Option<usize> {
         let room = self.room.as_ref()?;
         room.is_still(steady_ms).then_some(room.shard)
     }
 
-    /// B3: gives the memory of the value coming in to others. Its command is refused, and the rest
-    /// of the value swallowed.
+    /// INTAKE-3: gives the memory of the value coming in to others. Its command is refused, and the
+    /// rest of the value swallowed.
     pub fn give_up_room<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
         ctx.stats.values_given_up += 1;
         match &self.state {

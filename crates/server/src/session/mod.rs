@@ -19,11 +19,12 @@
 //! ```
 //!
 //! **Order.** Commands take effect in the order in which they were sent, as far as anyone can tell:
-//! - (S1) A command that changes something and waits ([`Op::changes`]) holds up all that follow.
-//! - (S2) A command that only reads lets others pass while it waits, but not one that changes the
-//!   same key ([`Session::hazard`]). If its read had to be repeated, it would answer with what came
-//!   after it.
-//! - (S3) Commands for one key go to one shard, in order; commands for different shards may
+//! - (PIPELINE-1) A command that changes something and waits ([`Op::changes`]) holds up all that
+//!   follow.
+//! - (PIPELINE-2) A command that only reads lets others pass while it waits, but not one that
+//!   changes the same key ([`Session::hazard`]). If its read had to be repeated, it would answer
+//!   with what came after it.
+//! - (PIPELINE-3) Commands for one key go to one shard, in order; commands for different shards may
 //!   overtake each other, except `flush_all` and what looks at all shards: these wait until nothing
 //!   is under way.
 //!
@@ -488,7 +489,7 @@ impl Session {
         self.foreign_bytes
     }
 
-    /// S2: a command that changes this key must wait for a parked one that reads it.
+    /// PIPELINE-2: a command that changes this key must wait for a parked one that reads it.
     fn hazard(&self, op: &Op, hash: u64) -> bool {
         !self.units.is_empty() && op.follows() && self.units.iter().any(|unit| unit.hash == hash)
     }

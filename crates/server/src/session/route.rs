@@ -28,7 +28,7 @@ impl Session {
     }
 
     /// Answers a command from DRAM of another shard, if that is parked and DRAM is all that it
-    /// takes (H1 to H4 in `parked.rs`).
+    /// takes (PARK-1 to PARK-4 in `parked.rs`).
     pub(super) fn read_across<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,

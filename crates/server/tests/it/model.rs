@@ -9,26 +9,10 @@
 
 use std::collections::HashMap;
 
+use senko_workload::Rng;
+
 use crate::rig::{Plan, Rig, START};
 use crate::session::packet;
-
-/// A small generator (xorshift64*), so that a run is told by its seed.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-    fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -66,7 +50,7 @@ fn value(rng: &mut Rng) -> Vec<u8> {
         60..95 => 4000 + rng.below(30_000),
         _ => 60_000 + rng.below(30_000),
     };
-    let seed = rng.next();
+    let seed = rng.next_u64();
     (0..len)
         .map(|i| b'a' + ((seed >> (i % 50)) as u8 ^ i as u8) % 26)
         .collect()
@@ -559,7 +543,7 @@ fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
     };
     plan.settings.max_item = BIGGEST + 200;
     let mut rig = Rig::new(&plan);
-    let mut rng = Rng(seed | 1);
+    let mut rng = Rng::new(seed | 1);
     let mut now = START;
     let mut clients: Vec<Client> = (0..4)
         .map(|n| Client {

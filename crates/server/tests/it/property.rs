@@ -29,9 +29,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use senko_server::settings::{AdmissionRule, BackendChoice, PolicyKind};
+use senko_workload::Rng;
 
 use crate::serve::client::Place;
-use keys::{Layout, Rng, names};
+use keys::{Layout, names};
 use own::MAX_ITEM;
 use peer::Peer;
 use settle::{Joint, Stats, advance, after_flush, finish};
@@ -154,7 +155,7 @@ fn run(plan: Plan) -> usize {
         there: false,
     };
     let mut client = place.connect();
-    let mut rng = Rng(plan.seed | 1);
+    let mut rng = Rng::new(plan.seed | 1);
     let mut regions = Vec::new();
     let (mut crept, mut empty) = (0, true);
     for number in 0.. {

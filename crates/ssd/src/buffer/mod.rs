@@ -6,11 +6,11 @@
 //! in which it is to be written; the drive moves the data.
 //!
 //! Always holds, for every buffer:
-//! - B1: a page that was written is either held ([`Buffer::contains`]) or has left as
+//! - BUFFER-1: a page that was written is either held ([`Buffer::contains`]) or has left as
 //!   [`Leave::Dirty`] since its last write, unless it was trimmed.
-//! - B2: a page leaves as dirty only if it was held and dirty, and is no longer dirty after; pads
-//!   ([`Leave::Pad`]) name pages that are not held dirty.
-//! - B3: it holds no more pages than its capacity.
+//! - BUFFER-2: a page leaves as dirty only if it was held and dirty, and is no longer dirty after;
+//!   pads ([`Leave::Pad`]) name pages that are not held dirty.
+//! - BUFFER-3: it holds no more pages than its capacity.
 
 use crate::Error;
 use crate::geometry::Lpn;

@@ -13,9 +13,9 @@
 //! says.
 //!
 //! What always holds:
-//! - L1: outside a write there are at least [`SPARE`] erased blocks beyond the data blocks and the
-//!   log blocks that the layer was built with. A merge needs one.
-//! - L2: a block is erased only when no page's newest version lies in it, so that the newest
+//! - MERGE-1: outside a write there are at least [`SPARE`] erased blocks beyond the data blocks and
+//!   the log blocks that the layer was built with. A merge needs one.
+//! - MERGE-2: a block is erased only when no page's newest version lies in it, so that the newest
 //!   version survives a power cut at any operation.
 
 use std::collections::BTreeSet;
@@ -167,7 +167,7 @@ impl Blocks {
     pub fn take(&mut self) -> Block {
         self.free
             .take()
-            .expect("L1: there is an erased block for each merge")
+            .expect("MERGE-1: there is an erased block for each merge")
     }
 
     /// Erases a block in which nothing is needed any more.

@@ -5,15 +5,15 @@
 //! `bast:log-blocks=16`.
 //!
 //! Always holds, for every layer:
-//! - F1: [`Ftl::locate`] names the page that was programmed last for a logical page, or none if
+//! - FTL-1: [`Ftl::locate`] names the page that was programmed last for a logical page, or none if
 //!   there is none or it was trimmed since.
-//! - F2: each [`Ftl::write`] programs exactly one page under
+//! - FTL-2: each [`Ftl::write`] programs exactly one page under
 //!   [`Cause::Host`](crate::nand::Cause::Host); all else goes under another cause.
-//! - F3: no write fails: the layer was refused at its making if logical pages, log blocks and
+//! - FTL-3: no write fails: the layer was refused at its making if logical pages, log blocks and
 //!   reserve do not fit.
-//! - F4: after a power cut at any operation, [`Ftl::recover`] makes of the spare areas alone a
-//!   state in which F1 holds for every page whose program was done. A trim may be undone by a power
-//!   cut.
+//! - FTL-4: after a power cut at any operation, [`Ftl::recover`] makes of the spare areas alone a
+//!   state in which FTL-1 holds for every page whose program was done. A trim may be undone by a
+//!   power cut.
 
 use serde::{Deserialize, Serialize};
 
@@ -135,36 +135,9 @@ pub struct FtlCounts {
     pub folded_pages: u64,
 }
 
-impl FtlCounts {
-    /// Adds another drive's.
-    pub fn add(&mut self, other: &Self) {
-        self.switch_merges += other.switch_merges;
-        self.partial_merges += other.partial_merges;
-        self.full_merges += other.full_merges;
-        self.gc_blocks += other.gc_blocks;
-        self.gc_pages += other.gc_pages;
-        self.map_lookups += other.map_lookups;
-        self.map_hits += other.map_hits;
-        self.slc_pages += other.slc_pages;
-        self.folded_blocks += other.folded_blocks;
-        self.folded_pages += other.folded_pages;
-    }
-
-    /// What happened since `earlier`.
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            switch_merges: self.switch_merges - earlier.switch_merges,
-            partial_merges: self.partial_merges - earlier.partial_merges,
-            full_merges: self.full_merges - earlier.full_merges,
-            gc_blocks: self.gc_blocks - earlier.gc_blocks,
-            gc_pages: self.gc_pages - earlier.gc_pages,
-            map_lookups: self.map_lookups - earlier.map_lookups,
-            map_hits: self.map_hits - earlier.map_hits,
-            slc_pages: self.slc_pages - earlier.slc_pages,
-            folded_blocks: self.folded_blocks - earlier.folded_blocks,
-            folded_pages: self.folded_pages - earlier.folded_pages,
-        }
-    }
+senko_io::counters! {
+    FtlCounts: switch_merges partial_merges full_merges gc_blocks gc_pages map_lookups map_hits
+        slc_pages folded_blocks folded_pages
 }
 
 /// What a mapping table takes.

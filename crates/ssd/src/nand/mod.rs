@@ -8,10 +8,10 @@
 //! is 0.
 //!
 //! Always holds, asserted in every run:
-//! - N1: a page is programmed only above all pages that were programmed in its block since its
+//! - NAND-1: a page is programmed only above all pages that were programmed in its block since its
 //!   erase.
-//! - N2: only a programmed page is read or copied.
-//! - N3: an erase takes what its block held; [`Counts`] has every operation once, under its
+//! - NAND-2: only a programmed page is read or copied.
+//! - NAND-3: an erase takes what its block held; [`Counts`] has every operation once, under its
 //!   [`Cause`].
 //!
 //! Failing and worn blocks are replaced below the translation layer (`remap.rs`), as controllers
@@ -191,7 +191,7 @@ pub struct Nand {
     by_channels: Divider,
     seed: u64,
     /// Pages programmed in each block since its erase; more exactly, the first page that may be
-    /// programmed (N1).
+    /// programmed (NAND-1).
     next: Vec<u32>,
     /// The spare areas: which logical page each page holds, [`NONE`] if it is erased or was
     /// skipped.
@@ -456,12 +456,12 @@ impl Nand {
     /// Reads a page.
     ///
     /// # Panics
-    /// If it was not programmed (N2).
+    /// If it was not programmed (NAND-2).
     #[inline]
     pub fn read(&mut self, page: Ppn, at: Time, cause: Cause) -> Time {
         assert!(
             self.lpns[page as usize] != NONE || self.is_off(),
-            "N2: page {page} is read and was not programmed"
+            "NAND-2: page {page} is read and was not programmed"
         );
         self.counts.reads[cause as usize] += 1;
         if self.timeline.is_none() {
@@ -485,7 +485,7 @@ impl Nand {
     /// to).
     ///
     /// # Panics
-    /// If the page, or one above it in its block, was programmed since the erase (N1).
+    /// If the page, or one above it in its block, was programmed since the erase (NAND-1).
     #[inline]
     pub fn program(&mut self, page: Ppn, lpn: Lpn, at: Time, cause: Cause) -> Time {
         if !self.has_power() {
@@ -505,7 +505,7 @@ impl Nand {
     /// and the flash can.
     ///
     /// # Panics
-    /// If the source was not programmed (N2), or the target may not be (N1).
+    /// If the source was not programmed (NAND-2), or the target may not be (NAND-1).
     #[inline]
     pub fn copy(&mut self, from: Ppn, to: Ppn, at: Time, cause: Cause) -> Time {
         let lpn = self.lpns[from as usize];
@@ -514,7 +514,7 @@ impl Nand {
         }
         assert!(
             lpn != NONE,
-            "N2: page {from} is copied and was not programmed"
+            "NAND-2: page {from} is copied and was not programmed"
         );
         if !self.has_power() {
             return at;
@@ -553,7 +553,7 @@ impl Nand {
     /// [`Nand::program`] does page by page, on flash that [`Nand::is_plain`].
     ///
     /// # Panics
-    /// As [`Nand::program`] does (N1), or if the run leaves its block.
+    /// As [`Nand::program`] does (NAND-1), or if the run leaves its block.
     pub fn program_run(&mut self, page: Ppn, lpns: &[Lpn]) {
         debug_assert!(self.is_plain(), "a run of programs in no time");
         self.set_run(page, lpns.len());
@@ -567,7 +567,7 @@ impl Nand {
     /// [`Nand::copy`], page by page.
     ///
     /// # Panics
-    /// As [`Nand::copy`] does (N1, N2), or if the run leaves its block.
+    /// As [`Nand::copy`] does (NAND-1, NAND-2), or if the run leaves its block.
     pub fn copy_run(&mut self, from: &[Ppn], to: Ppn, at: Time, cause: Cause) -> Time {
         if !self.is_plain() {
             let copies = from.iter().zip(to..);
@@ -579,7 +579,7 @@ impl Nand {
             let lpn = self.lpns[*from as usize];
             assert!(
                 lpn != NONE,
-                "N2: page {from} is copied and was not programmed"
+                "NAND-2: page {from} is copied and was not programmed"
             );
             self.lpns[to] = lpn;
         }
@@ -596,7 +596,7 @@ impl Nand {
         let end = within as usize + pages;
         assert!(
             within >= *next && end <= self.geometry.pages as usize,
-            "N1: pages {within} to {end} of block {block} are programmed after page {next}"
+            "NAND-1: pages {within} to {end} of block {block} are programmed after page {next}"
         );
         *next = end as u32;
     }
@@ -609,7 +609,7 @@ impl Nand {
         let next = &mut self.next[block as usize];
         assert!(
             within >= *next,
-            "N1: page {within} of block {block} is programmed after page {}",
+            "NAND-1: page {within} of block {block} is programmed after page {}",
             *next - 1
         );
         *next = within + 1;

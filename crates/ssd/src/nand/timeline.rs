@@ -88,16 +88,8 @@ pub struct Busy {
     pub bus_ns: Time,
 }
 
-impl Busy {
-    /// What happened since `earlier`.
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            read_ns: self.read_ns - earlier.read_ns,
-            program_ns: self.program_ns - earlier.program_ns,
-            erase_ns: self.erase_ns - earlier.erase_ns,
-            bus_ns: self.bus_ns - earlier.bus_ns,
-        }
-    }
+senko_io::counters! {
+    Busy: read_ns program_ns erase_ns bus_ns
 }
 
 /// The state of every plane and bus in time.

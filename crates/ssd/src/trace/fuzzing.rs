@@ -64,7 +64,7 @@ pub fn any_trace(data: &[u8]) {
     assert!(!summary.to_string().is_empty());
 }
 
-/// The rules T2 and T3, and that every request ends below 2^64.
+/// The rules TRACE-2 and TRACE-3, and that every request ends below 2^64.
 fn check(request: &Request, now: &mut u64) {
     assert!(request.time >= *now, "{request:?} is before {now}");
     *now = request.time;

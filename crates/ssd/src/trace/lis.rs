@@ -9,7 +9,9 @@
 //! Options: `op` says whether references read (the default) or write; `page` is the bytes of a page
 //! (4096). The format has no times: all requests come at time 0.
 
-use super::fields::{self, Stamp, Words};
+use senko_workload::trace::arc_line;
+
+use super::fields::Stamp;
 use super::parser::{LineParser, Parsed, Raw, sectors, want};
 use crate::Op;
 
@@ -21,10 +23,8 @@ pub(super) struct Lis {
 impl LineParser for Lis {
     #[inline]
     fn line(&mut self, line: &[u8]) -> Parsed {
-        let mut words = Words::of(line);
-        let mut next = || words.next().unwrap_or_default();
-        let start = want!(fields::uint(next()), "the first page is no number");
-        let count = want!(fields::uint(next()), "the count is no number");
+        let run = arc_line(line).ok();
+        let (start, count) = want!(run, "it is no first page, count and two more numbers");
         let offset = want!(sectors(start, self.page), "the address is beyond 2^64");
         let bytes = want!(sectors(count, self.page), "the count is beyond 2^64 bytes");
         Parsed::Request(Raw {

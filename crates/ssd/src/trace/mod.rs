@@ -13,16 +13,16 @@
 //!
 //! Every reader keeps these rules, whatever the format:
 //!
-//! - T1: a line or record that makes no sense is counted as damaged, and the first few are kept
-//!   with their number and what is wrong. Reading goes on.
-//! - T2: a request for no bytes is dropped and counted; a flush is not one of them.
-//! - T3: times start with 0 at the first request. A time before its predecessor's (or below 0) is
-//!   raised to it, and counted. After one damaged time far in the future the count tells that all
-//!   later ones were raised.
-//! - T4: sizes and addresses are bytes, whatever the trace's unit; nothing is rounded to sectors or
-//!   pages.
-//! - T5: a stream that breaks off (a truncated archive, a failing disk) ends with an error that
-//!   says where, after all that was whole.
+//! - TRACE-1: a line or record that makes no sense is counted as damaged, and the first few are
+//!   kept with their number and what is wrong. Reading goes on.
+//! - TRACE-2: a request for no bytes is dropped and counted; a flush is not one of them.
+//! - TRACE-3: times start with 0 at the first request. A time before its predecessor's (or below 0)
+//!   is raised to it, and counted. After one damaged time far in the future the count tells that
+//!   all later ones were raised.
+//! - TRACE-4: sizes and addresses are bytes, whatever the trace's unit; nothing is rounded to
+//!   sectors or pages.
+//! - TRACE-5: a stream that breaks off (a truncated archive, a failing disk) ends with an error
+//!   that says where, after all that was whole.
 
 // The formats' names, and a trace's description on the command line: `columns:unit=ms,write=0`.
 mod format;
@@ -31,8 +31,6 @@ mod column_order;
 mod unit;
 // Numbers and words of a line, with no allocation.
 mod fields;
-// gzip, xz, zstd and bzip2, by their magic numbers.
-mod compress;
 // The bytes of a trace: its head to be recognised, then lines or records.
 mod buffer;
 // The trait of a parser, and the results of a line.
@@ -57,7 +55,7 @@ mod systor;
 mod tectonic;
 mod tencent;
 mod vscsi;
-// The reader: rules T1 to T5, and the counts.
+// The reader: rules TRACE-1 to TRACE-5, and the counts.
 mod reader;
 // A trace in figures.
 mod footprint;
@@ -72,7 +70,6 @@ mod write;
 
 pub use crate::error::TraceError;
 pub use column_order::Columns;
-pub use compress::Compression;
 pub use fold::{Devices, Fold, FoldError, Folder, Range, WAYS};
 pub use footprint::Footprint;
 pub use format::{Format, Options, TraceSpec};
@@ -81,5 +78,10 @@ pub use summary::{DeviceSummary, Mix, Summary};
 pub use unit::TimeUnit;
 pub use write::{TraceWriter, WriteFormat, Written};
 
+pub use senko_workload::Compression;
+
 /// For the fuzz target: any bytes as a trace of any kind.
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+#[cfg(test)]
+mod fuzzing_tests;

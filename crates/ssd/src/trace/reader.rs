@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The reader of traces: an iterator of requests over any format, under the rules T1 to T5 of the
-//! module, with the counts of what was left out.
+//! The reader of traces: an iterator of requests over any format, under the rules TRACE-1 to
+//! TRACE-5 of the module, with the counts of what was left out.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_io::trace::{HEADER_BYTES, RECORD_BYTES};
+use senko_workload::Compression;
 
 use super::buffer::{Buffer, Line};
-use super::compress::{self, Compression};
 use super::detect;
 use super::fields::{Stamp, excerpt};
 use super::format::{Format, TraceSpec};
@@ -132,9 +132,9 @@ impl Reader {
             input,
             taken: Arc::clone(&taken),
         };
-        let (compression, input) = compress::decompress(Box::new(input))
+        let (compression, input) = senko_workload::decompress(input)
             .map_err(|source| broken(source, Compression::None))?;
-        let mut buffer = Buffer::new(input);
+        let mut buffer = Buffer::new(Box::new(input));
         buffer.skip_mark();
         let head = buffer.head();
         let recognised = match spec.format {
@@ -342,7 +342,7 @@ impl Reader {
         }
     }
 
-    /// Gives a request out: its time starts with 0 at the first, and never goes back (T3).
+    /// Gives a request out: its time starts with 0 at the first, and never goes back (TRACE-3).
     #[inline]
     fn admit(&mut self, raw: Raw) -> Request {
         let Stamp { ns, negative } = raw.time;

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::compress::Compression;
+use senko_workload::Compression;
+
 use super::footprint::{Footprint, PAGE_BYTES};
 use super::format::Format;
 use super::reader::{Counts, Reader};
@@ -68,6 +69,10 @@ impl Mix {
     }
 }
 
+fn by_name<S: serde::Serializer>(compression: &Compression, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(compression.name())
+}
+
 fn share(of: u64, other: u64) -> Option<f64> {
     let all = of as f64 + other as f64;
     (all > 0.0).then(|| of as f64 / all)
@@ -90,6 +95,7 @@ pub struct Summary {
     /// The format; none for generated requests.
     pub format: Option<Format>,
     /// The compression.
+    #[serde(serialize_with = "by_name")]
     pub compression: Compression,
     /// Whether requests have times.
     pub timed: bool,

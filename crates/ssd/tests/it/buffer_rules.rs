@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules of every write buffer (B1 to B3) against a plain model, and the adaptive one's
-//! promises beyond them.
+//! The rules of every write buffer (BUFFER-1 to BUFFER-3) against a plain model, and the adaptive
+//! one's promises beyond them.
 
 use std::collections::HashSet;
 
@@ -38,8 +38,14 @@ fn apply(dirty: &mut HashSet<u32>, out: &mut Outgoing, pages: u32, what: &str) {
     for (page, how) in out.pages.drain(..) {
         assert!(page < pages, "{what}: page {page} is beyond the drive");
         match how {
-            Leave::Dirty => assert!(dirty.remove(&page), "B2, {what}: {page} was not dirty"),
-            Leave::Pad => assert!(!dirty.contains(&page), "B2, {what}: {page} is a dirty pad"),
+            Leave::Dirty => assert!(
+                dirty.remove(&page),
+                "BUFFER-2, {what}: {page} was not dirty"
+            ),
+            Leave::Pad => assert!(
+                !dirty.contains(&page),
+                "BUFFER-2, {what}: {page} is a dirty pad"
+            ),
         }
     }
 }
@@ -94,7 +100,7 @@ fn random(spec: &Spec, seed: u64) {
             }
             65..88 => {
                 if !buffer.read(page) {
-                    assert!(!dirty.contains(&page), "B1, {what}: {page} is lost");
+                    assert!(!dirty.contains(&page), "BUFFER-1, {what}: {page} is lost");
                     buffer.read_from_flash(page, &mut out);
                     apply(&mut dirty, &mut out, pages, &what);
                 }
@@ -110,13 +116,16 @@ fn random(spec: &Spec, seed: u64) {
                 assert!(dirty.is_empty(), "{what}: {dirty:?} stayed");
             }
         }
-        assert!(buffer.len() <= buffer.capacity(), "B3, {what}, step {step}");
-        assert!(dirty.len() <= buffer.len(), "B1, {what}, step {step}");
+        assert!(
+            buffer.len() <= buffer.capacity(),
+            "BUFFER-3, {what}, step {step}"
+        );
+        assert!(dirty.len() <= buffer.len(), "BUFFER-1, {what}, step {step}");
     }
     for page in 0..pages {
         assert!(
             buffer.contains(page) || !dirty.contains(&page),
-            "B1, {what}"
+            "BUFFER-1, {what}"
         );
     }
 }

@@ -129,7 +129,7 @@ fn run(layer: &Spec, buffer: &Spec, shape: (u32, u32, u32, u32), cuts: bool, see
             let empty = buffer::build(buffer, &around).unwrap();
             device.power_cycle(empty);
         }
-        assert!(device.buffer().len() <= capacity.max(1), "B3");
+        assert!(device.buffer().len() <= capacity.max(1), "BUFFER-3");
     }
     device.nand_mut().power_on();
     device.flush(now);

@@ -85,7 +85,7 @@ fn run(spec: &str, shape: (u32, u32, u32), steps: u32, seed: u64, cut: Option<u6
                 writes += 1;
                 if !nand.is_off() {
                     let after = nand.counts().programs[Cause::Host as usize];
-                    assert_eq!(after, before + 1, "F2");
+                    assert_eq!(after, before + 1, "FTL-2");
                 }
                 shadow.programmed(last, &nand, sequence);
             }

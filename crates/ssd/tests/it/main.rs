@@ -63,9 +63,6 @@ mod trace_write;
 // The real traces, read whole.
 mod trace_real;
 
-// The seeds of the traces' fuzz target, and random bytes.
-mod trace_corpus;
-
 // Generated loads.
 mod trace_generate;
 

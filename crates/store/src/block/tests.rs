@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use senko_io::faulty::FaultyDevice;
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
+use senko_workload::Rng;
 
 use super::*;
 use crate::element::{Element, LARGE, TOMBSTONE};
@@ -17,20 +18,6 @@ use crate::hash::mix;
 use crate::{Extent, Hasher};
 
 const TAG: Tag = Tag::store(Purpose::Admit);
-
-/// Numbers from a seed.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(1);
-        mix(self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
 
 /// An element with its own bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +73,7 @@ struct Made {
 /// Random keys with one to `versions` versions each, values of up to `longest` bytes, most of them
 /// short.
 fn make(seed: u64, keys: usize, hashes: Hashes, longest: usize) -> Made {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let hasher = Hasher::new([seed as u8; 16]);
     let mut elements = Vec::new();
     for nth in 0..keys {
@@ -121,7 +108,7 @@ fn make(seed: u64, keys: usize, hashes: Hashes, longest: usize) -> Made {
                 _ => rng.below(200),
             } as usize;
             let mut value = vec![0; len];
-            let mut fill = rng.next();
+            let mut fill = rng.next_u64();
             for byte in &mut value {
                 fill = fill.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
                 *byte = (fill >> 56) as u8;
@@ -141,7 +128,7 @@ fn make(seed: u64, keys: usize, hashes: Hashes, longest: usize) -> Made {
                     let reference = ExtentRef {
                         extent,
                         bytes: 1 + rng.below(1 << 20),
-                        crc: rng.next() as u32,
+                        crc: rng.next_u64() as u32,
                     };
                     value = reference.encode().to_vec();
                 }
@@ -392,7 +379,7 @@ fn model() {
 #[ignore = "takes minutes"]
 fn many_models() {
     for seed in 1000..1400 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let page_bytes = 4096 << rng.below(4);
         let keys = rng.below(1200) as usize;
         let hashes = [Hashes::Real, Hashes::Crowded, Hashes::Narrow][rng.below(3) as usize];

@@ -1,25 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Recognises a trace by its first bytes: the compression by magic number, the format by the look
-//! of the lines.
+//! Recognises a trace's format by the look of its first lines.
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufRead, Read};
 
 use super::oracle;
 
 /// How many decompressed bytes are looked at to recognise the format.
 const PEEK: usize = 16 << 10;
-
-/// How a trace was compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
-    /// Not at all.
-    None,
-    /// gzip, of one or several members.
-    Gzip,
-    /// zstd, of one or several frames.
-    Zstd,
-}
 
 /// A trace format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,32 +76,6 @@ impl Format {
             }
         }
     }
-}
-
-/// Undoes the compression that the first bytes show.
-pub(super) fn decompress<'a, R: Read + 'a>(
-    mut input: BufReader<R>,
-) -> io::Result<(Compression, Box<dyn BufRead + 'a>)> {
-    let mut magic = Vec::with_capacity(4);
-    input.by_ref().take(4).read_to_end(&mut magic)?;
-    let compression = match magic[..] {
-        [0x1F, 0x8B, 0x08, _] => Compression::Gzip,
-        [0x28, 0xB5, 0x2F, 0xFD] => Compression::Zstd,
-        _ => Compression::None,
-    };
-    let whole = Cursor::new(magic).chain(input);
-    let decoded: Box<dyn BufRead + 'a> = match compression {
-        Compression::None => Box::new(whole),
-        Compression::Gzip => Box::new(BufReader::with_capacity(
-            1 << 16,
-            flate2::bufread::MultiGzDecoder::new(whole),
-        )),
-        Compression::Zstd => Box::new(BufReader::with_capacity(
-            1 << 16,
-            zstd::Decoder::with_buffer(whole)?,
-        )),
-    };
-    Ok((compression, decoded))
 }
 
 /// The first [`PEEK`] bytes, or all there are.

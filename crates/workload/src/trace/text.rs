@@ -38,15 +38,19 @@ pub(super) fn next_line(reader: &mut TraceReader<'_>) -> Result<bool, Trouble> {
 
 /// An unsigned decimal number of 64 bits.
 pub(super) fn number(field: &[u8], name: &str) -> Result<u64, Trouble> {
+    decimal(field, name).map_err(Trouble::Bad)
+}
+
+fn decimal(field: &[u8], name: &str) -> Result<u64, String> {
     let value = std::str::from_utf8(field)
         .ok()
         .and_then(|text| text.parse().ok());
     value.ok_or_else(|| {
         let shown = String::from_utf8_lossy(&field[..field.len().min(40)]).into_owned();
-        Trouble::Bad(format!(
+        format!(
             "the {name} \"{}\" is no number of 64 bits",
             shown.escape_debug()
-        ))
+        )
     })
 }
 
@@ -55,37 +59,47 @@ pub(super) fn next_arc(reader: &mut TraceReader<'_>) -> Result<Option<Record>, T
         if !next_line(reader)? {
             return Ok(None);
         }
-        let mut fields = reader
-            .line
-            .split(u8::is_ascii_whitespace)
-            .filter(|field| !field.is_empty());
-        let mut field = |name| match fields.next() {
-            Some(field) => number(field, name),
-            None => Err(Trouble::Bad(
-                "it has fewer than the four fields of a .lis line".to_string(),
-            )),
-        };
-        let (start, count) = (field("start")?, field("count")?);
-        field("third field")?;
-        field("fourth field")?;
-        if fields.next().is_some() {
-            return Err(Trouble::Bad(
-                "it has more than the four fields of a .lis line".to_string(),
-            ));
-        }
-        if start.checked_add(count).is_none() {
-            return Err(Trouble::Bad(format!(
-                "{count} blocks from {start} on pass the end of 64 bits"
-            )));
-        }
-        if count == 0 {
+        reader.run = arc_line(&reader.line).map_err(Trouble::Bad)?;
+        if reader.run.1 == 0 {
             reader.dropped.empty_requests += 1;
         }
-        reader.run = (start, count);
     }
     let (key, left) = reader.run;
     reader.run = (key + 1, left - 1);
     Ok(Some(reference(reader, key)))
+}
+
+/// A line of a `.lis` file: the first page, and how many follow from there.
+///
+/// # Errors
+/// What is wrong with the line.
+///
+/// ```
+/// use senko_workload::trace::arc_line;
+///
+/// assert_eq!(arc_line(b"500 64 0 1"), Ok((500, 64)));
+/// assert!(arc_line(b"500 64 0").is_err());
+/// ```
+pub fn arc_line(line: &[u8]) -> Result<(u64, u64), String> {
+    let mut fields = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|field| !field.is_empty());
+    let mut field = |name| match fields.next() {
+        Some(field) => decimal(field, name),
+        None => Err("it has fewer than the four fields of a .lis line".to_owned()),
+    };
+    let (start, count) = (field("start")?, field("count")?);
+    field("third field")?;
+    field("fourth field")?;
+    if fields.next().is_some() {
+        return Err("it has more than the four fields of a .lis line".to_owned());
+    }
+    if start.checked_add(count).is_none() {
+        return Err(format!(
+            "{count} blocks from {start} on pass the end of 64 bits"
+        ));
+    }
+    Ok((start, count))
 }
 
 pub(super) fn next_lirs(reader: &mut TraceReader<'_>) -> Result<Option<Record>, Trouble> {

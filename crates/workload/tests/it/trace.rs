@@ -21,6 +21,18 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
     zstd::encode_all(bytes, 3).unwrap()
 }
 
+fn xz(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 1);
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
 fn oracle(records: &[(u32, u64, u32, i64)]) -> Vec<u8> {
     records
         .iter()
@@ -87,6 +99,9 @@ fn arc_lines_are_expanded() {
         (text.to_vec(), Compression::None),
         (gzip(text), Compression::Gzip),
         (zstd(text), Compression::Zstd),
+        (xz(text), Compression::Xz),
+        (bzip2(text), Compression::Bzip2),
+        ([gzip(text), vec![0; 700]].concat(), Compression::Gzip),
         (
             [gzip(&text[..9]), gzip(&text[9..])].concat(),
             Compression::Gzip,

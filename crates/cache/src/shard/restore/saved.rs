@@ -470,9 +470,7 @@ impl Shard {
         // What the start did is not what commands asked for.
         recovered.dropped += self.stats.evictions + self.stats.demotions_clean;
         self.stats = CacheStats::default();
-        self.evicted_by_class.fill(0);
-        self.class_evictions.fill(0);
-        self.oom_by_class.fill(0);
+        self.classes.reset_evictions();
         recovered.damaged += u64::from(damaged);
         recovered.dram_items = self.dram_items;
         recovered.flash_items = self.index.flash_slots();

@@ -21,18 +21,8 @@ pub struct Passed {
     pub flushes: u64,
 }
 
-impl Passed {
-    /// What passed since.
-    pub fn since(&self, before: &Passed) -> Passed {
-        Passed {
-            lookup_reads: self.lookup_reads - before.lookup_reads,
-            lookup_bytes: self.lookup_bytes - before.lookup_bytes,
-            other_read_bytes: self.other_read_bytes - before.other_read_bytes,
-            writes: self.writes - before.writes,
-            written_bytes: self.written_bytes - before.written_bytes,
-            flushes: self.flushes - before.flushes,
-        }
-    }
+senko_io::counters! {
+    Passed: lookup_reads lookup_bytes other_read_bytes writes written_bytes flushes
 }
 
 #[derive(Default)]

@@ -7,7 +7,9 @@ mod meta; // mg, ms, md, ma
 
 use std::sync::Arc;
 
-use super::keys::{Layout, REGISTER_LEN, Rng, token, value_of};
+use senko_workload::Rng;
+
+use super::keys::{Layout, REGISTER_LEN, token, value_of};
 use super::own::MAX_ITEM;
 use super::wire::{Act, Bytes, Command, Form, Mode};
 
@@ -75,7 +77,7 @@ impl Maker<'_> {
     fn value(&mut self) -> Bytes {
         if self.rng.chance(12) {
             let bits = self.rng.below(64);
-            return Arc::new((self.rng.next() >> bits).to_string().into_bytes());
+            return Arc::new((self.rng.next_u64() >> bits).to_string().into_bytes());
         }
         let len = if self.rng.below(1000) == 0 {
             MAX_ITEM + 1 + self.rng.below(3000) as usize
@@ -95,7 +97,7 @@ impl Maker<'_> {
 
     fn flags(&mut self) -> u32 {
         let bits = self.rng.below(33);
-        (self.rng.next() >> 32 >> bits) as u32
+        (self.rng.next_u64() >> 32 >> bits) as u32
     }
 
     fn time(&mut self) -> Time {

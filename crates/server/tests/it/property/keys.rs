@@ -4,27 +4,9 @@
 use std::sync::OnceLock;
 
 use senko_cache::{HashSeed, Key};
+use senko_workload::Rng;
 
 use super::own::MAX_ITEM;
-
-/// A small generator (xorshift64*), so that a run is told by its seed.
-#[derive(Clone, Debug)]
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-    pub fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 11) % n
-    }
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// Which key numbers are whose: first those of each connection, then those of all.
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +55,8 @@ impl Layout {
 
 /// A key of 1 to 250 bytes; the number before the dash keeps them apart.
 pub fn key_name(number: usize, seed: u64) -> Vec<u8> {
-    let mut rng = Rng(seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    rng.next();
+    let mut rng = Rng::new(seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    rng.next_u64();
     let mut name = format!("{number:x}").into_bytes();
     let len = if rng.chance(70) {
         rng.below(30)
@@ -108,8 +90,8 @@ pub fn base64(bytes: &[u8]) -> String {
 fn block() -> &'static [u8] {
     static BLOCK: OnceLock<Vec<u8>> = OnceLock::new();
     BLOCK.get_or_init(|| {
-        let mut rng = Rng(0x5eed);
-        (0..1_000_003).map(|_| rng.next() as u8).collect()
+        let mut rng = Rng::new(0x5eed);
+        (0..1_000_003).map(|_| rng.next_u64() as u8).collect()
     })
 }
 

@@ -7,8 +7,10 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use senko_workload::Rng;
+
 use super::commands::Maker;
-use super::keys::{Rng, Use};
+use super::keys::Use;
 use super::own::{Context, Flushed, OwnKey};
 use super::shared::{Seen, Span};
 use super::wire::{self, Act, Command, Reader, Reply};
@@ -64,7 +66,7 @@ impl Peer {
             binary: number % 3 == 2,
             stream,
             reader,
-            rng: Rng(seed | 1),
+            rng: Rng::new(seed | 1),
             own: (0..world.layout.own).map(|_| OwnKey::new()).collect(),
             cas_values: vec![0; world.names.len()],
             seen: Seen::default(),
@@ -143,7 +145,7 @@ impl Peer {
         let (list, bursts, bytes) = self.batch(world, round);
         let mut sender = self.stream.try_clone().unwrap();
         let closer = self.stream.try_clone().unwrap();
-        let mut pieces = Rng(self.rng.next() | 1);
+        let mut pieces = Rng::new(self.rng.next_u64() | 1);
         let (slow, number) = (self.rng.chance(10), self.number);
         std::thread::scope(|scope| {
             scope.spawn(|| {

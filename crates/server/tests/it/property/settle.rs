@@ -5,8 +5,9 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use senko_workload::Rng;
+
 use super::World;
-use super::keys::Rng;
 use super::own::OwnKey;
 use super::peer::Peer;
 use super::shared::{Register, settle_counter, settle_ledger};

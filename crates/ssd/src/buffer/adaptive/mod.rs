@@ -22,8 +22,9 @@
 //! drive. `table_bytes` is all of it. Its picture of the drive's own state is a guess: a copy can't
 //! know what a log block still holds from before a change to another candidate.
 //!
-//! Always holds, beyond B1 to B3: no look at the future; the same requests give the same choices;
-//! of the pages here, only those of the blocks in `behind` are not in the leader's ghost.
+//! Always holds, beyond BUFFER-1 to BUFFER-3: no look at the future; the same requests give the
+//! same choices; of the pages here, only those of the blocks in `behind` are not in the leader's
+//! ghost.
 
 // What a candidate would cost.
 mod ghost;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is not as it was written is an error that names the place; everything else stays readable.
 
+use senko_workload::Rng;
+
 use super::*;
 
 /// Lets `change` change a page on the device.
@@ -132,7 +134,7 @@ fn flipped_bits() {
         let built = build(&made.elements, page_bytes, 21);
         let record = built.record;
         let pages = record.head() - record.extent.first + u64::from(record.head_pages);
-        let mut rng = Rng(5);
+        let mut rng = Rng::new(5);
         for nth in 0..pages * 6 {
             let page = record.extent.first + nth % pages;
             // The headers of pages more often than the rest.

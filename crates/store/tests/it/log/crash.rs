@@ -13,21 +13,9 @@ use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, IoError, Op, Tag};
 use senko_store::log::{AppendError, Durability, Log, salvage};
 use senko_store::{Extent, StoreError};
+use senko_workload::Rng;
 
 use super::{Change, append, get, hash, hasher};
-
-/// Draws from a seed.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
-}
 
 /// A moment at which the power could have failed.
 struct Moment {
@@ -96,7 +84,7 @@ type Batches = Vec<Vec<Change>>;
 /// The batch of that number, which has few forms.
 fn batch(number: usize, rng: &mut Rng) -> Vec<Change> {
     let form = rng.below(8).saturating_sub(5);
-    let mut rng = Rng(number as u64 * 8 + form);
+    let mut rng = Rng::new(number as u64 * 8 + form);
     let many = [1, 1, 1, 2, 5, 40][rng.below(6) as usize];
     let long = [10, 100, 1000, 4060, 9000, 70_000][rng.below(6) as usize];
     let mut changes: Vec<Change> = Vec::new();
@@ -186,7 +174,7 @@ fn is_failure(error: &StoreError) -> bool {
 
 /// Several lives, each of which begins with what a crash in the last one left.
 fn lives(seed: u64, moments: &mut usize) {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     // Now and then room for batches that do not fit into the buffers.
     let units = if rng.below(12) == 0 { 64 } else { 6 };
     let pages = 16 * (1 + rng.below(units) as u32);
@@ -260,7 +248,7 @@ fn the_nth_write_or_flush_fails() {
     const ENOSPC: i32 = 28;
     const EIO: i32 = 5;
     seeds(300, |seed| {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let extent = Extent {
             first: 0,
             pages: 64,
@@ -290,7 +278,7 @@ fn the_nth_write_or_flush_fails() {
 fn one_flipped_bit_is_found_or_shortens_the_log() {
     let (mut said, mut shorter) = (0, 0);
     seeds(400, |seed| {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let extent = Extent {
             first: 3,
             pages: 32,
@@ -413,7 +401,7 @@ fn a_page_that_followed_another_page_does_not_follow_this_one() {
 fn all_that_no_damaged_page_touches_is_salvaged() {
     let mut damages = 0;
     seeds(150, |seed| {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let extent = Extent {
             first: 3,
             pages: 512,

@@ -5,7 +5,8 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use senko_ssd::trace::fuzzing::any_trace;
+
+use super::fuzzing::any_trace;
 
 #[test]
 fn trace_seeds() {

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What happened in each size class: evictions, which say how long items stay there, and counters
+//! for `stats`.
+//!
+//! The shard tells of each eviction. It asks for them when it looks for a class that can give a
+//! page away.
+
+use crate::stats::{ClassCounts, SlabClassStats};
+
+/// Evictions before the first rebalancing.
+const FIRST: u32 = 256;
+
+/// One class.
+#[derive(Clone, Debug, Default)]
+struct Class {
+    /// Evictions since about the last rebalancing: each one halves them.
+    recent: u32,
+    evicted: u64,
+    out_of_memory: u64,
+    counts: ClassCounts,
+}
+
+/// All classes of a shard.
+#[derive(Debug)]
+pub(crate) struct Classes {
+    of: Vec<Class>,
+    /// Evictions until pages are rebalanced.
+    to_rebalance: u32,
+}
+
+impl Classes {
+    pub(crate) fn new(classes: usize) -> Classes {
+        Classes {
+            of: vec![Class::default(); classes],
+            to_rebalance: FIRST,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.of.len()
+    }
+
+    /// An item of the class was evicted.
+    pub(crate) fn evicted(&mut self, class: usize) {
+        let class = &mut self.of[class];
+        class.recent = class.recent.saturating_add(1);
+        class.evicted += 1;
+        self.to_rebalance = self.to_rebalance.saturating_sub(1);
+    }
+
+    /// An item of the class found no room.
+    pub(crate) fn refused(&mut self, class: usize) {
+        self.of[class].out_of_memory += 1;
+    }
+
+    /// Evictions of the class since about the last rebalancing.
+    pub(crate) fn recent(&self, class: usize) -> u32 {
+        self.of[class].recent
+    }
+
+    /// The same, and halves them.
+    pub(crate) fn take_half(&mut self, class: usize) -> u32 {
+        let recent = self.of[class].recent;
+        self.of[class].recent /= 2;
+        recent
+    }
+
+    /// Whether it is time to rebalance. If so, the next time comes `after` as many evictions.
+    pub(crate) fn is_due(&mut self, after: impl FnOnce() -> u32) -> bool {
+        let due = self.to_rebalance == 0;
+        if due {
+            self.to_rebalance = after();
+        }
+        due
+    }
+
+    /// What commands did with items of the class.
+    pub(crate) fn counts(&mut self, class: usize) -> &mut ClassCounts {
+        &mut self.of[class].counts
+    }
+
+    /// Puts the class's counters into its line of `stats slabs`.
+    pub(crate) fn show(&self, class: usize, stats: &mut SlabClassStats) {
+        let class = &self.of[class];
+        stats.evicted = class.evicted;
+        stats.out_of_memory = class.out_of_memory;
+        stats.counts = class.counts;
+    }
+
+    /// Forgets what commands did.
+    pub(crate) fn reset_counts(&mut self) {
+        for class in &mut self.of {
+            class.counts = ClassCounts::default();
+        }
+    }
+
+    /// Forgets evictions and refusals.
+    pub(crate) fn reset_evictions(&mut self) {
+        for class in &mut self.of {
+            (class.recent, class.evicted, class.out_of_memory) = (0, 0, 0);
+        }
+    }
+}
