@@ -154,4 +154,37 @@ mod tests {
         }
         assert!((9_800..=10_600).contains(&written), "{written}");
     }
+
+    /// Of many items that come once, the share that is asked for gets in, whatever the seed. None
+    /// at 0 percent, and all at 100.
+    #[test]
+    fn draws_let_in_the_share_that_is_asked_for() {
+        for (percent, seed) in [
+            (0, 1),
+            (1, 2),
+            (30, 3),
+            (30, 0xffff_ffff),
+            (99, 4),
+            (100, 5),
+        ] {
+            let rule = AdmissionRule::Random(percent);
+            let mut a = Admitter::new(Admission { rule, budget: None }, seed);
+            let draws: Vec<bool> = (0..50_000).map(|_| a.admit(70, false).is_ok()).collect();
+            let share = draws.iter().filter(|&&passed| passed).count() as f64 / 500.0;
+            // Four standard deviations of 50,000 draws are 0.82 percent at most.
+            let asked = f64::from(percent);
+            let off = 4.0 * (asked * (100.0 - asked) / 50_000.0).sqrt();
+            assert!(
+                (share - asked).abs() <= off,
+                "{share} of {percent}, seed {seed}"
+            );
+            // One draw says nothing about the next.
+            let pairs = draws.windows(2).filter(|pair| pair[0] && pair[1]).count();
+            let expected = asked * asked / 100.0;
+            assert!(
+                (pairs as f64 / 500.0 - expected).abs() <= 1.5 * off + 0.01,
+                "{pairs} pairs"
+            );
+        }
+    }
 }
