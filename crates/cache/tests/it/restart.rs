@@ -690,8 +690,7 @@ fn lost_and_returned_regions_are_misses() {
 }
 
 /// A server numbers its `flush_all`. The third was answered, and then the process was killed. The
-/// next one learns from the shard that the third was applied, and the first of a new folder begins
-/// with the number that it is told.
+/// next process learns from the shard that the third was applied.
 #[test]
 fn a_kill_does_not_forget_which_flush_was_applied() {
     let config = config_of(2 << 20, 8 << 20 >> 12, PolicyKind::Lru, 1);
