@@ -187,4 +187,31 @@ mod tests {
             );
         }
     }
+
+    /// A write that must be takes its bytes from the budget; later ones wait until they are earned.
+    #[test]
+    fn a_write_that_must_be_leaves_a_debt() {
+        let budget = Some(Budget {
+            bytes_per_second: 1000,
+            burst: 500,
+        });
+        let rule = AdmissionRule::All;
+        let mut a = Admitter::new(Admission { rule, budget }, 1);
+        a.advance(1);
+        a.spend_anyway(70);
+        assert!(a.affords(430) && !a.affords(431));
+        a.spend_anyway(530);
+        assert!(!a.affords(0));
+        assert_eq!(a.refuses(1, true), Some(Refusal::Budget));
+        a.advance(101);
+        assert!(a.affords(0) && !a.affords(1));
+        a.advance(111);
+        assert!(a.affords(10) && !a.affords(11));
+        // The 600 bytes that were let in are 650 on the device, with the ends of pages.
+        a.written(650);
+        a.advance(151);
+        assert!(a.affords(0) && !a.affords(1));
+        a.advance(100_000);
+        assert!(a.affords(500) && !a.affords(501));
+    }
 }

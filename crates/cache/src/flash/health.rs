@@ -312,6 +312,7 @@ mod tests {
             health.begin(5900 + n * 900);
             health.end(5900 + n * 900);
         }
+        assert!(health.is_busy(), "the first operation is still there");
         assert!(health.stalls(20_000));
         assert!(
             health.note_stall(20_000) && !health.probe_due(90_000),

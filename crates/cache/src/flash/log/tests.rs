@@ -403,6 +403,10 @@ fn a_log_that_keeps_all_has_a_reserve() {
     assert_eq!((log.reserve(), log.most_pages()), (37, 5));
     stand(&mut log, 32, 32 + 26);
     assert!(log.may_take(), "38 pages are free");
+    // Nor does it matter that a region of them is still being discarded.
+    log.discards.begin(0, 1);
+    assert!(log.may_take() && log.free_pages() == 22);
+    log.discards.end(0, 1);
     stand(&mut log, 32, 32 + 27);
     assert!(!log.may_take() && !log.runs_out());
     // Of 18 dead pages two are found to be gained, and then a third is too many.
@@ -474,4 +478,35 @@ fn a_probe_writes_free_pages_at_the_head() {
     assert!(log.write_probe(&mut queue, 1));
     assert_eq!((queue.0[2].1, queue.0[2].3), (1020, 4));
     assert_eq!(log.head, 20, "the head stays");
+}
+
+/// A log goes on with the region after that of the head it finds, whatever of that was written.
+#[test]
+fn a_log_goes_on_with_a_region_of_its_own() {
+    let mark = LogMark {
+        head: 85,
+        written: 80,
+        tail: 48,
+        flushed: 50,
+        first_records: vec![3, 7, 16, 0],
+    };
+    let mut log = log(4);
+    log.go_on(&mark);
+    assert_eq!((log.head, log.lap, log.head_at), (96, 1, 32));
+    assert_eq!((log.used_pages(), log.free_pages()), (48, 16));
+    assert_eq!(
+        log.oldest_region_first(),
+        48,
+        "region 3 begins with a record"
+    );
+    let wanted = LogMark {
+        head: 96,
+        written: 96,
+        ..mark.clone()
+    };
+    assert_eq!(log.mark(), wanted);
+    assert!(log.is_invalid_for_good(49) && !log.is_invalid(50));
+    // Nothing is known of dead records, so reclaim may read all that is there.
+    log.keep_all(5);
+    assert!(log.reclaim_pays());
 }
