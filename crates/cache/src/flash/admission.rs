@@ -154,4 +154,64 @@ mod tests {
         }
         assert!((9_800..=10_600).contains(&written), "{written}");
     }
+
+    /// Of many items that come once, the share that is asked for gets in, whatever the seed. None
+    /// at 0 percent, and all at 100.
+    #[test]
+    fn draws_let_in_the_share_that_is_asked_for() {
+        for (percent, seed) in [
+            (0, 1),
+            (1, 2),
+            (30, 3),
+            (30, 0xffff_ffff),
+            (99, 4),
+            (100, 5),
+        ] {
+            let rule = AdmissionRule::Random(percent);
+            let mut a = Admitter::new(Admission { rule, budget: None }, seed);
+            let draws: Vec<bool> = (0..50_000).map(|_| a.admit(70, false).is_ok()).collect();
+            let share = draws.iter().filter(|&&passed| passed).count() as f64 / 500.0;
+            // Four standard deviations of 50,000 draws are 0.82 percent at most.
+            let asked = f64::from(percent);
+            let off = 4.0 * (asked * (100.0 - asked) / 50_000.0).sqrt();
+            assert!(
+                (share - asked).abs() <= off,
+                "{share} of {percent}, seed {seed}"
+            );
+            // One draw says nothing about the next.
+            let pairs = draws.windows(2).filter(|pair| pair[0] && pair[1]).count();
+            let expected = asked * asked / 100.0;
+            assert!(
+                (pairs as f64 / 500.0 - expected).abs() <= 1.5 * off + 0.01,
+                "{pairs} pairs"
+            );
+        }
+    }
+
+    /// A write that must be takes its bytes from the budget; later ones wait until they are earned.
+    #[test]
+    fn a_write_that_must_be_leaves_a_debt() {
+        let budget = Some(Budget {
+            bytes_per_second: 1000,
+            burst: 500,
+        });
+        let rule = AdmissionRule::All;
+        let mut a = Admitter::new(Admission { rule, budget }, 1);
+        a.advance(1);
+        a.spend_anyway(70);
+        assert!(a.affords(430) && !a.affords(431));
+        a.spend_anyway(530);
+        assert!(!a.affords(0));
+        assert_eq!(a.refuses(1, true), Some(Refusal::Budget));
+        a.advance(101);
+        assert!(a.affords(0) && !a.affords(1));
+        a.advance(111);
+        assert!(a.affords(10) && !a.affords(11));
+        // The 600 bytes that were let in are 650 on the device, with the ends of pages.
+        a.written(650);
+        a.advance(151);
+        assert!(a.affords(0) && !a.affords(1));
+        a.advance(100_000);
+        assert!(a.affords(500) && !a.affords(501));
+    }
 }

@@ -140,4 +140,20 @@ mod tests {
         }
         assert!(dead.pays(REGION, 8 * REGION));
     }
+
+    /// Slots count up to 15 pages. Of larger records the mean counts, and it knows only those.
+    #[test]
+    fn a_large_record_that_died_has_the_mean_length_of_large_ones() {
+        let mut dead = Dead::default();
+        for pages in [1, 2, 15, 20, 24] {
+            dead.placed(pages * PAGE_SIZE);
+        }
+        dead.died(0);
+        assert_eq!(dead.bytes, 22 * 4096);
+        dead.died(1);
+        assert_eq!(dead.bytes, 23 * 4096);
+        dead.placed(15 * PAGE_SIZE + 1);
+        dead.died(0);
+        assert_eq!(dead.bytes, 23 * 4096 + (59 * 4096 + 1) / 3);
+    }
 }

@@ -312,6 +312,7 @@ mod tests {
             health.begin(5900 + n * 900);
             health.end(5900 + n * 900);
         }
+        assert!(health.is_busy(), "the first operation is still there");
         assert!(health.stalls(20_000));
         assert!(
             health.note_stall(20_000) && !health.probe_due(90_000),
@@ -342,5 +343,16 @@ mod tests {
         let mut health = Health::new();
         assert!(health.note_read(Err(IoError::Os(19)), 0));
         assert_eq!(health.state(), DeviceState::Out);
+    }
+
+    /// The log of the server names what is wrong with a device, with the system's own words.
+    #[test]
+    fn a_trouble_says_what_fails_and_why() {
+        let full = IoError::Short { want: 8, got: 3 };
+        let said = "writes fail (3 of 8 bytes were transferred)";
+        assert_eq!(DeviceTrouble::Writes(full).to_string(), said);
+        let said = "reads fail (3 of 8 bytes were transferred)";
+        assert_eq!(DeviceTrouble::Reads(full).to_string(), said);
+        assert_eq!(DeviceTrouble::Stalled.to_string(), "it does not answer");
     }
 }

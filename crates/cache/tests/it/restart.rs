@@ -688,3 +688,76 @@ fn lost_and_returned_regions_are_misses() {
         assert!(r.kept > 100 && r.lost > 0, "seed {seed}");
     }
 }
+
+/// A server numbers its `flush_all`. The third was answered, and then the process was killed. The
+/// next process learns from the shard that the third was applied.
+#[test]
+fn a_kill_does_not_forget_which_flush_was_applied() {
+    let config = config_of(2 << 20, 8 << 20 >> 12, PolicyKind::Lru, 1);
+    let mut r = Restarts::new(config, 100, 1000, 1);
+    assert_eq!(r.run.shard.flushes(), 0);
+    r.run.shard.set_flushes(3);
+    assert_eq!(r.run.shard.flushes(), 3);
+    copy_memory(
+        &r.data_dir.dir,
+        r.data_dir.generation,
+        r.data_dir.generation + 1,
+    );
+    r.data_dir.generation += 1;
+    let (shard, _) = r.data_dir.open(Origin::Kept, r.run.now_ms);
+    assert_eq!(shard.flushes(), 3);
+    let (alone, _) = Shard::open(r.data_dir.config.clone(), None, 1).expect("a shard");
+    assert_eq!(alone.flushes(), 0, "nobody would ask it");
+}
+
+/// Four shards give CAS values out of turn, each its own residue, so that no two are the same.
+/// After a start they go on above the greatest that was given before.
+#[test]
+fn cas_values_of_shards_never_meet() {
+    let mut given = std::collections::HashSet::new();
+    for number in 0..4 {
+        let mut config = config_of(2 << 20, 0, PolicyKind::Lru, 1);
+        (config.shard, config.shards) = (number, 4);
+        let (mut shard, _) = Shard::open(config, None, 1).expect("a shard");
+        shard.begin_cas(1001);
+        for _ in 0..50 {
+            let cas = shard.next_cas();
+            assert!(cas > 1001 && cas % 4 == u64::from(number), "{cas}");
+            assert!(given.insert(cas) && shard.cas() == cas, "{cas}");
+        }
+    }
+    assert!(
+        given.iter().max() < Some(&(1001 + 4 * 52)),
+        "no value is left out"
+    );
+}
+
+/// The file of DRAM's items was cut off within its head, or is of another stop: the shard says so
+/// once, and comes back with what is on flash.
+#[test]
+fn items_without_a_good_head_are_told_as_damage() {
+    let config = config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, 1);
+    let mut r = Restarts::new(config, 1500, 60_000, 1);
+    for cut in [true, false] {
+        r.steps(3000);
+        let recovered = r.restart(true, |_, items| {
+            if cut {
+                items.truncate(9);
+            } else {
+                items[0] ^= 1;
+            }
+        });
+        assert_eq!((recovered.damaged, recovered.dram_items), (1, 0));
+        assert_eq!(recovered.why_empty, None);
+    }
+}
+
+#[test]
+fn an_origin_is_named_without_what_it_holds() {
+    let saved = Origin::Saved {
+        index: Box::new(&[][..]),
+        items: None,
+    };
+    let names = [Origin::Empty(None), Origin::Kept, saved].map(|origin| format!("{origin:?}"));
+    assert_eq!(names, ["Empty", "Kept", "Saved"]);
+}

@@ -204,7 +204,7 @@ impl Dftl {
     /// Collects blocks until there are enough erased ones.
     fn make_room(&mut self, nand: &mut Nand, at: Time) -> Time {
         let mut done = at;
-        while self.free.len() < RESERVE && !nand.is_off() {
+        while self.free.count() < RESERVE && !nand.is_off() {
             let Some((valid, victim)) = self.closed.pop_first() else {
                 break;
             };

@@ -24,13 +24,8 @@ impl FreeBlocks {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.heap.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
     }
 
     /// Takes the least worn.

@@ -306,6 +306,35 @@ fn superblocks_erase_what_is_dead() {
     assert_eq!(story.kinds(), (1, 0, 1));
 }
 
+/// Superblock 0 was written least recently. But superblock 1 has a block without a valid page, so
+/// that one gives an update block back, and nothing is copied.
+#[test]
+fn superblocks_give_back_a_dead_block_before_an_old_one() {
+    let mut story = Story::new("superblock:log-blocks=2,size=2", 10, 24, 24);
+    story.write([0]);
+    story.write(8..12);
+    assert_eq!(story.merges(), (29, 0, 0), "both update blocks are in use");
+    story.write([16]);
+    assert_eq!(story.merges(), (1, 0, 1));
+    assert_eq!(story.kinds(), (1, 0, 0));
+    // Now none has a dead block. The oldest one gives: 1, 2 and 3 are copied behind 0.
+    story.write([12]);
+    assert_eq!(story.merges(), (1, 3, 1));
+    assert_eq!(story.kinds(), (1, 0, 1));
+}
+
+/// As many update blocks are in use as there may be: a recovery has none to win back.
+#[test]
+fn superblocks_are_as_they_were_after_a_cut() {
+    let mut story = Story::new("superblock:log-blocks=2,size=2", 10, 24, 24);
+    story.write([0, 8, 0]);
+    assert_eq!(story.merges(), (27, 0, 0));
+    story.ftl.recover(&mut story.nand);
+    assert_eq!(story.merges(), (0, 0, 0));
+    let versions = [0, 1, 8, 9, 16].map(|lpn| story.version(lpn));
+    assert_eq!(versions, [27, 2, 26, 10, 17]);
+}
+
 #[test]
 fn last_lets_hot_blocks_die() {
     let mut story = Story::new("last:log-blocks=4,hot-blocks=2,threshold=2", 12, 16, 16);
@@ -394,6 +423,48 @@ fn dftl_collects_data_and_map() {
     assert!(counts.gc_blocks >= 2, "{counts:?}");
     assert_eq!(counts.gc_pages, 0, "dead blocks are taken first");
     assert_eq!(story.map(), (0, 0, 0, 40), "entries change in the cache");
+}
+
+/// Live pages are moved whose entries the cache has. Their new places are entries of the cache, and
+/// the map on the flash need not know yet.
+#[test]
+fn dftl_moves_pages_without_the_map_where_the_cache_has_them() {
+    let mut story = Story::new("dftl:cmt-bytes=128", 14, 16, 16);
+    story.write((0..300).map(|n| (n * n * 5 + n / 3) % 16));
+    let counts = story.ftl.counts();
+    assert!(counts.gc_pages > 10, "{counts:?}");
+    assert_eq!(story.map(), (0, 0, 0, 316));
+}
+
+/// The power goes when the map has no page on the flash yet: all entries were in the cache. After
+/// the recovery it has one.
+#[test]
+fn dftl_writes_the_whole_map_after_a_cut() {
+    let mut story = Story::new("dftl:cmt-bytes=128", 14, 16, 0);
+    story.write([3, 5]);
+    assert_eq!(story.map(), (0, 0, 0, 2));
+    story.ftl.recover(&mut story.nand);
+    assert_eq!(story.map(), (0, 1, 0, 0));
+    assert!(story.read(5) && !story.read(4));
+    assert_eq!(story.map().0, 2, "both are looked up in it");
+}
+
+/// Every logical block has one data block when the power goes. A recovery merges none of them.
+#[test]
+fn a_recovery_of_whole_data_blocks_writes_nothing() {
+    for spec in [
+        "block",
+        "bast:log-blocks=1",
+        "fast:log-blocks=2",
+        "last:log-blocks=4,hot-blocks=2",
+    ] {
+        let mut story = Story::new(spec, 12, 12, 12);
+        assert_eq!(story.merges(), (12, 0, 0), "{spec}");
+        story.ftl.recover(&mut story.nand);
+        assert_eq!(story.merges(), (0, 0, 0), "{spec}");
+        let versions: Vec<u64> = (0..12).map(|lpn| story.version(lpn)).collect();
+        assert_eq!(versions, (1..=12).collect::<Vec<u64>>(), "{spec}");
+    }
 }
 
 #[test]

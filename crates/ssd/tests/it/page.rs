@@ -168,6 +168,8 @@ fn specifications() {
         ("page:d=3", "gc=greedy"),
         ("page:gc=windowed,window=0", "at least"),
         ("page:streams=0", "streams"),
+        ("page:streams=65537", "1 to 65536"),
+        ("page:streams=65536", "200 logical pages"),
         ("page:reserve=0", "reserve"),
         ("page:reserve=9", "do not fit|200 logical pages"),
     ];
@@ -177,6 +179,89 @@ fn specifications() {
         let fits = part.split('|').any(|part| why.contains(part));
         assert!(fits, "{text}: {why}");
     }
+}
+
+/// The counts of valid pages have 16 bits.
+#[test]
+fn blocks_of_more_than_65535_pages_are_refused() {
+    let build = |pages| {
+        let nand = Nand::new(geometry(1, 4, pages), None, &Endurance::default(), 0).unwrap();
+        ftl::build(&"page".parse().unwrap(), &nand, 100).err()
+    };
+    assert!(build(65_535).is_none());
+    let why = build(65_536).expect("too many").to_string();
+    assert!(why.contains("at most 65535 pages"), "{why}");
+}
+
+/// 3 planes of 5 blocks of 4 pages: each of 16 logical pages is at one of 60 places.
+#[test]
+fn the_map_of_pages_names_every_page_of_the_flash() {
+    let (_, layer) = drive("page", geometry(3, 5, 4), 16);
+    let mapping = layer.mapping();
+    assert_eq!((mapping.bits, mapping.flash_bytes), (16 * 6, 0));
+    assert!((mapping.fractional_bits - 16.0 * 60f64.log2()).abs() < 1e-9);
+}
+
+/// It is plane 0's turn, but a read keeps it busy: the page goes to plane 1. When the next page
+/// comes both are busy, and the read will be over before the program.
+#[test]
+fn a_page_goes_to_the_plane_that_is_idle_first() {
+    let timing = Profile::find("paper-1gb").unwrap().timing;
+    let two_dies = Geometry {
+        dies: 2,
+        ..geometry(1, 8, 4)
+    };
+    let mut nand = Nand::new(two_dies, Some(timing), &Endurance::default(), 3).unwrap();
+    let mut layer = ftl::build(&"page".parse().unwrap(), &nand, 16).unwrap();
+    let first = layer.write(&mut nand, 0, 0, 0);
+    let idle = layer.write(&mut nand, 1, 0, first).max(first);
+    let (_, read) = layer.read(&mut nand, 0, idle);
+    let written = layer.write(&mut nand, 2, 0, idle);
+    layer.write(&mut nand, 3, 0, idle);
+    assert!(idle < read && read < written, "{idle} {read} {written}");
+    let plane = |page| layer.locate(page).unwrap() / 4 % 2;
+    assert_eq!([0, 1, 2, 3].map(plane), [0, 1, 1, 0]);
+}
+
+/// The power goes while five of eight blocks are erased. The layer finds its pages, goes on in the
+/// block that was being filled, and collects nothing.
+#[test]
+fn a_recovery_with_free_blocks_moves_nothing() {
+    let (mut nand, mut layer) = drive("page", geometry(1, 8, 4), 8);
+    nand.keep_sequence();
+    write(&mut nand, &mut *layer, (0..8).chain([0, 1, 2]));
+    layer.recover(&mut nand);
+    assert_eq!(nand.counts().all_programs(), 11);
+    assert_eq!(nand.counts().all_erases(), 0);
+    let places: Vec<u32> = (0..8).map(|page| layer.locate(page).unwrap()).collect();
+    assert_eq!(places, [8, 9, 10, 3, 4, 5, 6, 7]);
+    write(&mut nand, &mut *layer, [3]);
+    assert_eq!(layer.locate(3), Some(11));
+}
+
+/// A block that has been written for longer wins over an emptier one only if its age makes up for
+/// what is copied. Block 0: (4 - 3) / (2 * 3) * age 5 = 0.83. Block 4: (4 - 1) / 2 * age 1 = 1.5.
+#[test]
+fn cost_and_benefit_weigh_age_against_copies() {
+    let (mut nand, mut layer) = drive("page:gc=cost-benefit", geometry(1, 6, 4), 18);
+    write(&mut nand, &mut *layer, (0..16).chain([0, 16, 16, 16]));
+    layer.trim(&mut nand, 0, 0);
+    write(&mut nand, &mut *layer, [17]);
+    let erased: Vec<u32> = (0..6).filter(|block| nand.erases(*block) > 0).collect();
+    assert_eq!(erased, [4]);
+}
+
+/// An idle drive collects a block only if that gains a quarter of it: two pages of eight.
+#[test]
+fn an_idle_drive_collects_what_gains_a_quarter() {
+    let (mut nand, mut layer) = drive("page:background=9", geometry(1, 6, 8), 16);
+    write(&mut nand, &mut *layer, 0..8);
+    assert_eq!(layer.idle(&mut nand, 0), None, "all pages are valid");
+    write(&mut nand, &mut *layer, [0]);
+    assert_eq!(layer.idle(&mut nand, 0), None, "seven are");
+    write(&mut nand, &mut *layer, [1]);
+    assert!(layer.idle(&mut nand, 0).is_some(), "six are");
+    assert_eq!((layer.counts().gc_blocks, layer.counts().gc_pages), (1, 6));
 }
 
 /// Uniform random writes after `warm` times the logical pages; programs of the flash for each of

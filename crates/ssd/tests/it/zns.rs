@@ -89,12 +89,15 @@ fn a_write_above_the_pointer_skips() {
 #[test]
 fn zones_that_do_not_fit_are_refused() {
     let (nand, _) = drive();
-    for (text, logical) in [
-        ("zns:blocks=2", 33),
-        ("zns:blocks=0", 8),
-        ("zns:blocks=11", 8),
+    for (text, logical, why) in [
+        ("zns:blocks=2", 33, "zns: 5 zones of 2 blocks"),
+        ("zns:blocks=0", 8, "1 to 10 blocks, and not 0"),
+        ("zns:blocks=11", 8, "1 to 10 blocks, and not 11"),
+        ("zns:blocks=10", 8, "need 20 blocks, and the flash has 10"),
     ] {
         let refused = ftl::build(&text.parse().unwrap(), &nand, logical).err();
-        assert!(refused.expect(text).to_string().starts_with("zns: "));
+        let told = refused.expect(text).to_string();
+        assert!(told.starts_with("zns: ") && told.contains(why), "{told}");
     }
+    assert!(ftl::build(&"zns:blocks=2".parse().unwrap(), &nand, 32).is_ok());
 }

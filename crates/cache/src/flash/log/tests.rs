@@ -1,19 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A log alone: places, marks, what a restart finds.
 
+use senko_io::PageBuf;
+
 use super::*;
+
+/// A queue that only remembers the writes: device, first page, first page of the buffer, pages,
+/// token.
+#[derive(Default)]
+struct Writes(Vec<(DeviceId, u64, usize, usize, u64)>);
+
+impl Queue for Writes {
+    fn frame(&mut self, _: usize) -> Option<PageBuf> {
+        unreachable!("nothing is read")
+    }
+    fn read(&mut self, _: DeviceId, _: u64, _: usize, _: PageBuf, _: Tag, _: u64) {
+        unreachable!("nothing is read")
+    }
+    fn write(
+        &mut self,
+        device: DeviceId,
+        page: u64,
+        _: Arc<AlignedBuf>,
+        first: usize,
+        pages: usize,
+        _: Tag,
+        token: u64,
+    ) {
+        self.0.push((device, page, first, pages, token));
+    }
+    fn flush(&mut self, _: DeviceId, _: Tag, _: u64) {
+        unreachable!("nothing is flushed")
+    }
+    fn discard(&mut self, _: DeviceId, _: u64, _: u64, _: Tag, _: u64) {
+        unreachable!("nothing is discarded")
+    }
+}
+
+/// A log of four regions of 16 pages, with so many chunks of four pages. Its slice has six pages
+/// more than it uses.
+fn log(chunks: usize) -> Log {
+    let slice = DeviceSlice {
+        device: 3,
+        first_page: 1000,
+        pages: 70,
+    };
+    Log::new(1, slice, 128, 16, 4, chunks)
+}
+
+/// The log has gone on to where its head and tail are these.
+fn stand(log: &mut Log, tail: u64, head: u64) {
+    (log.tail, log.head) = (tail, head);
+    (log.lap, log.head_at) = (head / 64, head % 64);
+}
+
+fn slice_of_64_pages() -> DeviceSlice {
+    DeviceSlice {
+        device: 0,
+        first_page: 0,
+        pages: 64,
+    }
+}
 
 /// Two keys with one tag, A and B, came to lie in one page, and B was promoted, which kept its copy
 /// there. A was deleted; when B was demoted its slot named the page again, and a get of A followed
 /// it to what A had been. So a page takes one of them.
 #[test]
 fn two_keys_with_one_tag_do_not_share_a_page() {
-    let slice = DeviceSlice {
-        device: 0,
-        first_page: 0,
-        pages: 64,
-    };
-    let mut log = Log::new(0, slice, 0, 16, 4, 4);
+    let mut log = Log::new(0, slice_of_64_pages(), 0, 16, 4, 4);
     let mut page = |tag| log.place_small(100, tag).map(|(position, _)| position);
     let (a, other, b) = (page(7), page(8), page(7));
     assert!(
@@ -55,12 +109,7 @@ fn a_mark_fits_only_if_all_of_it_does() {
 /// By the oldest write a demotion tells whether the device has stood still for long.
 #[test]
 fn the_oldest_write_under_way_is_known() {
-    let slice = DeviceSlice {
-        device: 0,
-        first_page: 0,
-        pages: 64,
-    };
-    let mut log = Log::new(0, slice, 0, 16, 4, 4);
+    let mut log = Log::new(0, slice_of_64_pages(), 0, 16, 4, 4);
     assert_eq!(log.oldest_write_ms(), None);
     for submitted_ms in [70, 90] {
         log.in_flight.push(Chunk {
@@ -72,4 +121,392 @@ fn the_oldest_write_under_way_is_known() {
         });
     }
     assert_eq!(log.oldest_write_ms(), Some(70));
+}
+
+/// A large value was announced, and its client hung up before the first byte. The log gives the
+/// place to the next record, and counts nothing for the one that never came.
+#[test]
+fn a_stream_that_is_given_up_before_its_first_page_leaves_no_trace() {
+    let mut log = Log::new(0, slice_of_64_pages(), 0, 16, 4, 4);
+    assert!(matches!(log.place_small(100, 7), Ok((0, _))));
+    let bytes = log.record_bytes;
+    assert!(matches!(log.begin_stream(20 * PAGE_SIZE, 0), Ok(1)));
+    assert_eq!(log.record_bytes, bytes + 20 * PAGE_SIZE as u64);
+    log.cancel_stream(20 * PAGE_SIZE);
+    assert_eq!((log.record_bytes, log.is_streaming()), (bytes, false));
+    assert!(matches!(log.begin_stream(20 * PAGE_SIZE, 0), Ok(1)));
+}
+
+/// A client hung up in the middle of a large value that reached into a second region. The first
+/// record of that region is the next one, and reclaim must begin to read there: what lies before it
+/// is the middle of the value. The log is in its second lap, where positions exceed the slice.
+#[test]
+fn a_region_begins_with_the_record_after_a_broken_stream() {
+    let mut log = Log::new(0, slice_of_64_pages(), 0, 16, 4, 4);
+    (log.head, log.tail) = (64 + 20, 64 + 16);
+    (log.lap, log.head_at) = (1, 20);
+    assert!(matches!(log.begin_stream(28 * PAGE_SIZE, 0), Ok(84)));
+    for _ in 0..4 {
+        assert!(matches!(log.stream(4), Some((_, 4))));
+    }
+    // Pages 84 to 99 are taken. The value would have ended at page 112, which is the first of the
+    // next region, so that no record would have begun in the region from page 96 on.
+    assert_eq!((log.head, log.regions[2].first_record), (100, 16));
+    log.break_stream();
+    assert!(!log.is_streaming());
+    let firsts: Vec<u32> = log.regions.iter().map(|r| r.first_record).collect();
+    assert_eq!(firsts, [0, 0, 4, 0]);
+    log.break_stream();
+    assert_eq!(log.regions[2].first_record, 4, "there is nothing to break");
+}
+
+/// Slots name pages of the shard, and a lap modulo 4. The log tells which position that is, and
+/// knows what a later lap has overwritten.
+#[test]
+fn a_page_and_a_lap_name_one_position() {
+    let mut log = log(4);
+    assert_eq!(
+        (log.regions(), log.pages(), log.region_pages()),
+        (4, 64, 16)
+    );
+    assert_eq!((log.base(), log.device(), log.most_pages()), (128, 3, 24));
+    log.live(7, None);
+    stand(&mut log, 80, 133);
+    assert_eq!((log.used_pages(), log.free_pages()), (53, 11));
+    assert_eq!((log.place_of(133), log.device_page(133)), ((133, 2), 1005));
+    assert_eq!(log.place_of(80), (144, 1));
+    assert_eq!(log.position_of(132, 2), Some(132), "the newest page");
+    assert_eq!(log.position_of(133, 2), None, "not placed yet");
+    assert_eq!(log.position_of(133, 1), None, "before the tail");
+    assert_eq!(log.position_of(143, 1), None, "the last before the tail");
+    assert_eq!(log.position_of(144, 1), Some(80), "the oldest page");
+    assert_eq!(log.position_of(144, 2), None, "of another lap");
+    // Region 8 since the log began, in life 7.
+    assert_eq!((log.generation(133), log.generation(127)), (16, 15));
+    assert_eq!(log.probe_page(), 1005);
+    stand(&mut log, 0, 5);
+    assert_eq!(log.position_of(132, 0), Some(4));
+    assert_eq!(log.position_of(133, 3), None, "there was no lap before");
+}
+
+/// Records do not cross the end of the slice: what is left there stays empty. Where all records are
+/// kept, a record also leaves pages for reclaim, and the empty pages count.
+#[test]
+fn a_record_that_does_not_fit_the_end_of_the_slice_begins_at_its_start() {
+    let at_end = || {
+        let mut log = log(6);
+        stand(&mut log, 16, 60);
+        log
+    };
+    let mut queue = Writes::default();
+    assert_eq!(at_end().place(4), Ok(60), "it just fits");
+    assert_eq!(at_end().place(5), Ok(64));
+    // 20 pages are free, and 4 of them lie at the end.
+    assert_eq!(at_end().room(5, 11), Ok(()));
+    assert_eq!(at_end().room(5, 12), Err(NoPlace::Space));
+    assert_eq!(at_end().room(4, 16), Ok(()));
+    assert_eq!(at_end().room(4, 17), Err(NoPlace::Space));
+
+    let mut log = at_end();
+    assert_eq!(log.room_now(&mut queue, 10, 7, 1), Err(NoPlace::Space));
+    assert_eq!(
+        log.head, 60,
+        "nothing is skipped for a record that will not fit"
+    );
+    assert_eq!(log.room_now(&mut queue, 10, 6, 1), Ok(()));
+    assert_eq!((log.head, log.page_bytes), (64, 4 * 4096));
+    let mut log = at_end();
+    assert_eq!(log.room_now(&mut queue, 4, 17, 1), Err(NoPlace::Space));
+    assert_eq!(log.room_now(&mut queue, 4, 16, 1), Ok(()));
+    assert_eq!(log.head, 60, "nothing need be skipped");
+    // Without such a promise the end is left empty at once: reclaim brings the rest.
+    assert_eq!(log.room_now(&mut queue, 17, 0, 1), Err(NoPlace::Space));
+    assert_eq!(log.head, 64);
+
+    let mut log = at_end();
+    assert_eq!(log.begin_stream(4 * PAGE_SIZE, 0), Ok(60));
+    assert_eq!(log.room_now(&mut queue, 5, 0, 1), Err(NoPlace::Buffers));
+    assert_eq!(log.place(1), Err(NoPlace::Buffers));
+    assert_eq!(log.begin_stream(PAGE_SIZE, 0), Err(NoPlace::Buffers));
+    assert_eq!(log.head, 60, "the pages belong to the stream");
+}
+
+/// A value of 30 pages comes where 24 pages are left in the slice, and all buffers together have
+/// 16. The end of the slice is left empty in parts, as buffers come back. Then the value goes out
+/// as its bytes come in.
+#[test]
+fn a_long_stream_skips_the_end_of_the_slice_in_parts() {
+    let mut queue = Writes::default();
+    let mut log = log(4);
+    stand(&mut log, 32, 40);
+    let len = 30 * PAGE_SIZE - 5;
+    assert_eq!(log.begin_stream(len, 3), Err(NoPlace::Space));
+    assert_eq!(log.begin_stream(len, 2), Err(NoPlace::Buffers));
+    assert_eq!((log.head, log.record_bytes), (56, 0));
+    log.settle(&mut queue, 5);
+    let written = |n: u64| TOKEN_WRITE << 56 | 1 << 40 | n;
+    assert_eq!(
+        queue.0,
+        [(3, 1040, 0, 4, written(40)), (3, 1044, 0, 4, written(44))]
+    );
+    assert_eq!(log.oldest_write_ms(), Some(5));
+    assert_eq!((log.written(40, true), log.written(44, true)), (4, 4));
+    assert_eq!(log.oldest_write_ms(), None);
+    assert_eq!(log.begin_stream(len, 2), Ok(64));
+    assert_eq!((log.head, log.record_bytes), (64, len as u64));
+    assert_eq!(log.stream(10), None, "no buffer is free");
+    log.settle(&mut queue, 6);
+    assert_eq!((log.written(48, true), log.written(52, true)), (4, 4));
+    assert_eq!(log.stream(10), Some((64, 4)), "one buffer at a time");
+    assert_eq!(
+        log.stream(3),
+        Some((68, 3)),
+        "as many as there are bytes for"
+    );
+    assert_eq!(log.stream(10), Some((71, 1)), "the rest of the buffer");
+    assert_eq!(log.stream(10), None);
+    let mut next = 72;
+    while next < 94 {
+        log.settle(&mut queue, 7);
+        for &(_, page, ..) in &queue.0[4..] {
+            log.written(page - 1000 + if page < 1040 { 64 } else { 0 }, true);
+        }
+        let (position, pages) = log.stream(10).expect("a buffer came back");
+        assert_eq!(position, next);
+        next += pages;
+    }
+    assert_eq!((next, log.head, log.is_streaming()), (94, 94, false));
+    assert_eq!(log.stream(10), None, "it is at its end");
+    // The record begins in region 0 and ends 14 pages into region 1.
+    let firsts: Vec<u32> = log.regions.iter().map(|r| r.first_record).collect();
+    assert_eq!(firsts, [0, 14, 0, 0]);
+}
+
+/// A stream needs chunks besides the two that stay open for small records.
+#[test]
+fn what_is_larger_than_the_buffers_is_streamed() {
+    let log = log(6);
+    assert!(!log.must_stream(16 * PAGE_SIZE));
+    assert!(log.must_stream(16 * PAGE_SIZE + 1));
+}
+
+/// Reclaim reads a region from the first record that starts in it. Of a record over several
+/// regions the middle ones have none.
+#[test]
+fn regions_know_where_their_first_record_starts() {
+    let mut log = log(16);
+    assert_eq!(
+        (log.place(4), log.place(40), log.place(10)),
+        (Ok(0), Ok(4), Ok(44))
+    );
+    let firsts: Vec<u32> = log.regions.iter().map(|r| r.first_record).collect();
+    assert_eq!(firsts, [0, 16, 12, 6]);
+    assert_eq!(log.page_bytes, 54 * 4096);
+    assert_eq!(log.oldest_region_first(), 0);
+    stand(&mut log, 96, 118);
+    assert_eq!(log.oldest_region_first(), 96 + 12);
+    // Reads hold a region back, wherever in it their record starts.
+    log.pin(96, true);
+    log.pin(111, true);
+    log.pin(112, true);
+    assert_eq!(log.oldest_region_pins(), 2);
+    log.pin(96, false);
+    log.pin(111, false);
+    assert_eq!(log.oldest_region_pins(), 0);
+    assert_eq!((log.free_pages(), log.free_oldest(0, 9)), (42, 2));
+    // The device still discards the region: its pages are not free yet.
+    assert_eq!(
+        (log.tail(), log.free_pages(), log.used_pages()),
+        (112, 42, 6)
+    );
+    log.discards.end(2, 9);
+    assert_eq!((log.free_pages(), log.oldest_region_pins()), (58, 1));
+}
+
+/// Bytes that are in write buffers are read from there, until their write has ended; writes may
+/// end in any order, and buffers come back in the order of the log.
+#[test]
+fn buffered_pages_are_those_whose_writes_have_not_ended() {
+    let mut log = log(4);
+    let mut queue = Writes::default();
+    assert_eq!(log.place(6), Ok(0));
+    let bytes: Vec<u8> = (0..9000_u32).map(|n| (n % 251) as u8).collect();
+    log.put(2, 100, &bytes);
+    let mut frame = vec![1; 6 * PAGE_SIZE];
+    assert_eq!(log.copy_buffered(0, 6, &mut frame), 0);
+    let start = 2 * PAGE_SIZE + 100;
+    assert_eq!(&frame[start..start + 9000], bytes);
+    let others = frame[..start].iter().chain(&frame[start + 9000..]);
+    assert_eq!(others.filter(|&&byte| byte != 0).count(), 0);
+    assert!(log.buffered(5).is_some() && log.buffered(6).is_none());
+    log.close(&mut queue, 1);
+    assert_eq!(
+        log.place(1),
+        Err(NoPlace::Buffers),
+        "a closed log takes nothing"
+    );
+    let sent: Vec<(u64, usize)> = queue.0.iter().map(|write| (write.1, write.3)).collect();
+    assert_eq!(sent, [(1000, 4), (1004, 2)]);
+    assert_eq!(log.written(4, true), 2);
+    assert!(!log.is_written() && log.buffered(5).is_some());
+    assert_eq!((log.spare.len(), log.written_to()), (2, 0));
+    assert_eq!(log.written(8, true), 0, "no such write");
+    assert_eq!(log.written(0, false), 4);
+    assert!(log.is_written() && log.buffered(5).is_none());
+    assert_eq!((log.spare.len(), log.written_to()), (4, 6));
+    let invalid: Vec<u64> = (0..6).filter(|&n| log.is_unwritten(n)).collect();
+    assert_eq!(invalid, [0, 1, 2, 3]);
+    assert!(log.is_invalid(3) && log.is_invalid_for_good(3) && !log.is_invalid(4));
+}
+
+/// Small records fill the first page of a large one, up to a multiple of eight bytes. They do not
+/// where less is left than the smallest record takes, or where the prefix needs the place.
+#[test]
+fn small_records_fill_the_front_of_a_large_one() {
+    let mut log = log(8);
+    assert_eq!(log.place_large(2 * PAGE_SIZE - 1003, 60, 7), Ok((0, 1000)));
+    assert_eq!(
+        log.place_small(500, 7),
+        Ok((2, 0)),
+        "the tag is there already"
+    );
+    assert_eq!(
+        log.place_small(1001, 8),
+        Ok((2, 504)),
+        "too long for the front"
+    );
+    assert_eq!(log.place_small(1000, 8), Ok((0, 0)));
+    assert_eq!(log.place_large(2 * PAGE_SIZE - 47, 60, 9), Ok((3, 0)));
+    assert_eq!(log.place_large(2 * PAGE_SIZE - 48, 60, 9), Ok((5, 48)));
+    assert_eq!(log.place_large(PAGE_SIZE + 1, 300, 9), Ok((7, 3792)));
+    let records = 2 * PAGE_SIZE - 1003 + 500 + 1001 + 1000 + 4 * PAGE_SIZE - 95 + PAGE_SIZE + 1;
+    assert_eq!(log.record_bytes, records as u64);
+    // Where all is kept, a record beyond a frame has its pages to itself.
+    log.keep_all(20);
+    assert_eq!(log.place_large(15 * PAGE_SIZE + 96, 60, 9), Ok((9, 4000)));
+}
+
+/// With `-M` a log keeps two regions and a record free for reclaim, which starts only when it
+/// pays: a region's worth is dead.
+#[test]
+fn a_log_that_keeps_all_has_a_reserve() {
+    let mut log = log(4);
+    assert_eq!((log.reserve(), log.most_pages()), (0, 24));
+    assert!(log.may_take() && log.reclaim_pays());
+    log.keep_all(20);
+    assert_eq!(
+        (log.reserve(), log.most_pages()),
+        (48, 16),
+        "no record exceeds a region"
+    );
+    log.keep_all(5);
+    assert_eq!((log.reserve(), log.most_pages()), (37, 5));
+    stand(&mut log, 32, 32 + 26);
+    assert!(log.may_take(), "38 pages are free");
+    // Nor does it matter that a region of them is still being discarded.
+    log.discards.begin(0, 1);
+    assert!(log.may_take() && log.free_pages() == 22);
+    log.discards.end(0, 1);
+    stand(&mut log, 32, 32 + 27);
+    assert!(!log.may_take() && !log.runs_out());
+    // Of 18 dead pages two are found to be gained, and then a third is too many.
+    log.dead.all(18 * PAGE_SIZE as u64);
+    assert!(log.may_take() && log.runs_out());
+    log.gained(15);
+    log.gained(15);
+    assert!(log.reclaim_pays());
+    log.gained(15);
+    assert!(!log.reclaim_pays());
+    // All that is used is dead after a flush: 27 pages are more than a region, 15 are not.
+    log.flush_all();
+    assert!(log.reclaim_pays());
+    stand(&mut log, 32, 32 + 15);
+    log.flush_all();
+    assert!(!log.reclaim_pays());
+    for _ in 0..2 {
+        log.died(8);
+    }
+    assert!(log.reclaim_pays(), "23 dead pages");
+}
+
+/// Two regions are kept ahead of the head, and more while a record waits for more.
+#[test]
+fn a_record_that_waits_for_space_has_more_reclaimed() {
+    let mut log = log(4);
+    stand(&mut log, 0, 32);
+    assert!(!log.runs_out(), "two regions are free");
+    stand(&mut log, 0, 33);
+    assert!(log.runs_out());
+    stand(&mut log, 16, 47);
+    assert!(!log.runs_out(), "33 pages are free");
+    // 20 pages do not fit the 17 at the end of the slice: both are needed.
+    log.want(20);
+    assert!(log.runs_out(), "33 pages of 37");
+    stand(&mut log, 32, 60);
+    assert!(log.runs_out(), "36 pages");
+    stand(&mut log, 32, 59);
+    assert!(!log.runs_out(), "37 pages");
+    stand(&mut log, 32, 61);
+    assert!(!log.runs_out(), "the record waits no longer");
+}
+
+/// A probe writes where the head stands, at most a chunk and never beyond the end of the slice.
+#[test]
+fn a_probe_writes_free_pages_at_the_head() {
+    let mut queue = Writes::default();
+    let mut log = log(3);
+    stand(&mut log, 16, 62);
+    assert!(log.write_probe(&mut queue, 1));
+    assert_eq!(queue.0, [(3, 1062, 0, 2, TOKEN_PROBE << 56 | 1)]);
+    assert_eq!(log.spare.len(), 2);
+    log.probe_written();
+    assert_eq!(log.spare.len(), 3);
+    stand(&mut log, 16, 77);
+    assert!(log.write_probe(&mut queue, 1));
+    assert_eq!(
+        (queue.0[1].1, queue.0[1].3),
+        (1013, 3),
+        "three pages are free"
+    );
+    log.probe_written();
+    stand(&mut log, 16, 80);
+    assert!(!log.write_probe(&mut queue, 1), "no page is free");
+    stand(&mut log, 16, 20);
+    let spare = std::mem::take(&mut log.spare);
+    assert!(!log.write_probe(&mut queue, 1), "no buffer is free");
+    log.spare = spare;
+    assert!(log.write_probe(&mut queue, 1));
+    assert_eq!((queue.0[2].1, queue.0[2].3), (1020, 4));
+    assert_eq!(log.head, 20, "the head stays");
+}
+
+/// A log goes on with the region after that of the head it finds, whatever of that was written.
+#[test]
+fn a_log_goes_on_with_a_region_of_its_own() {
+    let mark = LogMark {
+        head: 85,
+        written: 80,
+        tail: 48,
+        flushed: 50,
+        first_records: vec![3, 7, 16, 0],
+    };
+    let mut log = log(4);
+    log.go_on(&mark);
+    assert_eq!((log.head, log.lap, log.head_at), (96, 1, 32));
+    assert_eq!((log.used_pages(), log.free_pages()), (48, 16));
+    assert_eq!(
+        log.oldest_region_first(),
+        48,
+        "region 3 begins with a record"
+    );
+    let wanted = LogMark {
+        head: 96,
+        written: 96,
+        ..mark.clone()
+    };
+    assert_eq!(log.mark(), wanted);
+    assert!(log.is_invalid_for_good(49) && !log.is_invalid(50));
+    // Nothing is known of dead records, so reclaim may read all that is there.
+    log.keep_all(5);
+    assert!(log.reclaim_pays());
 }

@@ -532,6 +532,13 @@ mod tests {
 
     use super::*;
 
+    /// A life is what SplitMix64 gives first: the published values for the seeds 0 and 1.
+    #[test]
+    fn a_life_is_a_number_of_splitmix64() {
+        assert_eq!(life_of(0), 0xe220_a839_7b1d_cdaf_u64 as u32);
+        assert_eq!(life_of(1), 0x910a_2dec_8902_5cc1_u64 as u32);
+    }
+
     fn folder() -> PathBuf {
         let path = std::env::temp_dir().join(format!("senko-index-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder");

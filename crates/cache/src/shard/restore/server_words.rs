@@ -89,3 +89,62 @@ impl ServerWords {
 
 /// Bits of a number that a checked word holds.
 const ID_MASK: u64 = (1 << 48) - 1;
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn folder() -> Folder {
+        let name = format!("senko-server-words-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn kept(path: &Path, id: u64) -> Option<ServerWords> {
+        let file = SharedFile::open(path).expect("readable").expect("there");
+        ServerWords::kept(file, id).expect("mapped")
+    }
+
+    /// A server is killed after it answered two `flush_all` and noted a third that is to come. The
+    /// next process finds all three words, but only if they are its own and whole.
+    #[test]
+    fn the_next_process_finds_what_a_killed_server_noted() {
+        let folder = folder();
+        let path = folder.0.join("words");
+        // Only 48 bits of the number are kept: the rest of it does not count.
+        let id = 0xabcd_0000_0000_0077;
+        let new = SharedFile::create(&path).expect("made");
+        let words = ServerWords::new(new, id).expect("mapped");
+        assert_eq!(
+            (words.flushes(), words.flush_due(), words.second()),
+            (0, 0, 0)
+        );
+        words.set_flushes(2);
+        words.set_flush_due(1_800_000_000);
+        words.set_second(1_790_000_000);
+        let now = |words: &ServerWords| (words.flushes(), words.flush_due(), words.second());
+        assert_eq!(now(&words), (2, 1_800_000_000, 1_790_000_000));
+        drop(words);
+        let again = kept(&path, id).expect("whole");
+        assert_eq!(now(&again), (2, 1_800_000_000, 1_790_000_000));
+        assert!(kept(&path, id + 1).is_none(), "the words of another folder");
+        for at in [AT_MAGIC, AT_VERSION, AT_ID, AT_FLUSHES, AT_DUE, AT_SECOND] {
+            let word = again.words.get(at);
+            again.words.set(at, word ^ 1 << 20);
+            assert!(kept(&path, id).is_none(), "word {at} is damaged");
+            again.words.set(at, word);
+        }
+        assert!(kept(&path, id).is_some());
+    }
+}

@@ -32,6 +32,8 @@ mod single;
 // Which block is collected.
 mod victims;
 
+use std::cmp::Reverse;
+
 use crate::ftl::{FreeBlocks, Ftl, FtlCounts, Mapping};
 use crate::geometry::{Block, Divider, Lpn, NONE, Ppn};
 use crate::nand::{Cause, Nand};
@@ -206,7 +208,7 @@ impl Page {
     /// Sees to it that a stream's open block in a plane has a page left.
     fn open(&mut self, nand: &mut Nand, plane: usize, stream: usize, at: Time) {
         while self.planes[plane].open[stream].next == self.pages && !nand.is_off() {
-            if self.planes[plane].free.len() > self.reserve as usize {
+            if self.planes[plane].free.count() > self.reserve as usize {
                 self.open_free(plane, stream);
             } else {
                 self.make_room(nand, plane, at);
@@ -391,7 +393,7 @@ impl Page {
         }
         // The power went while a victim was collected: it has fewer valid pages than the block with
         // most room has room.
-        while self.planes[plane].free.len() < self.reserve as usize && !nand.is_off() {
+        while self.planes[plane].free.count() < self.reserve as usize && !nand.is_off() {
             if self.fold(nand, plane, 0).is_some() {
                 continue;
             }
@@ -510,8 +512,8 @@ impl Ftl for Page {
         }
         let wanted = (self.reserve + self.background) as usize;
         let planes = self.planes.iter().enumerate();
-        let (plane, few) = planes.min_by_key(|(_, plane)| plane.free.len())?;
-        if few.free.len() >= wanted || nand.is_off() {
+        let (plane, few) = planes.min_by_key(|(_, plane)| plane.free.count())?;
+        if few.free.count() >= wanted || nand.is_off() {
             return None;
         }
         let victim = self.victims.find(plane as u32)?;
@@ -542,7 +544,7 @@ impl Ftl for Page {
                 // was being moved to has room.
                 let rank = |page: Ppn| {
                     let written = nand.next_page(nand.geometry().block_of(page));
-                    (nand.sequence(page), u32::MAX - written)
+                    (nand.sequence(page), Reverse(written))
                 };
                 if *place == NONE || rank(page) > rank(*place) {
                     *place = page;
@@ -565,8 +567,7 @@ impl Ftl for Page {
     }
 
     fn mapping(&self) -> Mapping {
-        let pages = self.planes.len() as u64 * u64::from(self.pages);
-        let blocks = self.victims.valid.len() as u64 / self.planes.len() as u64;
-        Mapping::table(self.places.len() as u64, pages * blocks)
+        let all_pages = self.victims.valid.len() as u64 * u64::from(self.pages);
+        Mapping::table(self.places.len() as u64, all_pages)
     }
 }

@@ -128,7 +128,7 @@ impl Page {
                 }
                 None => {}
             }
-            let spare = own.free.len().saturating_sub(self.reserve as usize);
+            let spare = own.free.count().saturating_sub(self.reserve as usize);
             let allowed = match self.size {
                 Size::None => 0,
                 Size::Blocks(blocks) => blocks as usize,
