@@ -52,7 +52,7 @@ impl Experiment for ServeCores {
             steps: Steps::new(progress, 6),
             bench: &bench,
             cores,
-            rounds: bench.scaled(7, 25),
+            rounds: bench.scaled(4, 25),
             window: Duration::from_secs(bench.scaled(1, 3)),
             outcome: Outcome::new(),
             table: Table::new("One worker and two, medians of the rounds", &COLUMNS),

@@ -50,8 +50,8 @@ impl Experiment for ServeTails {
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let bench = Bench::open(options)?;
-        let turns = bench.scaled(12, 30);
-        let time = Duration::from_secs(bench.scaled(5, 60));
+        let turns = bench.scaled(6, 30);
+        let time = Duration::from_secs(bench.scaled(4, 60));
         let mut run = Run {
             bench: &bench,
             steps: Steps::new(progress, 4 + 2 * turns),

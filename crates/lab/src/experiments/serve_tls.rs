@@ -46,7 +46,7 @@ impl Experiment for ServeTls {
             certificate: Certificate::new(&bench.scratch),
             steps: Steps::new(progress, 6),
             bench: &bench,
-            rounds: bench.scaled(7, 25),
+            rounds: bench.scaled(4, 25),
             window: Duration::from_secs(bench.scaled(1, 3)),
             outcome: Outcome::new(),
             table: Table::new("With TLS and without, medians of the rounds", &COLUMNS),

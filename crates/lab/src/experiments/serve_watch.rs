@@ -45,7 +45,7 @@ impl Experiment for ServeWatch {
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let bench = Bench::open(options)?;
-        let rounds: usize = bench.scaled(6, 25);
+        let rounds: usize = bench.scaled(4, 25);
         let time = Duration::from_secs(bench.scaled(2, 5));
         let mut outcome = Outcome::new();
         outcome.setting("connections", CONNECTIONS);

@@ -73,7 +73,7 @@ impl Experiment for StoreRivals {
             bench: &bench,
             plan,
             steps: Steps::new(progress, (ENGINES.len() * WORKS.len()) as u64 + 1),
-            seconds: bench.scaled(1.0, 20.0),
+            seconds: bench.scaled(0.6, 20.0),
             table: Table::new(
                 "Engines under one memory cap",
                 &[

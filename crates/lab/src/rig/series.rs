@@ -17,6 +17,16 @@ use crate::{Outcome, Progress, so_far};
 /// A number, or why there is none.
 pub type Figure = Result<f64, String>;
 
+/// A figure of the rounds so far, which counts if the run is stopped. The whole run's has the same
+/// key.
+pub fn put_so_far(key: &str, figure: &Figure) {
+    if let Ok(number) = figure
+        && number.is_finite()
+    {
+        so_far::bar(key, *number);
+    }
+}
+
 /// Puts a figure into the outcome: as a bar or as missing.
 pub fn put(outcome: &mut Outcome, key: &str, figure: Figure) {
     match figure {
