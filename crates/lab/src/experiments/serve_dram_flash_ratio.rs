@@ -23,7 +23,7 @@ use crate::rig::contender::Cap;
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::swap::SwapFile;
 use crate::rig::traffic::{self, ZIPF};
-use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, over, process, put};
+use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, end, over, process, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
 
 /// The experiment.
@@ -124,13 +124,7 @@ impl Experiment for ServeDramFlashRatio {
             let ended = run.series(name, &items, &ratios);
             run.outcome.part(&[&dram, &extstore, &swap], ended);
         }
-        run.steps.next("last probe");
-        let Run {
-            mut outcome, table, ..
-        } = run;
-        outcome.tables.push(table);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &run.steps, run.outcome, [run.table])
     }
 }
 

@@ -18,7 +18,7 @@ use senko_workload::Histogram;
 
 use crate::rig::series::{COLUMNS, Figure, Series};
 use crate::rig::traffic::{self, us};
-use crate::rig::{Bench, Items, Load, Server, Steps, Window, put, ratio};
+use crate::rig::{Bench, Items, Load, Server, Steps, Window, end, put, ratio};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -88,13 +88,7 @@ impl Experiment for ServeTails {
         let ended = run.hot(&server, &items, time);
         run.outcome
             .part(&["dram_hit_p99_us_while_flash_is_saturated"], ended);
-        run.steps.next("last probe");
-        let Run {
-            mut outcome, table, ..
-        } = run;
-        outcome.tables.push(table);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &run.steps, run.outcome, [run.table])
     }
 }
 

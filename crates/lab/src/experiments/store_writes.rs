@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session, Step};
-use crate::rig::{Bench, Figure, Steps, put};
+use crate::rig::{Bench, Figure, Steps, end, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -83,13 +83,7 @@ impl Experiment for StoreWrites {
             plan,
         };
         run.measure(passes)?;
-        run.steps.next("last probe");
-        let Run {
-            mut outcome, table, ..
-        } = run;
-        outcome.tables.push(table);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &run.steps, run.outcome, [run.table])
     }
 }
 

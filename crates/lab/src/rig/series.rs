@@ -12,7 +12,7 @@ use super::contender::Server;
 use super::middle::median;
 use super::sys;
 use super::traffic::{self, Items, Load, Window, us};
-use crate::{Outcome, Progress, so_far};
+use crate::{Outcome, Progress, Table, so_far};
 
 /// A number, or why there is none.
 pub type Figure = Result<f64, String>;
@@ -33,6 +33,22 @@ pub fn put(outcome: &mut Outcome, key: &str, figure: Figure) {
         Ok(number) => outcome.bar(key, number),
         Err(why) => outcome.miss(key, why),
     }
+}
+
+/// The end of an experiment: its tables, the machine, and whether that was calm.
+///
+/// # Errors
+/// If the last noise probe fails.
+pub fn end(
+    bench: &Bench<'_>,
+    steps: &Steps<'_>,
+    mut outcome: Outcome,
+    tables: impl IntoIterator<Item = Table>,
+) -> Result<Outcome> {
+    steps.next("last probe");
+    outcome.tables.extend(tables);
+    bench.finish(&mut outcome)?;
+    Ok(outcome)
 }
 
 /// One figure over another.
