@@ -398,7 +398,9 @@ impl<'a> Run<'a> {
             ..
         } = self;
         outcome.tables.insert(0, gets);
-        outcome.tables.insert(1, builds);
+        if !builds.rows.is_empty() {
+            outcome.tables.insert(1, builds);
+        }
         calm.compare(&probe.look()?, &mut outcome);
         Ok(outcome)
     }

@@ -6,10 +6,11 @@
 //! the drive's collection for the cause, since pages of the index are overwritten all the time.
 //!
 //! Expected shape: a drive that maps pages and was erased before has no put that stalls, since
-//! 8,192 puts write 40 MB, and it has 80 GB. Such a drive that is full has stalls of an erase or a
-//! few copies. A drive with log blocks merges blocks for most puts, and stalls all the time. The
-//! thesis's drive maps pages (4.1.3.1) and was erased before each measurement of 4.1; what it had
-//! written before this one, the thesis does not say.
+//! 8,192 puts write 40 MB, and it has 80 GB. Such a drive that is full collects: it copies most of a
+//! block of 256 pages to get a free one, which takes a quarter of a second, and twice that at times.
+//! That is the thesis's figure, at intervals as regular. A drive with log blocks merges blocks for
+//! many puts. The thesis's drive maps pages (4.1.3.1) and was erased before each measurement of 4.1.
+//! What was on it before this one, the thesis does not say: a full drive fits.
 //!
 //! 8,192 puts of random keys with values of 400 bytes, each page durable before the next, as in
 //! table 5. A put stalls if it takes ten times the median or more.

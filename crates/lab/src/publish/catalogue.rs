@@ -201,7 +201,10 @@ pub static ALL: &[Entry] = &[
         "thesis-btree",
         Paper::A,
         &[],
-        &[("usual_ms_x25m", 20.0), ("longest_ms_x25m", 600.0)],
+        &[
+            ("usual_ms_x25m_full", 20.0),
+            ("longest_ms_x25m_full", 600.0),
+        ],
     ),
     entry(
         "thesis-hash-table",
