@@ -42,7 +42,7 @@ pub mod device;
 // counters.
 pub mod rig;
 
-// What the experiments on the thesis's structures share.
+// Common parts of the experiments on the thesis's structures.
 pub mod thesis;
 // Key-value engines under test, ours and others, each in a process of its own.
 pub mod kv;

@@ -5,8 +5,8 @@
 //! *Source*: paper A, chapter 8. Figure 49: the price of flash with its DRAM, for each byte of
 //! flash, falls with the ratio and approaches the price of flash alone. Table 10: a machine holds
 //! 37.5 times as much flash as DRAM. Table 11: an index of 16 bits an element allows up to so much
-//! flash. The paper takes the areas of the cells for prices, 9 to 2, and leaves it at "about ten
-//! times" where the price is flat: there it is 1.45 times that of flash alone ([`FLAT`]).
+//! flash. The paper takes the areas of the cells for prices, 9 to 2. It calls the price flat from
+//! "about ten times" on: there it is 1.45 times that of flash alone ([`FLAT`]).
 
 use crate::Table;
 
@@ -21,7 +21,7 @@ const RATIOS: [f64; 12] = [
     1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 37.5, 50.0, 100.0, 200.0, 500.0, 1000.0,
 ];
 
-/// What is bought, what a machine holds, what an index takes.
+/// Prices, the capacity of a machine, and the size of an index.
 ///
 /// ```
 /// use senko_lab::ratios::PAPER;

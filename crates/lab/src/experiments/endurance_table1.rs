@@ -15,8 +15,8 @@
 //!
 //! The second row, MSNStorageCFS, cannot be had: 77.8 % hits, 80.6 % fewer erases, 4.7 times as
 //! fast. Microsoft's MSN file server (MSN-FS) stands in for it, in the setting that Financial1
-//! chose. Its figures are named `msn_fs_*`, and those of the row are missing. MSN-FS hardly writes an
-//! address twice, so that the buffer gains nothing: nothing follows for the row itself.
+//! chose. Its figures are named `msn_fs_*`, and those of the row are missing. MSN-FS hardly writes
+//! an address twice, so that the buffer gains nothing: nothing follows for the row itself.
 
 use std::path::Path;
 

@@ -6,11 +6,12 @@
 //! the drive's collection for the cause, since pages of the index are overwritten all the time.
 //!
 //! Expected shape: a drive that maps pages and was erased before has no put that stalls, since
-//! 8,192 puts write 40 MB, and it has 80 GB. Such a drive that is full collects: it copies most of a
-//! block of 256 pages to get a free one, which takes a quarter of a second, and twice that at times.
-//! That is the thesis's figure, at intervals as regular. A drive with log blocks merges blocks for
-//! many puts. The thesis's drive maps pages (4.1.3.1) and was erased before each measurement of 4.1.
-//! What was on it before this one, the thesis does not say: a full drive fits.
+//! 8,192 puts write 40 MB, and it has 80 GB. A full drive that maps pages collects. It copies most
+//! of a block of 256 pages to get a free one, which takes a quarter of a second. Two such
+//! collections in a row take the thesis's half a second, and the intervals are as regular. A drive
+//! with log blocks merges blocks for many puts. The thesis's drive maps pages (4.1.3.1) and was
+//! erased before each measurement of 4.1. The thesis does not say what the drive held before this
+//! measurement. A full drive fits the figure.
 //!
 //! 8,192 puts of random keys with values of 400 bytes, each page durable before the next, as in
 //! table 5. A put stalls if it takes ten times the median or more.
@@ -109,7 +110,7 @@ pub fn measure(
     Ok(())
 }
 
-/// What a series of puts shows.
+/// The times of a series of puts, in microseconds, and its stalls.
 struct Shape {
     usual: f64,
     longest: f64,

@@ -37,7 +37,7 @@ const STRUCTURES: [&str; 4] = ["isam_1m", "isam_4k", "hash_table", "btree"];
 /// Pages of the device for each element: a B+tree's leaves are half full at worst.
 const PAGES: u64 = 2;
 
-/// What a structure cost on a bed.
+/// The cost of a structure on a bed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     put_us: f64,
@@ -145,7 +145,7 @@ pub fn measure(
 fn bars(outcome: &mut Outcome, structure: &str, bed: &str, cost: &Cost) {
     outcome.bar(format!("put_us_{structure}_{bed}"), cost.put_us);
     outcome.bar(format!("get_us_{structure}_{bed}"), cost.get_us);
-    // What does not depend on the device is said once.
+    // Counts are the same on every device, so they are reported once.
     if bed == "file" {
         outcome.bar(format!("written_over_payload_{structure}"), cost.written);
         outcome.bar(format!("reads_per_get_{structure}"), cost.reads);

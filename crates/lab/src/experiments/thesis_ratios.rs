@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Paper A, chapter 8: figure 49 and tables 10 and 11, with the paper's premises and with today's.
 //!
-//! Claim: flash with its DRAM is cheap from about ten times as much flash as DRAM on; a machine
-//! holds at least 37.5 times as much; an index of 16 bits an element allows 516 times as much with
+//! Claim: flash with its DRAM is cheap from about ten times as much flash as DRAM on. A machine
+//! holds at least 37.5 times as much. An index of 16 bits an element allows 516 times as much with
 //! elements of 1 KB. So a machine's DRAM has room to spare.
 //!
 //! Expected shape: the paper's numbers come out to the digit, since they are arithmetic. With

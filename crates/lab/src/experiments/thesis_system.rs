@@ -9,7 +9,7 @@
 //!
 //! Expected shape: `after` takes about half of `before`. `short` has page maps of an eighth of the
 //! bits, and its young blocks answer slowly. `early` has the same maps and closes its blocks at two
-//! thirds (9.2): few elements overflow there, so that its young blocks answer as those of `after`.
+//! thirds (9.2). Few elements overflow there, and its young blocks answer as those of `after` do.
 //! Every element is written twice, once young and once sorted.
 //!
 //! Each system is asked three times: for all elements, for those in young blocks, for those in
