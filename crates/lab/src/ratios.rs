@@ -98,7 +98,7 @@ pub fn tables(all: &[(&str, Premises)]) -> Vec<Table> {
     let columns = |first: &str, what: &[&str]| -> Vec<String> {
         let names = all.iter().flat_map(|(name, _)| {
             what.iter()
-                .map(move |what| format!("{what}, {name}").trim_end_matches(", ").to_owned())
+                .map(move |what| format!("{name} {what}").trim().to_owned())
         });
         std::iter::once(first.to_owned()).chain(names).collect()
     };
@@ -108,7 +108,7 @@ pub fn tables(all: &[(&str, Premises)]) -> Vec<Table> {
     };
     let mut prices = table(
         "Flash with its DRAM, price over that of flash alone (figure 49)",
-        columns("flash/DRAM", &["price/flash alone"]),
+        columns("flash/DRAM", &["price/flash"]),
     );
     for ratio in RATIOS {
         let over = |premises: &Premises| premises.price(ratio) / premises.flash_price;
@@ -117,13 +117,20 @@ pub fn tables(all: &[(&str, Premises)]) -> Vec<Table> {
             .map(|(_, premises)| format!("{:.3}", over(premises)));
         prices.row(std::iter::once(ratio.to_string()).chain(cells).collect());
     }
-    let mut machines = table("What a machine holds (table 10)", columns("kind", &["GB"]));
+    let mut machines = table(
+        "What a machine holds (table 10)",
+        columns("kind", &["amount"]),
+    );
     let row = |name: &str, of: &dyn Fn(&Premises) -> String| {
         let cells = all.iter().map(|(_, premises)| of(premises));
         std::iter::once(name.to_owned()).chain(cells).collect()
     };
-    machines.row(row("DRAM", &|of| format!("{:.0}", of.machine_dram / 1e9)));
-    machines.row(row("flash", &|of| format!("{:.0}", of.machine_flash / 1e9)));
+    machines.row(row("DRAM, GB", &|of| {
+        format!("{:.0}", of.machine_dram / 1e9)
+    }));
+    machines.row(row("flash, GB", &|of| {
+        format!("{:.0}", of.machine_flash / 1e9)
+    }));
     machines.row(row("flash/DRAM", &|of| {
         format!("{:.1}", of.machine_ratio())
     }));
@@ -161,7 +168,7 @@ mod tests {
     #[test]
     fn a_table_has_a_column_for_each_of_several_premises() {
         let both = tables(&[("paper", PAPER), ("today", TODAY)]);
-        assert_eq!(both[2].columns[1], "flash/DRAM, paper");
+        assert_eq!(both[2].columns[1], "paper flash/DRAM");
         assert_eq!((both[2].columns.len(), both[1].columns.len()), (5, 3));
         let one = tables(&[("", PAPER)]);
         assert_eq!(one[2].columns[1], "flash/DRAM");

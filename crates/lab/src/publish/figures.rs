@@ -148,7 +148,7 @@ fn groups(table: &Read, from: usize) -> Vec<Group> {
             Unit::Number(_) => {
                 let mut words = name.split_whitespace();
                 match (words.next(), words.next_back()) {
-                    (Some("paper" | "model"), Some(last)) => last.to_owned(),
+                    (Some("paper" | "model" | "today"), Some(last)) => last.to_owned(),
                     _ => name.clone(),
                 }
             }
