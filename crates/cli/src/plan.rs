@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko plan`: DRAM and flash to buy for a cache, from a trace of keys or a number of items.
 
+mod ratios; // flash for each byte of DRAM
+
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -16,8 +18,6 @@ use serde_json::json;
 
 /// Items that are drawn, at most; more are a multiple of these.
 const DRAWN: u64 = 500_000;
-/// Bytes of DRAM that an item on flash takes.
-const INDEX_BYTES: f64 = 9.0;
 const DAY: f64 = 86_400.0;
 
 /// Arguments of `senko plan`.
@@ -25,11 +25,13 @@ const DAY: f64 = 86_400.0;
 #[command(after_help = "Examples:\n  \
     senko plan --items 100m --bytes 1000 --rate 50000\n      \
       keys as Zipf has them\n  \
-    senko plan keys.trace.gz --hit 90% --dram-price 4 --flash-price 0.1\n\n\
+    senko plan keys.trace.gz --hit 90% --dram-price 4 --flash-price 0.1\n  \
+    senko plan --ratios --paper\n      \
+      flash for each byte of DRAM: by price, in a machine, for an index (paper A, chapter 8)\n\n\
     Hit ratios are those of LRU, by SHARDS from one pass over the keys. Writes assume that each miss is stored.")]
 pub struct PlanArgs {
     /// A trace of keys, compressed or not
-    #[arg(required_unless_present = "items")]
+    #[arg(required_unless_present_any = ["items", "ratios"])]
     trace: Option<PathBuf>,
     /// Without a trace: how many items there are
     #[arg(long, value_name = "N", value_parser = count::<u64>, conflicts_with = "trace")]
@@ -49,18 +51,34 @@ pub struct PlanArgs {
     /// The share of requests to be found in DRAM
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "50%")]
     dram_hit: f64,
-    /// Price of DRAM, a GB
-    #[arg(long, value_name = "PRICE", value_parser = number, default_value_t = 4.0)]
-    dram_price: f64,
-    /// Price of flash, a GB
-    #[arg(long, value_name = "PRICE", value_parser = number, default_value_t = 0.1)]
-    flash_price: f64,
+    /// Price of DRAM, a GB [default: 4, or 9 with --paper]
+    #[arg(long, value_name = "PRICE", value_parser = number)]
+    dram_price: Option<f64>,
+    /// Price of flash, a GB [default: 0.1, or 2 with --paper]
+    #[arg(long, value_name = "PRICE", value_parser = number)]
+    flash_price: Option<f64>,
+    /// Bits of DRAM for each item on flash [default: 72, as senko serve has, or 16 with --paper]
+    #[arg(long, value_name = "FACTOR", value_parser = number)]
+    index_bits: Option<f64>,
     /// Writes that a block of the drive survives
     #[arg(long, value_name = "FACTOR", value_parser = number, default_value_t = 3000.0)]
     cycles: f64,
     /// Bytes that the drive writes to its flash for each byte
     #[arg(long, value_name = "FACTOR", value_parser = number, default_value_t = 1.2)]
     write_amplification: f64,
+    /// Instead of a plan, how much flash for each byte of DRAM: by price, by what a machine holds,
+    /// and by what the index of items of several sizes needs
+    #[arg(long, conflicts_with_all = ["trace", "items"])]
+    ratios: bool,
+    /// With --ratios: the prices, the machine and the index of paper A (2012)
+    #[arg(long, requires = "ratios")]
+    paper: bool,
+    /// With --ratios: DRAM that a machine holds [default: 1536 GB, or 96 GB with --paper]
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::size_of, requires = "ratios")]
+    machine_dram: Option<u64>,
+    /// With --ratios: flash that it holds [default: 368.64 TB, or 3600 GB with --paper]
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::size_of, requires = "ratios")]
+    machine_flash: Option<u64>,
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
@@ -77,15 +95,22 @@ struct Row {
 
 /// Runs `senko plan`.
 pub fn main(args: &PlanArgs) -> Result<()> {
+    let premises = ratios::premises(args);
     for (name, value) in [
-        ("--dram-price", args.dram_price),
-        ("--flash-price", args.flash_price),
+        ("--dram-price", premises.dram_price),
+        ("--flash-price", premises.flash_price),
+        ("--index-bits", premises.index_bits),
+        ("--machine-dram", premises.machine_dram),
+        ("--machine-flash", premises.machine_flash),
         ("--cycles", args.cycles),
         ("--write-amplification", args.write_amplification),
     ] {
         if !(value.is_finite() && value > 0.0) {
             bail!("{name} is {value}, and must be above 0");
         }
+    }
+    if args.ratios {
+        return ratios::main(args);
     }
     if args.bytes == 0 {
         bail!("--bytes 0: items without bytes need no cache");
@@ -111,7 +136,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         );
     };
     let hot = wanted(args.dram_hit.min(args.hit)).unwrap_or(flash);
-    let index = |flash: f64| flash / mean * INDEX_BYTES;
+    let index = |flash: f64| flash / mean * premises.index_bits / 8.0;
     let row = |flash: f64| {
         let hit = curve.hit_ratio((flash / unit) as u64);
         let written_a_day = (1.0 - hit) * args.rate * mean * DAY * args.write_amplification;
@@ -120,12 +145,13 @@ pub fn main(args: &PlanArgs) -> Result<()> {
             hit,
             written_a_day,
             years: flash * args.cycles / written_a_day.max(1.0) / 365.0,
-            price: ((hot + index(flash)) * args.dram_price + flash * args.flash_price) / 1e9,
+            price: ((hot + index(flash)) * premises.dram_price + flash * premises.flash_price)
+                / 1e9,
         }
     };
     let chosen = row(flash);
     let dram = hot + index(flash);
-    let all_in_dram = flash * args.dram_price / 1e9;
+    let all_in_dram = flash * premises.dram_price / 1e9;
     let sizes: Vec<Row> = (0..7)
         .rev()
         .map(|halved| row(footprint / f64::from(1 << halved)))

@@ -81,6 +81,22 @@ pub mod thesis_blocks;
 
 // Its improved blocks: figures 51 to 53.
 pub mod thesis_improved;
+
+// Young blocks that become sorted ones, as a system (sections 7.2.2 and 10.2).
+pub mod thesis_system;
+
+// Its basic structures: table 7.
+pub mod thesis_isam;
+
+// Puts into an in-place B+tree: figures 28 and 29.
+pub mod thesis_btree;
+
+// Puts into a hash table on the device: figure 31.
+pub mod thesis_hash_table;
+
+// Prices and capacities of DRAM and flash: figure 49, tables 10 and 11.
+pub mod thesis_ratios;
+
 // The DRAM of a key of the store.
 pub mod store_memory;
 
@@ -161,8 +177,13 @@ pub static ALL: &[&dyn Experiment] = &[
     &plan_accuracy::PlanAccuracy,
     &ssd_closed_form::SsdClosedForm,
     &ssd_speed::SsdSpeed,
+    &thesis_isam::ThesisIsam,
+    &thesis_btree::ThesisBtree,
+    &thesis_hash_table::ThesisHashTable,
+    &thesis_ratios::ThesisRatios,
     &thesis_blocks::ThesisBlocks,
     &thesis_improved::ThesisImproved,
+    &thesis_system::ThesisSystem,
     &store_memory::StoreMemory,
     &store_gets::StoreGets,
     &store_writes::StoreWrites,

@@ -32,6 +32,9 @@ pub mod publish;
 // DRAM and flash for a cache: hit ratios of all sizes.
 pub mod plan;
 
+// Flash for each byte of DRAM, by price, machine and index.
+pub mod ratios;
+
 // A device measured: times, queue depths, how it maps pages.
 pub mod device;
 
@@ -39,8 +42,8 @@ pub mod device;
 // counters.
 pub mod rig;
 
-// What the experiments on the thesis's block layouts share.
-mod thesis;
+// Common parts of the experiments on the thesis's structures.
+pub mod thesis;
 // Key-value engines under test, ours and others, each in a process of its own.
 pub mod kv;
 // Transactions under test: the DBM, its rivals, the floor under them.

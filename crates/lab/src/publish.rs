@@ -398,7 +398,7 @@ impl Page {
     }
 }
 
-/// The summary's cell of what was measured: the bars, or else the first figures.
+/// The summary's cell of what was measured: the bars, or else ratios, or else the first figures.
 fn here(entry: Option<&Entry>, record: Option<&Value>) -> String {
     let Some(record) = record else {
         return "-".to_owned();
@@ -417,7 +417,13 @@ fn here(entry: Option<&Entry>, record: Option<&Value>) -> String {
         Some(entry) if !entry.published.is_empty() => {
             entry.published.iter().map(|(key, _)| *key).collect()
         }
-        _ => bars.keys().map(String::as_str).take(4).collect(),
+        _ => {
+            // A ratio says more of a claim than a time or a count.
+            let keys = || bars.keys().map(String::as_str);
+            let is_ratio = |key: &&str| key.contains("_over_");
+            let rest = keys().filter(|key| !is_ratio(key));
+            keys().filter(is_ratio).chain(rest).take(4).collect()
+        }
     };
     let shown: Vec<String> = keys
         .into_iter()

@@ -48,16 +48,28 @@ impl PageMap {
 pub struct BlockBloom(BloomMap);
 
 impl BlockBloom {
+    /// Without elements, for `blocks` blocks of `per_block` elements at most.
+    pub fn new(per_block: u64, blocks: u32, bits: u32) -> BlockBloom {
+        BlockBloom(BloomMap::new(
+            filter(per_block * u64::from(bits), bits),
+            blocks,
+        ))
+    }
+
+    /// An element lies in a block.
+    pub fn insert(&mut self, wanted: &Wanted, block: u32) {
+        self.0.insert(wanted.hash, block);
+    }
+
     /// Over the blocks of `geometry`, at `bits` bits an element.
     pub fn build(keys: &Keys, geometry: &Geometry, bits: u32) -> BlockBloom {
-        let positions = geometry.per_block() * u64::from(bits);
-        let mut map = BloomMap::new(filter(positions, bits), geometry.blocks());
+        let mut map = BlockBloom::new(geometry.per_block(), geometry.blocks(), bits);
         for block in 0..geometry.blocks() {
             for number in geometry.members(block) {
-                map.insert(keys.wanted(number).hash, block);
+                map.insert(&keys.wanted(number), block);
             }
         }
-        BlockBloom(map)
+        map
     }
 }
 
@@ -86,6 +98,8 @@ mod tests {
             page_bytes: 32 << 10,
             block_pages: 10,
             value_bytes: 1000,
+            first_element: 0,
+            first_page: 0,
         };
         for (bits, expected) in RATES {
             let index = BlockBloom::build(&keys, &geometry, bits);

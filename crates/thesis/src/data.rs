@@ -84,6 +84,10 @@ pub struct Geometry {
     pub block_pages: u32,
     /// Bytes of a value.
     pub value_bytes: usize,
+    /// Number of the first element: 0 unless this is a part of a larger whole.
+    pub first_element: u64,
+    /// The device page at which the first block begins.
+    pub first_page: u64,
 }
 
 impl Geometry {
@@ -105,7 +109,8 @@ impl Geometry {
     /// Numbers of the elements of a block.
     pub fn members(&self, block: u32) -> Range<u64> {
         let start = u64::from(block) * self.per_block();
-        start..(start + self.per_block()).min(self.elements)
+        let end = (start + self.per_block()).min(self.elements);
+        self.first_element + start..self.first_element + end
     }
 
     /// Device pages in a page.

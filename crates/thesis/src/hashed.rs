@@ -124,7 +124,7 @@ pub fn file_bytes(geometry: &Geometry) -> u64 {
 /// If the device fails.
 pub fn write(device: &dyn Device, keys: &Keys, geometry: &Geometry) -> Result<(HashedFile, Built)> {
     let start = Instant::now();
-    let mut out = Sequential::new(device, geometry.page_bytes);
+    let mut out = Sequential::new(device, geometry.page_bytes, geometry.first_page);
     let mut moved = Vec::new();
     for block in 0..geometry.blocks() {
         let members = geometry.members(block);
@@ -202,7 +202,7 @@ pub fn overwrite(
     keys: &Keys,
     geometry: &Geometry,
 ) -> Result<(HashedFile, Overwrites)> {
-    let mut out = Sequential::new(device, geometry.page_bytes);
+    let mut out = Sequential::new(device, geometry.page_bytes, geometry.first_page);
     for number in 0..geometry.blocks() * geometry.block_pages {
         PageWriter::new(out.page()?, number % geometry.block_pages)?.finish();
     }
@@ -252,7 +252,8 @@ fn put(
     page: u32,
     wanted: &Wanted,
 ) -> Result<bool> {
-    let at = geometry.device_pages() * u64::from(block * geometry.block_pages + page);
+    let number = u64::from(block * geometry.block_pages + page);
+    let at = geometry.first_page + geometry.device_pages() * number;
     let count = page::header(reader.page(at)?, page)?.count;
     if usize::from(count) >= geometry.per_page() {
         return Ok(false);
@@ -284,6 +285,8 @@ pub enum Sized {
     All,
     /// For a third of them, as it says would do.
     Third,
+    /// For an eighth: for blocks that are closed early, when memory is short.
+    Eighth,
 }
 
 /// Blocks of which the page map knows the elements that overflowed.
@@ -307,6 +310,7 @@ impl Hashed {
         let positions = match sized {
             Sized::All => all,
             Sized::Third => all / 3,
+            Sized::Eighth => all / 8,
         };
         let mut pages: Vec<PageMap> = (0..geometry.blocks())
             .map(|_| PageMap::new(geometry.block_pages, positions, bits))
@@ -335,7 +339,8 @@ impl Layout for Hashed {
     ) -> Result<Option<Range<usize>>> {
         let first = block * self.geometry.block_pages;
         let mut search = |page: u32| {
-            let at = u64::from(first + page) * self.geometry.device_pages();
+            let at =
+                self.geometry.first_page + u64::from(first + page) * self.geometry.device_pages();
             page::search(reader.page(at)?, page, &wanted.key)
         };
         let own = home(wanted, self.geometry.block_pages);

@@ -147,14 +147,14 @@ pub struct Sequential<'d> {
 }
 
 impl<'d> Sequential<'d> {
-    /// From the device's first page on.
-    pub fn new(device: &'d dyn Device, page_bytes: usize) -> Sequential<'d> {
+    /// From this page of the device on.
+    pub fn new(device: &'d dyn Device, page_bytes: usize, first: u64) -> Sequential<'d> {
         Sequential {
             device,
             buf: AlignedBuf::new(CHUNK.max(page_bytes) / PAGE_SIZE),
             page_bytes,
             filled: 0,
-            at: 0,
+            at: first,
             written: 0,
         }
     }

@@ -20,7 +20,9 @@
 //!   counts it. Nothing is cached.
 //! - A key that was put is found. A key that was not put is not found.
 //!
-//! The lab's experiments `thesis-blocks`, `thesis-improved` and `thesis-index` call it.
+//! Chapter 4.2's structures ([`isam`], [`btree`], [`linear`]) have no blocks. They stand beside.
+//!
+//! The lab's experiments whose names begin with `thesis-` call it.
 
 #![deny(unsafe_code)]
 
@@ -34,6 +36,11 @@ pub mod hashed; // at the page that the hash names
 pub mod ours; // the store's own blocks, and its better map over blocks
 pub mod filters; // a rival of the map: Bloom filters searched one after the other
 pub mod hash_index; // another rival: a cuckoo hash table of tags and pointers
+pub mod system; // young blocks that become sorted ones
+pub mod slot; // elements of a fixed size, for the next two
+pub mod isam; // appended, with a table in DRAM
+pub mod linear; // a hash table on the device
+pub mod btree; // a B+tree that is changed in place
 
 use std::ops::Range;
 

@@ -68,7 +68,7 @@ impl SortedFile {
     /// If the device fails.
     pub fn write(device: &dyn Device, keys: &Keys, geometry: &Geometry) -> Result<(Self, Built)> {
         let start = Instant::now();
-        let mut out = Sequential::new(device, geometry.page_bytes);
+        let mut out = Sequential::new(device, geometry.page_bytes, geometry.first_page);
         let head_pages = head_pages(geometry);
         let per_page = geometry.per_page();
         let (mut smallest, mut headers) = (Vec::new(), Vec::new());
@@ -117,7 +117,8 @@ impl Blocks {
     /// The device page of a page of a block, counted from its head.
     fn place(&self, block: u32, page: u32) -> u64 {
         let stride = u64::from(self.head_pages + self.geometry.block_pages);
-        (u64::from(block) * stride + u64::from(page)) * self.geometry.device_pages()
+        let before = u64::from(block) * stride + u64::from(page);
+        self.geometry.first_page + before * self.geometry.device_pages()
     }
 
     fn search(

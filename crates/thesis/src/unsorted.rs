@@ -34,13 +34,14 @@ pub fn file_bytes(geometry: &Geometry) -> u64 {
 /// If the device fails.
 pub fn write(device: &dyn Device, keys: &Keys, geometry: &Geometry) -> Result<Built> {
     let start = Instant::now();
-    let mut out = Sequential::new(device, geometry.page_bytes);
+    let mut out = Sequential::new(device, geometry.page_bytes, geometry.first_page);
     let per_page = geometry.per_page() as u64;
     let pages = u64::from(geometry.blocks()) * u64::from(geometry.block_pages);
     for number in 0..pages {
         // The number goes on over blocks, since the same file is cut into blocks of several sizes.
         let mut page = PageWriter::new(out.page()?, number as u32)?;
         for element in number * per_page..((number + 1) * per_page).min(geometry.elements) {
+            let element = geometry.first_element + element;
             let wanted = keys.wanted(element);
             page.put(
                 wanted.hash.order,
@@ -95,7 +96,8 @@ impl Layout for Unsorted {
         let first = block * self.geometry.block_pages;
         for page in self.pages[block as usize].candidates(wanted) {
             let number = first + page;
-            let bytes = reader.page(u64::from(number) * self.geometry.device_pages())?;
+            let at = u64::from(number) * self.geometry.device_pages();
+            let bytes = reader.page(self.geometry.first_page + at)?;
             if let Some(found) = page::search(bytes, number, &wanted.key)? {
                 return Ok(Some(found));
             }

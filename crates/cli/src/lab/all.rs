@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use senko_io::tell;
-use senko_lab::results;
 use senko_lab::rig::cleanup::{self, Undo};
+use senko_lab::{Table, results};
 use serde_json::{Value, json};
 
 use super::RunArgs;
@@ -21,7 +21,7 @@ use super::RunArgs;
 /// Time of all quick runs, if no other is given.
 const QUICK: Duration = Duration::from_secs(19 * 60);
 /// An experiment may take so many times its part of what is left.
-const UNEVEN: f64 = 3.0;
+const UNEVEN: f64 = 4.0;
 /// How often a run is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -48,6 +48,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let experiments = senko_lab::experiments();
     cleanup::on_signals();
     let (start, mut broken, mut measured) = (Instant::now(), Vec::new(), 0);
+    let mut times = Vec::new();
     for (at, experiment) in experiments.iter().enumerate() {
         let name = experiment.name();
         let share = limit.map(|limit| {
@@ -74,13 +75,16 @@ pub fn main(args: &RunArgs) -> Result<()> {
         }
         let bars = record["bars"].as_object().map_or(0, |bars| bars.len());
         measured += usize::from(bars > 0);
-        show(args, name, ended, bars, &record, begun.elapsed())?;
+        let took = begun.elapsed();
+        show(args, name, ended, bars, &record, took)?;
+        times.push((name, took, bars, ended));
     }
     let mut out = crate::out::stdout();
     if !args.json {
         writeln!(
             out,
-            "{measured} of {} experiments have figures, after {:.1} minutes; results are in {}, and senko lab report shows them",
+            "\n{}\n{measured} of {} experiments have figures, after {:.1} minutes; results are in {}, and senko lab report shows them",
+            longest_first(times).to_markdown(),
             experiments.len(),
             start.elapsed().as_secs_f64() / 60.0,
             path.display()
@@ -94,6 +98,27 @@ pub fn main(args: &RunArgs) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// The time of each experiment.
+fn longest_first(mut times: Vec<(&str, Duration, usize, Ended)>) -> Table {
+    times.sort_by_key(|(_, took, ..)| std::cmp::Reverse(*took));
+    let columns = ["experiment", "s", "figures", "ended"];
+    let mut table = Table::new("Times, the longest first", &columns);
+    for (name, took, bars, ended) in times {
+        let ended = match ended {
+            Ended::Itself => "by itself",
+            Ended::OutOfTime => "stopped, its time was over",
+            Ended::Broken => "without a result",
+        };
+        table.row(vec![
+            name.to_owned(),
+            format!("{:.0}", took.as_secs_f64()),
+            bars.to_string(),
+            ended.to_owned(),
+        ]);
+    }
+    table
 }
 
 fn show(

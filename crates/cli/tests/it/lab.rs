@@ -117,6 +117,36 @@ fn ctrl_c_prints_the_figures_and_leaves_nothing() {
     }
 }
 
+/// A run of an hour that was stopped after nine of its ten rounds had printed no figure: they were
+/// made at its end alone.
+#[test]
+fn a_stopped_run_has_the_figures_of_its_whole_rounds() {
+    let folder = Scratch::new();
+    let mut child = Command::new(SENKO)
+        .args(["lab", "run", "dbm-random", "--quick", "--json"])
+        .args(["--scratch", ".", "--results", "/dev/null"])
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains(": round 2: ") && told.read_line(&mut said).unwrap() > 0 {}
+    if !said.contains(": round 2: ") {
+        child.wait().unwrap();
+        eprintln!("skipped: {said}");
+        return;
+    }
+    signal(child.id(), "INT");
+    told.read_to_string(&mut said).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(line["stopped"], true, "{line}");
+    assert!(line["bars"]["space_over_live"].as_f64().unwrap() > 0.0);
+}
+
 #[test]
 fn a_window_counts_what_the_server_did() {
     let options = Options {

@@ -10,9 +10,9 @@ use super::floor::{Cell, Floor};
 use super::ours::{OURS, Ours};
 use super::rival::Kind;
 use super::{Contender, Ran, Work, percentile};
-use crate::Table;
 use crate::kv::plan::cell;
 use crate::rig::{Figure, median};
+use crate::{Table, so_far};
 
 /// The headings of [`Turns::rows`].
 pub const COLUMNS: [&str; 7] = [
@@ -118,7 +118,10 @@ impl Turns {
             let ran = contender.run(work);
             contender.pause();
             match ran {
-                Ok(ran) => seat.rounds.push(Some(ran)),
+                Ok(ran) => {
+                    note(&seat.name, work, &ran);
+                    seat.rounds.push(Some(ran));
+                }
                 Err(error) => {
                     seat.rounds.push(None);
                     seat.contender = Err(format!("{}: {error:#}", seat.name));
@@ -231,6 +234,19 @@ impl Turns {
         all.sort_unstable();
         Ok(all)
     }
+}
+
+/// One turn, for a run that is stopped before it has all.
+fn note(name: &str, work: &Work, ran: &Ran) {
+    let columns = ["contender", "threads", "records a commit", "tx/s", "p99 us"];
+    let cells = [
+        name.to_owned(),
+        work.threads.to_string(),
+        work.records.to_string(),
+        cell(ran.rate(), 0),
+        cell(ran.percentile(0.99), 0),
+    ];
+    so_far::row("Turns", &columns.map(str::to_owned), &cells);
 }
 
 /// A percentile of one contender's commits over that of another, all rounds together: rare events

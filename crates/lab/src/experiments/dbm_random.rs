@@ -21,7 +21,7 @@ use crate::commits::rival::{BERKELEY, LEVELDB, LMDB, ROCKSDB, SQLITE};
 use crate::commits::turns::COLUMNS;
 use crate::commits::{self, KEY_BYTES, Order, Ran, Turns, VALUE_BYTES, Work, percentile_over};
 use crate::rig::scratch::Scratch;
-use crate::rig::{Bench, Steps, put};
+use crate::rig::{Bench, Steps, put, put_so_far};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -98,6 +98,11 @@ pub fn measure(
         space = now
             .map_err(|error| format!("{error:#}"))
             .map(|now| now.max(space.unwrap_or(0.0)));
+        put_so_far("space_over_live", &space);
+        for kind in rivals {
+            let over = turns.over(OURS, kind.name, Ran::rate);
+            put_so_far(&format!("random100_over_{}", kind.name), &over);
+        }
     }
     turns.check(keys);
     let mut table = Table::new("Random updates, 100 a transaction, synced", &COLUMNS);

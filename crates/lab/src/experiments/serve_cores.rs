@@ -22,7 +22,7 @@ use serde_json::json;
 
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::traffic;
-use crate::rig::{Bench, Figure, Items, Load, Series, Spec, Steps, Window, over, put};
+use crate::rig::{Bench, Figure, Items, Load, Series, Spec, Steps, Window, end, over, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -52,7 +52,7 @@ impl Experiment for ServeCores {
             steps: Steps::new(progress, 6),
             bench: &bench,
             cores,
-            rounds: bench.scaled(7, 25),
+            rounds: bench.scaled(4, 25),
             window: Duration::from_secs(bench.scaled(1, 3)),
             outcome: Outcome::new(),
             table: Table::new("One worker and two, medians of the rounds", &COLUMNS),
@@ -71,13 +71,7 @@ impl Experiment for ServeCores {
             Some(pages * PAGE_SIZE as u64),
         );
         run.outcome.part(&["flash_cpu_per_get_t2_over_t1"], ended);
-        run.steps.next("last probe");
-        let Run {
-            mut outcome, table, ..
-        } = run;
-        outcome.tables.push(table);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &run.steps, run.outcome, [run.table])
     }
 }
 

@@ -82,10 +82,10 @@ impl Plan {
             // 8 GB of pages in full, eight times the memory in both.
             keys: bench.scaled(1 << 17, 2_000_000),
             // Many short turns: the machine's speed changes within seconds.
-            rounds: bench.scaled(5, 10),
+            rounds: bench.scaled(3, 10),
             window: Duration::from_millis(bench.scaled(500, 3000)),
             curve_window: Duration::from_millis(bench.scaled(500, 10_000)),
-            connections: bench.scaled(vec![1, 16, 64, 128, 256], vec![1, 4, 16, 32, 64, 128, 256]),
+            connections: bench.scaled(vec![1, 16, 64, 256], vec![1, 4, 16, 32, 64, 128, 256]),
             rates: bench.scaled(
                 vec![2e3, 10e3, 30e3],
                 vec![

@@ -27,7 +27,9 @@ use senko_workload::{KeySpace, Popularity};
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic::{self, ZIPF};
 use crate::rig::wire::Client;
-use crate::rig::{Bench, Figure, Items, Load, Series, Server, Spec, Steps, Window, process, put};
+use crate::rig::{
+    Bench, Figure, Items, Load, Series, Server, Spec, Steps, Window, end, process, put,
+};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -75,13 +77,7 @@ impl Experiment for ServeMemory {
         );
         let ended = run.burst();
         run.outcome.part(&["rss_over_cap"], ended);
-        run.steps.next("last probe");
-        let Run {
-            mut outcome, table, ..
-        } = run;
-        outcome.tables.push(table);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &run.steps, run.outcome, [run.table])
     }
 }
 

@@ -24,7 +24,9 @@ use crate::rig::crowd::{Burden, Counts};
 use crate::rig::probe::on_core;
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic::{self, ZIPF, us};
-use crate::rig::{Bench, Certificate, Items, Load, Series, Server, Steps, Window, process, sys};
+use crate::rig::{
+    Bench, Certificate, Items, Load, Series, Server, Steps, Window, end, process, sys,
+};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -73,13 +75,7 @@ impl Experiment for ServeOverload {
         run.outcome.setting("share_of_peak", SHARE);
         let ended = run.overload();
         run.outcome.part(&["p99_over_calm", "rss_over_cap"], ended);
-        run.steps.next("last probe");
-        let Run {
-            mut outcome, table, ..
-        } = run;
-        outcome.tables.push(table);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &run.steps, run.outcome, [run.table])
     }
 }
 

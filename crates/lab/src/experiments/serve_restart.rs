@@ -25,7 +25,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::rig::cleanup::{self, Guard, Undo};
 use crate::rig::traffic;
-use crate::rig::{Bench, Figure, Items, Load, Server, Spec, Steps, process, put, sys};
+use crate::rig::{Bench, Figure, Items, Load, Server, Spec, Steps, end, process, put, sys};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -80,13 +80,7 @@ impl Experiment for ServeRestart {
         run.part(&["stop", "kill"], ended);
         let ended = run.keep_dram();
         run.part(&["keep_dram"], ended);
-        run.steps.next("last probe");
-        let Run {
-            mut outcome, table, ..
-        } = run;
-        outcome.tables.push(table);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &run.steps, run.outcome, [run.table])
     }
 }
 

@@ -18,7 +18,7 @@ use senko_workload::Histogram;
 
 use crate::rig::series::{COLUMNS, Figure, Series};
 use crate::rig::traffic::{self, us};
-use crate::rig::{Bench, Items, Load, Server, Steps, Window, put, ratio};
+use crate::rig::{Bench, Items, Load, Server, Steps, Window, end, put, ratio};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -50,8 +50,8 @@ impl Experiment for ServeTails {
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let bench = Bench::open(options)?;
-        let turns = bench.scaled(12, 30);
-        let time = Duration::from_secs(bench.scaled(5, 60));
+        let turns = bench.scaled(6, 30);
+        let time = Duration::from_secs(bench.scaled(4, 60));
         let mut run = Run {
             bench: &bench,
             steps: Steps::new(progress, 4 + 2 * turns),
@@ -88,13 +88,7 @@ impl Experiment for ServeTails {
         let ended = run.hot(&server, &items, time);
         run.outcome
             .part(&["dram_hit_p99_us_while_flash_is_saturated"], ended);
-        run.steps.next("last probe");
-        let Run {
-            mut outcome, table, ..
-        } = run;
-        outcome.tables.push(table);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &run.steps, run.outcome, [run.table])
     }
 }
 

@@ -19,7 +19,7 @@ use senko_io::PAGE_SIZE;
 use crate::rig::certificate::CIPHER;
 use crate::rig::series::{COLUMNS, Contender, take_turn};
 use crate::rig::traffic;
-use crate::rig::{Bench, Certificate, Items, Load, Series, Spec, Steps, Window, over, put};
+use crate::rig::{Bench, Certificate, Items, Load, Series, Spec, Steps, Window, end, over, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -46,7 +46,7 @@ impl Experiment for ServeTls {
             certificate: Certificate::new(&bench.scratch),
             steps: Steps::new(progress, 6),
             bench: &bench,
-            rounds: bench.scaled(7, 25),
+            rounds: bench.scaled(4, 25),
             window: Duration::from_secs(bench.scaled(1, 3)),
             outcome: Outcome::new(),
             table: Table::new("With TLS and without, medians of the rounds", &COLUMNS),
@@ -59,13 +59,7 @@ impl Experiment for ServeTls {
         run.outcome.part(&["tls_cpu_over_memcached"], ended);
         let ended = run.flash();
         run.outcome.part(&["flash_tls_over_plain"], ended);
-        run.steps.next("last probe");
-        let Run {
-            mut outcome, table, ..
-        } = run;
-        outcome.tables.push(table);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &run.steps, run.outcome, [run.table])
     }
 }
 

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic;
-use crate::rig::{Bench, Items, Load, Series, Server, Steps, Window, over, put};
+use crate::rig::{Bench, Items, Load, Series, Server, Steps, Window, end, over, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -45,7 +45,7 @@ impl Experiment for ServeWatch {
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let bench = Bench::open(options)?;
-        let rounds: usize = bench.scaled(6, 25);
+        let rounds: usize = bench.scaled(4, 25);
         let time = Duration::from_secs(bench.scaled(2, 5));
         let mut outcome = Outcome::new();
         outcome.setting("connections", CONNECTIONS);
@@ -55,10 +55,7 @@ impl Experiment for ServeWatch {
         let mut table = Table::new("Unwatched and watched, medians of the rounds", &COLUMNS);
         let ended = compare(&bench, &steps, rounds, time, &mut outcome, &mut table);
         outcome.part(&["get_cpu_over_unwatched"], ended);
-        steps.next("last probe");
-        outcome.tables.push(table);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &steps, outcome, [table])
     }
 }
 

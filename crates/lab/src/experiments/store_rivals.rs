@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session, Step};
-use crate::rig::{Bench, Steps, put, ratio};
+use crate::rig::{Bench, Steps, end, put, ratio};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -73,7 +73,7 @@ impl Experiment for StoreRivals {
             bench: &bench,
             plan,
             steps: Steps::new(progress, (ENGINES.len() * WORKS.len()) as u64 + 1),
-            seconds: bench.scaled(1.0, 20.0),
+            seconds: bench.scaled(0.6, 20.0),
             table: Table::new(
                 "Engines under one memory cap",
                 &[
@@ -101,11 +101,7 @@ impl Experiment for StoreRivals {
         for (at, work) in WORKS.iter().enumerate() {
             run.compare(work, at, &all, &mut outcome);
         }
-        run.steps.next("last probe");
-        let Run { table, .. } = run;
-        outcome.tables.push(table);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &run.steps, outcome, [run.table])
     }
 }
 

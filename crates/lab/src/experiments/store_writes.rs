@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session, Step};
-use crate::rig::{Bench, Figure, Steps, put};
+use crate::rig::{Bench, Figure, Steps, end, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -53,7 +53,7 @@ impl Experiment for StoreWrites {
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let bench = Bench::open(options)?;
         let mut outcome = Outcome::new();
-        let keys = bench.scaled(2_000_000, 16_000_000);
+        let keys = bench.scaled(1_000_000, 16_000_000);
         let mut plan = Plan::new(&bench, &mut outcome, keys, 1000, 1.7)?;
         plan.tuning.space_ratio = SPACE_RATIO;
         plan.note(&mut outcome, "");
@@ -83,13 +83,7 @@ impl Experiment for StoreWrites {
             plan,
         };
         run.measure(passes)?;
-        run.steps.next("last probe");
-        let Run {
-            mut outcome, table, ..
-        } = run;
-        outcome.tables.push(table);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &run.steps, run.outcome, [run.table])
     }
 }
 
@@ -228,7 +222,7 @@ impl Run<'_> {
         self.steps.next("puts at a fixed rate");
         let rate = (rate * SHARE).round();
         self.outcome.setting("steady_rate", json!(rate));
-        let seconds = self.bench.scaled(8.0, 120.0);
+        let seconds = self.bench.scaled(5.0, 120.0);
         let work = Work {
             rate: Some(rate),
             ..self.plan.puts(

@@ -70,9 +70,9 @@ impl Sizes {
             Scale::Quick => Sizes {
                 elements: &[MEGA, 8 * MEGA, 64 * MEGA],
                 by_block: &[16 * MEGA],
-                better: 16 * MEGA,
-                hash_index: 8 * MEGA,
-                rounds: 5,
+                better: 8 * MEGA,
+                hash_index: 4 * MEGA,
+                rounds: 3,
             },
             Scale::Full => Sizes {
                 elements: &[

@@ -11,7 +11,9 @@ use senko_ssd::chart::{Axis, Chart, Mark, Panel, Unit};
 use serde_json::Value;
 
 /// Bars of one figure, at most; more cannot be read.
-const MOST_ROWS: usize = 24;
+const MOST_ROWS: usize = 32;
+/// Letters of a row's name, at most: longer ones reach out of the figure.
+const MOST_LETTERS: usize = 34;
 /// Figures of one table, at most.
 const MOST_FIGURES: usize = 2;
 /// From this ratio on, lines need a logarithmic axis.
@@ -146,7 +148,7 @@ fn groups(table: &Read, from: usize) -> Vec<Group> {
             Unit::Number(_) => {
                 let mut words = name.split_whitespace();
                 match (words.next(), words.next_back()) {
-                    (Some("paper" | "model"), Some(last)) => last.to_owned(),
+                    (Some("paper" | "model" | "today"), Some(last)) => last.to_owned(),
                     _ => name.clone(),
                 }
             }
@@ -243,12 +245,8 @@ fn bars(table: &Read) -> Vec<Chart> {
         .iter()
         .take(MOST_ROWS)
         .map(|row| {
-            row[..first]
-                .iter()
-                .filter(|cell| *cell != "-")
-                .cloned()
-                .collect::<Vec<_>>()
-                .join(", ")
+            let cells = row[..first].iter().filter(|cell| *cell != "-");
+            short_name(&cells.cloned().collect::<Vec<_>>().join(", "))
         })
         .collect();
     let mut title = table.title.clone();
@@ -259,7 +257,10 @@ fn bars(table: &Read) -> Vec<Chart> {
         ));
     }
     let mut charts = Vec::new();
-    for group in groups(table, first).into_iter().take(MOST_FIGURES) {
+    // One bar compares with nothing.
+    let compared = |group: &Group| table.rows.len() > 1 || group.columns.len() > 1;
+    let groups = groups(table, first).into_iter().filter(compared);
+    for group in groups.take(MOST_FIGURES) {
         let series: Vec<(String, Vec<f64>)> = group
             .columns
             .iter()
@@ -280,6 +281,15 @@ fn bars(table: &Read) -> Vec<Chart> {
         charts.push(Chart::bars(&title, axis, &names, &series));
     }
     charts
+}
+
+/// A row's name, cut with an ellipsis where it is too long.
+fn short_name(name: &str) -> String {
+    if name.chars().count() <= MOST_LETTERS {
+        return name.to_owned();
+    }
+    let cut: String = name.chars().take(MOST_LETTERS - 1).collect();
+    format!("{}\u{2026}", cut.trim_end())
 }
 
 fn is_wide(values: &[f64]) -> bool {
@@ -350,6 +360,19 @@ mod tests {
         let charts: Vec<String> = of_table(&table).iter().map(Chart::to_inline).collect();
         assert_eq!(charts.len(), 2);
         assert!(charts[0].contains("gets, theirs") && charts[0].contains("not measured"));
+    }
+
+    #[test]
+    fn one_bar_alone_is_not_drawn_and_long_names_are_cut() {
+        let columns = ["what", "a second", "hits"];
+        let one = json!({"title": "a", "columns": columns, "rows": [["x", "1", "2"]]});
+        assert!(of_table(&one).is_empty());
+        let long = "a name that goes on and on and never ends";
+        let two =
+            json!({"title": "a", "columns": columns, "rows": [["x", "1", "2"], [long, "3", "4"]]});
+        let charts: Vec<String> = of_table(&two).iter().map(Chart::to_inline).collect();
+        assert_eq!(charts.len(), 2);
+        assert!(charts[0].contains("a name that goes on and on and ne\u{2026}"));
     }
 
     #[test]

@@ -12,10 +12,20 @@ use super::contender::Server;
 use super::middle::median;
 use super::sys;
 use super::traffic::{self, Items, Load, Window, us};
-use crate::{Outcome, Progress, so_far};
+use crate::{Outcome, Progress, Table, so_far};
 
 /// A number, or why there is none.
 pub type Figure = Result<f64, String>;
+
+/// A figure of the rounds so far, which counts if the run is stopped. The whole run's has the same
+/// key.
+pub fn put_so_far(key: &str, figure: &Figure) {
+    if let Ok(number) = figure
+        && number.is_finite()
+    {
+        so_far::bar(key, *number);
+    }
+}
 
 /// Puts a figure into the outcome: as a bar or as missing.
 pub fn put(outcome: &mut Outcome, key: &str, figure: Figure) {
@@ -23,6 +33,22 @@ pub fn put(outcome: &mut Outcome, key: &str, figure: Figure) {
         Ok(number) => outcome.bar(key, number),
         Err(why) => outcome.miss(key, why),
     }
+}
+
+/// The end of an experiment: its tables, the machine, and whether that was calm.
+///
+/// # Errors
+/// If the last noise probe fails.
+pub fn end(
+    bench: &Bench<'_>,
+    steps: &Steps<'_>,
+    mut outcome: Outcome,
+    tables: impl IntoIterator<Item = Table>,
+) -> Result<Outcome> {
+    steps.next("last probe");
+    outcome.tables.extend(tables);
+    bench.finish(&mut outcome)?;
+    Ok(outcome)
 }
 
 /// One figure over another.

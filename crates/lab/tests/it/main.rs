@@ -7,6 +7,8 @@
 mod dram_policy;
 // The pieces of the experiments on commits.
 mod commits;
+// The basic structures of chapter 4.2.
+mod basics;
 // Devices, and what they are found to be.
 mod device;
 // Curves of hit ratios against the simulated policy.

@@ -9,6 +9,7 @@ use senko_thesis::bloom::BlockBloom;
 use senko_thesis::hashed::{self, Hashed, Sized};
 use senko_thesis::ours::{self, StaticIndex};
 use senko_thesis::sorted::{self, Head, InDram, Scattered, SortedFile};
+use senko_thesis::system::{Kind, Named, Old, System, Young};
 use senko_thesis::unsorted::{self, Unsorted};
 use senko_thesis::{BlockIndex, Geometry, Keys, Layout, Reader, get};
 use senko_workload::check_value;
@@ -29,6 +30,8 @@ const fn of(elements: u64, page_bytes: usize, block_pages: u32, value_bytes: usi
         page_bytes,
         block_pages,
         value_bytes,
+        first_element: 0,
+        first_page: 0,
     }
 }
 
@@ -76,7 +79,7 @@ fn check(
             None,
             "{name} {geometry:?}: {number} was never put"
         );
-        // Asked in each block by itself, so that the map over blocks hides nothing.
+        // Asked in a block by itself, so that the map over blocks hides nothing.
         let block = (number % u64::from(geometry.blocks())) as u32;
         let found = layout.look(block, &keys.wanted(number), &mut reader);
         assert_eq!(
@@ -169,6 +172,66 @@ fn overwritten_pages_hold_the_same() {
         let layout = Hashed::new("hash", &keys, &file, 16, Sized::All);
         check(&*device, &keys, geometry, &index, &layout);
     }
+}
+
+/// Young blocks that become sorted: nothing is lost on the way, whatever stays young.
+#[test]
+fn a_system_holds_every_element_once() {
+    let kinds = [
+        (Young::Unsorted(24), Old::Scattered),
+        (Young::Hashed(16, Sized::All), Old::Head),
+        (Young::Hashed(16, Sized::Eighth), Old::Head),
+    ];
+    for (seed, geometry) in (1..).zip(&GEOMETRIES) {
+        let keys = Keys::new(seed);
+        for (young, old) in kinds {
+            for (most_young, fill) in [(1, 1.0), (3, 1.0), (3, 2.0 / 3.0), (100, 1.0)] {
+                let bytes = 4 * sorted::file_bytes(geometry);
+                let places = (most_young as u64 + 1) * geometry.block_bytes();
+                let device = device(bytes + places);
+                let kind = Kind {
+                    young,
+                    old,
+                    most_young,
+                    fill,
+                    bits: 16,
+                };
+                let system = System::fill(&*device, &keys, geometry, kind).unwrap();
+                let (new, sorted) = system.parts();
+                assert_eq!((sorted.start, sorted.end), (0, new.start));
+                assert_eq!(new.end, geometry.elements);
+                check(
+                    &*device,
+                    &keys,
+                    geometry,
+                    &system,
+                    &Named("system", &system),
+                );
+                // All but the young blocks were read back and written a second time.
+                assert_eq!(system.cost.sorted > 0, sorted.end > 0);
+                assert_eq!(system.cost.read > 0, sorted.end > 0);
+            }
+        }
+    }
+}
+
+/// A block that lost an element on its way is an error, not a smaller block.
+#[test]
+fn a_system_on_a_full_or_failing_device_is_an_error() {
+    let (geometry, keys) = (GEOMETRIES[1], Keys::new(1));
+    let kind = Kind {
+        young: Young::Hashed(16, Sized::All),
+        old: Old::Head,
+        most_young: 1,
+        fill: 1.0,
+        bits: 16,
+    };
+    let small = device(4 * geometry.block_bytes());
+    let told = System::fill(&*small, &keys, &geometry, kind).err().unwrap();
+    assert!(told.to_string().contains("no room"), "{told:#}");
+    let failing = device(4 * sorted::file_bytes(&geometry));
+    failing.fail_nth(Op::Read, 3, libc::EIO);
+    assert!(System::fill(&*failing, &keys, &geometry, kind).is_err());
 }
 
 /// Hashes that many keys share: ranges overlap, and a look-up goes on over several pages.

@@ -3,4 +3,5 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod basics; // chapter 4.2
 mod layouts; // what was put is found, and nothing else

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Paper A, chapter 8: figure 49 and tables 10 and 11, with the paper's premises and with today's.
+//!
+//! Claim: flash with its DRAM is cheap from about ten times as much flash as DRAM on. A machine
+//! holds at least 37.5 times as much. An index of 16 bits an element allows 516 times as much with
+//! elements of 1 KB. So a machine's DRAM has room to spare.
+//!
+//! Expected shape: the paper's numbers come out to the digit, since they are arithmetic. With
+//! today's prices DRAM costs 40 times as much as flash and not 4.5 times, so that the price is flat
+//! from 90 times on. With the index of `senko serve`, 9 bytes, elements of 1 KB allow 117 times as
+//! much flash: less than a machine of today holds, so that DRAM is what runs out.
+//!
+//! Nothing is measured; `senko plan --ratios` prints the same for other premises.
+
+use anyhow::Result;
+
+use crate::ratios::{PAPER, SIZES, TODAY, tables};
+use crate::{Claim, Experiment, Options, Outcome, Progress};
+
+/// The experiment.
+pub struct ThesisRatios;
+
+impl Experiment for ThesisRatios {
+    fn name(&self) -> &'static str {
+        "thesis-ratios"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            source: "paper A, chapter 8, figure 49, tables 10 and 11",
+            text: "flash is cheap from ten times as much as DRAM on, a machine holds 37.5 times as much, and an index of 16 bits allows 516 times with elements of 1 KB",
+        }
+    }
+
+    fn run(&self, _: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        progress.step(0, 1, "ratios");
+        let mut outcome = Outcome::new();
+        let both = [("paper", PAPER), ("today", TODAY)];
+        for (name, premises) in both {
+            outcome.bar(format!("flat_from_{name}"), premises.flat_from());
+            outcome.bar(format!("machine_ratio_{name}"), premises.machine_ratio());
+            for size in SIZES {
+                let key = format!("index_ratio_{size}_{name}");
+                outcome.bar(key, premises.index_ratio(size));
+            }
+            for (what, value) in [
+                ("dram_price", premises.dram_price),
+                ("flash_price", premises.flash_price),
+                ("index_bits", premises.index_bits),
+                ("header_bytes", premises.header_bytes),
+            ] {
+                outcome.setting(format!("{what}_{name}"), value);
+            }
+        }
+        outcome.tables.extend(tables(&both));
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The combined block structure as a system: what does a get take, whichever block its key lies in?
+//!
+//! Claim (paper A, 7.2.2 and 10.2): with blocks of 256 MB, sorted blocks beside unsorted ones whose
+//! page map has 24 bits an element answer within about 1.5 ms. Sorted blocks with their index at
+//! the head beside hash-table blocks with 16 bits answer within about 800 us, twice as fast. The
+//! thesis measured the two halves apart (figures 45 and 51) and took the slower one. Here elements
+//! are put into a system, whose young blocks become sorted ones, and then asked for.
+//!
+//! Expected shape: `after` takes about half of `before`. `short` has page maps of an eighth of the
+//! bits, and its young blocks answer slowly. `early` has the same maps and closes its blocks at two
+//! thirds (9.2). Few elements overflow there, and its young blocks answer as those of `after` do.
+//! Every element is written twice, once young and once sorted.
+//!
+//! Each system is asked three times: for all elements, for those in young blocks, for those in
+//! sorted ones. Times are in microseconds and in reads of a page of 32 KB at the same moment. A
+//! quarter of the blocks is young in a quick run, four blocks of 256 in a full one.
+
+use anyhow::Result;
+use senko_thesis::hashed::Sized;
+use senko_thesis::system::{Kind, Named, Old, System, Young};
+
+use crate::thesis::{BLOCK_BITS, Run, SIZES};
+use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+
+/// The experiment.
+pub struct ThesisSystem;
+
+/// A system, with the names of its rows: all, young, sorted.
+struct Case {
+    name: &'static str,
+    rows: [&'static str; 3],
+    young: Young,
+    old: Old,
+    fill: f64,
+}
+
+const CASES: [Case; 4] = [
+    Case {
+        name: "before",
+        rows: ["before", "before_young", "before_sorted"],
+        young: Young::Unsorted(24),
+        old: Old::Scattered,
+        fill: 1.0,
+    },
+    Case {
+        name: "after",
+        rows: ["after", "after_young", "after_sorted"],
+        young: Young::Hashed(16, Sized::All),
+        old: Old::Head,
+        fill: 1.0,
+    },
+    Case {
+        name: "short",
+        rows: ["short", "short_young", "short_sorted"],
+        young: Young::Hashed(16, Sized::Eighth),
+        old: Old::Head,
+        fill: 1.0,
+    },
+    Case {
+        name: "early",
+        rows: ["early", "early_young", "early_sorted"],
+        young: Young::Hashed(16, Sized::Eighth),
+        old: Old::Head,
+        fill: 2.0 / 3.0,
+    },
+];
+
+/// The size of blocks, in [`SIZES`].
+const SIZE: usize = 2;
+/// Blocks that stay young.
+const YOUNG: usize = 4;
+
+impl Experiment for ThesisSystem {
+    fn name(&self) -> &'static str {
+        "thesis-system"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            source: "paper A, sections 6.2, 7.2.2, 9.2 and 10.2, figures 39, 45 and 51",
+            text: "the combined block structure answers within 1.5 ms as it was and 800 us as it was improved, and closing blocks early saves memory",
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let mut run = Run::open(options, progress, 2 + CASES.len() as u64 * 4)?;
+        if options.scale == Scale::Quick {
+            // 16 blocks, of which a quarter is young.
+            run.elements(1 << 18);
+        }
+        let mut puts = Table::new(
+            "Putting all elements",
+            &[
+                "system",
+                "us/element",
+                "written/keys+values",
+                "read/keys+values",
+                "blocks sorted",
+            ],
+        );
+        for case in &CASES {
+            measure(&mut run, case, &mut puts)?;
+        }
+        run.outcome.setting("young_blocks", YOUNG);
+        run.outcome.tables.push(puts);
+        let size = SIZES[SIZE];
+        run.time_ratio("after_over_before_time", ("after", size), ("before", size));
+        let (early, short) = (("early_young", size), ("short_young", size));
+        run.time_ratio("early_over_short_young_time", early, short);
+        run.pages_ratio("early_over_short_young_pages", early, short);
+        run.finish()
+    }
+}
+
+fn measure(run: &mut Run<'_>, case: &Case, puts: &mut Table) -> Result<()> {
+    let geometry = run.geometries[SIZE];
+    run.steps.next(&format!("putting into {}", case.name));
+    let kind = Kind {
+        young: case.young,
+        old: case.old,
+        most_young: YOUNG,
+        fill: case.fill,
+        bits: BLOCK_BITS,
+    };
+    let system = System::fill(run.device(), &run.keys, &geometry, kind)?;
+    let (payload, cost) = (geometry.payload_bytes() as f64, system.cost);
+    let us = cost.seconds / geometry.elements as f64 * 1e6;
+    puts.row(vec![
+        case.name.to_owned(),
+        format!("{us:.2}"),
+        format!("{:.3}", cost.written as f64 / payload),
+        format!("{:.3}", cost.read as f64 / payload),
+        cost.sorted.to_string(),
+    ]);
+    run.outcome.bar(format!("put_us_{}", case.name), us);
+    run.outcome.bar(
+        format!("written_over_payload_{}", case.name),
+        cost.written as f64 / payload,
+    );
+    // Pages that hold the system, and at times places of young blocks that are free.
+    let bytes = system.end * senko_io::PAGE_SIZE as u64;
+    let (young, sorted) = system.parts();
+    for (row, only) in case.rows.into_iter().zip([None, Some(young), Some(sorted)]) {
+        // With few elements all blocks may be young.
+        if only.as_ref().is_some_and(|only| only.is_empty()) {
+            continue;
+        }
+        run.only = only;
+        run.measure(SIZE, bytes, &system, &Named(row, &system))?;
+    }
+    run.only = None;
+    Ok(())
+}

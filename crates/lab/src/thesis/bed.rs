@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where chapter 4.2's structures run: on a file by the machine's clock, and on simulated drives by
+//! their own.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use senko_io::{Device, FileOptions, FlashFile};
+use senko_ssd::device::Parts;
+use senko_ssd::drive::Drive;
+use senko_ssd::engine_device::SimulatedDevice;
+use senko_ssd::precondition::Precondition;
+use senko_ssd::profile::Profile;
+
+use crate::rig::scratch::Scratch;
+
+/// A simulated drive, and what was written to it before.
+#[derive(Clone, Copy, Debug)]
+pub struct Simulated {
+    /// Its name in results: lower case, no blanks.
+    pub name: &'static str,
+    /// The profile.
+    pub profile: &'static str,
+    /// What was written before.
+    pub before: Precondition,
+}
+
+/// The thesis's drive as it was measured: erased before.
+pub const X25M: Simulated = Simulated {
+    name: "x25m",
+    profile: "x25-m",
+    before: Precondition::InOrder { percent: 0.0 },
+};
+
+/// The same after all was written in order and as much again at random, so that it collects.
+pub const X25M_FULL: Simulated = Simulated {
+    name: "x25m_full",
+    before: Precondition::Random { times: 1.0 },
+    ..X25M
+};
+
+/// A drive with log blocks, as the thesis's USB stick is.
+pub const STICK: Simulated = Simulated {
+    name: "usb_stick",
+    profile: "usb-stick",
+    ..X25M
+};
+
+/// What is behind a bed.
+enum Kind {
+    File(FlashFile, Instant),
+    Simulated(Box<SimulatedDevice>),
+}
+
+/// A device with a clock.
+pub struct Bed {
+    /// Its name in results.
+    pub name: &'static str,
+    kind: Kind,
+}
+
+impl Bed {
+    /// A new file of `bytes` that reads as zeros, by the machine's clock.
+    ///
+    /// # Errors
+    /// If the disk has no room.
+    pub fn file(scratch: &Scratch, name: &str, bytes: u64) -> Result<Bed> {
+        scratch.need(bytes)?;
+        let options = FileOptions {
+            bytes,
+            ..FileOptions::default()
+        };
+        let file = FlashFile::open(&scratch.path(name), &options)?;
+        Ok(Bed {
+            name: "file",
+            kind: Kind::File(file, Instant::now()),
+        })
+    }
+
+    /// A simulated drive, by its own clock.
+    ///
+    /// # Errors
+    /// If the drive cannot be made.
+    pub fn simulated(of: Simulated, seed: u64) -> Result<Bed> {
+        let parts = Parts {
+            seed,
+            ..Parts::default()
+        };
+        let mut drive = Drive::new(&Profile::find(of.profile)?, &parts)?;
+        drive.prepare(of.before, |_, _| true)?;
+        Ok(Bed {
+            name: of.name,
+            kind: Kind::Simulated(Box::new(SimulatedDevice::new(drive))),
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &dyn Device {
+        match &self.kind {
+            Kind::File(file, _) => file,
+            Kind::Simulated(device) => &**device,
+        }
+    }
+
+    /// Its clock, in microseconds.
+    pub fn now_us(&self) -> f64 {
+        match &self.kind {
+            Kind::File(_, start) => start.elapsed().as_secs_f64() * 1e6,
+            Kind::Simulated(device) => device.now() as f64 / 1e3,
+        }
+    }
+}
+
+/// The mean of the last so many times.
+pub struct Recent {
+    times: Vec<f64>,
+    at: usize,
+    full: bool,
+}
+
+impl Recent {
+    /// Of `count` times.
+    pub fn new(count: usize) -> Recent {
+        Recent {
+            times: vec![0.0; count],
+            at: 0,
+            full: false,
+        }
+    }
+
+    /// Adds one; the mean of the last, if there were so many.
+    pub fn add(&mut self, time: f64) -> Option<f64> {
+        self.times[self.at] = time;
+        self.at = (self.at + 1) % self.times.len();
+        self.full |= self.at == 0;
+        self.full
+            .then(|| self.times.iter().sum::<f64>() / self.times.len() as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_of_the_last_is_known_once_there_are_so_many() {
+        let mut recent = Recent::new(3);
+        assert_eq!((recent.add(1.0), recent.add(2.0)), (None, None));
+        assert_eq!((recent.add(3.0), recent.add(7.0)), (Some(2.0), Some(4.0)));
+    }
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Chapter 4.2's experiments, small: figures that the drives' own clocks or counts give.
+
+use senko_lab::Outcome;
+use senko_lab::experiments::{thesis_btree, thesis_hash_table, thesis_isam};
+use senko_lab::rig::scratch::Scratch;
+use senko_lab::thesis::bed::{STICK, X25M};
+
+fn measured(measure: impl Fn(&Scratch, &mut Outcome)) -> Outcome {
+    let scratch = Scratch::new(&std::env::temp_dir()).unwrap();
+    let mut outcome = Outcome::new();
+    measure(&scratch, &mut outcome);
+    outcome
+}
+
+/// Table 7's order: ISAM writes the least, in order; the tree the most. A get is one read, and none
+/// of DRAM for the other two.
+#[test]
+fn the_three_structures_stand_as_in_table_7() {
+    let outcome = measured(|scratch, outcome| {
+        thesis_isam::measure(scratch, &(), &[X25M], (200, 600), 1, outcome).unwrap();
+    });
+    let bars = outcome.bars();
+    let written = |name: &str| bars[&format!("written_over_payload_{name}")];
+    assert!(written("isam_1m") < 1.05 && written("hash_table") > 3.9);
+    assert!(written("btree") > written("hash_table"));
+    let put = |name: &str| bars[&format!("put_us_{name}_x25m")];
+    assert!(put("isam_1m") < put("isam_4k") && put("isam_4k") < put("hash_table"));
+    assert!(put("hash_table") < put("btree"));
+    assert_eq!(bars["reads_per_get_isam_1m"], 1.0);
+    assert!(bars["reads_per_get_btree"] > 1.5);
+    // 12 bytes of 1008 in a table that is a quarter empty.
+    assert!((bars["isam_dram_percent"] - 1.2 / 0.75).abs() < 0.02);
+    assert_eq!(outcome.tables[0].rows.len(), 8);
+}
+
+/// The drive that maps pages has no stall, the one with log blocks merges.
+#[test]
+fn puts_into_a_tree_stall_on_log_blocks_alone() {
+    let outcome = measured(|scratch, outcome| {
+        thesis_btree::measure(scratch, &(), &[X25M, STICK], 800, 1, outcome).unwrap();
+    });
+    let bars = outcome.bars();
+    assert_eq!(bars["stalls_x25m"], 0.0);
+    assert!(bars["longest_ms_usb_stick"] > 10.0 * bars["longest_ms_x25m"]);
+    let figure = &outcome.tables[1];
+    assert_eq!(figure.columns.len(), 4);
+    assert_eq!(figure.rows.last().unwrap()[0], "800");
+}
+
+/// Figure 31's shape, by counts that any pace gives; the rule stops far behind the thesis's 74 %.
+#[test]
+fn puts_into_a_table_go_as_theory_says() {
+    let outcome = measured(|scratch, outcome| {
+        thesis_hash_table::measure(scratch, &(), &[X25M], (400, 8000), 1, outcome).unwrap();
+    });
+    let bars = outcome.bars();
+    let over = bars["slots_over_theory_at_two_thirds_x25m"];
+    assert!((0.7..1.4).contains(&over), "{over}");
+    assert!(bars["time_at_two_thirds_over_empty_x25m"] < 2.0);
+    let stop = bars.get("stop_fill_percent_x25m");
+    assert!(stop.is_none_or(|stop| *stop > 90.0), "{stop:?}");
+    assert!(outcome.missing().contains_key("stop_fill_percent_file"));
+}
