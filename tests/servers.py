@@ -142,17 +142,19 @@ def wait_until_up(server):
     return server
 
 
-def start_senko(kind, *options, memory=None, flash=1 << 30, patient=True):
-    """A senko of the binary SENKO_BIN (None if that is not set), with flash if `kind` says so."""
+def start_senko(kind, *options, memory=None, flash=1 << 30, patient=True, address=None):
+    """A senko of the binary SENKO_BIN (None if that is not set), with flash if `kind` says so. With an `address`, the options say where it
+    listens, and it is asked there."""
     binary = os.environ.get("SENKO_BIN")
     if not binary:
         return None
-    port = free_port()
+    where = [] if address else ["-p", str(free_port())]
+    address = address or ("127.0.0.1", int(where[1]))
     # Not in /tmp: where that is a tmpfs it takes no O_DIRECT.
     folder = tempfile.mkdtemp(prefix="senko-tests-", dir=os.environ.get("SENKO_TMP"))
     if memory is None:
         memory = (32 if kind == "flash" else 256) << 20
-    command = [os.path.abspath(binary), "serve", "-p", str(port), "-c", "200", "--memory", "%dk" % (memory >> 10), *options]
+    command = [os.path.abspath(binary), "serve", *where, "-c", "200", "--memory", "%dk" % (memory >> 10), *options]
     if kind == "flash":
         # The other policy keeps what was read, however much else is stored; `settle` stores only.
         command += ["--policy", "lru"]
@@ -161,7 +163,7 @@ def start_senko(kind, *options, memory=None, flash=1 << 30, patient=True):
         command.append("--no-flash")
     env = PATIENT if patient else None
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, env=env)
-    return wait_until_up(Server(kind, ("127.0.0.1", port), process, folder))
+    return wait_until_up(Server(kind, address, process, folder))
 
 
 def start_memcached(*options):

@@ -4,8 +4,6 @@
 nutcracker takes a node out that fails, and sends its keys to the others. There they are overwritten and deleted. The node comes back warm, and
 is asked for them again. A model of what each key may hold finds what is older than the last acknowledged command."""
 
-import json
-import signal
 import socket
 import subprocess
 import time
@@ -15,10 +13,10 @@ from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheError
 
 import servers
+from nodes import PATIENCE, Node
 
 NODES = 3
 KEYS = 900
-PATIENCE = 180
 
 CONFIG = """\
 senko:
@@ -33,34 +31,6 @@ senko:
   servers:
 {servers}
 """
-
-
-class Node:
-    """A senko that can be killed and started again where it was."""
-
-    def __init__(self, senko, folder, options):
-        folder.mkdir()
-        port = servers.free_port()
-        self.command = [
-            senko, "serve", "-p", str(port), "--memory", "32m", "--policy", "lru", "--json",
-            "--data-dir", str(folder / "data"), "--flash", "%s:512m" % (folder / "flash"), *options,
-        ]  # fmt: skip
-        self.server = servers.Server("flash", ("127.0.0.1", port))
-        self.start()
-
-    def start(self):
-        """What its start says."""
-        self.process = subprocess.Popen(
-            self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=servers.PATIENT
-        )
-        self.server.process = self.process
-        line = self.process.stdout.readline()
-        assert line, "the node did not start"
-        return json.loads(line)
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(PATIENCE)
 
 
 @pytest.fixture

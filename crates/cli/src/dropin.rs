@@ -21,7 +21,7 @@ use senko_server::settings::Settings;
 
 use crate::getopt;
 use crate::machine;
-use crate::options::{DEFAULT_PORT, Doors, ServeOptions, resolve_doors};
+use crate::options::{DEFAULT_PORT, Doors, ServeOptions, delimiter, resolve_doors};
 use crate::process::{self, User};
 use crate::serve::{self, Surroundings};
 use crate::units::{Bytes, Flash, Megabytes, Protocol, TlsVersion};
@@ -130,7 +130,6 @@ struct Meaning {
     ssl: Option<String>,
     /// `-S`.
     sasl: bool,
-    prefix_delimiter: Option<u8>,
     lock_memory: bool,
     core_dumps: bool,
     /// Options that were accepted and do nothing.
@@ -147,7 +146,6 @@ impl Default for Meaning {
             no_watch: false,
             ssl: None,
             sasl: false,
-            prefix_delimiter: None,
             lock_memory: false,
             core_dumps: false,
             unused: Vec::new(),
@@ -188,13 +186,9 @@ impl Meaning {
             'v' => to.verbose = to.verbose.saturating_add(1),
             'P' => to.pidfile = Some(PathBuf::from(value)),
             'f' | 'n' | 'L' | 'N' => self.unused.push(format!("-{option}")),
-            'D' => match value.as_bytes() {
-                [delimiter] => self.prefix_delimiter = Some(*delimiter),
-                _ => {
-                    return usage(
-                        "-D takes a single character, the delimiter between prefix and key",
-                    );
-                }
+            'D' => match delimiter(value) {
+                Ok(byte) => to.prefix_delimiter = Some(byte),
+                Err(why) => return usage(format!("-D: {why}")),
             },
             't' => to.threads = Some(number(value, 't')?),
             'R' => to.max_reqs_per_event = Some(number(value, 'R')?),
@@ -360,7 +354,6 @@ impl Meaning {
         }
         settings.refuse_fast = self.refuse_fast;
         settings.no_watch = self.no_watch;
-        settings.prefix_delimiter = self.prefix_delimiter;
         match (own, cap) {
             (None, Some(Megabytes(bytes))) => settings.memory = bytes, // the file's cap on everything
             (own, _) => {
@@ -565,6 +558,10 @@ mod tests {
         let (settings, around, unused) =
             read("-d -m 128 -p 0 -s /run/x.sock -a 0777 -u memcache -c 2048 -t 2 -P /run/x.pid -f 1.1 -o modern,hashpower=20,no_maxconns_fast,idle_timeout=30").unwrap();
         assert_eq!(settings.item_memory, Some(128 << 20));
+        assert_eq!(settings.prefix_delimiter, None);
+        let (with_prefixes, ..) = read("-D /").unwrap();
+        assert_eq!(with_prefixes.prefix_delimiter, Some(b'/'));
+        assert!(read("-D ::").is_err_and(|refused| refused.0 == EX_USAGE));
         assert_eq!(
             (
                 settings.threads,

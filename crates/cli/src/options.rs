@@ -176,6 +176,10 @@ pub struct ServeOptions {
     /// [default: off]
     #[arg(value_parser = sampling, long, value_name = "N", help_heading = "Running")]
     pub hot_keys: Option<u32>,
+    /// Count commands by the part of the key before this character: `stats detail`, and the admin
+    /// page [default: off]
+    #[arg(value_parser = delimiter, short = 'D', long, value_name = "CHAR", help_heading = "Running")]
+    pub prefix_delimiter: Option<u8>,
     /// I/O backend: auto, uring, posix
     #[arg(long, value_name = "BACKEND", help_heading = "Running")]
     pub io: Option<Io>,
@@ -271,6 +275,7 @@ impl ServeOptions {
             trace: self.trace.or(file.trace),
             threads: self.threads.or(file.threads),
             hot_keys: self.hot_keys.or(file.hot_keys),
+            prefix_delimiter: self.prefix_delimiter.or(file.prefix_delimiter),
             io: self.io.or(file.io),
             max_reqs_per_event: self.max_reqs_per_event.or(file.max_reqs_per_event),
             verbose: if self.verbose > 0 {
@@ -360,6 +365,7 @@ impl ServeOptions {
         settings.admission.rule = self.admission.map_or(settings.admission.rule, |r| r.0);
         settings.admin = self.admin;
         settings.hot_keys = self.hot_keys;
+        settings.prefix_delimiter = self.prefix_delimiter;
         settings.rated_writes = self.flash_rated_writes.map(|Bytes(bytes)| bytes);
         settings.admission.budget = self.flash_write_budget.map(|b| b.0);
         if let Some(hits) = self.promote_after {
@@ -459,6 +465,14 @@ pub fn resolve_all(list: &[String], port: u16) -> Result<Vec<SocketAddr>> {
 }
 
 /// One in so many.
+/// The character behind a prefix of keys, as `-D` takes it.
+pub fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [delimiter] if delimiter.is_ascii_graphic() => Ok(*delimiter),
+        _ => Err("it takes a single character, the delimiter between prefix and key".to_owned()),
+    }
+}
+
 fn sampling(text: &str) -> Result<u32, String> {
     within(text, 1_u32, 1_000_000)
 }
@@ -547,6 +561,38 @@ mod tests {
         let options = ServeOptions::from_file(&path);
         std::fs::remove_file(&path).unwrap();
         options
+    }
+
+    #[test]
+    fn prefixes_end_at_one_character() {
+        let settings = from_toml("prefix-delimiter = '/'\n").unwrap().settings();
+        assert_eq!(settings.unwrap().prefix_delimiter, Some(b'/'));
+        for text in ["''", "'::'", "' '", "'ü'"] {
+            let error = from_toml(&format!("prefix-delimiter = {text}\n")).unwrap_err();
+            assert!(error.to_string().contains("a single character"), "{error}");
+        }
+    }
+
+    /// The package's example, with all that it proposes in comments.
+    #[test]
+    fn the_packages_example_is_understood() {
+        let text = include_str!("../../../contrib/debian/senko.toml");
+        let proposed = |line: &&str| {
+            let setting = line
+                .strip_prefix("# ")
+                .and_then(|line| line.split_once(" = "));
+            setting.is_some_and(|(name, _)| !name.contains(' '))
+        };
+        let names = text.lines().filter(proposed).count();
+        let lines: Vec<&str> = text
+            .lines()
+            .map(|line| match proposed(&line) {
+                true => &line[2..],
+                false => line,
+            })
+            .collect();
+        let options = from_toml(&lines.join("\n")).unwrap();
+        assert!(names > 5 && options.hot_keys.is_some() && options.tls.tls_chain_cert.is_some());
     }
 
     #[test]

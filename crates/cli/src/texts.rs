@@ -116,6 +116,7 @@ const OTHERS: &[&str] = &[
     "BACKEND",
     "BOOL",
     "BUFFER",
+    "CHAR",
     "DIR",
     "FILE",
     "FILE.svg",

@@ -18,7 +18,13 @@ struct Wanted {
     binary: Option<PathBuf>,
     out: PathBuf,
     version: String,
+    /// Whom the package names as its maintainer: `Name <address>`.
+    maintainer: String,
 }
+
+/// The maintainer where nobody said who builds the package. No mail goes to `.invalid` (RFC 2606),
+/// so this is nobody's address.
+const AUTHORS: (&str, &str) = ("The authors of Senko", "senko@packages.invalid");
 
 /// Files that are copied as they are: from below `contrib`, to below the root, with this mode.
 const FILES: [(&str, &str, u32); 6] = [
@@ -107,6 +113,10 @@ fn parse(workspace: &Workspace, args: &[String]) -> Result<Wanted> {
         binary: None,
         out: workspace.target.join("package"),
         version: version.to_owned(),
+        maintainer: maintainer(
+            std::env::var("DEBFULLNAME").ok(),
+            std::env::var("DEBEMAIL").ok(),
+        )?,
     };
     for pair in args.chunks(2) {
         let [option, value] = pair else {
@@ -120,6 +130,21 @@ fn parse(workspace: &Workspace, args: &[String]) -> Result<Wanted> {
         }
     }
     Ok(wanted)
+}
+
+/// Whom Debian's own variables name, with the authors for what they leave out.
+fn maintainer(name: Option<String>, address: Option<String>) -> Result<String> {
+    let given = |value: Option<String>| value.filter(|value| !value.trim().is_empty());
+    let name = given(name).unwrap_or_else(|| AUTHORS.0.to_owned());
+    let address = given(address).unwrap_or_else(|| AUTHORS.1.to_owned());
+    let plain = |text: &str| !text.contains(|c: char| c.is_control() || "<>".contains(c));
+    if !plain(&name) {
+        bail!("DEBFULLNAME is a name, not {name:?}");
+    }
+    if !plain(&address) || !address.contains('@') || address.contains(char::is_whitespace) {
+        bail!("DEBEMAIL is a mail address, not {address:?}");
+    }
+    Ok(format!("{} <{address}>", name.trim()))
 }
 
 fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
@@ -175,8 +200,8 @@ fn texts(workspace: &Workspace, wanted: &Wanted, stage: &Path) -> Result<()> {
     fs::write(
         &changelog,
         format!(
-            "senko ({}) stable; urgency=medium\n\n  * The changes are in NEWS.md.\n\n -- Senko <senko@example.com>  {date}",
-            wanted.version
+            "senko ({}) stable; urgency=medium\n\n  * The changes are in NEWS.md.\n\n -- {}  {date}",
+            wanted.version, wanted.maintainer
         ),
     )?;
     fs::set_permissions(&changelog, fs::Permissions::from_mode(0o644))?;
@@ -202,7 +227,7 @@ fn control(wanted: &Wanted, contrib: &Path, stage: &Path) -> Result<()> {
     )?;
     let kib = kib.split_whitespace().next().unwrap_or("0");
     let text = format!(
-        "Package: senko\nVersion: {}\nArchitecture: {}\nMaintainer: Senko <senko@example.com>\n\
+        "Package: senko\nVersion: {}\nArchitecture: {}\nMaintainer: {}\n\
          Installed-Size: {kib}\nDepends: {}, adduser, init-system-helpers (>= 1.52)\nSection: net\nPriority: optional\n\
          Description: memcached-compatible cache server over DRAM and flash\n\
          \x20Senko speaks memcached's protocols and keeps items that leave DRAM on flash, in\n\
@@ -210,6 +235,7 @@ fn control(wanted: &Wanted, contrib: &Path, stage: &Path) -> Result<()> {
          \x20serves metrics. The package has the tools for its stores and simulator as well.\n",
         wanted.version,
         arch.trim(),
+        wanted.maintainer,
         libraries(wanted, stage)?,
     );
     fs::write(debian.join("control"), text)?;
@@ -246,4 +272,27 @@ fn libraries(wanted: &Wanted, stage: &Path) -> Result<String> {
         .lines()
         .find_map(|line| line.strip_prefix("shlibs:Depends="));
     Ok(line.context("dpkg-shlibdeps names no library")?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_maintainer_is_whom_debians_variables_name() {
+        let of = |name: &str, address: &str| maintainer(Some(name.into()), Some(address.into()));
+        let usual = maintainer(None, None).expect("it is fixed");
+        assert_eq!(usual, "The authors of Senko <senko@packages.invalid>");
+        assert_eq!(of("", " ").expect("they are not given"), usual);
+        let given = of("Cache Team", "cache@example.org").expect("it is an address");
+        assert_eq!(given, "Cache Team <cache@example.org>");
+        for (name, address) in [
+            ("a <b>", "a@b"),
+            ("a", "b"),
+            ("a\nDepends: b", "a@b"),
+            ("a", "a b@c"),
+        ] {
+            assert!(of(name, address).is_err(), "{name:?} {address:?}");
+        }
+    }
 }

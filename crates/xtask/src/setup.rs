@@ -26,7 +26,7 @@ struct Package {
     needed_for: &'static str,
 }
 
-const PACKAGES: [Package; 21] = [
+const PACKAGES: [Package; 22] = [
     Package {
         name: "memcached",
         present: || run::installed("memcached"),
@@ -41,6 +41,11 @@ const PACKAGES: [Package; 21] = [
         name: "nutcracker",
         present: || run::installed("nutcracker"),
         needed_for: "the cluster test",
+    },
+    Package {
+        name: "ruby-dalli",
+        present: || run::succeeds(Command::new("/usr/bin/ruby").args(["-rdalli", "-e1"])),
+        needed_for: "the tests with Dalli",
     },
     Package {
         name: "prometheus",

@@ -81,7 +81,7 @@ const STEPS: [Step; 14] = [
     },
     Step {
         name: "clients",
-        what: "pymemcache, pylibmc and bmemcached, on DRAM and on flash",
+        what: "pymemcache, pylibmc, bmemcached, meta-memcache and Dalli, on DRAM and on flash",
         by_default: When::Always,
         run: clients,
     },

@@ -2,8 +2,8 @@
 //! The admin thread's loop: takes connections, reads one request of each, answers it, closes.
 //!
 //! Anybody who reaches the port may connect, send half a request, or never read. So there is a
-//! bound on each: connections (the oldest makes room), bytes of a head, and the time from accept to
-//! close.
+//! bound on each: connections and bytes of answers (the oldest makes room), bytes of a head, and
+//! the time from accept to close.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,6 +20,8 @@ use super::http::{self, Parsed};
 
 /// Connections at a time.
 pub(super) const MOST_CONNECTIONS: usize = 16;
+/// ADMIN-1: bytes of answers that are not sent yet; one answer may be more.
+const MOST_UNSENT: usize = 1 << 20;
 /// A connection is closed so long after it was accepted, whatever it does.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest wait: how late the history may be.
@@ -31,6 +33,8 @@ struct Conn {
     /// The head so far.
     head: Vec<u8>,
     answered: bool,
+    /// Bytes of the answer, until they are sent.
+    unsent: usize,
 }
 
 /// The loop.
@@ -105,6 +109,7 @@ impl Loop {
                         accepted: Instant::now(),
                         head: Vec::new(),
                         answered: false,
+                        unsent: 0,
                     });
                 }
             }
@@ -144,6 +149,10 @@ impl Loop {
         };
         conn.answered = true;
         conn.head = Vec::new();
+        conn.unsent = answer.len();
+        while let Some(oldest) = too_much(&self.conns, id) {
+            self.close(oldest);
+        }
         self.ev
             .send(id, Box::new(SendBatch::from(answer)), SendMode::Wait);
     }
@@ -151,5 +160,49 @@ impl Loop {
     fn close(&mut self, id: ConnId) {
         self.conns.retain(|conn| conn.id != id);
         self.ev.close(id);
+    }
+}
+
+/// ADMIN-1, ADMIN-2: the oldest connection that has an answer, while answers are more than they may
+/// be. The one that is answered now stays.
+fn too_much(conns: &VecDeque<Conn>, now: ConnId) -> Option<ConnId> {
+    let bytes: usize = conns.iter().map(|conn| conn.unsent).sum();
+    let mut others = conns
+        .iter()
+        .filter(|conn| conn.unsent > 0 && conn.id != now);
+    others
+        .next()
+        .filter(|_| bytes > MOST_UNSENT)
+        .map(|conn| conn.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers to those who do not read are bounded in bytes, and the newest one is given.
+    #[test]
+    fn the_oldest_answers_make_room() {
+        let conn = |id, unsent| Conn {
+            id: ConnId(id),
+            accepted: Instant::now(),
+            head: Vec::new(),
+            answered: unsent > 0,
+            unsent,
+        };
+        let mut conns = VecDeque::from([conn(1, 0), conn(2, MOST_UNSENT / 2), conn(3, 1)]);
+        assert_eq!(too_much(&conns, ConnId(3)), None);
+        conns.push_back(conn(4, MOST_UNSENT / 2));
+        assert_eq!(too_much(&conns, ConnId(4)), Some(ConnId(2)));
+        assert_eq!(too_much(&conns, ConnId(2)), Some(ConnId(3)));
+        // One answer may be larger than all may be.
+        let large = VecDeque::from([conn(1, 0), conn(2, 2 * MOST_UNSENT)]);
+        assert_eq!(too_much(&large, ConnId(2)), None);
+        let mut asked: Vec<u64> = Vec::new();
+        while let Some(ConnId(id)) = too_much(&conns, ConnId(4)) {
+            conns.retain(|conn| conn.id != ConnId(id));
+            asked.push(id);
+        }
+        assert_eq!(asked, [2], "no more leave than have to");
     }
 }

@@ -73,7 +73,39 @@ pub(super) fn text(shared: &Shared, report: &StartReport, history: &History) -> 
     workers(&mut text, &sums.stats);
     durations(&mut text, shared, &sums);
     ciphers(&mut text, shared, &sums.stats);
+    watchers(&mut text, shared);
     text.0
+}
+
+/// Connections that watch.
+fn watchers(text: &mut Text, shared: &Shared) {
+    let counts = shared.watchers.counts();
+    let help = "Connections that watch.";
+    text.gauge("senko_watchers", help, counts.watchers);
+    for (name, help, value) in [
+        (
+            "senko_watcher_lines_total",
+            "Lines that were made for watchers.",
+            counts.made,
+        ),
+        (
+            "senko_watcher_lines_dropped_total",
+            "Lines that were dropped because a watcher did not read, once a watcher.",
+            counts.skipped,
+        ),
+        (
+            "senko_watcher_events_lost_total",
+            "Events of which no line could be made.",
+            counts.lost,
+        ),
+        (
+            "senko_watcher_sent_bytes_total",
+            "Bytes of lines that were given to watchers' connections.",
+            counts.sent,
+        ),
+    ] {
+        text.counter(name, help, value);
+    }
 }
 
 /// Only with TLS.
@@ -564,6 +596,16 @@ fn workers(text: &mut Text, stats: &ThreadStats) {
             "senko_rounds_total",
             "Rounds of the workers' event loops.",
             stats.rounds,
+        ),
+        (
+            "senko_turns_total",
+            "Turns of connections that had much to do.",
+            stats.turns,
+        ),
+        (
+            "senko_turn_rounds_total",
+            "Rounds that left such connections to the next.",
+            stats.turn_rounds,
         ),
         (
             "senko_heavy_turns_total",

@@ -14,7 +14,8 @@
 //! Always holds:
 //! - ADMIN-1. Clients of this listener hold bounded memory for a bounded time:
 //!   [`listener::MOST_CONNECTIONS`] connections, one request and one answer each, for
-//!   [`listener::PATIENCE`].
+//!   [`listener::PATIENCE`]. Answers that are not sent take a MiB at most. All of it is counted in
+//!   `--memory` (`server/plan.rs`).
 //! - ADMIN-2. A newcomer is answered whatever the others do: the oldest connection makes room for
 //!   it.
 //! - ADMIN-3. Nothing here changes anything.

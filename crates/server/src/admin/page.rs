@@ -16,6 +16,7 @@ use super::metrics::Wear;
 use super::sums::Sums;
 use super::{Phase, Started};
 use crate::latency::SERIES;
+use crate::watch::MOST_WATCHERS;
 
 /// The look: light or dark as the reader's system is, one column on a phone.
 const STYLE: &str = include_str!("page.css");
@@ -382,6 +383,13 @@ fn connections(page: &mut Page, started: &Started) {
         started.shared.settings.max_connections,
         counts.rejected.load(Relaxed)
     ));
+    let watched = started.shared.watchers.counts();
+    if watched.watchers > 0 || watched.made > 0 {
+        page.line(&format!(
+            "{} of {MOST_WATCHERS} watchers; {} lines made since the start, {} dropped",
+            watched.watchers, watched.made, watched.skipped
+        ));
+    }
 }
 
 fn certificate(page: &mut Page, started: &Started) {

@@ -23,6 +23,8 @@ use crate::settings::Settings;
 const PROCESS_BYTES: u64 = 12 << 20;
 /// Stack and tables of a worker.
 const WORKER_BYTES: u64 = 1 << 20;
+/// The admin listener: its thread, a minute of all counters, and its answers, which ADMIN-1 bounds.
+const ADMIN_BYTES: u64 = 3 << 20;
 /// A connection: session, table entries, and what the loop keeps of it.
 const CONNECTION_BYTES: u64 = 2 << 10;
 /// A connection with many requests under way, beyond that: its replies' and its tail's buffers, and
@@ -158,7 +160,12 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
     let worker = WORKER_BYTES + buffers + 2 * pending;
     let connections = settings.max_connections as u64;
     let each = CONNECTION_BYTES + settings.tls.as_ref().map_or(0, |_| TLS_BYTES);
+    let admin = match settings.watched() {
+        true => ADMIN_BYTES,
+        false => 0,
+    };
     let fixed = PROCESS_BYTES
+        + admin
         + connections * each
         + connections.min(MOST_BUSY) * BUSY_BYTES
         + threads * worker;
@@ -319,6 +326,17 @@ mod tests {
         let settings = settings(256 << 20, 1, 1024);
         let plan = memory_plan(&settings, &[4 << 30]).unwrap();
         assert!(plan.shard as u64 > (256 << 20) * 8 / 10, "{plan:?}");
+    }
+
+    #[test]
+    fn the_admin_listener_has_its_part() {
+        let without = settings(256 << 20, 1, 1024);
+        let with = Settings {
+            admin: Some(([127, 0, 0, 1], 0).into()),
+            ..without.clone()
+        };
+        let shard = |settings| memory_plan(settings, &[4 << 30]).unwrap().shard as u64;
+        assert_eq!(shard(&without) - shard(&with), ADMIN_BYTES);
     }
 
     #[test]

@@ -374,6 +374,27 @@ fn the_page_shows_what_the_metrics_count() {
     }
 }
 
+#[test]
+fn watchers_are_told() {
+    let place = watched(BackendChoice::Auto, 1);
+    let address = admin(&place);
+    assert!(!get(address, "/").contains("watchers"));
+    let mut watcher = place.connect();
+    watcher.ask("watch fetchers\r\n", "OK\r\n");
+    let mut client = place.connect();
+    client.ask("get nothing\r\n", "END\r\n");
+    let line = watcher.text("", "\n");
+    let all = wait_for(address, "senko_watcher_sent_bytes_total", line.len() as f64);
+    assert_eq!(all["senko_watchers"], 1.0);
+    assert_eq!(all["senko_watcher_lines_total"], 1.0);
+    assert_eq!(all["senko_watcher_lines_dropped_total"], 0.0);
+    let page = get(address, "/");
+    let wanted = "1 of 20 watchers; 1 lines made since the start, 0 dropped";
+    assert!(page.contains(wanted), "{page}");
+    drop(watcher);
+    wait_for(address, "senko_watchers", 0.0);
+}
+
 /// Half requests and scrapers that never read took all connections of the listener once they were
 /// enough.
 #[test]
