@@ -302,8 +302,12 @@ impl Database {
         })
     }
 
-    /// Removes a table with its records.
+    /// Removes a table with its records. The table "main" stays: `clear` empties it.
     fn drop_table(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        if name == MAIN {
+            let text = "the table \"main\" is the database itself; clear() empties it";
+            return Err(PyValueError::new_err(text));
+        }
         let name = name.to_owned();
         self.view.shared.write_long(py, move |opened| {
             let table = opened.db.table(&name)?;

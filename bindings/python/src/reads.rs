@@ -89,7 +89,7 @@ impl Ordered {
         Reads::of(source.clone()).add_subclass(Ordered { source })
     }
 
-    fn records(&self, py: Python<'_>, span: Span, part: Part) -> PyResult<Records> {
+    pub fn records(&self, py: Python<'_>, span: Span, part: Part) -> PyResult<Records> {
         let (snapshot, table) = self.source.state(py)?;
         py.detach(|| Records::of_table(&snapshot, &table, span, part))
             .map_err(exception)

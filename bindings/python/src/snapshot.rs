@@ -8,6 +8,7 @@ use senko_dbm::Table;
 
 use crate::failure::exception;
 use crate::guard::Owned;
+use crate::iteration::{Part, Records, Span};
 use crate::opened::Shared;
 use crate::reads::{InOrder, Ordered, Source};
 
@@ -63,5 +64,20 @@ impl Snapshot {
         let snapshot = self.view.inner.get()?.clone();
         let table = self.view.shared.find(py, name)?;
         Snapshot::new(py, snapshot, table, self.view.shared.clone())
+    }
+
+    /// The records, in order, as an iterator.
+    fn items(this: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Records> {
+        this.as_super().records(py, Span::default(), Part::Both)
+    }
+
+    /// The values, in the order of their keys, as an iterator.
+    fn values(this: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Records> {
+        this.as_super().records(py, Span::default(), Part::Value)
+    }
+
+    fn __repr__(&self) -> String {
+        let (path, table) = (self.view.shared.path.display(), self.view.table.name());
+        format!("<senko_flash.dbm snapshot of {path}, table {table}>")
     }
 }

@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pyo3::exceptions::PyKeyError;
+use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyIterator, PyList, PyTuple};
 use senko_dbm::{DbmError, Durability, Record, Table};
 
 use crate::bytes;
@@ -66,7 +66,13 @@ fn ended() -> PyErr {
     error::new_err("the transaction has ended")
 }
 
-fn pairs(py: Python<'_>, records: Vec<Record>) -> Vec<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)> {
+/// A record for Python.
+type Pair<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
+fn pairs(py: Python<'_>, mut records: Vec<Record>, reverse: bool) -> Vec<Pair<'_>> {
+    if reverse {
+        records.reverse();
+    }
     let pair = |(key, value): Record| (PyBytes::new(py, &key), PyBytes::new(py, &value));
     records.into_iter().map(pair).collect()
 }
@@ -109,15 +115,107 @@ impl Transaction {
         }
     }
 
+    /// Removes a key and gives its value, or `default` if that is given.
+    #[pyo3(signature = (key, *default))]
+    fn pop<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        default: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if default.len() > 1 {
+            let text = format!("pop takes a key and a default, not {} more", default.len());
+            return Err(PyTypeError::new_err(text));
+        }
+        let name = bytes::of(key)?;
+        let taken = self.view.on(py, |tx, table| {
+            let value = tx.get(table, &name)?;
+            if value.is_some() {
+                tx.delete(table, &name)?;
+            }
+            Ok(value)
+        })?;
+        match taken {
+            Some(value) => Ok(PyBytes::new(py, &value).into_any()),
+            None if default.is_empty() => Err(PyKeyError::new_err(key.clone().unbind())),
+            None => default.get_item(0),
+        }
+    }
+
+    /// The value of a key, which is set to `default` if it is not there.
+    #[pyo3(signature = (key, default=None))]
+    fn setdefault<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        default: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (key, value) = (bytes::of(key)?, bytes::maybe(default)?.unwrap_or_default());
+        let found = self.view.on(py, |tx, table| {
+            if let Some(there) = tx.get(table, &key)? {
+                return Ok(there);
+            }
+            tx.put(table, &key, &value)?;
+            Ok(value.clone())
+        })?;
+        Ok(PyBytes::new(py, &found))
+    }
+
+    /// Sets the keys of a mapping, or of pairs, to their values.
+    fn update(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        let pairs = match other.hasattr("keys")? {
+            true => other.call_method0("items")?,
+            false => other.clone(),
+        };
+        for pair in pairs.try_iter()? {
+            let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
+            self.__setitem__(py, &key, &value)?;
+        }
+        Ok(())
+    }
+
+    /// Removes every record.
+    fn clear(&self, py: Python<'_>) -> PyResult<()> {
+        self.view.on(py, |tx, table| tx.clear(table))
+    }
+
+    /// How many records there are. The commit fails if another transaction changes that.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let count = self.view.on(py, |tx, table| tx.count(table))?;
+        Ok(count as usize)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyList::new(py, self.keys(py)?)?.try_iter()
+    }
+
+    /// The keys, in order, as a list, read as `range` reads.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let records = self.items(py)?.into_iter();
+        Ok(records.map(|(key, _)| key).collect())
+    }
+
+    /// The values, in the order of their keys, as a list, read as `range` reads.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let records = self.items(py)?.into_iter();
+        Ok(records.map(|(_, value)| value).collect())
+    }
+
+    /// The records, in order, as a list, read as `range` reads.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Vec<Pair<'py>>> {
+        self.range(py, None, None, false)
+    }
+
     /// The records from `start` on and before `stop`, as a list. The commit fails if another
     /// transaction changed one of them, or added one between them.
-    #[pyo3(signature = (start=None, stop=None))]
+    #[pyo3(signature = (start=None, stop=None, *, reverse=false))]
     fn range<'py>(
         &self,
         py: Python<'py>,
         start: Option<&Bound<'py, PyAny>>,
         stop: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+        reverse: bool,
+    ) -> PyResult<Vec<Pair<'py>>> {
         let (from, to) = (
             bytes::maybe(start)?.unwrap_or_default(),
             bytes::maybe(stop)?,
@@ -125,18 +223,20 @@ impl Transaction {
         let found = self
             .view
             .on(py, |tx, table| tx.range(table, &from, to.as_deref()))?;
-        Ok(pairs(py, found))
+        Ok(pairs(py, found, reverse))
     }
 
     /// The records whose keys begin with `prefix`, as `range` gives them.
+    #[pyo3(signature = (prefix, *, reverse=false))]
     fn prefix<'py>(
         &self,
         py: Python<'py>,
         prefix: &Bound<'py, PyAny>,
-    ) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+        reverse: bool,
+    ) -> PyResult<Vec<Pair<'py>>> {
         let prefix = bytes::of(prefix)?;
         let found = self.view.on(py, |tx, table| tx.prefix(table, &prefix))?;
-        Ok(pairs(py, found))
+        Ok(pairs(py, found, reverse))
     }
 
     /// Commits. Raises Conflict if what was read has changed.
@@ -178,5 +278,10 @@ impl Transaction {
             _ => self.rollback(py)?,
         }
         Ok(false)
+    }
+
+    fn __repr__(&self) -> String {
+        let (path, table) = (self.view.shared.path.display(), self.view.table.name());
+        format!("<senko_flash.dbm transaction on {path}, table {table}>")
     }
 }

@@ -43,5 +43,6 @@ class OnShelf(test_shelve.TestShelveFileBase):
 
 for proto in range(pickle.HIGHEST_PROTOCOL + 1):
     bases = (OnShelf, mapping_tests.BasicTestMappingProtocol)
-    globals()["TestShelf%d" % proto] = type("TestShelf%d" % proto, bases, {"_args": {"protocol": proto}})
+    name = "TestShelf%d" % proto
+    globals()[name] = type(name, bases, {"_args": {"protocol": proto}})
 del bases

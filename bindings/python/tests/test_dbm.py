@@ -161,6 +161,31 @@ def test_a_transaction_commits_or_rolls_back(db):
         tx["a"]
 
 
+def test_a_transaction_and_a_snapshot_read_as_a_mapping_does(db, path):
+    with db.transaction() as tx:
+        tx.update({"b": "2", "a": b"1"})
+        tx.update([("c", "3"), ("d", "4")])
+        assert tx.pop("d") == b"4" and tx.pop("d", None) is None
+        with pytest.raises(KeyError):
+            tx.pop("d")
+        with pytest.raises(TypeError, match="2 more"):
+            tx.pop("d", 1, 2)
+        assert tx.setdefault("a", "9") == b"1" and tx.setdefault("e") == b""
+        assert tx.keys() == list(tx) == [b"a", b"b", b"c", b"e"] and len(tx) == 4
+        assert tx.values() == [b"1", b"2", b"3", b""]
+        assert tx.items()[::-1] == tx.range(reverse=True)
+        assert dict(tx) == {b"a": b"1", b"b": b"2", b"c": b"3", b"e": b""}
+        assert [key for key, _ in tx.range("b", "d", reverse=True)] == [b"c", b"b"]
+        assert tx.prefix("c", reverse=True) == [(b"c", b"3")]
+        assert len(db) == 0 and path in repr(tx)
+    now = db.snapshot()
+    with db.transaction() as tx:
+        tx.clear()
+        assert len(tx) == 0
+    assert list(now.items()) == list(now.range()) and list(now.values()) == [b"1", b"2", b"3", b""]
+    assert dict(now)[b"c"] == b"3" and path in repr(now) and len(db) == 0
+
+
 def test_of_two_transactions_one_conflicts(db):
     db["n"] = "0"
     one, two = db.transaction(), db.transaction()
@@ -202,6 +227,11 @@ def test_a_snapshot_stays_and_tables_are_apart(db):
     assert db.stats()["open_snapshots"] == 1
     with pytest.raises(dbm.error, match="no table"):
         db.table("absent")
+    # It took the database's own table away, and every call failed from then on.
+    with pytest.raises(ValueError, match="is the database itself"):
+        db.drop_table("main")
+    db.drop_table("other")
+    assert db.tables() == ["main"] and db["k"] == b"1"
 
 
 def test_a_shelf_of_many_objects(path):

@@ -16,9 +16,11 @@ PAGES = pathlib.Path(__file__).parents[3] / "docs/python"
 def test_a_page_runs(page, monkeypatch, tmp_path):
     pytest.importorskip("numpy")
     saved = {}
-    monkeypatch.setattr(
-        ssd.Picture, "save", lambda picture, path: saved.update({os.path.basename(path): picture.svg})
-    )
+
+    def save(picture, path):
+        saved[os.path.basename(path)] = picture.svg
+
+    monkeypatch.setattr(ssd.Picture, "save", save)
     done = doctest.testfile(str(PAGES / page), module_relative=False)
     assert done.attempted > 10 and done.failed == 0
     text = (PAGES / page).read_text()

@@ -60,6 +60,9 @@ def test_flags_and_errors(path):
         with pytest.raises(kv.error) as raised:
             kv.open(path, flag)
         assert raised.value.errno == errno.ENOENT
+    with pytest.raises(kv.error, match="there is no store") as raised:
+        kv.verify(path)
+    assert raised.value.errno == errno.ENOENT
     with pytest.raises(ValueError, match="flag is"):
         kv.open(path, "n")
     with pytest.raises(ValueError, match="durability is"):
@@ -107,6 +110,8 @@ def test_many_keys_at_once(store):
     store.clear()
     assert before.multi_get(keys) == found and before["2"] == b"4"
     assert len(list(before.scan())) == len(list(before)) == 3000
+    assert dict(before) == dict(before.items()) and len(set(before.values())) == 3000
+    assert "snapshot" in repr(before) and "0 writes" in repr(store.batch())
     assert store.multi_get([]) == []
 
 
@@ -174,7 +179,8 @@ def test_the_child_of_a_fork_is_refused(store):
     child = os.fork()
     if child == 0:
         refused = 0
-        calls = (lambda: store["a"], lambda: snapshot["a"], lambda: next(scan), store.sync, store.close)
+        reads = (lambda: store["a"], lambda: snapshot["a"], lambda: next(scan))
+        calls = (*reads, store.sync, store.close)
         for call in calls:
             try:
                 call()

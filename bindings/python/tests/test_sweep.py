@@ -73,6 +73,16 @@ def test_a_table_for_others():
         table[:1] and ssd.Table(table[:1]).best("erases")
 
 
+def test_what_is_no_grid_and_no_executor_is_refused():
+    with pytest.raises(TypeError, match="a grid is"):
+        ssd.sweep("uniform:count=100", progress=False)
+    with pytest.raises(TypeError, match="not int"):
+        ssd.sweep({"workload": "uniform:count=100"}, 2, progress=False)
+    with pytest.raises(TypeError, match="a workload is"):
+        ssd.simulate(None)
+    assert repr(ssd.sweep({"workload": "uniform:count=100"}, progress=False)) == "<1 row, 0 failed>"
+
+
 def test_processes_give_what_threads_give():
     # A fork of a process with threads may hang.
     spawn = multiprocessing.get_context("spawn")
@@ -97,7 +107,10 @@ def test_the_hash_of_a_trace_travels_and_is_held(tmp_path, monkeypatch):
 def test_a_dask_cluster_loses_no_cell_when_a_process_is_killed(tmp_path):
     distributed = pytest.importorskip("distributed")
     trace = tmp_path / "many.spc"
-    trace.write_text("".join(f"0,{n * 7919 % 100000 * 8},4096,{'rw'[n % 3 > 0]},{n / 500}\n" for n in range(5000)))
+    lines = (
+        f"0,{n * 7919 % 100000 * 8},4096,{'rw'[n % 3 > 0]},{n / 500}\n" for n in range(5000)
+    )
+    trace.write_text("".join(lines))
     grid = {
         "workload": [trace, "zipf:count=20000,rate=300"],
         "ftl": ["page", "bast", "fast", "absent"],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The types of the package: checked by mypy, the stubs against the module, a user's program."""
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -41,8 +42,17 @@ def check(*args, cwd):
 def test_the_package_is_typed_throughout(tmp_path):
     package = os.path.dirname(senko_flash.__file__)
     assert os.path.exists(os.path.join(package, "py.typed"))
-    code, said = check("mypy", "--strict", "--ignore-missing-imports", "-p", "senko_flash", cwd=tmp_path)
+    options = ["--strict", "--ignore-missing-imports"]
+    code, said = check("mypy", *options, "-p", "senko_flash", cwd=tmp_path)
     assert code == 0, said
+
+
+def test_the_package_finds_its_modules_and_its_version():
+    program = "import senko_flash as s; print(s.dbm.open, s.store.open, s.ssd, s.__version__)"
+    words = [sys.executable, "-c", program]
+    said = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert said.stdout.strip().endswith(importlib.metadata.version("senko-flash"))
+    assert not hasattr(senko_flash, "absent")
 
 
 def test_the_stubs_tell_what_the_module_has(tmp_path):

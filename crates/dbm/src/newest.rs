@@ -62,6 +62,7 @@ impl Core {
     ) -> Option<Cached<T>> {
         let mut id = root;
         loop {
+            let likely = self.hints.likely(id, key);
             let newest = self.nodes.get(id)?.load();
             let version = newest.as_deref()?;
             if version.commit > commit || version.freed {
@@ -69,14 +70,16 @@ impl Core {
             }
             let body = version.body.load();
             let page = body.as_deref()?;
+            let hinted = likely.as_ref().and_then(|likely| likely.find(page, key));
             if !version.used.load(Ordering::Relaxed) {
                 version.used.store(true, Ordering::Relaxed);
             }
-            if page.level() > 0 {
+            if hinted.is_none() && page.level() > 0 {
                 id = page.child(page.child_for(key, false));
                 continue;
             }
-            let Ok(nth) = page.search(key) else {
+            self.hints.keep(id, page, likely.as_ref());
+            let Some(nth) = hinted.or_else(|| page.search(key).ok()) else {
                 return Some(Cached::Absent);
             };
             return match page.value(nth) {

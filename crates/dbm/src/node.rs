@@ -138,6 +138,25 @@ impl Page {
         (key, key + usize::from(self.u16(VALUE_BYTES)))
     }
 
+    /// Where record `nth` of a dense leaf begins, whose records have so many bytes.
+    pub fn dense_at(nth: usize, bytes: usize) -> usize {
+        SLOTS + nth * bytes
+    }
+
+    /// The bytes of a key and of a record, if it is a dense leaf.
+    pub fn dense_shape(&self) -> Option<(usize, usize)> {
+        self.is_dense().then(|| self.shape())
+    }
+
+    /// Whether this is a dense leaf whose records have `bytes` bytes, and record `nth` has `key`.
+    pub fn has_dense(&self, nth: usize, bytes: usize, key: &[u8]) -> bool {
+        let at = Page::dense_at(nth, bytes);
+        self.0.get(at..at + key.len()) == Some(key)
+            && self.is_dense()
+            && self.shape() == (key.len(), bytes)
+            && nth < self.count()
+    }
+
     fn cell(&self, nth: usize) -> usize {
         usize::from(self.u16(SLOTS + 2 * nth))
     }
@@ -470,7 +489,7 @@ impl Page {
 }
 
 /// The first eight bytes as a number, in the order of keys or equal.
-fn number(key: &[u8]) -> u64 {
+pub(crate) fn number(key: &[u8]) -> u64 {
     let mut first = [0; 8];
     let bytes = key.len().min(8);
     first[..bytes].copy_from_slice(&key[..bytes]);

@@ -49,7 +49,9 @@ pub use file::told::error_number;
 pub use file::{FileOptions, FlashFile};
 pub use net::{Listener, connect_tcp, connect_unix};
 pub use observe::observe_stores;
-pub use page::{AlignedBuf, FramePool, MappedMemory, PAGE_SIZE, PageBuf, prefetch};
+pub use page::{
+    AlignedBuf, FramePool, MappedMemory, PAGE_SIZE, PageBuf, prefetch, prefetch_address,
+};
 pub use passed::passed_listeners;
 pub use queue::{Completion, DeviceId, IoError, Op, Queue};
 pub use recv::RecvBuf;

@@ -321,6 +321,24 @@ pub fn prefetch(bytes: &[u8]) {
     let _ = bytes;
 }
 
+/// As [`prefetch`], of the cache line at an address. Nothing needs to be there.
+///
+/// ```
+/// senko_io::prefetch_address(0);
+/// ```
+#[inline]
+pub fn prefetch_address(address: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let at = std::ptr::without_provenance::<i8>(address);
+        // SAFETY: as above; a prefetch of an address where nothing is does nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 struct Pool {
     memory: AlignedBuf,
     /// Pages of the frames of each class.

@@ -162,8 +162,9 @@ class Result:
         # Seconds without a request are gaps.
         seen = [count > 0 for count in self.series["count"]]
         for name, label in (("mean_us", "mean"), ("max_us", "longest")):
-            values = [us if there else None for us, there in zip(self.series[name], seen)]
-            axes.plot(self.series["second"], [float("nan") if v is None else v for v in values], label=label)
+            pairs = zip(self.series[name], seen)
+            values = [us if there else float("nan") for us, there in pairs]
+            axes.plot(self.series["second"], values, label=label)
         axes.set(xlabel="time (s)", ylabel="response time (µs)", yscale="log")
         axes.legend()
         return axes

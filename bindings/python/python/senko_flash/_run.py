@@ -101,6 +101,9 @@ def _workload(given: Any, format: str) -> str | _native.Requests:
         return os.fspath(given)
     if format != "auto":
         raise TypeError("a format is given for a trace's file, not for requests")
+    if not isinstance(given, Iterable):
+        kind = type(given).__name__
+        raise TypeError(f"a workload is a trace's file, a generator or requests, not {kind}")
     return _native.Requests(given)
 
 
@@ -111,14 +114,19 @@ class Trace:
     True
     """
 
-    def __init__(self, workload: str, reading: dict[str, Any], name: str, summary: dict[str, Any]) -> None:
+    def __init__(
+        self, workload: str, reading: dict[str, Any], name: str, summary: dict[str, Any]
+    ) -> None:
         self.workload = workload
         self.name = name
         self.summary = summary
         self._reading = reading
 
     def requests(self) -> Columns:
-        """All requests: time_ns, device, op (0 reads, 1 writes, 2 trims, 3 flushes), offset, bytes."""
+        """All requests: time_ns, device, op, offset, bytes.
+
+        An op is 0 for a read, 1 for a write, 2 for a trim, 3 for a flush.
+        """
         columns = _native.trace_columns(self.workload, self._reading)
         kinds: dict[str, Literal["Q", "I", "B"]] = {
             "time_ns": "Q",

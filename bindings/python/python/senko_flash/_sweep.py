@@ -48,7 +48,9 @@ class Row:
 
     __slots__ = ("options", "result", "error")
 
-    def __init__(self, options: Mapping[str, Any], result: Result | None, error: str | None) -> None:
+    def __init__(
+        self, options: Mapping[str, Any], result: Result | None, error: str | None
+    ) -> None:
         self.options = dict(options)
         self.result = result
         self.error = error
@@ -115,7 +117,8 @@ class Table(Sequence[Row]):
 
     def __repr__(self) -> str:
         failed = sum(row.error is not None for row in self._rows)
-        return f"<{len(self._rows)} rows, {failed} failed>"
+        rows = "row" if len(self._rows) == 1 else "rows"
+        return f"<{len(self._rows)} {rows}, {failed} failed>"
 
     def _repr_html_(self) -> str:
         names = list(dict.fromkeys(name for row in self._rows for name in row.options))
@@ -150,8 +153,13 @@ def _sent(cell: Mapping[str, Any]) -> dict[str, Any]:
     return sent
 
 
-def _run(sent: dict[str, Any], stop: _native.Stop | None = None) -> tuple[Result | None, str | None]:
-    """Runs a cell where it was sent to. An error is a sentence, since not each exception travels."""
+def _run(
+    sent: dict[str, Any], stop: _native.Stop | None = None
+) -> tuple[Result | None, str | None]:
+    """Runs a cell where it was sent to.
+
+    An error is a sentence, since not each exception travels.
+    """
     options = dict(sent)
     expected = options.pop("sha256", None)
     try:
@@ -207,10 +215,16 @@ def sweep(
 
     `progress` shows a line on a terminal, or is called with the cells done and their number.
 
-    >>> table = sweep({"workload": "uniform:count=500", "ftl": ["page", "bast", "typo"]}, progress=False)
+    >>> grid = {"workload": "uniform:count=500", "ftl": ["page", "bast", "typo"]}
+    >>> table = sweep(grid, progress=False)
     >>> [row.result is not None for row in table], table[2].error[:30]
     ([True, True, False], 'there is no translation layer ')
     """
+    if isinstance(grid, _ONE):
+        raise TypeError("a grid is a mapping from options to values, or a list of such mappings")
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        kind = type(executor).__name__
+        raise TypeError(f"an executor is one of concurrent.futures, not {kind}")
     cells = list(_cells(grid))
     own = ThreadPoolExecutor(os.cpu_count()) if executor is None else None
     stop = _native.Stop() if own is not None else None

@@ -2,7 +2,8 @@
 """The simulator of SSDs: what a workload does to the flash, before the drive is bought.
 
 >>> from senko_flash import ssd
->>> run = ssd.simulate("zipf:rate=2000,count=20000,pages=100000", profile="paper-1gb", ftl="page", precondition=90)
+>>> load = "zipf:rate=2000,count=20000,pages=100000"
+>>> run = ssd.simulate(load, profile="paper-1gb", ftl="page", precondition=90)
 >>> run.requests, run.erases, round(run.write_amplification, 2)
 (20000, 0, 1.0)
 >>> sorted(run.to_dict())

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import errno as _errno
 import math as _math
 import os as _os
 import time as _time
@@ -118,6 +119,9 @@ class Batch(_native.Batch):
             expires_at = _math.ceil(_time.time() + seconds)
         super().put(key, value, expires_at=expires_at)
 
+    def __repr__(self) -> str:
+        return f"<senko_flash.store batch of {len(self)} writes>"
+
     def __enter__(self) -> Batch:
         return self
 
@@ -163,6 +167,21 @@ class Snapshot:
         """All entries, in no order."""
         return map(_entry, self._native._scan())
 
+    def keys(self) -> _Iterator[bytes]:
+        """The keys, in no order, as an iterator."""
+        return iter(self)
+
+    def values(self) -> _Iterator[bytes]:
+        """The values, in no order, as an iterator."""
+        return (value for _, value, _, _ in self._native._scan())
+
+    def items(self) -> _Iterator[tuple[bytes, bytes]]:
+        """The keys with their values, in no order, as an iterator."""
+        return ((key, value) for key, value, _, _ in self._native._scan())
+
+    def __repr__(self) -> str:
+        return f"<senko_flash.store snapshot of {self.time} us since 1970>"
+
 
 class Store(_native.Store, _MutableMapping[_Any, bytes]):
     """An open store: a mapping of bytes to bytes, in no order. `open` makes it."""
@@ -205,7 +224,10 @@ class Store(_native.Store, _MutableMapping[_Any, bytes]):
         )
 
     def update(  # type: ignore[override]
-        self, key: _Any = (), change: _Callable[[bytes | None], _Data | None] | None = None, **more: _Data
+        self,
+        key: _Any = (),
+        change: _Callable[[bytes | None], _Data | None] | None = None,
+        **more: _Data,
     ) -> int | None:
         """Puts what `change` makes of the key's value; None is a key without one.
 
@@ -226,7 +248,10 @@ class Store(_native.Store, _MutableMapping[_Any, bytes]):
         return super().multi_get(list(keys))
 
     def batch(self, *, durability: str | None = None) -> Batch:
-        """Gathers puts and deletes. Its `with` block carries out all of them, or none if it raises."""
+        """Gathers puts and deletes.
+
+        The `with` block of a batch carries out all of them, or none if it raises.
+        """
         return Batch(self, durability)
 
     def history(self, key: _Data) -> list[Version]:
@@ -238,9 +263,11 @@ class Store(_native.Store, _MutableMapping[_Any, bytes]):
         return map(_entry, self._scan())
 
     def items(self) -> _ItemsView[bytes, bytes]:
+        """The keys with their values, in no order, as a view: each iteration sees one moment."""
         return _Items(self)
 
     def values(self) -> _ValuesView[bytes]:
+        """The values, in no order, as a view."""
         return _Values(self)
 
     def clear(self) -> None:
@@ -298,4 +325,7 @@ def open(
 
 def verify(path: str | _os.PathLike[str]) -> Verified:
     """Reads a whole store that no process has open, and checks everything."""
-    return Verified(*_native.verify_store(_os.fsdecode(path)))
+    place = _os.fsdecode(path)
+    if not _os.path.exists(place):
+        raise error(_errno.ENOENT, f"there is no store at {place}")
+    return Verified(*_native.verify_store(place))

@@ -86,7 +86,8 @@ class Table(dict):
         self.db.execute("CREATE TABLE Dict (key BLOB UNIQUE NOT NULL, value BLOB NOT NULL)")
 
     def __setitem__(self, key, value):
-        self.db.execute("REPLACE INTO Dict (key, value) VALUES (CAST(? AS BLOB), CAST(? AS BLOB))", (key, value))
+        values = "VALUES (CAST(? AS BLOB), CAST(? AS BLOB))"
+        self.db.execute(f"REPLACE INTO Dict (key, value) {values}", (key, value))
 
     def close(self):
         self.db.close()

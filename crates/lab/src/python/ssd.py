@@ -22,7 +22,8 @@ def timed(work):
 
 def command():
     words = [SENKO, "ssd", "run", WORKLOAD, "--ftl", "page", "--precondition", "90", "--json"]
-    return json.loads(subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout)
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    return json.loads(done.stdout)
 
 
 pairs = []

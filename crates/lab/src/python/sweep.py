@@ -27,7 +27,8 @@ def rate(processes):
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(processes, mp_context=spawn) as pool:
         # The processes start before the clock does.
-        ssd.sweep([{"workload": "uniform:count=100", "seed": n} for n in range(8)], pool, progress=False)
+        cells = [{"workload": "uniform:count=100", "seed": n} for n in range(8)]
+        ssd.sweep(cells, pool, progress=False)
         began = time.perf_counter()
         table = ssd.sweep(GRID, pool, progress=False)
         assert len(table) == 40 and not any(row.error for row in table)
