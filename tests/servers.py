@@ -154,7 +154,8 @@ def start_senko(kind, *options, memory=None, flash=1 << 30, patient=True, addres
     folder = tempfile.mkdtemp(prefix="senko-tests-", dir=os.environ.get("SENKO_TMP"))
     if memory is None:
         memory = (32 if kind == "flash" else 256) << 20
-    command = [os.path.abspath(binary), "serve", *where, "-c", "200", "--memory", "%dk" % (memory >> 10), *options]
+    connections = [] if "-c" in options else ["-c", "200"]
+    command = [os.path.abspath(binary), "serve", *where, *connections, "--memory", "%dk" % (memory >> 10), *options]
     if kind == "flash":
         # The other policy keeps what was read, however much else is stored; `settle` stores only.
         command += ["--policy", "lru"]

@@ -171,3 +171,53 @@ def test_unread_requests_of_slow_readers_stop_nobody(senko, threads):
             client.close()
     finally:
         server.stop()
+
+
+def fill_flash(server, count, length):
+    """Items `k0` and on, of which most lie on flash only."""
+    for start in range(0, count, 500):
+        sets = [b"set k%d 0 0 %d noreply\r\n%s\r\n" % (n, length, b"v" * length) for n in range(start, min(start + 500, count))]
+        assert server.ask(b"".join(sets) + b"mn\r\n", b"MN\r\n") == b"MN\r\n"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_clients_that_had_much_under_way_once(senko, threads):
+    """A thousand clients, one after the other, read 64 items at a time from flash, and stayed: each kept the memory of its 64 commands, 81 MiB of `-m 64m`."""
+    memory, depth = 64 << 20, 64
+    server = servers.start_senko("flash", "-t", str(threads), "-c", "1024", memory=memory)
+    try:
+        fill_flash(server, 150_000, 1000)
+        clients = []
+        for n in range(1000):
+            client = socket.create_connection(server.address, timeout=120)
+            client.sendall(b"".join(b"mg k%d s\r\n" % ((n * depth + m) * 7 % 100_000) for m in range(depth)) + b"mn\r\n")
+            answer = b""
+            while not answer.endswith(b"MN\r\n"):
+                answer += client.recv(1 << 16)
+            clients.append(client)
+        for client in clients:
+            client.close()
+        assert peak(server) <= memory * 1.05, "%d MiB of %d" % (peak(server) >> 20, memory >> 20)
+    finally:
+        server.stop()
+
+
+def test_histograms_of_sizes_under_way(senko):
+    """Nine hundred clients asked for `stats sizes` of items of 1,500 sizes, and each walk had a row for each size: 79 MiB of `-m 64m`."""
+    memory = 64 << 20
+    server = servers.start_senko("dram", "-c", "1000", memory=memory)
+    try:
+        for n in range(1, 1500):
+            assert server.ask(b"set s%d 0 0 %d\r\n%s\r\n" % (n, 32 * n, b"v" * 32 * n), b"\r\n") == b"STORED\r\n"
+        clients = [socket.create_connection(server.address, timeout=120) for _ in range(900)]
+        for client in clients:
+            client.sendall(b"stats sizes\r\n" * 3)
+        for client in clients:
+            answer = b""
+            while answer.count(b"END\r\n") < 3:
+                answer += client.recv(1 << 16)
+            assert 100 < answer.count(b"STAT ") / 3 <= 256
+            client.close()
+        assert peak(server) <= memory * 1.05, "%d MiB of %d" % (peak(server) >> 20, memory >> 20)
+    finally:
+        server.stop()

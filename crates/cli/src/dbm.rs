@@ -7,7 +7,7 @@
 //! What only reads opens the database beside a process that may write to it.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ use crate::progress::Bar;
 use crate::units::within;
 use made::Made;
 
-mod made; // a database that a command makes, and that goes again if nothing comes into it
+mod made; // a database that a command makes, where nobody's data lies
 
 mod formats; // what load reads and dump writes
 mod rows; // a record, and the lines that readers share
@@ -211,11 +211,12 @@ pub fn main(args: &DbmArgs) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            if !crate::out::closed() {
-                tell!("senko: {error:#}");
-            }
             let interrupted = error.downcast_ref::<Interrupted>();
-            ExitCode::from(interrupted.map_or(2, Interrupted::exit_code))
+            let code = interrupted.map_or(2, Interrupted::exit_code);
+            if !crate::out::closed() {
+                tell!("senko: {:#}", crate::out::named(error));
+            }
+            ExitCode::from(code)
         }
     }
 }
@@ -229,6 +230,18 @@ impl Place {
         }
     }
 
+    /// The error of a copy to `to`. A file that can't be opened, or is full, is mostly the new one.
+    fn told_of_copy(&self, error: &senko_dbm::DbmError, to: &Path) -> anyhow::Error {
+        match error {
+            senko_dbm::DbmError::Open(_) => anyhow!(error.to_string()),
+            senko_dbm::DbmError::NoSpace(pages) => {
+                let (to, bytes) = (to.display(), pages * senko_io::PAGE_SIZE as u64);
+                anyhow!("{to}: no space left for {bytes} bytes more; nothing was changed")
+            }
+            error => self.told(error),
+        }
+    }
+
     fn options(&self, create: bool) -> Options {
         Options {
             create,
@@ -239,6 +252,7 @@ impl Place {
     }
 
     fn write(&self, create: bool) -> Result<Database> {
+        made::refuse_foreign(&self.file)?;
         Database::open(&self.file, self.options(create)).map_err(|error| self.told(&error))
     }
 
@@ -353,7 +367,7 @@ fn run(command: &Command) -> Result<bool> {
             place
                 .read()?
                 .backup(to, progress)
-                .map_err(|e| place.told(&e))
+                .map_err(|e| place.told_of_copy(&e, to))
         })?,
         Command::Compact(place) => copied(place, None, &mut out, |progress| {
             Database::compact(&place.file, Options::default(), progress).map_err(|e| place.told(&e))
@@ -367,7 +381,7 @@ fn run(command: &Command) -> Result<bool> {
                 }
                 Err(error) => Err(error),
             }
-            .map_err(|error| place.told(&error))
+            .map_err(|error| place.told_of_copy(&error, to))
         })?,
         Command::Verify(place) => verify(place, &mut out)?,
         Command::Stats(place) => stats(place, &mut out)?,

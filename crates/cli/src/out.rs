@@ -11,6 +11,8 @@ const PIPE_CLOSED: u8 = 141;
 
 /// Whether a write met a closed pipe.
 static CLOSED: AtomicBool = AtomicBool::new(false);
+/// Whether a write met another error.
+static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Stdout, as commands write to it.
 pub struct Out(io::Stdout);
@@ -23,6 +25,15 @@ pub fn stdout() -> Out {
 /// Whether the reader of stdout has gone.
 pub fn closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
+}
+
+/// The error of a command, which is told to be stdout's where it is: a full disk behind stdout is
+/// not a full store.
+pub fn named(error: anyhow::Error) -> anyhow::Error {
+    match FAILED.load(Ordering::Relaxed) && error.is::<io::Error>() {
+        true => error.context("cannot write to stdout"),
+        false => error,
+    }
 }
 
 /// The exit code of a command: `code`, unless the reader of stdout went before the end.
@@ -50,10 +61,12 @@ impl Out {
 
 /// Notes where the error of a write is that the reader of stdout has gone.
 pub fn seen<T>(done: io::Result<T>) -> io::Result<T> {
-    if let Err(error) = &done
-        && error.kind() == io::ErrorKind::BrokenPipe
-    {
-        CLOSED.store(true, Ordering::Relaxed);
+    if let Err(error) = &done {
+        let met = match error.kind() {
+            io::ErrorKind::BrokenPipe => &CLOSED,
+            _ => &FAILED,
+        };
+        met.store(true, Ordering::Relaxed);
     }
     done
 }

@@ -276,7 +276,7 @@ impl Interrupted {
 
 impl std::fmt::Display for Interrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("interrupted; the results are those up to then")
+        f.write_str("interrupted; results that were printed are those up to then")
     }
 }
 

@@ -92,18 +92,23 @@ fn warn(text: &str) {
     tell!("senko: {text}");
 }
 
-/// Reads a workload through once, and shows its summary where results are for people. `capacity` is
-/// of the drive that it goes to, if there is one: devices that overlap there are added to the
-/// warnings.
-fn summarise(workload: &Workload, capacity: Option<u64>, shown: bool) -> Result<Summary> {
+/// Reads a workload to its end, or to a signal.
+fn read_whole(workload: &Workload) -> Result<Summary> {
     let watch = progress::Progress::new("reading the workload", "%", 0);
-    let mut summary = workload.summary_while(|share| {
+    let summary = workload.summary_while(|share| {
         if let Some(share) = share {
             watch.set((share * 100.0) as u64, 100);
         }
         !stopped()
-    })?;
-    drop(watch);
+    });
+    Ok(summary?)
+}
+
+/// Reads a workload through once, and shows its summary where results are for people. `capacity` is
+/// of the drive that it goes to, if there is one: devices that overlap there are added to the
+/// warnings.
+fn summarise(workload: &Workload, capacity: Option<u64>, shown: bool) -> Result<Summary> {
+    let mut summary = read_whole(workload)?;
     if let Some(interrupted) = Interrupted::now() {
         let name = workload.name();
         return Err(interrupted).with_context(|| format!("{name} was not read to its end"));

@@ -113,7 +113,7 @@ pub fn main(args: StoreArgs) -> ExitCode {
             let interrupted = error.downcast_ref::<Interrupted>();
             let code = interrupted.map_or(2, Interrupted::exit_code);
             if !crate::out::closed() {
-                tell!("senko: {error:#}");
+                tell!("senko: {:#}", crate::out::named(error));
             }
             ExitCode::from(code)
         }
@@ -164,6 +164,16 @@ fn told(path: &Path) -> impl Fn(StoreError) -> anyhow::Error {
         } else {
             anyhow!("{name}: {text}")
         }
+    }
+}
+
+/// As [`told`], for a copy of an open store: one that can't be opened is the new file, which the
+/// error names.
+fn told_of_copy(path: &Path) -> impl Fn(StoreError) -> anyhow::Error {
+    let told = told(path);
+    move |error| match error {
+        StoreError::Open(error) => anyhow!(error.to_string()),
+        error => told(error),
     }
 }
 

@@ -21,6 +21,8 @@ pub fn without_effect(options: &ServeOptions) -> Vec<String> {
         (options.promote_after.is_some(), "--promote-after"),
         (options.no_reinsert == Some(true), "--no-reinsert"),
         (options.discard == Some(true), "--discard"),
+        (options.spin_us.is_some(), "--spin-us"),
+        (options.flash_rated_writes.is_some(), "--flash-rated-writes"),
     ] {
         pair(given, option, no_flash, "with --no-flash");
     }

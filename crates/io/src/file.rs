@@ -759,15 +759,17 @@ fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
 
 /// Makes the name of a new file survive a power cut. On failure there is no file.
 pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
+    sync_folder(path).inspect_err(|_| drop(std::fs::remove_file(path)))
+}
+
+/// Makes the names in a file's folder survive a power cut.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     let synced = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
-    let Err(error) = synced else { return Ok(()) };
-    match error.raw_os_error() {
+    match synced {
         // Such a file system has no way to do it, and none in which it is needed.
-        Some(libc::EINVAL | libc::ENOTSUP) => Ok(()),
-        _ => {
-            let _ = std::fs::remove_file(path);
-            Err(failed(path, "cannot make durable the name", &error))
-        }
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOTSUP)) => Ok(()),
+        Err(error) => Err(failed(path, "cannot make durable the name", &error)),
+        Ok(()) => Ok(()),
     }
 }
 

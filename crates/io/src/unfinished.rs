@@ -4,21 +4,26 @@
 //! It is written as `NAME.part`. [`Unfinished::finish`] makes it durable and gives it its name.
 //! After a failure [`Drop`] removes it, and a process that is killed leaves `NAME.part`. So nothing
 //! that was broken off ever lies at `NAME`, where it would look whole.
+//!
+//! A renaming takes the place of whatever is there: a device's node, or another program's file. So
+//! what may be replaced is looked at before anything is written.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::file::{folder_of, sync_name};
+use crate::file::{folder_of, sync_folder, sync_name};
 
 /// What may lie at the name already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Before {
     /// Nothing: a file that is there is refused, and stays.
     Nothing,
     /// A file, which stays until the new one is whole.
     Replaced,
+    /// The same, if it is empty or begins with these bytes.
+    Ours(Vec<u8>),
 }
 
 /// A file that is being written under another name.
@@ -42,22 +47,39 @@ impl Unfinished {
         Unfinished::make(path, Before::Nothing)
     }
 
-    /// As [`Unfinished::create`], for a file that takes the place of one that may be there.
+    /// As [`Unfinished::create`], for a file that takes the place of one that may be there. Where
+    /// `path` is a link to a file, that file is replaced, and the link stays.
     ///
     /// # Errors
-    /// As [`Unfinished::create`], but for a file at `path`.
+    /// As [`Unfinished::create`], but for a file at `path`. What lies there and is no regular file
+    /// (a device, a folder, a pipe) is refused: the new file would take its place.
     pub fn replacing(path: &Path) -> io::Result<(Unfinished, File)> {
-        Unfinished::make(path, Before::Replaced)
+        let target = std::fs::canonicalize(path);
+        let target = target.as_deref().unwrap_or(path);
+        match target.metadata() {
+            Ok(there) if !there.is_file() => Err(not_ours(path, "no regular file")),
+            _ => Unfinished::make(target, Before::Replaced),
+        }
     }
 
-    /// As [`Unfinished::replacing`], and a `NAME.part` that a process which was killed has left is
-    /// overwritten. For the one who alone writes at `path`.
+    /// A file of one kind, which begins with `magic`, at `path`: it takes the place of an older
+    /// one. A `NAME.part` that a killed process has left is overwritten.
     ///
     /// # Errors
-    /// As [`Unfinished::create`], but for files at either name.
-    pub fn restarting(path: &Path) -> io::Result<(Unfinished, File)> {
-        let _ = std::fs::remove_file(draft_of(path));
-        Unfinished::replacing(path)
+    /// As [`Unfinished::create`]. What lies at either name and is neither empty nor begins with
+    /// `magic` is another program's: it is refused, and stays. So is a link, which may lead
+    /// anywhere.
+    pub fn restarting(path: &Path, magic: &[u8]) -> io::Result<(Unfinished, File)> {
+        let draft = draft_of(path);
+        for name in [path, &draft] {
+            check_ours(name, magic)?;
+        }
+        match std::fs::remove_file(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed("remove", &draft, &error))
+            }
+            _ => Unfinished::make(path, Before::Ours(magic.to_vec())),
+        }
     }
 
     fn make(path: &Path, before: Before) -> io::Result<(Unfinished, File)> {
@@ -73,7 +95,7 @@ impl Unfinished {
                 );
                 io::Error::new(error.kind(), text)
             }
-            io::ErrorKind::NotFound => {
+            io::ErrorKind::NotFound if !folder_of(path).exists() => {
                 let (name, folder) = (path.display(), folder_of(path).display());
                 let text = format!("cannot make {name}: there is no folder {folder}");
                 io::Error::new(error.kind(), text)
@@ -97,17 +119,25 @@ impl Unfinished {
     /// Makes what was written durable, and gives the file its name.
     ///
     /// # Errors
-    /// One sentence with the path; there is no file then, or the one that was there before.
+    /// One sentence with the path. There is no file then, or the one that was there before. Only
+    /// where the folder can't be made durable may a replaced file be the new one.
     pub fn finish(self) -> io::Result<()> {
         File::open(&self.draft)
             .and_then(|file| file.sync_all())
             .map_err(|error| failed("write", &self.path, &error))?;
-        match self.before {
-            Before::Nothing => self.name_new()?,
-            Before::Replaced => std::fs::rename(&self.draft, &self.path)
-                .map_err(|error| failed("make", &self.path, &error))?,
+        match &self.before {
+            Before::Nothing => {
+                self.name_new()?;
+                return sync_name(&self.path);
+            }
+            // Another program may have taken the name meanwhile.
+            Before::Ours(magic) => check_ours(&self.path, magic)?,
+            Before::Replaced => {}
         }
-        sync_name(&self.path)
+        std::fs::rename(&self.draft, &self.path)
+            .map_err(|error| failed("make", &self.path, &error))?;
+        // The old file is gone, so the new one stays even if its name may not be durable.
+        sync_folder(&self.path)
     }
 
     /// A link, unlike a renaming, never takes the place of a file that was made meanwhile.
@@ -134,6 +164,39 @@ fn draft_of(path: &Path) -> PathBuf {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".part");
     PathBuf::from(draft)
+}
+
+/// Whether the new file may take the place of what lies at `path`: nothing, an empty file, or one
+/// that begins with `magic`.
+fn check_ours(path: &Path, magic: &[u8]) -> io::Result<()> {
+    let there = match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed("make", path, &error)),
+        Ok(there) => there,
+    };
+    if !there.is_file() {
+        return Err(not_ours(path, "no regular file"));
+    }
+    if there.len() == 0 {
+        return Ok(());
+    }
+    let mut first = vec![0; magic.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    match read {
+        Ok(()) if first == magic => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+            Err(failed("read", path, &error))
+        }
+        _ => Err(not_ours(path, "another program's file")),
+    }
+}
+
+fn not_ours(path: &Path, what: &str) -> io::Error {
+    let text = format!(
+        "{} is {what}, and what is written would take its place: name another file",
+        path.display()
+    );
+    io::Error::new(io::ErrorKind::AlreadyExists, text)
 }
 
 fn taken(path: &Path) -> io::Error {
@@ -218,6 +281,73 @@ mod tests {
         assert_eq!(names(&folder), ["copy", "link"]);
         let nowhere = Unfinished::create(&folder.join("no/copy")).unwrap_err();
         assert!(nowhere.to_string().contains("there is no folder"));
+        // The reason told is the reason: this folder is there, and takes no files.
+        let refused = Unfinished::create(Path::new("/proc/copy")).unwrap_err();
+        assert!(!refused.to_string().contains("no folder"), "{refused}");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// A server that root started with `--trace /dev/full` had a regular file in the device's place
+    /// when it stopped, and `--trace` of a photograph lost the photograph.
+    #[test]
+    fn what_is_not_ours_is_not_replaced() {
+        use std::os::unix::fs::{FileTypeExt, symlink};
+        let folder = folder("ours");
+        let (path, draft) = (folder.join("new"), folder.join("new.part"));
+        let restart = || Unfinished::restarting(&path, b"MAGIC");
+        let pipe = folder.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        let refused = Unfinished::replacing(&pipe).unwrap_err();
+        assert!(
+            refused.to_string().contains("is no regular file"),
+            "{refused}"
+        );
+        assert!(Unfinished::restarting(&pipe, b"MAGIC").is_err());
+        assert!(pipe.symlink_metadata().unwrap().file_type().is_fifo());
+        assert!(Unfinished::replacing(&folder).is_err());
+        // Neither the file nor its draft may be another's, not even a short one.
+        for name in [&path, &draft] {
+            for foreign in ["precious", "MAGI"] {
+                std::fs::write(name, foreign).unwrap();
+                let refused = restart().unwrap_err();
+                assert!(
+                    refused.to_string().contains("another program's"),
+                    "{refused}"
+                );
+                assert_eq!(std::fs::read_to_string(name).unwrap(), foreign);
+            }
+            std::fs::remove_file(name).unwrap();
+            symlink("pipe", name).unwrap();
+            assert!(restart().is_err());
+            std::fs::remove_file(name).unwrap();
+        }
+        // Nor what came while the new file was written.
+        let (unfinished, _) = restart().unwrap();
+        std::fs::write(&path, "precious").unwrap();
+        assert!(unfinished.finish().is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        std::fs::remove_file(&path).unwrap();
+        // What a killed process left is ours, also when it had written nothing.
+        for ours in ["", "MAGIC and more"] {
+            for name in [&path, &draft] {
+                std::fs::write(name, ours).unwrap();
+            }
+            let (unfinished, mut file) = restart().unwrap();
+            file.write_all(b"MAGIC whole").unwrap();
+            unfinished.finish().unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), b"MAGIC whole");
+            assert_eq!(names(&folder), ["new", "pipe"]);
+        }
+        // A link stays one, and its file is replaced.
+        let link = folder.join("link");
+        symlink("new", &link).unwrap();
+        let (unfinished, mut file) = Unfinished::replacing(&link).unwrap();
+        file.write_all(b"replaced").unwrap();
+        unfinished.finish().unwrap();
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(std::fs::read(&path).unwrap(), b"replaced");
+        assert_eq!(names(&folder), ["link", "new", "pipe"]);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 
 use crate::{Options, Report};
@@ -94,11 +94,14 @@ pub fn impossible(name: &str, options: &Options, why: &str) -> Result<Value> {
 /// # Errors
 /// If the file cannot be read.
 pub fn read(path: &Path) -> Result<(Vec<Value>, usize)> {
-    let file = File::open(path).with_context(|| {
-        format!(
-            "there are no results in {}: run an experiment first, as with senko lab run --all --quick",
-            path.display()
-        )
+    let file = File::open(path).map_err(|error| {
+        let path = path.display();
+        match error.kind() {
+            std::io::ErrorKind::NotFound => anyhow!(
+                "there are no results in {path}: run an experiment first, as with senko lab run --all --quick"
+            ),
+            _ => anyhow!("cannot open {path}: {error}"),
+        }
     })?;
     let (mut records, mut broken) = (Vec::new(), 0);
     for line in BufReader::new(file).split(b'\n') {

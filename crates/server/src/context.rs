@@ -87,6 +87,9 @@ pub struct Work {
     pub more: usize,
     /// A value for which there is no memory now is swallowed instead of waiting for some.
     pub swallow: bool,
+    /// Answers for other workers take all the memory that there is for them: no read begins whose
+    /// answer would be copied for one.
+    pub no_copies: bool,
     /// When the round began, and the commands that had waited.
     pub waited: Waited,
     /// The sample of keys that are looked up.

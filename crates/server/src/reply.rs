@@ -41,6 +41,9 @@ thread_local! {
 
 /// Recycled replies kept.
 const SPARE: usize = 3;
+/// Replies, and parked commands, for which a connection keeps places while it has none. One that
+/// had more under way once must not hold that memory as long as it lives.
+pub(crate) const KEPT_PLACES: usize = 8;
 /// Most pieces in one batch.
 pub const BATCH_PIECES: usize = 64;
 /// A batch is closed once it carries this many bytes.
@@ -353,6 +356,9 @@ impl ReplyQueue {
             self.front += 1;
             reply.reset(unpinned);
             self.recycle(reply);
+            if self.replies.is_empty() {
+                self.replies.shrink_to(KEPT_PLACES);
+            }
         }
     }
 

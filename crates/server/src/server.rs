@@ -22,19 +22,20 @@ mod security; // password files, and warnings about who may reach the server
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use senko_cache::{DeviceSlice, ShardConfig};
 use senko_io::Unfinished;
-use senko_io::trace::Recorder;
+use senko_io::trace::{MAGIC, Recorder};
 use senko_io::{Backend, FlashFile, Listener, PAGE_SIZE};
 
 use crate::admin::Admin;
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::route::Mesh;
-use crate::settings::{Settings, TlsMode};
+use crate::settings::{FlashSpec, Settings, TlsMode};
 use crate::shared::{ConnEntry, Shared, Shutdown};
 use crate::tls::Tls;
 use crate::worker::{Door, WorkerConfig};
@@ -239,7 +240,7 @@ fn begin_recording(
     let Some(path) = &settings.trace else {
         return Ok((None, None));
     };
-    let (unfinished, _) = Unfinished::restarting(path)?;
+    let (unfinished, _) = Unfinished::restarting(path, &MAGIC)?;
     let recorder = Recorder::create(unfinished.draft())?;
     Ok((Some(unfinished), Some(Arc::new(recorder))))
 }
@@ -507,6 +508,15 @@ fn check(settings: &Settings) -> Result<(), ServerError> {
     }
     if settings.trace.is_some() && settings.flash.is_empty() {
         return wrong("--trace records what reaches flash devices, and there is none");
+    }
+    if let Some(trace) = &settings.trace {
+        // Neither needs to be there yet, so what is compared is where they would be.
+        let place =
+            |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
+        let same = |file: &FlashSpec| place(&file.path).ok() == place(trace).ok();
+        if settings.flash.iter().any(same) {
+            return wrong("--trace and --flash name the same file");
+        }
     }
     Ok(())
 }

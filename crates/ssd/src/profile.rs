@@ -120,7 +120,8 @@ impl Profile {
             return Self::parse(text).map_err(|error| Error::profile(format!("{name}: {error}")));
         }
         let path = Path::new(name);
-        if !path.exists() {
+        let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+        if path.metadata().is_err_and(missing) {
             let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
             return Err(Error::profile(format!(
                 "there is no profile and no file \"{name}\"; the profiles that come with senko are {}",

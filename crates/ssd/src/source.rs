@@ -55,8 +55,8 @@ impl Workload {
     /// If it is neither, or a pipe can't be read.
     pub fn named(name: &str, spec: &TraceSpec) -> Result<Self, Error> {
         let path = PathBuf::from(if name == "-" { "/dev/stdin" } else { name });
-        let kind = std::fs::metadata(&path).map(|metadata| metadata.file_type());
-        let origin = if let Ok(kind) = kind {
+        let found = std::fs::metadata(&path);
+        let origin = if let Ok(kind) = found.as_ref().map(std::fs::Metadata::file_type) {
             if kind.is_dir() {
                 return Err(Error::Request(format!(
                     "\"{name}\" is a folder, and no trace"
@@ -70,9 +70,13 @@ impl Workload {
             }
         } else {
             name.parse::<Generator>().map_err(|error| {
-                Error::Request(format!(
-                    "there is no file \"{name}\", and as a generator: {error}"
-                ))
+                let file = match &found {
+                    Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
+                        format!("cannot open \"{name}\" ({why})")
+                    }
+                    _ => format!("there is no file \"{name}\""),
+                };
+                Error::Request(format!("{file}, and as a generator: {error}"))
             })?;
             Origin::Generator(name.to_owned())
         };

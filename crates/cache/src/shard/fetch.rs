@@ -88,6 +88,16 @@ impl Shard {
         }
     }
 
+    /// Bytes of the frame that a fetch of an answer reads into: whole pages, at most
+    /// [`FRAME_PAGES`]. A record that is larger is brought to DRAM instead.
+    pub fn frame_bytes(at: FlashRef) -> usize {
+        let pages = match Slot(at.0).len() {
+            0 => FRAME_PAGES,
+            pages => pages.min(FRAME_PAGES),
+        };
+        pages * PAGE_SIZE
+    }
+
     /// Starts to read the key and the metadata of what [`Shard::scan`] found on flash; ends in
     /// [`Fetched::Listed`], or in another one if the item is gone or cannot be read. It counts as
     /// no access.

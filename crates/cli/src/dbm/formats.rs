@@ -16,6 +16,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use serde::de::{Error as _, MapAccess, Visitor};
+use serde_json::error::Category;
 use serde_json::{Map, Value};
 
 use super::rows::{Lines, Row};
@@ -54,7 +55,7 @@ impl Format {
     fn of_start(start: &[u8]) -> Format {
         let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
         match first {
-            None | Some(b'{') => Format::Json,
+            None | Some(b'{' | b'[') => Format::Json,
             _ if start.starts_with(b"VERSION") => Format::DbDump,
             Some(b'#' | b'!') => Format::GdbmDump,
             Some(_) => Format::Csv,
@@ -73,6 +74,8 @@ enum Source {
 pub struct Input {
     name: String,
     source: Source,
+    /// It is a regular file, from which a read never waits long.
+    pub file: bool,
 }
 
 impl Input {
@@ -80,13 +83,16 @@ impl Input {
     pub fn open(path: Option<&Path>, format: Option<Format>) -> Result<Input> {
         let path = path.filter(|path| *path != Path::new("-"));
         let name = path.map_or("stdin".to_owned(), |path| path.display().to_string());
+        let mut regular = false;
         let from: Box<dyn Read> = match path {
             Some(path) => {
                 let file =
                     std::fs::File::open(path).with_context(|| format!("cannot open {name}"))?;
-                if file.metadata().is_ok_and(|meta| meta.is_dir()) {
+                let meta = file.metadata();
+                if meta.as_ref().is_ok_and(|meta| meta.is_dir()) {
                     bail!("{name} is a folder");
                 }
+                regular = meta.is_ok_and(|meta| meta.is_file());
                 Box::new(file)
             }
             None => Box::new(io::stdin()),
@@ -111,7 +117,11 @@ impl Input {
             }
             Format::GdbmDump => Source::Gdbm(gdbm::Reader::new(Lines::new(from))),
         };
-        Ok(Input { name, source })
+        Ok(Input {
+            name,
+            source,
+            file: regular,
+        })
     }
 
     /// Where the last record was read, for messages.
@@ -143,7 +153,15 @@ impl Input {
             Source::Gdbm(reader) => reader.next(),
         };
         let row = row.and_then(|row| row.map(Row::checked).transpose());
-        row.map_err(|error| anyhow!("{}: {error}", self.place()))
+        let at_column = |error: &str| {
+            let place = error.split_once(": ").map_or("", |(place, _)| place);
+            let column = place.strip_prefix("column ");
+            column.is_some_and(|column| column.parse::<usize>().is_ok())
+        };
+        row.map_err(|error| match at_column(&error) {
+            true => anyhow!("{}, {error}", self.place()),
+            false => anyhow!("{}: {error}", self.place()),
+        })
     }
 }
 
@@ -203,12 +221,20 @@ fn json_row(lines: &mut Lines) -> Result<Option<Row>, String> {
         }
         let members: Result<Members, _> = serde_json::from_slice(line);
         break members.map_err(|error| {
-            let text = error.to_string();
+            let (column, text) = (error.column(), error.to_string());
             // The reader's own line is always 1.
             let text = text
                 .rsplit_once(" at line ")
                 .map_or(&*text, |(text, _)| text);
-            format!("no record: {text}")
+            match error.classify() {
+                // The library's words, which name types of its own.
+                Category::Data if text.starts_with("invalid type") => {
+                    "it is no JSON object".to_owned()
+                }
+                Category::Data => format!("column {column}: {text}"),
+                Category::Eof => format!("column {column}: it is no JSON, since it ends too early"),
+                Category::Syntax | Category::Io => format!("column {column}: it is no JSON"),
+            }
         })?;
     };
     let members = members.0;

@@ -36,6 +36,7 @@ impl Loading<'_> {
                 transaction_bytes: usize::MAX,
                 ..self.place.options(true)
             };
+            super::made::refuse_foreign(&self.place.file)?;
             self.db = Some(Database::open(&self.place.file, options).map_err(told)?);
         }
         let db = self.db.as_ref().context("the database was opened")?;
@@ -82,7 +83,10 @@ pub fn load(
     }
     place.check_name()?;
     let mut input = Input::open(input, format)?;
-    stop_on_signals();
+    // A read from a terminal or a pipe may take for ever, and a signal ends it as always.
+    if input.file {
+        stop_on_signals();
+    }
     let mut loading = Loading {
         place,
         db: None,
@@ -163,6 +167,7 @@ pub fn dump(
     let Some(to) = to else {
         return write(place, format, out);
     };
+    stop_on_signals();
     let (unfinished, file) = Unfinished::create(to)?;
     let mut file = std::io::BufWriter::with_capacity(1 << 18, file);
     write(place, format, &mut file)?;
@@ -189,6 +194,9 @@ fn write(place: &Place, format: Format, out: &mut impl Write) -> Result<bool> {
         output.table(out, table.name(), tables.len() == 1)?;
         let cursor = snapshot.cursor(table, ..);
         for record in cursor.map_err(|error| place.told(&error))? {
+            if let Some(interrupted) = Interrupted::now() {
+                return Err(interrupted.into());
+            }
             let (key, value) = record.map_err(|error| place.told(&error))?;
             output.record(out, table.name(), &key, &value)?;
         }

@@ -107,7 +107,8 @@ pub fn main(args: TraceArgs) -> Result<()> {
 
 fn info(name: &str, reading: &WorkloadArgs, as_json: bool) -> Result<()> {
     let workload = reading.open(name)?;
-    let summary = workload.summary()?;
+    stop_on_signals();
+    let summary = super::read_whole(&workload)?;
     if as_json {
         for warning in &summary.warnings {
             super::warn(&format!("{}: {warning}", workload.name()));

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use senko_io::trace::Recorder;
+use senko_io::trace::{MAGIC, Recorder};
 use senko_io::{FileOptions, FlashFile, Unfinished};
 use senko_store::{Options, Stats, Store};
 use senko_workload::units;
@@ -252,7 +252,7 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
     // A recording that is broken off would look whole.
     let (unfinished, recorder) = match &args.trace {
         Some(trace) => {
-            let (unfinished, _) = Unfinished::replacing(trace)?;
+            let (unfinished, _) = Unfinished::restarting(trace, &MAGIC)?;
             let recorder = Recorder::create(unfinished.draft())?;
             (Some(unfinished), Some(Arc::new(recorder)))
         }

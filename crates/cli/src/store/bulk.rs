@@ -71,10 +71,19 @@ pub fn load(args: &LoadArgs) -> Result<Answer> {
     // An input that cannot be read must not leave an empty store behind.
     let now = times::now().as_secs();
     let mut reader = Reader::open(args.from.as_deref(), args.format, now)?;
+    // A read from a terminal or a pipe may take for ever, and a signal ends it as always.
+    if reader.total.is_some() {
+        stop_on_signals();
+    }
     let opened = args.make.open(path)?;
     let mut loaded = Loaded::default();
     let done = put_rows(args, &opened.store, &mut reader, &mut loaded);
     let rows = loaded.rows + loaded.deletes;
+    // A signal ends it between two rows, and what it did until then is told as always.
+    let (done, interrupted) = match done {
+        Err(error) if error.is::<Interrupted>() => (Ok(()), Some(error)),
+        done => (done, None),
+    };
     let done = done.map_err(|error| {
         let note = match rows {
             0 => "nothing was loaded before it".to_owned(),
@@ -100,7 +109,7 @@ pub fn load(args: &LoadArgs) -> Result<Answer> {
         )?;
     }
     out.flush()?;
-    Ok(Answer::Yes)
+    interrupted.map_or(Ok(Answer::Yes), Err)
 }
 
 fn put_rows(
@@ -123,6 +132,9 @@ fn put_rows(
     let mut batch = Batch::new();
     let (mut puts, mut deletes) = (0, 0);
     loop {
+        if let Some(interrupted) = Interrupted::now() {
+            return Err(interrupted.into());
+        }
         let row = reader.next()?;
         if let Some(row) = &row {
             match &row.value {

@@ -10,7 +10,7 @@ use senko_store::{Options, RepairReport, Stats, Store};
 use serde_json::{Map, Value, json};
 
 use super::progress::Bar;
-use super::{Answer, FileArgs, IndexName, SpaceArgs, open_to_read, times, told};
+use super::{Answer, FileArgs, IndexName, SpaceArgs, open_to_read, times, told, told_of_copy};
 use crate::process::{Interrupted, stop_on_signals};
 use crate::units::show_size;
 
@@ -409,7 +409,7 @@ pub fn backup(args: &BackupArgs) -> Result<Answer> {
         Interrupted::now().is_none()
     });
     drop(bar);
-    let report = report.map_err(told(path))?;
+    let report = report.map_err(told_of_copy(path))?;
     let mut out = crate::out::stdout();
     if args.json {
         let line =

@@ -134,7 +134,7 @@ impl Reader {
         let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
         let format = match (format.or_else(|| path.and_then(Format::of_path)), first) {
             (Some(format), _) => format,
-            (None, None | Some(b'{')) => Format::Json,
+            (None, None | Some(b'{' | b'[')) => Format::Json,
             (None, Some(_)) => Format::Csv,
         };
         let from: Box<dyn BufRead> = Box::new(io::Cursor::new(start).chain(from));
@@ -210,6 +210,12 @@ fn beginning(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
 
 /// Drops a byte order mark, which some programs put in front of UTF-8.
 fn without_mark(mut start: Vec<u8>) -> Result<Vec<u8>, &'static str> {
+    if start.starts_with(b"\x1f\x8b") {
+        return Err("it is compressed with gzip: zcat FILE | senko store load STORE");
+    }
+    if start.starts_with(b"\x28\xb5\x2f\xfd") {
+        return Err("it is compressed with zstd: zstdcat FILE | senko store load STORE");
+    }
     if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
         return Err("it is UTF-16, and must be UTF-8");
     }
@@ -236,6 +242,11 @@ fn json_row(from: &mut Box<dyn BufRead>, lines: &mut u64, now: u64) -> Result<Op
             break;
         }
     }
+    if line.trim_ascii_start().starts_with(b"[") {
+        return Err(
+            "it is no JSON object but an array: `jq -c '.[]'` makes a line of each".to_owned(),
+        );
+    }
     let fields: Fields = serde_json::from_slice(line.trim_ascii_end()).map_err(|error| {
         let column = error.column();
         match error.classify() {
@@ -257,9 +268,6 @@ fn json_row(from: &mut Box<dyn BufRead>, lines: &mut u64, now: u64) -> Result<Op
     let key = fields.key.ok_or("there is no field \"key\"")?;
     let value = fields.value.ok_or("there is no field \"value\"")?;
     let expires_at = expiry(fields.expires_at, fields.ttl, now)?;
-    if value.is_none() && expires_at != 0 {
-        return Err("\"value\":null deletes the key, and a deletion does not expire".to_owned());
-    }
     Ok(Some(Row {
         key,
         value,
@@ -331,10 +339,24 @@ impl<'de> serde::Deserialize<'de> for Fields {
                         (_, Some(encoding)) => {
                             fields.value = Some(Some(bytes_of(&field, &found, encoding)?));
                         }
-                        _ if what == 2 => fields.expires_at = seconds_of(&field, &found)?,
-                        _ => fields.ttl = seconds_of(&field, &found)?,
+                        _ => {
+                            let seconds = seconds_of(&field, &found)?;
+                            let time = match what {
+                                2 => &mut fields.expires_at,
+                                _ => &mut fields.ttl,
+                            };
+                            *time = seconds;
+                        }
                     }
                     said[what] = Some(field);
+                }
+                if fields.expires_at != 0 && fields.ttl != 0 {
+                    return Err(A::Error::custom(BOTH_TIMES));
+                }
+                if fields.value == Some(None) && (fields.expires_at | fields.ttl) != 0 {
+                    return Err(A::Error::custom(
+                        "\"value\":null deletes the key, and a deletion does not expire",
+                    ));
                 }
                 Ok(fields)
             }
@@ -352,21 +374,38 @@ fn bytes_of<E: serde::de::Error>(field: &str, found: &Value, by: Encoding) -> Re
 }
 
 fn seconds_of<E: serde::de::Error>(field: &str, found: &Value) -> Result<u64, E> {
-    match found {
-        Value::Null => Ok(0),
-        found => found.as_u64().ok_or_else(|| {
-            E::custom(format!(
-                "the field \"{field}\" is no whole number of seconds"
-            ))
-        }),
+    if found.is_null() {
+        return Ok(0);
+    }
+    let wrong = |text: String| E::custom(format!("the field \"{field}\" {text}"));
+    let seconds = found.as_u64();
+    let seconds = seconds.ok_or_else(|| wrong("is no whole number of seconds".to_owned()))?;
+    check_seconds(field, seconds).map_err(wrong)?;
+    Ok(seconds)
+}
+
+const BOTH_TIMES: &str = "there are both \"expires_at\" and \"ttl\"";
+
+/// The last second that a store can keep (in the year 36812): milliseconds since 1970 are beyond.
+const LAST_SECOND: u64 = (1 << 40) - 1;
+
+/// What a time can't be: `Err` is the end of a sentence about its field.
+fn check_seconds(field: &str, seconds: u64) -> Result<(), String> {
+    match (field, seconds) {
+        // To others it says never, or at once.
+        ("ttl", 0) => Err("is 0, which is no time: leave it out for a key that stays".to_owned()),
+        (_, ..=LAST_SECOND) => Ok(()),
+        _ => Err(format!(
+            "is {seconds}, and seconds are meant, {LAST_SECOND} at most"
+        )),
     }
 }
 
 fn expiry(expires_at: u64, ttl: u64, now: u64) -> Result<u64, String> {
     match (expires_at, ttl) {
         (at, 0) => Ok(at),
-        (0, ttl) => Ok(now.saturating_add(ttl)),
-        _ => Err("there are both \"expires_at\" and \"ttl\"".to_owned()),
+        (0, ttl) => Ok(now.saturating_add(ttl).min(LAST_SECOND)),
+        _ => Err(BOTH_TIMES.to_owned()),
     }
 }
 
@@ -386,20 +425,29 @@ fn csv_row(
             columns.count
         ));
     }
-    let seconds = |column: Option<usize>| match column.map(|nth| (nth, fields[nth].as_slice())) {
-        None | Some((_, b"")) => Ok(0),
-        Some((nth, text)) => std::str::from_utf8(text)
-            .ok()
-            .and_then(|text| text.trim().parse().ok())
-            .ok_or_else(|| {
-                let text = text::shorten(text);
-                format!(
-                    "column {}: \"{text}\" is no whole number of seconds",
-                    nth + 1
-                )
-            }),
+    let seconds = |name: &str, column: Option<usize>| {
+        let Some((nth, text)) = column.map(|nth| (nth, fields[nth].as_slice())) else {
+            return Ok(0);
+        };
+        if text.is_empty() {
+            return Ok(0);
+        }
+        let number = std::str::from_utf8(text).map(|text| text.trim().parse());
+        let Ok(Ok(seconds)) = number else {
+            let (text, nth) = (text::shorten(text), nth + 1);
+            return Err(format!(
+                "column {nth}: \"{text}\" is no whole number of seconds"
+            ));
+        };
+        check_seconds(name, seconds)
+            .map_err(|error| format!("column {}: \"{name}\" {error}", nth + 1))?;
+        Ok(seconds)
     };
-    let expires_at = expiry(seconds(columns.expires_at)?, seconds(columns.ttl)?, now)?;
+    let expires_at = seconds("expires_at", columns.expires_at)?;
+    let expires_at = expiry(expires_at, seconds("ttl", columns.ttl)?, now).map_err(|error| {
+        let later = columns.expires_at.max(columns.ttl).unwrap_or(0);
+        format!("column {}: {error}", later + 1)
+    })?;
     let decoded = |(nth, encoding): (usize, Encoding)| {
         let bytes = encoding.decode(&fields[nth]);
         bytes.map_err(|error| format!("column {}: {error}", nth + 1))

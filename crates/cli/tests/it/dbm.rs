@@ -166,6 +166,50 @@ fn records_go_in_come_out_in_order_and_go() {
     assert!(out(&go(&bench)).contains(r#""transactions":20"#));
 }
 
+/// `senko dbm put` made a database in a file system whose first pages are zero, as btrfs has them,
+/// and in a database that had lost both superblocks.
+#[test]
+fn what_lies_behind_zeros_is_not_overwritten() {
+    let scratch = Scratch::new();
+    let go = |args: &[&str]| dbm(scratch.path(), args);
+    std::fs::write(scratch.join("rows"), "{\"key\":\"a\",\"value\":\"1\"}\n").unwrap();
+    let mut image = vec![0; 4 << 20];
+    image[(64 << 10) + 64..][..8].copy_from_slice(b"_BHRfS_M");
+    assert!(go(&["put", "lost", "a", "1"]).status.success());
+    let mut lost = std::fs::read(scratch.join("lost")).unwrap();
+    lost[..4096].fill(0);
+    lost[8 * 4096..9 * 4096].fill(0);
+    for (name, bytes, what) in [
+        ("image", image, "btrfs"),
+        ("lost", lost, "it holds data at byte"),
+    ] {
+        std::fs::write(scratch.join(name), &bytes).unwrap();
+        for command in [
+            &["put", name, "a", "1"][..],
+            &["load", name, "rows"],
+            &["bench", name],
+        ] {
+            let said = go(command);
+            refused(&said, "not a Senko database: it holds");
+            refused(&said, what);
+        }
+        assert!(
+            std::fs::read(scratch.join(name)).unwrap() == bytes,
+            "{name} was changed"
+        );
+    }
+    // Nothing but zeros is nobody's.
+    std::fs::write(scratch.join("zeros"), vec![0; 4 << 20]).unwrap();
+    assert!(go(&["put", "zeros", "a", "1"]).status.success());
+    assert_eq!(out(&go(&["get", "zeros", "a"])), "1\n");
+    // Nor is a folder a database that is too short.
+    std::fs::create_dir(scratch.join("folder")).unwrap();
+    refused(
+        &go(&["put", "folder", "a", "1"]),
+        "folder is neither a regular file nor a block device",
+    );
+}
+
 /// Programs of ndbm rename and delete the one file that they know of.
 #[test]
 fn a_database_of_ndbm_stays_one_file() {

@@ -268,7 +268,12 @@ fn what_is_wrong_with_an_input_has_its_line() {
         ),
         (
             "{\"key\":\"a\",\"key\":\"b\",\"value\":\"1\"}".to_owned(),
-            "line 1: no record: \"key\" is there twice",
+            "line 1, column 20: \"key\" is there twice",
+        ),
+        ("[]".to_owned(), "line 1: it is no JSON object;"),
+        (
+            "{\"key\":\"a\"".to_owned(),
+            "line 1, column 10: it is no JSON, since it ends too early",
         ),
         (
             "\n{\"key\":\"a\"}".to_owned(),
@@ -301,7 +306,7 @@ fn what_is_wrong_with_an_input_has_its_line() {
         ),
         (
             "key_hex,value\nfg,\n".to_owned(),
-            "line 2: column 1: \"fg\" is no hexadecimal text",
+            "line 2, column 1: \"fg\" is no hexadecimal text",
         ),
         ("key,value\n\"a,b\n".to_owned(), "a quoted field has no end"),
         ("VERSION=4\n".to_owned(), "line 1: VERSION=3 was expected"),

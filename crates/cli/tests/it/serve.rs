@@ -138,6 +138,33 @@ fn a_recording_has_its_name_when_it_is_whole() {
     }
 }
 
+/// `--trace photo.jpg` took the photograph's place when the server stopped, and `--trace /dev/full`
+/// the device's. `FILE.part` was removed, whatever it was.
+#[test]
+fn a_recording_takes_the_place_of_recordings_only() {
+    let folder = Scratch::new();
+    let flash = ["serve", "-p", "0", "--flash", "f:64m", "--trace"];
+    for name in ["t", "t.part"] {
+        std::fs::write(folder.join(name), "precious").unwrap();
+        let said = refused(SENKO, &folder, &[&flash[..], &["t"]].concat());
+        let words = format!("{name} is another program's file");
+        assert!(said.contains(&words), "{said}");
+        let left = std::fs::read_to_string(folder.join(name)).unwrap();
+        assert_eq!(left, "precious");
+        std::fs::remove_file(folder.join(name)).unwrap();
+    }
+    let made = Command::new("mkfifo").arg(folder.join("pipe")).status();
+    assert!(made.unwrap().success());
+    let bench = ["store", "bench", "b.kv", "-n", "1", "--trace"];
+    for command in [&flash[..], &bench[..]] {
+        for (name, what) in [("pipe", "no regular file"), (".", "no regular file")] {
+            let said = refused(SENKO, &folder, &[command, &[name]].concat());
+            assert!(said.contains(what), "{said}");
+        }
+    }
+    assert!(!folder.join("pipe.part").exists() && !folder.join("b.kv").exists());
+}
+
 /// `cache_memlimit 64` failed in a server that was started with `-m 64m`: once lowered, its memory
 /// never came back. Down and up again, the server holds as many items as before.
 #[test]

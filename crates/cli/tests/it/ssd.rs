@@ -300,6 +300,27 @@ fn a_trace_that_is_none_is_an_error() {
     assert!(!folder.join("new.spc.part").exists());
 }
 
+/// "There is no file" was the answer to a loop of links, which is a file that can't be opened.
+#[test]
+fn a_file_that_cannot_be_opened_is_told_as_that() {
+    let folder = Scratch::new();
+    std::os::unix::fs::symlink("loop", folder.join("loop")).unwrap();
+    let seq = "seq:count=1k";
+    for args in [
+        &["ssd", "run", "loop"][..],
+        &["ssd", "run", seq, "--profile", "loop"],
+        &["ssd", "explain", "loop"],
+        &["lab", "report", "--results", "loop"],
+    ] {
+        let out = crate::process::run(SENKO, &folder, args);
+        assert_eq!(out.status.code(), Some(1), "{args:?}");
+        let said = stderr(&out);
+        assert!(said.contains("Too many levels of symbolic links"), "{said}");
+        let told_missing = said.contains("there is no file") || said.contains("there are no");
+        assert!(!told_missing, "{said}");
+    }
+}
+
 /// `senko ssd run <(zcat ...)` found nothing after its first look.
 #[test]
 fn a_trace_comes_through_a_pipe() {
@@ -394,6 +415,29 @@ fn ctrl_c_prints_what_there_is() {
         stdout(&out).contains("write amplification"),
         "{}",
         stdout(&out)
+    );
+}
+
+/// Ctrl-C while a trace was read threw away what was known of it by then.
+#[test]
+fn ctrl_c_tells_what_was_read_of_a_trace() {
+    let folder = Scratch::new();
+    // Reading it all would take hours.
+    let child = Command::new(SENKO)
+        .args(["ssd", "trace", "info", "uniform:count=4000000000000"])
+        .current_dir(folder.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    crate::process::hears_signals(&child);
+    crate::process::signal(child.id(), "INT");
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(out.status.code(), Some(130), "{}", stderr(&out));
+    let text = stdout(&out);
+    assert!(
+        text.contains("requests") && text.contains("left out"),
+        "{text}"
     );
 }
 

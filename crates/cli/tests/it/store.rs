@@ -222,6 +222,44 @@ fn a_store_on_a_full_file_system_is_emptied() {
     }
 }
 
+/// A full target of `senko dbm backup`, and one that was there already, were told as the source's.
+#[test]
+fn a_target_that_takes_no_copy_is_told_as_the_target() {
+    let folder = Scratch::new();
+    std::fs::write(folder.join("rows"), rows(0, 20_000, 1000)).unwrap();
+    let run = |kind: &str, args: &[&str]| {
+        let mut command = Command::new(SENKO);
+        command.arg(kind).args(args).current_dir(folder.path());
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), said)
+    };
+    for (kind, source) in [("store", "a.kv"), ("dbm", "a.db")] {
+        assert_eq!(run(kind, &["load", source, "rows"]).0, Some(0));
+        for (to, reason) in [
+            ("rows", "rows exists already"),
+            ("no/copy", "cannot make no/copy: there is no folder no"),
+        ] {
+            let (code, said) = run(kind, &["backup", source, to]);
+            assert_eq!(
+                (code, said),
+                (Some(2), format!("senko: {reason}\n")),
+                "{kind}"
+            );
+        }
+        let Some(full) = Tmpfs::new(2) else {
+            continue;
+        };
+        let to = full.0.join("copy");
+        let (code, said) = run(kind, &["backup", source, to.to_str().unwrap()]);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(to.to_str().unwrap()), "{said}");
+        assert!(!said.contains(&format!("{source}:")), "{said}");
+        let left = std::fs::read_dir(full.0.path()).unwrap().count();
+        assert_eq!(left, 0, "{said}");
+    }
+}
+
 /// The one line that a command which must be refused says.
 fn refused(folder: &Scratch, args: &[&str]) -> String {
     let output = store(folder, args);
@@ -229,6 +267,46 @@ fn refused(folder: &Scratch, args: &[&str]) -> String {
     assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
     assert_eq!(said.trim_end().lines().count(), 1, "{args:?}: {said}");
     said
+}
+
+/// A load that Ctrl-C ended said nothing of the rows that it had put, and a dump of the DBM left
+/// its part.
+#[test]
+fn a_load_or_a_dump_that_is_interrupted_says_so_and_cleans_up() {
+    let folder = Scratch::new();
+    let begin = |args: &[&str]| {
+        let mut command = Command::new(SENKO);
+        command.args(args).current_dir(folder.path());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    std::fs::write(folder.join("rows"), rows(0, 100_000, 200)).unwrap();
+    // Each row is synced, so it is still at it when the signal comes.
+    let slowly = ["store", "load", "x.kv", "rows", "--batch", "1", "--synced"];
+    let child = begin(&slowly);
+    crate::process::hears_signals(&child);
+    signal(&child, "-INT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let said = out(&output);
+    let loaded: u64 = said.split(' ').next().unwrap().parse().unwrap();
+    assert!(loaded < 100_000, "{said}");
+    let count = done(&folder, &["scan", "x.kv", "--count"]);
+    assert_eq!(count.trim().parse::<u64>().unwrap(), loaded);
+
+    let made = begin(&["dbm", "load", "d.db", "rows"]).wait_with_output();
+    assert!(made.unwrap().status.success());
+    let mut child = begin(&["dbm", "dump", "d.db", "--to", "dump"]);
+    let (whole, part) = (folder.join("dump"), folder.join("dump.part"));
+    while !part.exists() && !whole.exists() && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    signal(&child, "-INT");
+    let output = child.wait_with_output().unwrap();
+    // It may have been done just then.
+    let code = if whole.exists() { 0 } else { 130 };
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    assert!(!part.exists());
 }
 
 /// `{"key":"bin","value":null,"value_base64":"AP8="}` deleted the key, a CSV with an empty `value`
@@ -258,7 +336,32 @@ fn a_row_with_two_readings_is_refused() {
             r#"{"key":"a","value":"1","ttl":1,"ttl":2}"#,
             "line 1, column 36",
         ),
-        ("e.jsonl", r#"{"key":"a","value":null,"ttl":5}"#, "line 1: "),
+        (
+            "e.jsonl",
+            r#"{"key":"a","value":null,"ttl":5}"#,
+            "line 1, column 32",
+        ),
+        (
+            "i.jsonl",
+            r#"{"key":"a","value":"","ttl":5,"expires_at":6}"#,
+            "line 1, column 45",
+        ),
+        // Never, or at once? Seconds, or milliseconds?
+        (
+            "j.jsonl",
+            r#"{"key":"a","value":"","ttl":0}"#,
+            "line 1, column 30",
+        ),
+        (
+            "k.jsonl",
+            r#"{"key":"a","value":"","expires_at":1795677686367}"#,
+            "line 1, column 49",
+        ),
+        (
+            "l.txt",
+            "[{\"key\":\"a\",\"value\":\"1\"}]",
+            "line 1: it is no JSON object but an array",
+        ),
         (
             "f.jsonl",
             r#"{"key":"a","value_base64":"%"}"#,
@@ -276,6 +379,21 @@ fn a_row_with_two_readings_is_refused() {
         ("d.csv", "key,value,ttl,ttl\na,1,2,3\n", "line 1, column 4"),
         ("e.csv", "key,value_hex\na,0g\n", "line 2, column 2"),
         ("f.csv", "ttl,key,value\nsoon,a,1\n", "line 2, column 1"),
+        (
+            "g.csv",
+            "ttl,key,value\n0,a,1\n",
+            "line 2, column 1: \"ttl\" is 0",
+        ),
+        (
+            "h.csv",
+            "key,expires_at,value\na,1795677686367,1\n",
+            "line 2, column 2: \"expires_at\" is 1795677686367",
+        ),
+        (
+            "i.csv",
+            "key,expires_at,value,ttl\na,2000000000,1,5\n",
+            "line 2, column 4",
+        ),
         ("u.csv", "\u{0}", "line 1"),
     ] {
         let mut bytes = text.as_bytes().to_vec();

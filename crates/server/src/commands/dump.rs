@@ -25,6 +25,10 @@ use crate::shared::{ConnEntry, ConnState};
 pub(super) const MAX_CLASSES: u32 = 64;
 /// Rows of a table (connections, prefixes) in a part.
 const TABLE_ROWS: usize = 32;
+/// Rows of `stats sizes`. Walks of as many connections as there are hold one histogram each.
+const SIZE_ROWS: usize = 256;
+/// Bytes of a row of `stats sizes`, as in memcached, while there are no more rows than that.
+const SIZE_STEP: u32 = 32;
 /// `stats cachedump` answers no more than this, as memcached.
 const CACHEDUMP_BYTES: usize = 2 << 20;
 /// The cursor of a finished walk.
@@ -96,11 +100,42 @@ pub(crate) struct Dump {
     cursor: u64,
     items: u32,
     bytes: usize,
-    sizes: BTreeMap<u32, u64>,
+    sizes: Sizes,
     /// The last prefix that was shown.
     prefix: Option<Vec<u8>>,
     /// Another shard was asked for a part.
     pub waiting: bool,
+}
+
+/// Items by their size, in a bounded number of rows. Each row counts the items up to its size, and
+/// above that of the row before.
+#[derive(Debug)]
+struct Sizes {
+    step: u32,
+    rows: BTreeMap<u32, u64>,
+}
+
+impl Default for Sizes {
+    fn default() -> Sizes {
+        Sizes {
+            step: SIZE_STEP,
+            rows: BTreeMap::new(),
+        }
+    }
+}
+
+impl Sizes {
+    /// Counts items. Where there are too many rows, two become one.
+    fn add(&mut self, size: u32, count: u64) {
+        let row = |size: u32, step: u32| size.checked_next_multiple_of(step).unwrap_or(u32::MAX);
+        *self.rows.entry(row(size, self.step)).or_default() += count;
+        while self.rows.len() > SIZE_ROWS {
+            self.step *= 2;
+            for (size, count) in std::mem::take(&mut self.rows) {
+                *self.rows.entry(row(size, self.step)).or_default() += count;
+            }
+        }
+    }
 }
 
 /// What a walk needs next.
@@ -124,7 +159,7 @@ impl Dump {
             cursor: 0,
             items: 0,
             bytes: 0,
-            sizes: BTreeMap::new(),
+            sizes: Sizes::default(),
             prefix: None,
             waiting: false,
         }
@@ -180,7 +215,7 @@ impl Dump {
                 for pair in body.chunks_exact(12) {
                     let size = u32::from_le_bytes(pair[..4].try_into().expect("four bytes"));
                     let count = u64::from_le_bytes(pair[4..].try_into().expect("eight bytes"));
-                    *self.sizes.entry(size).or_default() += count;
+                    self.sizes.add(size, count);
                 }
             }
         }
@@ -208,7 +243,7 @@ impl Dump {
 
     /// Appends what stands at the end.
     pub fn finish(&self, out: &mut Vec<u8>) {
-        for (size, count) in &self.sizes {
+        for (size, count) in &self.sizes.rows {
             out.extend_from_slice(format!("STAT {size} {count}\r\n").as_bytes());
         }
         out.extend_from_slice(match self.kind {
@@ -355,7 +390,7 @@ impl Part {
                 text.extend_from_slice(line.as_bytes());
             }
             DumpKind::Sizes => {
-                let size = size.next_multiple_of(32) as u32;
+                let size = size.next_multiple_of(SIZE_STEP as usize) as u32;
                 *self.sizes.entry(size).or_default() += 1;
             }
             _ => {}
@@ -437,6 +472,41 @@ mod tests {
             assert_eq!(parse_part_request(line), Some((kind, u64::MAX - 1)));
         }
         assert_eq!(parse_part_request(b"get a"), None);
+    }
+
+    /// Nine hundred connections that asked for `stats sizes` held a histogram each, of a row for
+    /// each size that there was: 79 MiB of `-m 64m`.
+    #[test]
+    fn sizes_have_a_bounded_number_of_rows() {
+        let mut dump = Dump::new(DumpKind::Sizes);
+        for sizes in [1..=256_u32, 257..=10_000] {
+            let mut part = END.to_le_bytes().to_vec();
+            for n in sizes {
+                part.extend_from_slice(&(n * SIZE_STEP).to_le_bytes());
+                part.extend_from_slice(&2_u64.to_le_bytes());
+            }
+            let mut out = Vec::new();
+            dump.take(&part, &mut out);
+            dump.finish(&mut out);
+            let text = String::from_utf8(out).expect("ASCII");
+            let rows: Vec<(u64, u64)> = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("STAT ")?.split_once(' '))
+                .map(|(size, n)| (size.parse().expect("a size"), n.parse().expect("a count")))
+                .collect();
+            // Each row counts all up to its size, none twice and none left out.
+            let mut sum = 0;
+            for (size, count) in &rows {
+                sum += count;
+                let below = (size / u64::from(SIZE_STEP)).min(10_000);
+                assert_eq!(sum, below * 2, "up to {size} in {} rows", rows.len());
+            }
+            assert!(rows.len() > SIZE_ROWS / 4 && rows.len() <= SIZE_ROWS);
+        }
+        assert_eq!(dump.sizes.step, 64 * SIZE_STEP);
+        // The largest that there can be are counted.
+        dump.sizes.add(u32::MAX, 1);
+        assert_eq!(dump.sizes.rows.last_key_value(), Some((&u32::MAX, &1)));
     }
 
     #[test]

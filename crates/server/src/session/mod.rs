@@ -44,14 +44,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use senko_cache::{Done, Draft, Fetch, Fetched, Key};
+use senko_cache::{Done, Draft, Fetch, Fetched, Key, Shard, Want};
 use senko_io::Queue;
 
 use crate::commands::{self, Dump, Form, Op, Outcome, Request};
 use crate::context::{Ctx, WINDOW, Window};
 use crate::intake::Room;
 use crate::latency::Answered;
-use crate::reply::{Place, ReplyQueue, shard_of};
+use crate::reply::{KEPT_PLACES, Place, Reply, ReplyQueue, shard_of};
 use crate::settings::Dialect;
 use crate::shared::ConnState;
 use crate::watch::Watcher;
@@ -174,12 +174,17 @@ struct Unit {
     /// When the round began that ran it first, and whether it waited for flash since.
     since: Option<Instant>,
     flash: bool,
+    /// Bytes of the answer that its fetch brings and that is copied for another worker.
+    copies: usize,
 }
+
+/// What a parked command takes at least: itself, its key, and its reply with a part.
+pub const PARKED_BYTES: usize = size_of::<Unit>() + size_of::<Reply>() + 256;
 
 /// What a command waits for.
 enum Waits {
-    /// The fetch with this ticket.
-    Fetch(u16),
+    /// The fetch with this ticket, and the bytes of it that will be copied.
+    Fetch(u16, usize),
     /// Memory.
     Memory,
 }
@@ -187,8 +192,15 @@ enum Waits {
 impl Waits {
     fn ticket(&self) -> Option<u16> {
         match *self {
-            Waits::Fetch(ticket) => Some(ticket),
+            Waits::Fetch(ticket, _) => Some(ticket),
             Waits::Memory => None,
+        }
+    }
+
+    fn copies(&self) -> usize {
+        match *self {
+            Waits::Fetch(_, copies) => copies,
+            Waits::Memory => 0,
         }
     }
 }
@@ -250,6 +262,8 @@ pub struct Session {
     replies: ReplyQueue,
     units: Vec<Unit>,
     blocking: usize,
+    /// Of all of them together.
+    copies: usize,
     spare: Vec<Vec<u8>>,
     ticket: u16,
     foreign: VecDeque<Foreign>,
@@ -280,6 +294,7 @@ impl Session {
             replies: ReplyQueue::new(false),
             units: Vec::new(),
             blocking: 0,
+            copies: 0,
             spare: Vec::new(),
             ticket: 0,
             foreign: VecDeque::new(),
@@ -479,6 +494,16 @@ impl Session {
         matches!(self.state, State::Keys { .. })
     }
 
+    /// Commands that wait for flash or memory.
+    pub fn parked(&self) -> usize {
+        self.units.len()
+    }
+
+    /// Bytes that the fetches under way will add to the answers for another worker.
+    pub fn copies(&self) -> usize {
+        self.copies
+    }
+
     /// Commands that other shards have not answered.
     pub fn foreign(&self) -> usize {
         self.foreign.len()
@@ -516,6 +541,7 @@ impl Session {
                 blocking: req.op.changes() || waits.ticket().is_none(),
                 since: ctx.work.waited.began,
                 flash: waits.ticket().is_some(),
+                copies: waits.copies(),
             });
         }
     }
@@ -530,17 +556,26 @@ impl Session {
         place: Place,
     ) -> Option<Waits> {
         let mut hint = hint;
+        // What it has of a fetch already leaves with its answer, so it goes on.
+        let begins = hint.is_none();
         for _ in 0..MAX_ROUNDS {
             ctx.work.from_flash = hint.is_some();
             match commands::run(ctx, req, draft, hint.take(), self.replies.at(place)) {
                 Outcome::Done => return None,
                 Outcome::Busy => break,
                 Outcome::Fetch(at, want) => {
+                    let copies = match want {
+                        Want::Answer if self.remote => Shard::frame_bytes(at),
+                        _ => 0,
+                    };
+                    if copies > 0 && begins && ctx.work.no_copies {
+                        break;
+                    }
                     self.ticket = self.ticket.wrapping_add(1);
                     let user = ctx.conn << 16 | u64::from(self.ticket);
                     match ctx.shard.fetch(ctx.queue, &req.key, at, want, user) {
                         Fetch::Now(fetched) => hint = Some(fetched),
-                        Fetch::Queued => return Some(Waits::Fetch(self.ticket)),
+                        Fetch::Queued => return Some(Waits::Fetch(self.ticket, copies)),
                     }
                 }
             }
@@ -559,7 +594,19 @@ impl Session {
 
     fn park(&mut self, unit: Unit) {
         self.blocking += usize::from(unit.blocking);
+        self.copies += unit.copies;
         self.units.push(unit);
+    }
+
+    /// Takes the parked command at `index`.
+    fn unpark(&mut self, index: usize) -> Unit {
+        let unit = self.units.swap_remove(index);
+        self.blocking -= usize::from(unit.blocking);
+        self.copies -= unit.copies;
+        if self.units.is_empty() {
+            self.units.shrink_to(KEPT_PLACES);
+        }
+        unit
     }
 
     /// A fetch of this session ended: `done.user` is one of its user numbers. Feed again
@@ -574,8 +621,7 @@ impl Session {
             self.listed(ctx, ticket, done.fetched);
             return;
         };
-        let unit = self.units.swap_remove(index);
-        self.blocking -= usize::from(unit.blocking);
+        let unit = self.unpark(index);
         // A flush since the fetch began makes what it brought unusable.
         let flushed = ctx.cursor.flush(ctx.shared, ctx.shard);
         let hint = if flushed {
@@ -589,8 +635,7 @@ impl Session {
     /// Runs parked commands again that wait for memory.
     fn retry<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
         while let Some(index) = self.units.iter().position(|unit| unit.ticket.is_none()) {
-            let unit = self.units.swap_remove(index);
-            self.blocking -= usize::from(unit.blocking);
+            let unit = self.unpark(index);
             ctx.cursor.flush(ctx.shared, ctx.shard);
             if !self.rerun(ctx, unit, None) {
                 break;
@@ -625,6 +670,7 @@ impl Session {
             Some(waits) => {
                 unit.draft = draft;
                 unit.ticket = waits.ticket();
+                unit.copies = waits.copies();
                 unit.flash |= unit.ticket.is_some();
                 unit.blocking |= unit.ticket.is_none();
                 let goes_on = unit.ticket.is_some();
@@ -659,6 +705,6 @@ impl Session {
         }
         self.listing = None;
         self.foreign.clear();
-        (self.blocking, self.foreign_bytes) = (0, 0);
+        (self.blocking, self.copies, self.foreign_bytes) = (0, 0, 0);
     }
 }

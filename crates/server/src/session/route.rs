@@ -243,14 +243,17 @@ impl Session {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         }
         let next = dump.next(ctx.me, ctx.shared.shards);
+        if self.window_full(ctx.window) {
+            return Step::Stop(0, FeedState::Blocked(Wait::Window));
+        }
+        let State::Dump(dump) = &mut self.state else {
+            unreachable!("the caller has looked")
+        };
         if matches!(next, DumpStep::Finished) {
             let place = self.replies.begin();
             dump.finish(&mut self.replies.at(place).bytes);
             self.state = State::Command;
             return Step::Took(0);
-        }
-        if self.window_full(ctx.window) {
-            return Step::Stop(0, FeedState::Blocked(Wait::Window));
         }
         if !self.take_heavy(ctx) {
             return Step::Stop(0, FeedState::Blocked(Wait::Heavy));

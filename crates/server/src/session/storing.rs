@@ -108,6 +108,7 @@ impl Session {
                 blocking: false,
                 since: None,
                 flash: false,
+                copies: 0,
             };
             self.state = State::Storing(Storing {
                 unit,

@@ -111,11 +111,13 @@ impl Session {
             Ok(Line::Stats(_)) if !self.counters_ready(ctx) => {
                 Step::Stop(0, FeedState::Blocked(Wait::Fetch))
             }
-            Ok(Line::Stats(_) | Line::LruCrawler(_) | Line::MemLimit { .. })
-                if !self.take_heavy(ctx) =>
-            {
-                Step::Stop(0, FeedState::Blocked(Wait::Heavy))
-            }
+            // The certificate's files are read, and its signatures checked.
+            Ok(
+                Line::Stats(_)
+                | Line::LruCrawler(_)
+                | Line::MemLimit { .. }
+                | Line::RefreshCerts { .. },
+            ) if !self.take_heavy(ctx) => Step::Stop(0, FeedState::Blocked(Wait::Heavy)),
             Ok(Line::FlushAll { delay, noreply }) => self.flush_line(ctx, used, delay, noreply),
             Ok(Line::Stats(rest)) => {
                 let place = self.replies.begin();

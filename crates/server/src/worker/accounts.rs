@@ -17,6 +17,9 @@ pub struct Account {
     /// Of these, answers that leave whatever else happens: they are being sent to a socket, or can
     /// be.
     pub leaving: usize,
+    /// Of these, copies for another worker: those that are there, and those that reads under way
+    /// will bring.
+    pub copies: usize,
     /// Item memory that the answers of a slow reader refer to.
     pub pinned: usize,
 }
@@ -31,6 +34,7 @@ pub struct Sums {
     pub backlog_of_others: usize,
     pub answers: usize,
     pub leaving: usize,
+    pub copies: usize,
     pub pinned: usize,
 }
 
@@ -41,6 +45,7 @@ impl Sums {
         follow(&mut self.held, before.held, now.held);
         follow(&mut self.answers, before.answers, now.answers);
         follow(&mut self.leaving, before.leaving, now.leaving);
+        follow(&mut self.copies, before.copies, now.copies);
         follow(&mut self.pinned, before.pinned, now.pinned);
         let backlog = match virtual_one {
             false => &mut self.backlog,

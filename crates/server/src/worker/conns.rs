@@ -20,7 +20,7 @@ use senko_io::ConnId;
 use super::accounts::{Account, Sums};
 use super::secure::Secure;
 use crate::connection::{ConnKey, GENERATION_BITS, Origin, SLOT_MASK};
-use crate::session::{Session, Wait};
+use crate::session::{PARKED_BYTES, Session, Wait};
 use crate::shared::ConnEntry;
 use crate::watch;
 
@@ -173,9 +173,14 @@ impl Conn {
         let (waiting, leaving) = match self.link {
             Link::Socket(_) if slow => (self.session.foreign(), 0),
             Link::Socket(_) => (self.session.foreign(), self.in_batch + ready),
-            // An answer read for another worker is copied out of its frame before it leaves.
-            Link::Virtual(_) => (self.session.replies().waiting(), 0),
+            Link::Virtual(_) => (0, 0),
         };
+        // An answer read for another worker is copied out of its frame before it leaves.
+        let copies = match self.link {
+            Link::Socket(_) => 0,
+            Link::Virtual(_) => owned + self.in_batch + self.session.copies(),
+        };
+        let parked = self.session.parked() * PARKED_BYTES + self.session.copies();
         let (queued, answers, pinned) = if slow {
             let queued = self.session.replies().pinned();
             let queued: usize = queued.map(|(len, _)| len).sum();
@@ -188,8 +193,9 @@ impl Conn {
         Account {
             held: memory + ciphered + self.copied + queued,
             backlog: if self.has_backlog() { memory } else { 0 },
-            answers: answers + waiting * usual_answer,
+            answers: answers + waiting * usual_answer + parked,
             leaving,
+            copies,
             pinned,
         }
     }
@@ -451,6 +457,7 @@ mod tests {
                 backlog: some(),
                 answers: some(),
                 leaving: some(),
+                copies: some(),
                 pinned: some(),
             };
             let which = some();
@@ -478,6 +485,7 @@ mod tests {
                 backlog_of_others: sum(|(_, socket, a)| if *socket { 0 } else { a.backlog }),
                 answers: sum(|(.., a)| a.answers),
                 leaving: sum(|(.., a)| a.leaving),
+                copies: sum(|(.., a)| a.copies),
                 pinned: sum(|(.., a)| a.pinned),
             };
             assert_eq!(conns.sums(), wanted);

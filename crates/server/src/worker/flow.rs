@@ -19,9 +19,12 @@
 //!     from the others in turn, [`SMALL_RECEIVE`] bytes of each ([`Worker::give_back_buffers`]).
 //!   - Requests of another worker's connection hold that connection back, and no other
 //!     ([`Message::Hold`]).
-//!   - While answers take half of `pending`, each session's window is small
+//!   - While answers and parked commands take half of `pending`, each session's window is small
 //!     ([`crate::context::Window`]). While those that go out take all of it, other workers keep
 //!     theirs.
+//!   - While copies for other workers take `pending`, no flash read begins for one
+//!     ([`crate::context::Work::no_copies`]). What takes that memory waits for nothing that such a
+//!     read would bring, so it leaves.
 //!   - Where unread bytes and slow readers' answers take `pending`, the slowest is closed, else the
 //!     one that holds most.
 //! - FLOW-3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while
@@ -188,6 +191,7 @@ impl Worker {
             answers if answers > self.pending / 2 => Window::Small,
             _ => Window::Wide,
         };
+        self.core.work.no_copies = self.conns.sums().copies > self.pending;
         let Some(conn) = self.conns.get(at) else {
             return data.len();
         };

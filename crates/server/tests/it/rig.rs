@@ -83,6 +83,8 @@ pub struct Rig {
     conns: HashMap<u64, Conn>,
     mail: Mail,
     work: Work,
+    /// For [`Rig::one_turn`]: copies for other workers take all the memory that there is for them.
+    pub no_copies: bool,
     next: u64,
     now_ms: u64,
     /// Virtual connections by shard and origin.
@@ -103,6 +105,7 @@ impl Rig {
                 heavy: usize::MAX,
                 ..Work::default()
             },
+            no_copies: false,
             next: 1,
             now_ms: u64::from(START) * 1000,
             virtuals: HashMap::new(),
@@ -122,6 +125,11 @@ impl Rig {
     /// A virtual connection of a node. Nothing takes its answers.
     pub fn connect_for_another(&mut self, node: usize) -> u64 {
         self.add(node, Session::remote(), None)
+    }
+    /// Commands of a connection that are parked, and the bytes that their reads will copy.
+    pub fn parked(&self, id: u64) -> (usize, usize) {
+        let session = &self.conns[&id].session;
+        (session.parked(), session.copies())
     }
     /// Bytes that a connection's answers own.
     pub fn owned(&mut self, id: u64) -> usize {
@@ -175,6 +183,7 @@ impl Rig {
         let node = &mut self.nodes[conn.node];
         let mut work = Work {
             heavy,
+            no_copies: self.no_copies,
             ..Work::default()
         };
         let mut ctx = Ctx {

@@ -6,7 +6,7 @@ use senko_server::context::Window;
 use senko_server::session::{FeedState, Wait};
 use senko_server::settings::Settings;
 
-use super::drop_in;
+use super::{drop_in, flash_plan};
 use crate::rig::{Plan, Rig};
 
 /// Answers that grow with items, connections or prefixes were made whole: nine hundred connections
@@ -164,4 +164,42 @@ fn where_memory_is_scarce_an_answer_copies_little() {
             }
         }
     }
+}
+
+/// An answer that was read from flash for another worker's connection was copied whole, one a
+/// connection, whatever such copies took together.
+#[test]
+fn no_read_begins_whose_copy_has_no_room() {
+    let mut rig = Rig::new(&flash_plan());
+    let id = rig.connect();
+    let value = "x".repeat(20_000);
+    for key in ["k", "l"] {
+        rig.ask(id, format!("set {key} 0 0 20000\r\n{value}\r\n").as_bytes());
+    }
+    rig.press(id, &[b"k", b"l"], 20_000);
+    let frame = 5 * 4096;
+    let command = "get k";
+    let line = format!("{command}\r\n");
+    // A connection of this worker sends the frame itself.
+    let own = rig.connect();
+    rig.no_copies = true;
+    rig.one_turn(own, line.as_bytes(), Window::Wide, 0);
+    assert_eq!(rig.parked(own), (line.matches('k').count(), 0), "{command}");
+    // What needs no read runs.
+    let other = rig.connect_for_another(0);
+    let (_, state, _) = rig.one_turn(other, b"mg none\r\nget none\r\n", Window::Wide, 0);
+    assert_eq!(state, FeedState::NeedMore, "{command}");
+    // Its command waits, and all behind it, without a read.
+    let other = rig.connect_for_another(0);
+    let (_, state, _) = rig.one_turn(other, line.as_bytes(), Window::Wide, 0);
+    assert_eq!(state, FeedState::Blocked(Wait::Memory), "{command}");
+    assert_eq!(rig.parked(other), (1, 0), "{command}");
+    let (_, state, _) = rig.one_turn(other, b"get l\r\n", Window::Wide, 0);
+    assert_eq!(state, FeedState::Blocked(Wait::Memory), "{command}");
+    // Once others' copies have left, it goes on, and its own counts before it is there.
+    rig.no_copies = false;
+    rig.one_turn(other, b"", Window::Wide, 0);
+    assert_eq!(rig.parked(other), (1, frame), "{command}");
+    rig.settle();
+    assert_eq!(rig.parked(other), (0, 0), "{command}");
 }
