@@ -15,13 +15,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::MutexGuard;
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::DbmError;
-use crate::core::Core;
 use crate::entry::{HEAD, Head};
-use crate::log::{Label, Log, take_segment};
+use crate::log::{Label, take_segment};
 use crate::space::{SEGMENT, Space};
 
 /// The segment that is being filled.
@@ -37,7 +35,7 @@ pub(crate) struct Images {
     /// Something was written since the last flush.
     unflushed: bool,
     /// What a page says of its time: the log's next entry, and its durable checkpoint, both as of
-    /// the last [`Core::begin_images`].
+    /// the last [`Images::begin`].
     sequence: u64,
     checkpoint: u64,
 }
@@ -67,8 +65,15 @@ impl Images {
         (self.left() > 0).then_some((self.next / SEGMENT) as u32)
     }
 
+    /// Takes down of what time the pages that follow are: the log's next entry, and its durable
+    /// checkpoint.
+    pub fn begin(&mut self, sequence: u64, checkpoint: u64) {
+        self.sequence = sequence;
+        self.checkpoint = checkpoint;
+    }
+
     /// Appends a page whose body `fill` writes; it tells how many bytes it used. Gives its place.
-    fn append(
+    pub fn append(
         &mut self,
         label: Label,
         fill: impl FnOnce(&mut [u8]) -> usize,
@@ -106,7 +111,7 @@ impl Images {
     }
 
     /// Writes what is buffered.
-    fn write_out(&mut self) -> Result<(), DbmError> {
+    pub fn write_out(&mut self) -> Result<(), DbmError> {
         if self.buffered == 0 {
             return Ok(());
         }
@@ -128,64 +133,5 @@ impl Images {
             self.unflushed = false;
         }
         Ok(())
-    }
-}
-
-/// Where pages go: into segments of their own, or, where these would make a small database larger,
-/// into the log.
-pub(crate) enum Sink<'a> {
-    Images(MutexGuard<'a, Images>),
-    Log(MutexGuard<'a, Log>),
-}
-
-impl Sink<'_> {
-    /// As [`Images::append`].
-    pub fn append(
-        &mut self,
-        label: Label,
-        fill: impl FnOnce(&mut [u8]) -> usize,
-    ) -> Result<u64, DbmError> {
-        match self {
-            Sink::Images(images) => images.append(label, fill),
-            Sink::Log(log) => log.append(label, fill),
-        }
-    }
-
-    /// Writes what is buffered: only then may a version name its place.
-    pub fn write_out(&mut self) -> Result<(), DbmError> {
-        match self {
-            Sink::Images(images) => images.write_out(),
-            Sink::Log(log) => log.write_out(),
-        }
-    }
-}
-
-impl Core {
-    /// Takes down of what time the pages that follow are.
-    pub fn begin_images(&self) {
-        let (sequence, checkpoint) = {
-            let log = self.log.lock();
-            (log.position().sequence, log.checkpoint)
-        };
-        let mut images = self.images.lock();
-        images.sequence = sequence;
-        images.checkpoint = checkpoint;
-    }
-
-    /// Where pages go, apart from the log or not.
-    pub fn sink(&self, apart: bool) -> Result<Sink<'_>, DbmError> {
-        self.check()?;
-        Ok(match apart {
-            true => Sink::Images(self.images.lock()),
-            false => Sink::Log(self.log.lock()),
-        })
-    }
-
-    /// The segments that are being filled, the log's next one among them.
-    pub fn open_segments(&self) -> Vec<u32> {
-        let images = self.images.lock().open_segment();
-        let mut open = self.log.lock().open_segments();
-        open.extend(images);
-        open
     }
 }

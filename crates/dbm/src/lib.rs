@@ -30,6 +30,7 @@ mod images;
 mod verify;
 mod copy;
 mod salvage;
+mod sink;
 
 // A transaction's way: what it did, its place in the order, into the trees, to the device.
 mod writes;
