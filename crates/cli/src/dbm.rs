@@ -252,7 +252,7 @@ impl Place {
     }
 
     fn write(&self, create: bool) -> Result<Database> {
-        made::refuse_foreign(&self.file)?;
+        made::refuse_kind(&self.file)?;
         Database::open(&self.file, self.options(create)).map_err(|error| self.told(&error))
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
-use senko_io::{AlignedBuf, Device, Purpose, Tag};
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, content_of};
 
 use crate::DbmError;
 use crate::blob::BlobIds;
@@ -54,7 +54,10 @@ pub(crate) fn open(
     }
     let superblock = match Superblock::read(&*device)? {
         Some(superblock) => superblock,
-        None if options.create && !beside_writer => make(&device)?,
+        None if options.create && !beside_writer => {
+            refuse_foreign(&*device)?;
+            make(&device)?
+        }
         None => {
             let text = "there is no superblock".to_owned();
             return Err(DbmError::Foreign(text));
@@ -89,6 +92,27 @@ pub(crate) fn open(
     let core = load(&device, options, &space, &record, superblock.checkpoint)?;
     replay(&core, &record, superblock.checkpoint, beside_writer)?;
     Ok(Arc::new(core))
+}
+
+/// Refuses a device that has content of somebody else: also where the superblocks' pages are zero,
+/// as they are in some file systems. What a database that was being made has left there is no such
+/// content.
+fn refuse_foreign(device: &dyn Device) -> Result<(), DbmError> {
+    let is_left = |offset: u64, page: &[u8]| {
+        offset == Position::START.page * PAGE_SIZE as u64
+            && Head::read(page).is_some_and(|head| {
+                head.kind == Kind::Checkpoint && head.sequence == Position::START.sequence
+            })
+    };
+    let found = content_of(device, Tag::dbm(Purpose::Recover), is_left)
+        .map_err(DbmError::io("looking for data of others"))?;
+    match found {
+        None => Ok(()),
+        Some(content) => Err(DbmError::Foreign(format!(
+            "it holds {content}; to lose that and make one there, empty it first (remove the file; \
+             `blkdiscard -z` for a device)"
+        ))),
+    }
 }
 
 /// Writes the first checkpoint of an empty database.

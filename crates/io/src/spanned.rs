@@ -195,6 +195,10 @@ impl SpannedFile {
             ..self.options.clone()
         };
         let made = FlashFile::open(&draft, &options).and_then(|file| {
+            // A rename would take the place of somebody else's file.
+            if name.try_exists()? {
+                return Err(io::Error::from_raw_os_error(libc::EEXIST));
+            }
             std::fs::rename(&draft, &name)?;
             crate::file::sync_name(&name)?;
             Ok(file)

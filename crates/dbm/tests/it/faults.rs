@@ -146,6 +146,15 @@ fn what_is_no_database_is_named_and_left_alone() {
         refused("not a Senko database");
         assert_eq!(std::fs::read(&path).unwrap(), vec![b'x'; size]);
     }
+    // Where the superblocks' pages are zero somebody's data may lie behind them.
+    let mut image = vec![0; 4 << 20];
+    image[(64 << 10) + 64..][..8].copy_from_slice(b"_BHRfS_M");
+    std::fs::write(&path, &image).unwrap();
+    refused("not a Senko database: it holds a btrfs file system");
+    assert!(std::fs::read(&path).unwrap() == image);
+    image.fill(0);
+    std::fs::write(&path, &image).unwrap();
+    Database::open(&path, quiet()).unwrap();
     std::fs::remove_file(&path).unwrap();
     let missing = senko_dbm::Options {
         create: false,

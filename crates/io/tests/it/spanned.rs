@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use senko_io::faulty::FaultyDevice;
-use senko_io::{AlignedBuf, Device, FileOptions, PAGE_SIZE, Purpose, SpannedFile, Tag};
+use senko_io::{AlignedBuf, Device, FileOptions, IoError, PAGE_SIZE, Purpose, SpannedFile, Tag};
 
 use crate::support::Folder;
 
@@ -157,6 +157,22 @@ fn leftovers_of_another_are_not_taken_over() {
     assert!(!path.exists());
     std::fs::remove_file(folder.file("data.1")).unwrap();
     open(&path);
+}
+
+/// A growth replaced a file of somebody else that had the name of the next part.
+#[test]
+fn a_growth_takes_nobodys_place() {
+    let folder = Folder::new();
+    let device = open(&folder.file("log"));
+    std::fs::write(folder.file("log.1"), b"yesterday's").unwrap();
+    for _ in 0..2 {
+        assert_eq!(device.grow(33), Err(IoError::Os(libc::EEXIST)));
+        assert_eq!(device.pages(), 32);
+        assert_eq!(std::fs::read(folder.file("log.1")).unwrap(), b"yesterday's");
+        assert!(!folder.file("log.1.new").exists());
+    }
+    std::fs::remove_file(folder.file("log.1")).unwrap();
+    device.grow(33).unwrap();
 }
 
 /// A program that renamed its database lost all but the first file of it.
