@@ -28,17 +28,15 @@ mod intake; // memory for values that are coming in
 mod lend; // sockets lent to other workers with a command
 mod mail; // messages from other workers
 mod secure; // what a connection with TLS has
-mod turns; // what a round does for whom
 mod watching; // lines for connections that watch
 
 use std::collections::{HashSet, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use senko_cache::{Recovered, Shard, ShardConfig};
 use senko_io::{
-    Backend, Completion, ConnId, Event, EventLoop, FlashFile, ListenerId, LoopConfig, RecvBuf,
+    Backend, Completion, ConnId, Event, EventLoop, FlashFile, ListenerId, LoopConfig, Op, RecvBuf,
     SendBatch,
 };
 
@@ -58,6 +56,10 @@ use conns::{ByNumber, Conns};
 const TICK: Duration = Duration::from_millis(100);
 /// More time than this does not pass in one round, as far as devices are concerned.
 const LONGEST_ROUND_MS: u64 = 250;
+/// Device reads that ended: so many are looked at in any round.
+const DISK_TURN: usize = 16;
+/// Heavy commands and parts of them in a round: some tenths of a millisecond.
+const HEAVY_TURN: usize = 4;
 /// How often connections are looked over for idle ones.
 const SWEEP: Duration = Duration::from_secs(1);
 /// After so many of these the counts of hot keys are halved.
@@ -116,10 +118,6 @@ pub struct Worker {
     /// Sockets above the connection limit, where they wait instead of being refused.
     waiting: VecDeque<Newcomer>,
     stopped_accepting_ms: u64,
-    /// Whose turn it is.
-    turns: turns::Turns,
-    /// Sockets that were accepted, and not looked at yet.
-    arrivals: VecDeque<(ListenerId, OwnedFd)>,
     /// Connections with unread input, in turn, and those whose next command is heavy.
     run: VecDeque<ConnKey>,
     heavy: VecDeque<ConnKey>,
@@ -291,8 +289,6 @@ impl Worker {
             ciphers: cipher::Ciphers::default(),
             waiting: VecDeque::new(),
             stopped_accepting_ms: 0,
-            turns: turns::Turns::default(),
-            arrivals: VecDeque::new(),
             run: VecDeque::new(),
             heavy: VecDeque::new(),
             dirty: Vec::new(),
@@ -362,7 +358,6 @@ impl Worker {
                 && self.heavy.is_empty()
                 && self.dirty.is_empty()
                 && !self.ciphers.are_busy()
-                && self.arrivals.is_empty()
                 && self.ended.is_empty());
             let timeout = if busy {
                 Duration::ZERO
@@ -380,7 +375,8 @@ impl Worker {
             core.meter.begin_round(&mut core.work.waited, now);
             self.pass_time(now);
             self.look_ahead(&events);
-            self.begin_turns();
+            // Who waits for a turn of heavy work has it before those who come now.
+            self.core.work.heavy = if self.heavy.is_empty() { HEAVY_TURN } else { 0 };
             self.take_events(&mut events);
             self.round(now);
             if self.drained() {
@@ -415,6 +411,33 @@ impl Worker {
         self.core.shard.set_steady(self.steady_ms);
     }
 
+    /// Requests go first, and so do the answers that need no device. Only some of the device reads
+    /// that ended are taken: one more for each eight connections that had requests, or a sixteenth.
+    /// Hundreds of answers from flash take about a millisecond to send, and a hit in DRAM need not
+    /// wait for them.
+    fn take_events(&mut self, events: &mut Vec<Event>) {
+        let mut requests = 0;
+        for event in events.drain(..) {
+            match event {
+                Event::Disk(completion) if completion.op == Op::Read => {
+                    self.ended.push_back(completion);
+                }
+                event => {
+                    requests += usize::from(matches!(event, Event::Received { .. }));
+                    self.event(event);
+                }
+            }
+        }
+        let turn = (DISK_TURN + (requests + self.run.len()) / 8).max(self.ended.len() / 16);
+        let turn = turn.min(self.ended.len());
+        self.expect_frames(turn);
+        for _ in 0..turn {
+            if let Some(completion) = self.ended.pop_front() {
+                self.event(Event::Disk(completion));
+            }
+        }
+    }
+
     fn event(&mut self, event: Event) {
         match event {
             Event::Received { conn, data } => self.received(conn, data),
@@ -429,7 +452,7 @@ impl Worker {
                 self.core.shard.on_disk(&mut self.core.ev, completion);
             }
             Event::Ended { conn, error } => self.ended(conn, error),
-            Event::Accepted { listener, stream } => self.arrivals.push_back((listener, stream)),
+            Event::Accepted { listener, stream } => self.accepted(listener, stream),
             Event::AcceptFailed { error, .. } => self.accept_failed(&error),
             Event::Woken => self.read_mail(),
         }
@@ -495,6 +518,44 @@ impl Worker {
         self.core.outbox.flush();
         let core = &mut self.core;
         core.meter.end_round(&mut core.work.waited, &core.stats);
+    }
+
+    /// One turn for each connection that has unread input.
+    fn run_queue(&mut self) {
+        for _ in 0..self.run.len() {
+            let Some(at) = self.run.pop_front() else {
+                return;
+            };
+            if let Some(conn) = self.conns.get(at) {
+                conn.queued = false;
+                self.feed_again(at);
+            }
+        }
+    }
+
+    /// Heavy commands, of each connection that waits for one at a time, as far as a round has turns
+    /// for them.
+    fn run_heavy(&mut self) {
+        if self.heavy.is_empty() {
+            return;
+        }
+        self.core.work.heavy = HEAVY_TURN;
+        for _ in 0..self.heavy.len() {
+            if self.core.work.heavy == 0 {
+                return;
+            }
+            let Some(at) = self.heavy.pop_front() else {
+                return;
+            };
+            // The next one is another connection's.
+            let left = std::mem::replace(&mut self.core.work.heavy, 1);
+            if let Some(conn) = self.conns.get(at) {
+                conn.queued = false;
+                self.feed_again(at);
+            }
+            let used = 1 - self.core.work.heavy.min(1);
+            self.core.work.heavy = left - used;
+        }
     }
 
     /// Tells sessions of the fetches that ended.

@@ -598,16 +598,6 @@ fn workers(text: &mut Text, stats: &ThreadStats) {
             stats.rounds,
         ),
         (
-            "senko_turns_total",
-            "Turns of connections that had much to do.",
-            stats.turns,
-        ),
-        (
-            "senko_turn_rounds_total",
-            "Rounds that left such connections to the next.",
-            stats.turn_rounds,
-        ),
-        (
             "senko_heavy_turns_total",
             "Sections of stats and parts of walks over all items.",
             stats.heavy_turns,

@@ -119,15 +119,6 @@ impl Worker {
         }
         conn.last_active = self.now_ms;
         if conn.tail.is_empty() && conn.takes_input() {
-            if self.waits_for_turn(data) {
-                if let Some(conn) = self.conns.get(at) {
-                    conn.append(data);
-                    conn.queued = true;
-                    self.run.push_back(at);
-                }
-                self.settle(at);
-                return;
-            }
             let consumed = self.feed(at, data);
             if let Some(conn) = self.conns.get(at)
                 && !conn.closing

@@ -21,4 +21,3 @@ mod tls; // TLS: certificates, handshakes, both tiers
 mod watch; // watchers, and what connections tell of themselves
 mod property; // random commands of several connections over real sockets, against a model
 mod transcript; // requests and exact answers, played against memcached and against senko
-mod turns; // whose turn it is in a round of the event loop

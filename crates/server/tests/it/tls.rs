@@ -495,7 +495,7 @@ fn a_hello_without_end_is_refused() {
 #[test]
 fn handshakes_take_turns_with_requests() {
     const CLIENTS: usize = 200;
-    const A_ROUND: u64 = 1;
+    const A_ROUND: u64 = 2;
     const TRIES: usize = 20;
     on_both(1, |place| {
         let guarded = Guarded::new(place, |_| {});
