@@ -4,9 +4,9 @@
 //!
 //! Card: hot and cold data apart (Rosenblum and Ousterhout, SOSP 1991). What the log has is dead a
 //! few checkpoints later, all of it at once; a merged page lives until its page is written again.
-//! In one segment each would hold the other's space. Deviation from paper D, 2.2, which writes one
-//! log: only a checkpoint says where these pages are, so nothing is lost if a crash comes before
-//! it, and a commit never waits for one of their writes.
+//! In one segment each would hold the other's space. Deviation: paper D, 2.2, writes one log. Here
+//! only a checkpoint says where these pages are. So a crash before the checkpoint loses nothing,
+//! and no commit waits for a page to be written.
 //!
 //! IMAGE-1: pages written here are durable before the checkpoint that names them
 //! ([`Images::flush`]). IMAGE-2: the segment that is being filled is not freed or cleaned

@@ -556,7 +556,7 @@ impl Session {
         place: Place,
     ) -> Option<Waits> {
         let mut hint = hint;
-        // What it has of a fetch already leaves with its answer, so it goes on.
+        // A fetch that ended holds memory until its answer leaves: that one goes on.
         let begins = hint.is_none();
         for _ in 0..MAX_ROUNDS {
             ctx.work.from_flash = hint.is_some();

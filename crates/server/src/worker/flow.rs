@@ -23,8 +23,8 @@
 //!     ([`crate::context::Window`]). While those that go out take all of it, other workers keep
 //!     theirs.
 //!   - While copies for other workers take `pending`, no flash read begins for one
-//!     ([`crate::context::Work::no_copies`]). What takes that memory waits for nothing that such a
-//!     read would bring, so it leaves.
+//!     ([`crate::context::Work::no_copies`]). The copies that are there leave
+//!     without such a read.
 //!   - Where unread bytes and slow readers' answers take `pending`, the slowest is closed, else the
 //!     one that holds most.
 //! - FLOW-3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while
