@@ -13,16 +13,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustc_hash::{FxHashMap, FxHashSet};
-
 use crate::DbmError;
 use crate::blob::{Blob, BlobIds};
 use crate::changes::{Change, begin_commit, end_commit};
 use crate::commit::{Node, TableChange};
 use crate::core::{Core, Visible};
 use crate::mapping::Version;
-use crate::node::{MAX_INLINE, Page};
+use crate::node::MAX_INLINE;
 use crate::table::{Catalogue, TableInfo};
+use crate::touched::Touched;
 use crate::tree::Batch;
 use crate::writer::{CHUNK, Limbo, Writer};
 
@@ -34,11 +33,7 @@ const MOST_BYTES: usize = 4 << 20;
 /// What a batch changes, before anybody sees it.
 pub(crate) struct Applied {
     commit: u64,
-    pages: FxHashMap<u32, Arc<Page>>,
-    /// Those whose place in the tree is another one than before, and new ones.
-    shaped: FxHashSet<u32>,
-    freed: Vec<u32>,
-    freed_blobs: Vec<(u32, u32)>,
+    touched: Touched,
     catalogue: Arc<Catalogue>,
 }
 
@@ -134,10 +129,11 @@ impl Core {
             pending,
             next_table,
             born,
+            carried,
             ..
         } = writer;
         let mut changing = Changing {
-            batch: Batch::new(self, ids),
+            batch: Batch::new(self, ids, std::mem::take(carried)),
             catalogue,
         };
         while let Some(node) = last.next().cloned() {
@@ -172,10 +168,7 @@ impl Core {
         let Changing { batch, catalogue } = changing;
         let applied = Applied {
             commit: last.number(),
-            pages: batch.pages,
-            shaped: batch.shaped,
-            freed: batch.freed,
-            freed_blobs: batch.freed_blobs,
+            touched: batch.touched,
             catalogue,
         };
         writer.applied = Arc::clone(&last);
@@ -201,7 +194,7 @@ impl Core {
             }
         }
         let mut changing = Changing {
-            batch: Batch::new(self, &mut writer.ids),
+            batch: Batch::new(self, &mut writer.ids, Touched::default()),
             catalogue,
         };
         for change in changes {
@@ -210,10 +203,7 @@ impl Core {
         let Changing { batch, catalogue } = changing;
         let applied = Applied {
             commit,
-            pages: batch.pages,
-            shaped: batch.shaped,
-            freed: batch.freed,
-            freed_blobs: batch.freed_blobs,
+            touched: batch.touched,
             catalogue,
         };
         let node = Node::first(commit);
@@ -224,40 +214,42 @@ impl Core {
 
     /// Enters the new versions, lets new snapshots see them, and drops what nobody needs any more.
     fn publish(&self, writer: &mut Writer, applied: Applied, node: Arc<Node>) {
-        let commit = applied.commit;
-        let mut touched = Vec::with_capacity(applied.pages.len() + applied.freed.len());
-        let freed = applied.freed.iter().map(|id| (*id, None));
-        let pages = applied.pages.into_iter().map(|(id, page)| (id, Some(page)));
+        let (commit, mut touched) = (applied.commit, applied.touched);
+        let mut chained = Vec::with_capacity(touched.pages.len() + touched.freed.len());
+        let freed = touched.freed.iter().map(|id| (*id, None));
+        let pages = touched.pages.drain().map(|(id, page)| (id, Some(page)));
         for (id, page) in pages.chain(freed) {
             let word = self.nodes.at(id);
             let before = word.load_full();
-            let (chained, is_new_page) = (before.is_some(), before.is_none());
-            let is_new = Version::new(id, commit, page, before, &self.space);
-            if is_new.freed {
+            let is_new_page = before.is_none();
+            let version = Arc::new(Version::new(id, commit, page, before, &self.space));
+            if version.freed {
                 writer.limbo.push_back(Limbo {
                     commit,
                     node: Some(id),
                     blobs: (0, 0),
                 });
             }
-            if chained {
-                writer.chained.insert(id);
-            }
-            let is_shaped = is_new_page || applied.shaped.contains(&id);
-            if is_new.freed {
+            let is_shaped = is_new_page || touched.shaped.contains(&id);
+            if version.freed {
                 writer.dirty.forget(id);
                 writer.changed.insert(id / CHUNK);
             } else {
                 writer.dirty.change(id, is_shaped);
             }
-            word.store(Some(Arc::new(is_new)));
-            touched.push(id);
+            word.store(Some(Arc::clone(&version)));
+            if !version.freed {
+                self.space.queue.enter(id);
+            }
+            if !is_new_page {
+                chained.push(version);
+            }
         }
         self.dirty.store(writer.dirty.len(), Ordering::Relaxed);
         self.shaped.store(writer.dirty.shaped(), Ordering::Relaxed);
         self.pages
             .store(writer.ids.next as usize, Ordering::Relaxed);
-        for blobs in applied.freed_blobs {
+        for blobs in touched.freed_blobs.drain(..) {
             let node = None;
             writer.limbo.push_back(Limbo {
                 commit,
@@ -278,44 +270,36 @@ impl Core {
             self.newest.store(commit, Ordering::Release);
         }
         writer.catalogue = applied.catalogue;
-        for id in touched {
-            self.prune(writer, id, &needed);
+        writer.carried = touched.carried();
+        for head in chained {
+            self.prune(writer, &head, &needed);
         }
         self.settle_limbo(writer, needed[0]);
         writer.needed = needed;
         self.evict();
     }
 
-    /// Drops the versions of a page that no snapshot sees.
-    fn prune(&self, writer: &mut Writer, id: u32, needed: &[u64]) {
-        let Some(head) = self.nodes.at(id).load_full() else {
-            writer.chained.remove(&id);
-            return;
-        };
+    /// Drops the versions of a page that no snapshot sees. `head` is its newest one.
+    fn prune(&self, writer: &mut Writer, head: &Arc<Version>, needed: &[u64]) {
         if *needed == [head.commit] {
             // Nobody reads an older one.
-            head.older.store(None);
-            writer.chained.remove(&id);
+            head.set_older(None);
+            writer.chained.remove(&head.id);
             return;
         }
-        let mut newer = head;
-        while let Some(version) = newer.older.load_full() {
+        let mut newer = Arc::clone(head);
+        while let Some(version) = newer.older() {
             let nth = needed.partition_point(|seen| *seen < version.commit);
             if needed.get(nth).is_some_and(|seen| *seen < newer.commit) {
                 newer = version;
             } else {
-                newer.older.store(version.older.load_full());
+                newer.set_older(version.older());
             }
         }
-        let alone = self
-            .nodes
-            .at(id)
-            .load()
-            .as_ref()
-            .is_none_or(|head| head.older.load().is_none());
-        if alone {
-            writer.chained.remove(&id);
-        }
+        match head.older() {
+            Some(_) => writer.chained.insert(head.id),
+            None => writer.chained.remove(&head.id),
+        };
     }
 
     /// Frees numbers that no snapshot sees any more.
@@ -355,7 +339,10 @@ impl Core {
             let mut writer = self.writer.lock();
             self.registry.lock().needed(&mut needed);
             for id in ids {
-                self.prune(&mut writer, *id, &needed);
+                match self.nodes.at(*id).load_full() {
+                    Some(head) => self.prune(&mut writer, &head, &needed),
+                    None => _ = writer.chained.remove(id),
+                }
             }
             self.settle_limbo(&mut writer, needed[0]);
         }

@@ -354,7 +354,7 @@ impl Core {
         for id in ids {
             if let Some(version) = self.version_at(id, commit)
                 && version.place() == 0
-                && let Some(page) = version.body.load_full()
+                && let Some(page) = version.body().load_full()
             {
                 due.push((version, page));
             }
@@ -400,7 +400,7 @@ impl Core {
             if version.commit <= commit {
                 return (!version.freed).then_some(version);
             }
-            at = version.older.load_full();
+            at = version.older();
         }
         None
     }

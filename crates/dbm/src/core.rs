@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -95,7 +95,6 @@ pub(crate) struct Core {
     /// What the thread waits for: work, or the end.
     pub wake: Mutex<Wake>,
     pub woken: Condvar,
-    hand: AtomicU32,
     /// Pages that changed and that no checkpoint took since, about.
     pub dirty: AtomicUsize,
     /// Those of them that the next checkpoint has to write.
@@ -228,7 +227,6 @@ impl Core {
             unlogged: AtomicUsize::new(0),
             wake: Mutex::default(),
             woken: Condvar::new(),
-            hand: AtomicU32::new(0),
             dirty: AtomicUsize::new(0),
             shaped: AtomicUsize::new(0),
             fixed: AtomicBool::new(fixed),
@@ -302,7 +300,7 @@ impl Core {
 
     /// The bytes of a version.
     pub fn page(&self, version: &Version) -> Result<Arc<Page>, DbmError> {
-        if let Some(page) = version.body.load_full() {
+        if let Some(page) = version.body().load_full() {
             if !version.used.load(Ordering::Relaxed) {
                 version.used.store(true, Ordering::Relaxed);
             }
@@ -311,15 +309,15 @@ impl Core {
         loop {
             let place = version.place();
             let read = self.read_entry(place, Kind::Node, |bytes, _| {
-                Page::read(bytes)
+                let spare = &self.space.spare;
+                spare
+                    .read(bytes)
                     .filter(|page| page.id() == version.id)
                     .ok_or_else(|| DbmError::damaged(place, "a page of a tree is not well formed"))
             });
             match read {
                 Ok(page) => {
-                    let page = Arc::new(page);
                     version.keep_body(&page);
-                    version.used.store(true, Ordering::Relaxed);
                     self.evict();
                     return Ok(page);
                 }
@@ -337,17 +335,17 @@ impl Core {
             if self.space.resident.load(Ordering::Relaxed) <= budget {
                 return;
             }
-            let id = self.hand.fetch_add(1, Ordering::Relaxed);
-            let Some(word) = self.nodes.get(id) else {
-                self.hand.store(0, Ordering::Relaxed);
-                continue;
+            let Some(id) = self.space.queue.leave() else {
+                return;
             };
-            let mut at = word.load_full();
+            let mut stays = false;
+            let mut at = self.nodes.get(id).and_then(|word| word.load_full());
             while let Some(version) = at {
-                if !version.used.swap(false, Ordering::Relaxed) {
-                    version.drop_body();
-                }
-                at = version.older.load_full();
+                stays |= version.age();
+                at = version.older();
+            }
+            if stays {
+                self.space.queue.enter(id);
             }
         }
     }
@@ -359,7 +357,7 @@ impl Core {
             if version.commit <= commit && !version.freed {
                 return self.page(version);
             }
-            let mut older = version.older.load_full();
+            let mut older = version.older();
             while let Some(version) = older.filter(|_| version.commit > commit) {
                 if version.commit <= commit {
                     if version.freed {
@@ -367,7 +365,7 @@ impl Core {
                     }
                     return self.page(&version);
                 }
-                older = version.older.load_full();
+                older = version.older();
             }
         }
         let what = format!("page {id} of a tree is named and not there");

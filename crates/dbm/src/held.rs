@@ -54,7 +54,7 @@ impl Core {
         for id in &writer.chained {
             let mut newer = self.nodes.get(*id).and_then(|word| word.load_full());
             while let Some(version) = newer {
-                newer = version.older.load_full();
+                newer = version.older();
                 if let Some(older) = newer.as_ref().filter(|older| !older.freed) {
                     held(older.commit, version.commit, 1);
                 }

@@ -38,6 +38,7 @@ mod commit;
 mod apply;
 mod dirty; // pages that changed, oldest first
 mod tree;
+mod touched; // what a batch touches there
 mod flush;
 mod group;
 
@@ -53,6 +54,8 @@ mod writer; // what the thread that applies commits holds
 mod growing; // arrays that grow under readers
 mod mapping;
 mod node;
+mod spare; // pages that nobody has any more
+mod resident; // whose bytes leave DRAM next
 mod hint; // where a key is likely to lie in a leaf
 mod log;
 mod tail;

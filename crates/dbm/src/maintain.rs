@@ -314,7 +314,7 @@ impl Core {
                 self.writer.lock().changed.insert(id / CHUNK);
                 return Ok(());
             }
-            at = version.older.load_full();
+            at = version.older();
         }
         Ok(())
     }

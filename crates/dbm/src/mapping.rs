@@ -3,10 +3,9 @@
 //! the log (paper D, 2.1).
 //!
 //! One word a page, in chunks that double, so that the table grows and nobody who reads it waits. A
-//! word leads to the page's newest version; versions lead to older
-//! ones for as long as a snapshot needs them. A version never changes what it holds: it may lose
-//! its bytes in DRAM once
-//! it has a place in the log, and the cleaner may change that place.
+//! word leads to the page's newest version; versions lead to older ones for as long as a snapshot
+//! needs them. A version never changes what it holds: it may lose its bytes in DRAM once it has a
+//! place in the log, and the cleaner may change that place.
 //!
 //! PLACE-1: bytes or place, at least one of them is there. PLACE-2: a version that an open snapshot
 //! sees is in the chain. PLACE-3: only the holder of the writer's lock changes a word or a chain.
@@ -15,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 
 use crate::growing::Growing;
 use crate::node::Page;
@@ -27,12 +27,14 @@ pub(crate) struct Version {
     pub commit: u64,
     /// The page is no more.
     pub freed: bool,
-    pub body: ArcSwapOption<Page>,
+    /// There until the drop, which takes it apart.
+    body: Option<ArcSwapOption<Page>>,
     /// Page of the device; 0: it was not written yet.
     place: AtomicU64,
-    /// The version before, if anybody may need it.
-    pub older: ArcSwapOption<Version>,
-    /// Read since the hand came by.
+    /// The version before, if anybody may need it. Few read it, so a lock costs less than an
+    /// exchange that waits for readers.
+    older: Mutex<Option<Arc<Version>>>,
+    /// Read since the queue asked last (`resident.rs`).
     pub used: AtomicBool,
     space: Arc<Space>,
 }
@@ -46,10 +48,11 @@ impl Version {
         older: Option<Arc<Version>>,
         space: &Arc<Space>,
     ) -> Version {
-        if page.is_some() {
+        let freed = page.is_none();
+        if !freed {
             space.resident.fetch_add(1, Ordering::Relaxed);
         }
-        Version::made(id, commit, page.is_none(), page, 0, older, space)
+        Version::made(id, commit, freed, page, 0, older, space)
     }
 
     /// A page that lies in the log only, older than any snapshot.
@@ -72,9 +75,9 @@ impl Version {
             id,
             commit,
             freed,
-            body: ArcSwapOption::new(page),
+            body: Some(ArcSwapOption::new(page)),
             place: AtomicU64::new(place),
-            older: ArcSwapOption::new(older),
+            older: Mutex::new(older),
             used: AtomicBool::new(false),
             space: Arc::clone(space),
         }
@@ -84,48 +87,71 @@ impl Version {
         self.place.load(Ordering::Acquire)
     }
 
+    /// The bytes in DRAM, if they are there.
+    pub fn body(&self) -> &ArcSwapOption<Page> {
+        self.body.as_ref().expect("only the drop takes it")
+    }
+
+    pub fn older(&self) -> Option<Arc<Version>> {
+        self.older.lock().clone()
+    }
+
+    /// Gives it another version before itself.
+    pub fn set_older(&self, version: Option<Arc<Version>>) {
+        // The lock is let go before anything is dropped.
+        let _before = std::mem::replace(&mut *self.older.lock(), version);
+    }
+
     /// Gives the version its place, or another; the old one is let go.
     pub fn set_place(&self, place: u64) {
         self.space.hold(place);
         self.space.release(self.place.swap(place, Ordering::AcqRel));
     }
 
+    /// Drops the bytes if nobody read them since it was last asked, and if they can be read again.
+    /// Whether it has them still.
+    pub fn age(&self) -> bool {
+        let was_read = self.used.swap(false, Ordering::Relaxed);
+        (was_read || !self.drop_body()) && self.body().load().is_some()
+    }
+
     /// Drops the bytes, if they can be read again.
     pub fn drop_body(&self) -> bool {
-        self.place() != 0
-            && self.body.swap(None).is_some_and(|_| {
-                self.space.resident.fetch_sub(1, Ordering::Relaxed);
-                self.space.cold.fetch_add(1, Ordering::Relaxed);
-                true
-            })
+        if self.place() == 0 {
+            return false;
+        }
+        let Some(page) = self.body().swap(None) else {
+            return false;
+        };
+        self.space.resident.fetch_sub(1, Ordering::Relaxed);
+        self.space.cold.fetch_add(1, Ordering::Relaxed);
+        self.space.spare.give(page);
+        true
     }
 
     /// Keeps bytes that were read, for the next who asks.
     pub fn keep_body(&self, page: &Arc<Page>) {
-        if self.body.swap(Some(Arc::clone(page))).is_none() {
+        if self.body().swap(Some(Arc::clone(page))).is_none() {
             self.space.resident.fetch_add(1, Ordering::Relaxed);
             self.space.cold.fetch_sub(1, Ordering::Relaxed);
         }
+        self.space.queue.enter(self.id);
     }
 }
 
 impl Drop for Version {
     fn drop(&mut self) {
-        if self.body.load().is_some() {
+        if let Some(page) = self.body.take().and_then(ArcSwapOption::into_inner) {
             self.space.resident.fetch_sub(1, Ordering::Relaxed);
+            self.space.spare.give(page);
         } else if !self.freed {
             self.space.cold.fetch_sub(1, Ordering::Relaxed);
         }
         self.space.release(self.place());
         // A long chain must not be dropped by recursion.
-        if self.older.load().is_none() {
-            return;
-        }
-        let mut next = self.older.swap(None);
+        let mut next = self.older.get_mut().take();
         while let Some(version) = next {
-            next = Arc::try_unwrap(version)
-                .ok()
-                .and_then(|version| version.older.swap(None));
+            next = Arc::into_inner(version).and_then(|mut version| version.older.get_mut().take());
         }
     }
 }

@@ -68,7 +68,7 @@ impl Core {
             if version.commit > commit || version.freed {
                 return None;
             }
-            let body = version.body.load();
+            let body = version.body().load();
             let page = body.as_deref()?;
             let hinted = likely.as_ref().and_then(|likely| likely.find(page, key));
             if !version.used.load(Ordering::Relaxed) {

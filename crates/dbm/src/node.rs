@@ -54,10 +54,21 @@ impl Page {
     /// [`Page::is_sorted`]: every read asks the former, and the checksum vouches for the latter.
     pub fn read(bytes: &[u8]) -> Option<Page> {
         let page = Page(bytes.try_into().ok()?);
-        page.well_formed().then_some(page)
+        page.is_well_formed().then_some(page)
     }
 
-    fn well_formed(&self) -> bool {
+    /// A page with these bytes, whatever they are.
+    pub fn of(bytes: &[u8; PAGE_SIZE]) -> Page {
+        Page(*bytes)
+    }
+
+    /// Gives the page other bytes, whatever they are.
+    pub fn fill(&mut self, bytes: &[u8; PAGE_SIZE]) {
+        self.0 = *bytes;
+    }
+
+    /// Whether all cells and the slots lie inside.
+    pub fn is_well_formed(&self) -> bool {
         if self.0[FORM] != 0 {
             let (key, bytes) = self.shape();
             return self.0[FORM] == DENSE

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::growing::Growing;
+use crate::resident::Resident;
+use crate::spare::Spare;
 
 /// Pages of a segment.
 pub(crate) const SEGMENT: u64 = 16;
@@ -59,6 +61,10 @@ pub(crate) struct Space {
     pub started: AtomicU64,
     /// Pages of DRAM that versions take.
     pub resident: AtomicUsize,
+    /// Pages with bytes there.
+    pub queue: Resident,
+    /// Bytes that versions let go.
+    pub spare: Spare,
     /// Versions whose bytes are on the device only.
     pub cold: AtomicUsize,
     /// All pages that are places of versions and of parts of long values.
@@ -75,6 +81,8 @@ impl Space {
             growth: Mutex::default(),
             started: AtomicU64::new(0),
             resident: AtomicUsize::new(0),
+            queue: Resident::new(),
+            spare: Spare::default(),
             cold: AtomicUsize::new(0),
             live: AtomicU64::new(0),
             named: AtomicU64::new(0),

@@ -10,12 +10,11 @@
 
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
-
 use crate::DbmError;
 use crate::blob::Blob;
 use crate::core::Core;
 use crate::node::Page;
+use crate::touched::{Leaf, Touched};
 use crate::writer::Ids;
 
 /// Bytes below which a page looks for a neighbour to merge with.
@@ -23,58 +22,38 @@ const SMALL: usize = crate::node::ROOM / 4;
 /// Two pages merge if the result leaves room.
 const MERGED: usize = crate::node::ROOM * 3 / 4;
 
-/// The pages that a batch changes.
+/// The pages while a batch changes them.
 pub(crate) struct Batch<'a> {
     core: &'a Core,
     pub ids: &'a mut Ids,
-    pub pages: FxHashMap<u32, Arc<Page>>,
-    /// Pages whose keys or children are others than before, and new ones.
-    pub shaped: FxHashSet<u32>,
-    pub freed: Vec<u32>,
-    /// Numbers of parts of long values that no record names any more: the first, and how many.
-    pub freed_blobs: Vec<(u32, u32)>,
-    /// The leaf of the last put, and its root.
-    last: Option<(u32, Leaf)>,
-}
-
-#[derive(Clone, Copy)]
-struct Leaf {
-    id: u32,
-    /// No leaf is behind it.
-    is_last: bool,
+    pub touched: Touched,
 }
 
 /// The way to a page: ancestors, each with the child that was taken.
 type Path = Vec<(u32, usize)>;
 
 impl<'a> Batch<'a> {
-    pub fn new(core: &'a Core, ids: &'a mut Ids) -> Batch<'a> {
-        Batch {
-            core,
-            ids,
-            pages: FxHashMap::default(),
-            shaped: FxHashSet::default(),
-            freed: Vec::new(),
-            freed_blobs: Vec::new(),
-            last: None,
-        }
+    /// `touched` is what the batch before left ([`Touched::carried`]).
+    pub fn new(core: &'a Core, ids: &'a mut Ids, touched: Touched) -> Batch<'a> {
+        Batch { core, ids, touched }
     }
 
     fn page(&mut self, id: u32) -> Result<&mut Page, DbmError> {
         use std::collections::hash_map::Entry;
-        match self.pages.entry(id) {
+        match self.touched.pages.entry(id) {
             Entry::Occupied(entry) => Ok(Arc::make_mut(entry.into_mut())),
             Entry::Vacant(entry) => {
-                // Readers have the page, so this is where it is copied.
+                // Readers have the page, so it is copied.
                 let page = self.core.page_at(id, u64::MAX)?;
-                Ok(Arc::make_mut(entry.insert(page)))
+                let copy = self.core.space.spare.filled(page.bytes());
+                Ok(Arc::make_mut(entry.insert(copy)))
             }
         }
     }
 
     /// What a page holds, without a copy if it is as it was.
     fn look<T>(&self, id: u32, work: impl FnOnce(&Page) -> T) -> Result<T, DbmError> {
-        match self.pages.get(&id) {
+        match self.touched.pages.get(&id) {
             Some(page) => Ok(work(page)),
             None => Ok(work(&*self.core.page_at(id, u64::MAX)?)),
         }
@@ -83,8 +62,8 @@ impl<'a> Batch<'a> {
     /// A new tree.
     pub fn root(&mut self) -> u32 {
         let id = self.ids.take();
-        self.pages.insert(id, Arc::new(Page::new(id, 0)));
-        self.shaped.insert(id);
+        self.touched.pages.insert(id, Arc::new(Page::new(id, 0)));
+        self.touched.shaped.insert(id);
         id
     }
 
@@ -97,6 +76,24 @@ impl<'a> Batch<'a> {
         mut border: Option<&mut Option<Vec<u8>>>,
     ) -> Result<(Path, Leaf), DbmError> {
         let mut path = Path::new();
+        let leaf = self.descend(root, key, |id, nth, page| {
+            if let Some(border) = &mut border
+                && nth < page.count()
+            {
+                **border = Some(page.key(nth).to_vec());
+            }
+            path.push((id, nth));
+        })?;
+        Ok((path, leaf))
+    }
+
+    /// The leaf of a key. `step` gets each page above it, and which child was taken.
+    fn descend(
+        &self,
+        root: u32,
+        key: &[u8],
+        mut step: impl FnMut(u32, usize, &Page),
+    ) -> Result<Leaf, DbmError> {
         let (mut id, mut is_last) = (root, true);
         loop {
             let down = self.look(id, |page| {
@@ -104,34 +101,28 @@ impl<'a> Batch<'a> {
                     return None;
                 }
                 let nth = page.child_for(key, false);
-                if nth < page.count() {
-                    is_last = false;
-                    if let Some(border) = &mut border {
-                        **border = Some(page.key(nth).to_vec());
-                    }
-                }
-                Some((nth, page.child(nth)))
+                is_last &= nth == page.count();
+                step(id, nth, page);
+                Some(page.child(nth))
             })?;
-            let Some((nth, child)) = down else {
-                return Ok((path, Leaf { id, is_last }));
-            };
-            path.push((id, nth));
-            id = child;
+            match down {
+                Some(child) => id = child,
+                None => return Ok(Leaf { id, is_last }),
+            }
         }
     }
 
     /// Whether a key is known to belong to a leaf, without a look at the pages above it.
-    fn fits(&self, leaf: Leaf, key: &[u8]) -> bool {
-        let Some(page) = self.pages.get(&leaf.id) else {
-            return false;
-        };
-        let count = page.count();
-        count > 0 && page.key(0) <= key && (leaf.is_last || key <= page.key(count - 1))
+    fn fits(&self, leaf: Leaf, key: &[u8]) -> Result<bool, DbmError> {
+        self.look(leaf.id, |page| {
+            let count = page.count();
+            count > 0 && page.key(0) <= key && (leaf.is_last || key <= page.key(count - 1))
+        })
     }
 
     fn drop_blob(&mut self, reference: &[u8]) {
         let (bytes, first) = Blob::parse(reference);
-        self.freed_blobs.push((first, Blob::parts(bytes)));
+        self.touched.freed_blobs.push((first, Blob::parts(bytes)));
     }
 
     /// Puts a record; true if the key is new.
@@ -143,24 +134,16 @@ impl<'a> Batch<'a> {
         long: bool,
     ) -> Result<bool, DbmError> {
         // Ascending keys stay on the leaf of the one before.
-        let same = self.last.take();
-        let same = same.filter(|(of, leaf)| *of == root && self.fits(*leaf, key));
-        let (path, leaf) = match same {
-            Some((_, leaf)) => (None, leaf),
-            None => {
-                let (path, leaf) = self.leaf_for(root, key, None)?;
-                (Some(path), leaf)
-            }
+        let leaf = match self.touched.last.take() {
+            Some((of, leaf)) if of == root && self.fits(leaf, key)? => leaf,
+            _ => self.descend(root, key, |_, _, _| ())?,
         };
         let (new, done) = self.put_on(leaf.id, key, value, long)?;
         if done {
-            self.last = Some((root, leaf));
+            self.touched.last = Some((root, leaf));
             return Ok(new);
         }
-        let mut path = match path {
-            Some(path) => path,
-            None => self.leaf_for(root, key, None)?.0,
-        };
+        let (mut path, leaf) = self.leaf_for(root, key, None)?;
         let mut id = leaf.id;
         while !self.split_and_insert(&mut path, id, key, value, long)? {
             // A record of another shape than a dense leaf's may need more than its half.
@@ -209,7 +192,7 @@ impl<'a> Batch<'a> {
         value: &[u8],
         long: bool,
     ) -> Result<bool, DbmError> {
-        self.last = None;
+        self.touched.last = None;
         let mut id = id;
         if path.is_empty() {
             // The root stays where it is, and its content goes down.
@@ -219,8 +202,8 @@ impl<'a> Batch<'a> {
             let mut content = std::mem::replace(root, Page::new(id, level));
             root.set_first_child(below);
             content.set_id(below);
-            self.pages.insert(below, Arc::new(content));
-            self.shaped.insert(id);
+            self.touched.pages.insert(below, Arc::new(content));
+            self.touched.shaped.insert(id);
             path.push((id, 0));
             id = below;
         }
@@ -260,11 +243,11 @@ impl<'a> Batch<'a> {
                 "NODE-2: a cell fits on the half of an inner page"
             );
         }
-        self.pages.insert(right_id, Arc::new(right));
-        self.shaped.extend([id, right_id]);
+        self.touched.pages.insert(right_id, Arc::new(right));
+        self.touched.shaped.extend([id, right_id]);
         let (parent, _) = path.pop().expect("only the root has no parent");
         let child = right_id.to_le_bytes();
-        self.shaped.insert(parent);
+        self.touched.shaped.insert(parent);
         let page = self.page(parent)?;
         let (Ok(nth) | Err(nth)) = page.search(&separator);
         if !page.insert(nth, &separator, &child, false) {
@@ -342,15 +325,15 @@ impl<'a> Batch<'a> {
     }
 
     fn free(&mut self, id: u32) {
-        self.last = None;
-        self.pages.remove(&id);
-        self.shaped.remove(&id);
-        self.freed.push(id);
+        self.touched.last = None;
+        self.touched.pages.remove(&id);
+        self.touched.shaped.remove(&id);
+        self.touched.freed.push(id);
     }
 
     /// After a removal: an empty page goes, a small one merges with a neighbour.
     fn shrink(&mut self, path: &mut Path, id: u32) -> Result<(), DbmError> {
-        self.last = None;
+        self.touched.last = None;
         let (used, count, level) = self.look(id, |p| (p.used(), p.count(), p.level()))?;
         let Some((parent, nth)) = path.pop() else {
             if level > 0 && count == 0 {
@@ -404,7 +387,7 @@ impl<'a> Batch<'a> {
         }
         right.move_cells(0, page);
         self.page(parent)?.remove(left);
-        self.shaped.extend([a, parent]);
+        self.touched.shaped.extend([a, parent]);
         self.free(b);
         Ok(true)
     }
@@ -415,8 +398,8 @@ impl<'a> Batch<'a> {
         let mut content = self.look(child, Page::clone)?;
         content.set_id(root);
         let again = content.level() > 0 && content.count() == 0;
-        self.pages.insert(root, Arc::new(content));
-        self.shaped.insert(root);
+        self.touched.pages.insert(root, Arc::new(content));
+        self.touched.shaped.insert(root);
         self.free(child);
         if again {
             return self.lower_root(root);

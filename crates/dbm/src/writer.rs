@@ -11,6 +11,7 @@ use crate::commit::Node;
 use crate::dirty::Dirty;
 use crate::table::Catalogue;
 use crate::tail::Tail;
+use crate::touched::Touched;
 
 /// Numbers of one chunk of the translation table as it lies in the log.
 pub(crate) const CHUNK: u32 = 500;
@@ -58,6 +59,8 @@ pub(crate) struct Writer {
     pub born: BTreeMap<u32, (u64, u32)>,
     /// Changes that are not in the log yet.
     pub pending: Pending,
+    /// What the batch before left to the next one.
+    pub carried: Touched,
     /// Commits that snapshots need; kept for its memory.
     pub needed: Vec<u64>,
     pub tail: Option<Tail>,
@@ -89,6 +92,7 @@ impl Writer {
             changed_blobs: FxHashSet::default(),
             born: BTreeMap::new(),
             pending: Pending::default(),
+            carried: Touched::default(),
             needed: Vec::new(),
             tail: None,
             asked_for_tail: false,

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whose bytes leave DRAM next.
+//!
+//! Card: CLOCK (Corbato 1968) as a queue, FIFO with reinsertion: a page that was read since it came
+//! goes behind the others, with its mark taken off; one that was not goes. The queue has pages
+//! whose bytes are in DRAM, not all pages: a database may have many times what its cache holds.
+//!
+//! RESIDENT-1: a page with bytes in DRAM is in the queue, or in the hands of the thread that took
+//! it out. RESIDENT-2: a number is in the queue once.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::growing::Growing;
+
+pub(crate) struct Resident {
+    queue: Mutex<VecDeque<u32>>,
+    /// Whether a page is in the queue.
+    queued: Growing<AtomicBool>,
+}
+
+impl Resident {
+    pub fn new() -> Resident {
+        Resident {
+            queue: Mutex::default(),
+            queued: Growing::new(),
+        }
+    }
+
+    /// Bytes of a page came into DRAM: it goes to the end, unless it is in the queue.
+    pub fn enter(&self, id: u32) {
+        let queued = self.queued.at(id);
+        if !queued.swap(true, Ordering::AcqRel) {
+            self.queue.lock().push_back(id);
+        }
+    }
+
+    /// Takes the first one out. Whoever does looks at its bytes, and enters it again if they stay.
+    pub fn leave(&self) -> Option<u32> {
+        let id = self.queue.lock().pop_front()?;
+        // Before its bytes are looked at: bytes that come later enter it.
+        self.queued.at(id).swap(false, Ordering::AcqRel);
+        Some(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_stands_once_and_comes_in_its_turn() {
+        let resident = Resident::new();
+        for id in [7, 3, 7, 9] {
+            resident.enter(id);
+        }
+        assert_eq!(resident.leave(), Some(7));
+        resident.enter(7);
+        let rest: Vec<u32> = std::iter::from_fn(|| resident.leave()).collect();
+        assert_eq!(rest, [3, 9, 7]);
+        assert_eq!(resident.leave(), None);
+    }
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one batch of commits touches in the trees (`tree.rs`), before anybody sees it.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::node::Page;
+
+/// Entries of maps whose memory the next batch takes over. Larger ones would cost it more than new
+/// ones.
+const MOST_CARRIED: usize = 1024;
+
+/// What a batch changed.
+#[derive(Default)]
+pub(crate) struct Touched {
+    pub pages: FxHashMap<u32, Arc<Page>>,
+    /// Pages whose keys or children are others than before, and new ones.
+    pub shaped: FxHashSet<u32>,
+    pub freed: Vec<u32>,
+    /// Numbers of parts of long values that no record names any more: the first, and how many.
+    pub freed_blobs: Vec<(u32, u32)>,
+    /// The leaf of the last put, and its root.
+    pub last: Option<(u32, Leaf)>,
+}
+
+impl Touched {
+    /// Nothing, for the next batch: the memory, and the leaf where ascending keys go on.
+    pub fn carried(mut self) -> Touched {
+        if self.pages.capacity() + self.shaped.capacity() > MOST_CARRIED {
+            self.pages = FxHashMap::default();
+            self.shaped = FxHashSet::default();
+        }
+        self.pages.clear();
+        self.shaped.clear();
+        self.freed.clear();
+        self.freed_blobs.clear();
+        // On another leaf the next batch hardly begins.
+        self.last = self.last.filter(|(_, leaf)| leaf.is_last);
+        self
+    }
+}
+
+/// A leaf, as a way down a tree found it.
+#[derive(Clone, Copy)]
+pub(crate) struct Leaf {
+    pub id: u32,
+    /// No leaf is behind it.
+    pub is_last: bool,
+}
