@@ -4,9 +4,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use arc_swap::ArcSwapOption;
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, content_of};
 
 use crate::DbmError;
@@ -25,6 +24,7 @@ use crate::mapping::{Nodes, Version};
 use crate::options::Options;
 use crate::space::{SEGMENT, Space};
 use crate::superblock::Superblock;
+use crate::sync::{ArcSwapOption, AtomicU64};
 use crate::tail;
 use crate::writer::{CHUNK, Ids, Writer};
 
