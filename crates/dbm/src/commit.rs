@@ -13,12 +13,11 @@
 //! ORDER-1: the list only grows, at its end. ORDER-2: a decision never changes. ORDER-3: a node is
 //! decided only when all before it are.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use once_cell::race::OnceBox;
-
 use crate::options::Pause;
+use crate::sync::{AtomicU8, AtomicU64, OnceBox};
 use crate::writes::{ReadSet, WriteSet};
 
 const UNDECIDED: u8 = 0;
@@ -181,3 +180,6 @@ impl Node {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(feature = "shuttle")]
+pub mod scheduled;

@@ -6,11 +6,10 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::DbmError;
@@ -26,6 +25,7 @@ use crate::mapping::{Nodes, Version};
 use crate::node::Page;
 use crate::options::Options;
 use crate::space::Space;
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex};
 use crate::table::Catalogue;
 use crate::writer::Writer;
 

@@ -12,7 +12,7 @@ use crate::commit::{Node, TableChange, Work};
 use crate::core::Core;
 use crate::flush::Size;
 use crate::maintain::{Behind, Keeper};
-use crate::open::{FIRST_PAGES, open};
+use crate::open::{FIRST_PAGES, open, refuse_foreign_parts};
 use crate::{DbmError, Durability, OpenSnapshot, Options, Snapshot, Table, Transaction};
 
 /// Counts and sizes.
@@ -144,6 +144,7 @@ impl Database {
         }
         let device = SpannedFile::open(path, whole, &file)
             .map_err(|error| DbmError::Open(Arc::new(error)))?;
+        refuse_foreign_parts(&device)?;
         Database::open_device(Arc::new(device), options)
     }
 

@@ -12,10 +12,12 @@
 //! GROUP-1: at most one thread leads. GROUP-2: a thread that waits is woken by the next end of a
 //! flush, whatever its result.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use crate::DbmError;
+use crate::sync::waiting::{Condvar, Mutex, MutexGuard};
+use crate::sync::{AtomicUsize, yield_now};
 
 /// Time slices that a leader gives away for each thread that it expects.
 const YIELDS: usize = 2;
@@ -71,7 +73,7 @@ impl Group {
             if self.waiting.load(Ordering::Acquire) >= expected {
                 break;
             }
-            std::thread::yield_now();
+            yield_now();
         }
         let gathered = self.waiting.load(Ordering::Acquire);
         self.released.store(gathered, Ordering::Release);

@@ -51,6 +51,7 @@ mod open;
 // The parts: pages, the translation table, the log, space.
 mod core;
 mod writer; // what the thread that applies commits holds
+mod sync; // locks and atomic words
 mod growing; // arrays that grow under readers
 mod mapping;
 mod node;
@@ -72,6 +73,11 @@ mod error;
 #[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+
+// What the tests under a scheduler run of the inner parts.
+#[doc(hidden)]
+#[cfg(feature = "shuttle")]
+pub use commit::scheduled;
 
 // What the examples of the documentation begin with.
 #[doc(hidden)]

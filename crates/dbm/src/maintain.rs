@@ -20,7 +20,6 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use senko_io::{AlignedBuf, PAGE_SIZE, Purpose, Tag};
 
 use crate::DbmError;
@@ -29,6 +28,7 @@ use crate::entry::{HEAD, Head, Kind};
 use crate::flush::GROWING_SLACK;
 use crate::log::{Label, Log};
 use crate::space::SEGMENT;
+use crate::sync::Mutex;
 use crate::writer::CHUNK;
 
 /// In so many parts checkpoints write a database all of whose pages changed.

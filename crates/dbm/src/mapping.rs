@@ -11,14 +11,12 @@
 //! sees is in the chain. PLACE-3: only the holder of the writer's lock changes a word or a chain.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use arc_swap::ArcSwapOption;
-use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
 
 use crate::growing::Growing;
 use crate::node::Page;
 use crate::space::Space;
+use crate::sync::{ArcSwapOption, AtomicBool, AtomicU64, Mutex};
 
 /// A page as of a commit.
 pub(crate) struct Version {

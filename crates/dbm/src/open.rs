@@ -2,12 +2,14 @@
 //! Opening: the newest checkpoint, and behind it the log, commit by commit. What comes out is a
 //! prefix of the order of commits.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use arc_swap::ArcSwapOption;
-use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, content_of};
+use senko_io::{
+    AlignedBuf, Device, PAGE_SIZE, Purpose, SpannedFile, Tag, content_of, find_content,
+};
 
 use crate::DbmError;
 use crate::blob::BlobIds;
@@ -25,6 +27,7 @@ use crate::mapping::{Nodes, Version};
 use crate::options::Options;
 use crate::space::{SEGMENT, Space};
 use crate::superblock::Superblock;
+use crate::sync::{ArcSwapOption, AtomicU64};
 use crate::tail;
 use crate::writer::{CHUNK, Ids, Writer};
 
@@ -113,6 +116,46 @@ fn refuse_foreign(device: &dyn Device) -> Result<(), DbmError> {
              `blkdiscard -z` for a device)"
         ))),
     }
+}
+
+/// Refuses a further file of somebody else. It has content, and none of what is looked at is an
+/// entry. A page that a crash tore in a file that was just made has a sector of zeros, and does not
+/// count.
+pub(crate) fn refuse_foreign_parts(device: &SpannedFile) -> Result<(), DbmError> {
+    const SECTOR: usize = 512;
+    let page_bytes = PAGE_SIZE as u64;
+    for (path, pages) in device.parts().into_iter().skip(1) {
+        let (has_entry, foreign) = (Cell::new(false), Cell::new(None));
+        let read = |offset: u64, buf: &mut [u8]| {
+            let page = pages.start + offset / page_bytes;
+            device.read(page, buf, Tag::dbm(Purpose::Recover))
+        };
+        let extent = |offset: u64| {
+            let found = device.extent(pages.start + offset / page_bytes)?;
+            let from = found.start.checked_sub(pages.start)?;
+            (found.start < pages.end)
+                .then(|| from * page_bytes..(found.end.min(pages.end) - pages.start) * page_bytes)
+        };
+        let ours = |offset: u64, page: &[u8]| {
+            has_entry.set(Head::read(page).is_some());
+            let mut sectors = page.chunks(SECTOR);
+            if sectors.all(|sector| sector.iter().any(|byte| *byte != 0)) {
+                foreign.set(foreign.get().or(Some(offset)));
+            }
+            // The first entry ends the look.
+            !has_entry.get()
+        };
+        find_content((pages.end - pages.start) * page_bytes, read, extent, ours)
+            .map_err(DbmError::io("looking for data of others"))?;
+        if let (false, Some(offset)) = (has_entry.get(), foreign.get()) {
+            return Err(DbmError::Foreign(format!(
+                "{} holds data at byte {offset} and nothing of a database; move it away, or put \
+                 back what was there",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Writes the first checkpoint of an empty database.

@@ -9,11 +9,10 @@
 //! it out. RESIDENT-2: a number is in the queue once.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
 
 use crate::growing::Growing;
+use crate::sync::{AtomicBool, Mutex};
 
 pub(crate) struct Resident {
     queue: Mutex<VecDeque<u32>>,

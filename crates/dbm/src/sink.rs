@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which of the two ways a page goes to the device: into the segments of pages, or into the log.
 
-use parking_lot::MutexGuard;
-
 use crate::DbmError;
 use crate::core::Core;
 use crate::images::Images;
 use crate::log::{Label, Log};
+use crate::sync::MutexGuard;
 
 /// Where pages go: into segments of their own, or, where these would make a small database larger,
 /// into the log.

@@ -8,13 +8,12 @@
 //! is older than its becoming free.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-
-use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
 
 use crate::growing::Growing;
 use crate::resident::Resident;
 use crate::spare::Spare;
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex};
 
 /// Pages of a segment.
 pub(crate) const SEGMENT: u64 = 16;

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use senko_io::PAGE_SIZE;
 
 use crate::node::Page;
+use crate::sync::Mutex;
 
 /// Pages that are kept: what a commit of a hundred random updates copies, and lets go.
 const MOST: usize = 128;

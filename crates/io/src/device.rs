@@ -2,6 +2,7 @@
 //! The blocking interface of a device.
 
 use std::io;
+use std::ops::Range;
 
 use crate::{AlignedBuf, IoError, PAGE_SIZE, Tag};
 
@@ -103,6 +104,12 @@ pub trait Device: Send + Sync {
     fn border(&self, page: u64) -> Option<u64> {
         let _ = page;
         None
+    }
+    /// The next pages from `page` on that are no hole, as far as the device tells; `None` where
+    /// only holes follow.
+    fn extent(&self, page: u64) -> Option<Range<u64>> {
+        let end = self.pages();
+        (page < end).then_some(page..end)
     }
     /// Gives the storage of pages back: a file gets a hole there, a block device discards them.
     /// Reads give anything then. Before the next write, [`Device::fill`] must get storage for them.

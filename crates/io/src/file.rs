@@ -23,12 +23,15 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+pub(crate) use owner::content;
 
 use crate::device::read_in_turn;
 use crate::fault::{Fault, FaultSwitch};
@@ -393,6 +396,12 @@ impl Device for FlashFile {
 
     fn fill(&self, page: u64, pages: u64) -> Result<(), IoError> {
         self.fill_hole(page, pages)
+    }
+
+    fn extent(&self, page: u64) -> Option<Range<u64>> {
+        let (page_bytes, end) = (PAGE_SIZE as u64, self.pages());
+        let found = length::extent(&self.file, page * page_bytes, end * page_bytes)?;
+        Some(found.start / page_bytes..(found.end / page_bytes).min(end))
     }
 
     fn room(&self) -> Option<u64> {

@@ -7,6 +7,10 @@
 //! and only then gets its name. So a file with the name is whole, and none of its extents is
 //! unwritten.
 //!
+//! A file of such a name may be somebody else's. So one that is shorter than any growth makes it is
+//! refused, and so is a draft that holds anything but zeros. What is in a further file can tell
+//! only the engine ([`SpannedFile::parts`]).
+//!
 //! Files at the end that hold nothing are removed again ([`Device::shrink`]), which no commit waits
 //! for either.
 //!
@@ -16,6 +20,7 @@
 //! Always holds: files count without a gap, and the lock of the first is that of all.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -84,12 +89,14 @@ impl SpannedFile {
             let name = name_of(path, number);
             if !reads {
                 // A growth that was interrupted.
-                let _ = std::fs::remove_file(draft_of(&name));
+                remove_draft(&draft_of(&name))?;
             }
             if !name.exists() {
                 break;
             }
-            pages = add(&mut parts, FlashFile::open(&name, &options)?, pages);
+            let file = FlashFile::open(&name, &options)?;
+            check_length(&file, &name)?;
+            pages = add(&mut parts, file, pages);
         }
         Ok(SpannedFile {
             path: path.to_owned(),
@@ -122,6 +129,16 @@ impl SpannedFile {
     /// The files, the first one first.
     pub fn files(&self) -> Vec<PathBuf> {
         (0..self.count()).map(|n| name_of(&self.path, n)).collect()
+    }
+
+    /// The files with the first page of each and the page behind its last, the first one first.
+    pub fn parts(&self) -> Vec<(PathBuf, Range<u64>)> {
+        let parts = self.parts.read().unwrap_or_else(PoisonError::into_inner);
+        let of = |(number, part): (usize, &Arc<Part>)| {
+            let end = part.first + part.file.pages();
+            (name_of(&self.path, number), part.first..end)
+        };
+        parts.iter().enumerate().map(of).collect()
     }
 
     fn count(&self) -> usize {
@@ -194,6 +211,10 @@ impl SpannedFile {
             bytes,
             ..self.options.clone()
         };
+        remove_draft(&draft).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => io::Error::from_raw_os_error(libc::EEXIST),
+            _ => error,
+        })?;
         let made = FlashFile::open(&draft, &options).and_then(|file| {
             // A rename would take the place of somebody else's file.
             if name.try_exists()? {
@@ -215,6 +236,44 @@ impl SpannedFile {
             }
         }
     }
+}
+
+/// Refuses a further file that is shorter than any growth makes it. A longer one may be a part of a
+/// device that was larger before.
+fn check_length(file: &FlashFile, name: &Path) -> io::Result<()> {
+    let (found, least) = (file.pages() * PAGE_SIZE as u64, *STEP.start());
+    if found >= least {
+        return Ok(());
+    }
+    let text = format!(
+        "{} has {found} bytes, and a further file has at least {least}: it was cut, or is not ours; \
+         put back what was there, or move it away",
+        name.display()
+    );
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
+}
+
+/// Removes what an interrupted growth left: zeros. Anything else is somebody's.
+fn remove_draft(draft: &Path) -> io::Result<()> {
+    let in_the_way = |what: String| {
+        let text = format!(
+            "{} {what}: it is in the way of a growth, move it away",
+            draft.display()
+        );
+        io::Error::new(io::ErrorKind::AlreadyExists, text)
+    };
+    let meta = match std::fs::symlink_metadata(draft) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        meta => meta?,
+    };
+    if !meta.is_file() {
+        return Err(in_the_way("is no regular file".to_owned()));
+    }
+    let file = std::fs::File::open(draft)?;
+    if let Some(content) = crate::file::content(&file, meta.len())? {
+        return Err(in_the_way(format!("holds {content}")));
+    }
+    std::fs::remove_file(draft)
 }
 
 fn add(parts: &mut Vec<Arc<Part>>, file: FlashFile, first: u64) -> u64 {
@@ -266,6 +325,15 @@ impl Device for SpannedFile {
             })?;
         }
         Ok(())
+    }
+
+    fn extent(&self, page: u64) -> Option<Range<u64>> {
+        let parts = self.parts.read().unwrap_or_else(PoisonError::into_inner);
+        let behind = parts.partition_point(|part| part.first + part.file.pages() <= page);
+        parts[behind..].iter().find_map(|part| {
+            let found = Device::extent(&part.file, page.saturating_sub(part.first))?;
+            Some(found.start + part.first..found.end + part.first)
+        })
     }
 
     fn border(&self, page: u64) -> Option<u64> {

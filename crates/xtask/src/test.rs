@@ -36,7 +36,7 @@ enum Done {
     Skipped(String),
 }
 
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     Step {
         name: "fmt",
         what: "the formatting",
@@ -54,6 +54,12 @@ const STEPS: [Step; 14] = [
         what: "cargo test, the whole workspace",
         by_default: When::Always,
         run: unit,
+    },
+    Step {
+        name: "schedules",
+        what: "the DBM under a scheduler that tries interleavings of threads",
+        by_default: When::Always,
+        run: schedules,
     },
     Step {
         name: "tidy",
@@ -334,6 +340,13 @@ fn unit(workspace: &Workspace, _: &Setup) -> Result<Done> {
         command.env(FACTOR, QUICK_FACTOR);
     }
     ran(&mut command)
+}
+
+fn schedules(workspace: &Workspace, _: &Setup) -> Result<Done> {
+    // Of the whole workspace, or its features would be unified in another way and all be built
+    // again.
+    let with = ["--features", "senko_dbm/shuttle", "--test", "shuttle"];
+    ran(workspace.cargo(&["test", "--workspace"]).args(with))
 }
 
 fn tidy(workspace: &Workspace, _: &Setup) -> Result<Done> {

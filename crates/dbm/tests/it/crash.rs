@@ -10,7 +10,7 @@ use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, IoError, Tag};
 use senko_workload::Rng;
 
-use crate::support::{Model, content, open, quiet, seed};
+use crate::support::{Limit, Model, content, number, open, quiet, seed};
 
 /// Takes copies of the device as crashes would leave it, before and after each write and flush.
 struct Watched {
@@ -490,14 +490,20 @@ fn all_short_sequences() {
 }
 
 /// Long random runs: `SENKO_TEST_FACTOR` times as many where it is set, and at least one.
+/// `SENKO_DBM_IMAGES` asks for so many images at least.
 #[test]
 fn random_sequences() {
     let factor =
         std::env::var("SENKO_TEST_FACTOR").map_or(1.0, |text| text.parse().expect("a number"));
     let runs = (12.0_f64 * factor).ceil().max(1.0) as u64;
     let first = seed("crash::random_sequences");
+    let (wanted, limit) = (number("SENKO_DBM_IMAGES", 0), Limit::new());
     let mut images = 0;
-    for seed in first..first + runs {
+    for seed in first.. {
+        let enough = seed >= first + runs && images as u64 >= wanted;
+        if enough || limit.is_over(format_args!("{images} of {wanted} images")) {
+            break;
+        }
         let mut run = Run::new(seed, 2);
         for _ in 0..60 {
             let step = match run.rng.below(40) {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use senko_dbm::{Database, Durability, Options};
 use senko_workload::Rng;
 
-use crate::support::{number, seed};
+use crate::support::{Limit, number, seed};
 
 const THREADS: u64 = 3;
 /// The path of the child's database; only the child has it.
@@ -65,12 +65,16 @@ fn child() {
 #[test]
 fn a_killed_process_loses_no_commit_that_had_returned() {
     let mut rng = Rng::new(seed("kills"));
-    let rounds = number("SENKO_DBM_KILLS", 15);
+    let (rounds, limit) = (number("SENKO_DBM_KILLS", 15), Limit::new());
     let mut folder = senko_dbm::example::Folder::new();
     let (mut most, mut acknowledged) = (0, [0u64; THREADS as usize]);
     // Kills since the database was looked at.
     let mut unlooked = 0;
+    let mut kills = 0;
     for round in 0..rounds {
+        if limit.is_over(format_args!("{round} of {rounds} kills")) {
+            break;
+        }
         if round % 50 == 0 {
             folder = senko_dbm::example::Folder::new();
             (acknowledged, unlooked) = ([0; THREADS as usize], 0);
@@ -107,6 +111,7 @@ fn a_killed_process_loses_no_commit_that_had_returned() {
         }
         let status = child.wait().unwrap();
         assert!(told >= behind && status.code().is_none(), "{status}");
+        kills += 1;
 
         if rng.below(3) == 0 {
             // The next child recovers what this one left.
@@ -142,5 +147,5 @@ fn a_killed_process_loses_no_commit_that_had_returned() {
         drop(reader);
         db.close().unwrap();
     }
-    println!("{rounds} kills, up to {most} commits in one database");
+    println!("{kills} kills, up to {most} commits in one database");
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support; // random numbers, models
+mod replay; // transactions, run again one by one
 
 mod anomalies;
 mod copies;

@@ -6,92 +6,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use senko_dbm::{Database, DbmError, Durability, Options, Record};
+use senko_dbm::{Database, Durability, Options};
 use senko_io::faulty::FaultyDevice;
 use senko_workload::Rng;
 
-use crate::support::{content, number, quiet, seed};
-
-type Key = Vec<u8>;
-
-#[derive(Debug)]
-enum Saw {
-    Get(Key, Option<Vec<u8>>),
-    Range(Key, Key, Vec<Record>),
-}
-
-struct Done {
-    number: u64,
-    /// Commits that had returned when it began, and those that had begun when it ended.
-    began: u64,
-    ended: u64,
-    saw: Vec<Saw>,
-    wrote: Vec<(Key, Option<Vec<u8>>)>,
-}
-
-fn key(rng: &mut Rng, keys: u64) -> Key {
-    rng.below(keys).to_be_bytes()[6..].to_vec()
-}
-
-/// A transaction that reads and writes at random; it writes its own number to a record, so that the
-/// order is known.
-fn one(
-    db: &Database,
-    table: &senko_dbm::Table,
-    rng: &mut Rng,
-    keys: u64,
-    clock: &AtomicU64,
-) -> Option<Done> {
-    let began = clock.fetch_add(1, Ordering::SeqCst);
-    let mut tx = db.begin();
-    let (mut saw, mut wrote) = (Vec::new(), Vec::new());
-    for _ in 0..1 + rng.below(5) {
-        let key = key(rng, keys);
-        match rng.below(6) {
-            0 => {
-                let mut to = key.clone();
-                to[1] = to[1].saturating_add(3);
-                let records = tx.range(table, &key, Some(&to)).unwrap();
-                saw.push(Saw::Range(key, to, records));
-            }
-            1..4 => saw.push(Saw::Get(key.clone(), tx.get(table, &key).unwrap())),
-            4 => {
-                tx.delete(table, &key).unwrap();
-                wrote.push((key, None));
-            }
-            _ => {
-                let value = rng.next_u64().to_le_bytes().to_vec();
-                tx.put(table, &key, &value).unwrap();
-                wrote.push((key, Some(value)));
-            }
-        }
-        // What a transaction wrote it sees itself, which says nothing of the others.
-        saw.retain(|saw| match saw {
-            Saw::Get(key, _) => !wrote.iter().any(|(k, _)| k == key),
-            Saw::Range(from, to, _) => !wrote.iter().any(|(k, _)| from <= k && k < to),
-        });
-        std::thread::yield_now();
-    }
-    if wrote.is_empty() {
-        return None;
-    }
-    match tx.commit_numbered(Durability::None) {
-        Ok(number) => Some(Done {
-            number,
-            began,
-            ended: clock.fetch_add(1, Ordering::SeqCst),
-            saw,
-            wrote,
-        }),
-        Err(DbmError::Conflict) => None,
-        Err(error) => panic!("{error}"),
-    }
-}
+use crate::replay::{Done, Key, one, replay};
+use crate::support::{Limit, content, number, quiet, seed};
 
 /// Transactions of one round, so that their records fit into memory.
 const ROUND: u64 = 100_000;
 
-/// 10^5 transactions commit; `SENKO_DBM_TRANSACTIONS` sets another number.
+/// 10^5 transactions commit beside others that only read; `SENKO_DBM_TRANSACTIONS` sets another
+/// number.
 #[test]
 fn transactions_of_threads_are_serial_in_the_order_of_their_numbers() {
     let seed = seed("serial");
@@ -106,15 +32,17 @@ fn transactions_of_threads_are_serial_in_the_order_of_their_numbers() {
     let clock = AtomicU64::new(0);
     let wanted = number("SENKO_DBM_TRANSACTIONS", ROUND);
     let mut model: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
-    let mut committed = 0;
+    let (mut committed, mut read, limit) = (0, 0, Limit::new());
     while committed < wanted {
         let each = (wanted - committed).min(ROUND).div_ceil(8);
         let work = &|nth: u64| {
             let mut rng = Rng::new(seed + nth + committed);
             let keys = [20, 200, 5000][nth as usize % 3];
-            let mut done = Vec::new();
-            while (done.len() as u64) < each {
-                done.extend(one(&db, &table, &mut rng, keys, &clock));
+            let (mut done, mut wrote) = (Vec::new(), 0);
+            while wrote < each {
+                let transaction = one(&db, &table, &mut rng, keys, &clock);
+                wrote += u64::from(transaction.as_ref().is_some_and(Done::writes));
+                done.extend(transaction);
             }
             done
         };
@@ -123,54 +51,21 @@ fn transactions_of_threads_are_serial_in_the_order_of_their_numbers() {
             let done = threads.into_iter().flat_map(|t| t.join().unwrap());
             done.collect()
         });
-        all.sort_by_key(|done| done.number);
-        replay(&mut model, &all);
-        committed += all.len() as u64;
+        replay(&mut model, &mut all);
+        let wrote = all.iter().filter(|done| done.writes()).count() as u64;
+        committed += wrote;
+        read += all.len() as u64 - wrote;
+        if limit.is_over(format_args!("{committed} of {wanted} transactions")) {
+            break;
+        }
     }
     let conflicts = db.stats().conflicts;
-    println!("{committed} transactions committed, {conflicts} conflicted");
+    println!("{committed} transactions committed, {read} only read, {conflicts} conflicted");
     assert!(conflicts > 0);
     assert_eq!(content(&db.snapshot(), &table), model);
     db.close().unwrap();
     let db = Database::open_device(device as _, quiet()).unwrap();
     assert_eq!(content(&db.snapshot(), &table), model);
-}
-
-/// Runs transactions again one by one, on what was there before them.
-fn replay(model: &mut BTreeMap<Key, Vec<u8>>, all: &[Done]) {
-    for done in all {
-        for saw in &done.saw {
-            match saw {
-                Saw::Get(key, value) => {
-                    assert_eq!(
-                        model.get(key),
-                        value.as_ref(),
-                        "transaction {}",
-                        done.number
-                    );
-                }
-                Saw::Range(from, to, records) => {
-                    let expected: Vec<Record> = model
-                        .range(from.clone()..to.clone())
-                        .map(|(k, v)| (k.clone(), v.clone()))
-                        .collect();
-                    assert_eq!(*records, expected, "transaction {}", done.number);
-                }
-            }
-        }
-        for (key, value) in &done.wrote {
-            match value {
-                Some(value) => drop(model.insert(key.clone(), value.clone())),
-                None => drop(model.remove(key)),
-            }
-        }
-    }
-    // Real-time order: who had ended before another began comes first.
-    let mut earliest_end = u64::MAX;
-    for done in all.iter().rev() {
-        assert!(done.began < earliest_end, "{} is out of order", done.number);
-        earliest_end = earliest_end.min(done.ended);
-    }
 }
 
 /// A thread that stops at any step of its validation stops nobody.

@@ -2,7 +2,9 @@
 //! What the tests share.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use senko_dbm::{Database, DbmError, Options, Snapshot, Table};
 use senko_io::faulty::FaultyDevice;
@@ -23,6 +25,32 @@ pub fn seed(test: &str) -> u64 {
 /// A size of a test: that of the environment, or the usual one.
 pub fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
+}
+
+/// The time that a long run takes at most: `SENKO_DBM_SECONDS`, or without it as long as it needs.
+pub struct Limit {
+    began: Instant,
+    most: Option<Duration>,
+}
+
+impl Limit {
+    pub fn new() -> Limit {
+        let seconds = std::env::var("SENKO_DBM_SECONDS").ok();
+        Limit {
+            began: Instant::now(),
+            most: seconds.map(|text| Duration::from_secs(text.parse().unwrap())),
+        }
+    }
+
+    /// Whether the run ends now. It says so, with how far it came.
+    pub fn is_over(&self, done: impl Display) -> bool {
+        let is_over = self.most.is_some_and(|most| self.began.elapsed() >= most);
+        if is_over {
+            let seconds = self.began.elapsed().as_secs();
+            println!("stopped after {seconds} s, as SENKO_DBM_SECONDS asks: {done}");
+        }
+        is_over
+    }
 }
 
 /// No thread of its own, so that the same calls give the same run.

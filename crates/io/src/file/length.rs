@@ -2,10 +2,36 @@
 //! The length of a file and its holes: what [`crate::Device::grow`], `shrink`, `punch` and `fill`
 //! do to a [`FlashFile`].
 
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
 use super::{FlashFile, RawOp, allocate};
 use crate::{IoError, Op, PAGE_SIZE, Tag};
+
+/// The next bytes of a file from `from` on that are no hole, in whole pages; `None` where only
+/// holes follow, up to `end`. All of it where the system does not tell.
+pub(super) fn extent(file: &File, from: u64, end: u64) -> Option<Range<u64>> {
+    let seek = |from: u64, whence| {
+        // SAFETY: takes no memory. It moves the position of the descriptor, which nobody uses: all
+        // reads and writes name their offset.
+        let at = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, whence) };
+        u64::try_from(at).map_err(|_| std::io::Error::last_os_error())
+    };
+    if from >= end {
+        return None;
+    }
+    let page = PAGE_SIZE as u64;
+    let start = match seek(from, libc::SEEK_DATA) {
+        Ok(start) if start >= end => return None,
+        Ok(start) => start,
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return None,
+        Err(_) => return Some(from..end),
+    };
+    let hole = seek(start, libc::SEEK_HOLE).unwrap_or(end);
+    Some((start / page * page).max(from)..hole.next_multiple_of(page).min(end))
+}
 
 impl FlashFile {
     /// Makes the file longer, with blocks for what is new. Holes before that stay holes.

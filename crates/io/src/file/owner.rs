@@ -3,12 +3,31 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use super::failed;
 use crate::PAGE_SIZE;
-use crate::content::find_content;
+use crate::content::{Content, find_content};
+
+/// What a file of `size` bytes holds; `None` if all that was read is zero.
+pub(crate) fn content(file: &File, size: u64) -> io::Result<Option<Content>> {
+    let rounded = size.next_multiple_of(PAGE_SIZE as u64);
+    let extent = |from| super::length::extent(file, from, rounded);
+    find_content(
+        rounded,
+        |at, buf| read(file, size, at, buf),
+        extent,
+        |_, _| false,
+    )
+}
+
+fn read(file: &File, size: u64, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+    // Beyond the end, in the last page, all is zero.
+    buf.fill(0);
+    let inside = size.saturating_sub(offset).min(buf.len() as u64);
+    file.read_exact_at(&mut buf[..inside as usize], offset)
+}
 
 /// Refuses a file that has content of somebody else: its first page is not the caller's, and not
 /// all of it is zero.
@@ -18,21 +37,13 @@ pub(super) fn refuse_foreign(
     size: u64,
     ours: fn(&[u8]) -> bool,
 ) -> io::Result<()> {
-    use std::os::unix::fs::FileExt;
-    let read = |offset: u64, buf: &mut [u8]| {
-        // Beyond the end, in the last page, all is zero.
-        buf.fill(0);
-        let inside = size.saturating_sub(offset).min(buf.len() as u64);
-        file.read_exact_at(&mut buf[..inside as usize], offset)
-    };
     let unread = |error: io::Error| failed(path, "cannot read", &error);
     let mut head = [0; PAGE_SIZE];
-    read(0, &mut head).map_err(unread)?;
+    read(file, size, 0, &mut head).map_err(unread)?;
     if ours(&head) {
         return Ok(());
     }
-    let rounded = size.next_multiple_of(PAGE_SIZE as u64);
-    match find_content(rounded, read, |_, _| false).map_err(unread)? {
+    match content(file, size).map_err(unread)? {
         None => Ok(()),
         Some(content) => {
             let text = format!("{} holds {content}, which is not ours", path.display());

@@ -100,7 +100,8 @@ fn it_grows_by_files_and_is_found_again() {
     device.write(60, &pages, TAG).unwrap();
     device.flush(TAG).unwrap();
     drop(device);
-    std::fs::write(folder.file("data.2.new"), b"an interrupted growth").unwrap();
+    // An interrupted growth.
+    std::fs::write(folder.file("data.2.new"), [0; 5000]).unwrap();
     let device = open(&path);
     assert!(!device.made());
     assert_eq!(device.pages(), 96);
@@ -173,6 +174,91 @@ fn a_growth_takes_nobodys_place() {
     }
     std::fs::remove_file(folder.file("log.1")).unwrap();
     device.grow(33).unwrap();
+}
+
+/// An opening removed a file of somebody else that had the name of a growth's draft, and took one
+/// with the name of a further file for its own.
+#[test]
+fn an_opening_takes_nobodys_file() {
+    let folder = Folder::new();
+    let path = folder.file("log");
+    drop(open(&path));
+    let refused = |what: &str| {
+        let options = FileOptions::default();
+        let error = SpannedFile::open(&path, 128 << 10, &options).unwrap_err();
+        assert_eq!(senko_io::error_number(&error), Some(libc::EEXIST));
+        assert!(error.to_string().contains(what), "{error}");
+    };
+    let (draft, part) = (folder.file("log.1.new"), folder.file("log.1"));
+    // Wherever it has content, also behind holes.
+    for (at, byte) in [(0, b'y'), (200 << 20, b'z')] {
+        let file = std::fs::File::create(&draft).unwrap();
+        std::os::unix::fs::FileExt::write_at(&file, &[byte], at).unwrap();
+        refused(&format!("log.1.new holds data at byte {at}"));
+        assert_eq!(draft.metadata().unwrap().len(), at + 1);
+    }
+    std::fs::remove_file(&draft).unwrap();
+    std::os::unix::fs::symlink(&path, &draft).unwrap();
+    refused("log.1.new is no regular file");
+    std::fs::remove_file(&draft).unwrap();
+    // One that comes while the device is open.
+    let device = open(&path);
+    std::fs::write(&draft, b"tomorrow's").unwrap();
+    assert_eq!(device.grow(33), Err(IoError::Os(libc::EEXIST)));
+    assert_eq!(std::fs::read(&draft).unwrap(), b"tomorrow's");
+    drop(device);
+    std::fs::remove_file(&draft).unwrap();
+    // Shorter than a growth.
+    std::fs::write(&part, [b'x'; 8192]).unwrap();
+    refused("log.1 has 8192 bytes, and a further file has at least 262144");
+    assert_eq!(std::fs::read(&part).unwrap(), [b'x'; 8192]);
+    std::fs::remove_file(&part).unwrap();
+    open(&path).grow(33).unwrap();
+}
+
+/// Holes are told of one file, and across several.
+#[test]
+fn extents_leave_holes_out() {
+    let folder = Folder::new();
+    let path = folder.file("data");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(4 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_at(&file, b"x", (2 << 20) + 5).unwrap();
+    file.sync_all().unwrap();
+    let device = open(&path);
+    let extents = |device: &SpannedFile| {
+        let mut found = Vec::new();
+        let mut at = 0;
+        while let Some(extent) = device.extent(at) {
+            assert!(extent.start >= at && extent.start < extent.end);
+            at = extent.end;
+            found.push(extent);
+        }
+        found
+    };
+    let found = extents(&device);
+    if found.iter().eq([&(0..1024)]) {
+        println!("skipped: the file system does not tell its holes");
+        return;
+    }
+    assert!(
+        found.iter().any(|extent| extent.contains(&512)),
+        "{found:?}"
+    );
+    assert!(!found.iter().any(|extent| extent.contains(&0)), "{found:?}");
+    device.grow(1025).unwrap();
+    let found = extents(&device);
+    let end = device.pages();
+    // The further file was written.
+    assert!(
+        found.iter().any(|extent| extent.contains(&(end - 1))),
+        "{found:?}"
+    );
+    assert!(
+        !found.iter().any(|extent| extent.contains(&1023)),
+        "{found:?}"
+    );
+    assert_eq!(device.extent(end), None);
 }
 
 /// A program that renamed its database lost all but the first file of it.

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What was acknowledged survives: groups of synced commits, and buffered ones beside the log.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use senko_dbm::{Database, Durability, Table};
+use senko_io::faulty::FaultyDevice;
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::thread;
+
+use crate::{check, open};
+
+const THREADS: usize = 3;
+
+fn count(db: &Database, table: &Table, thread: usize) -> u64 {
+    let value = db.snapshot().get(table, &[thread as u8]).unwrap();
+    value.map_or(0, |value| {
+        u64::from_be_bytes(value[..8].try_into().unwrap())
+    })
+}
+
+/// Threads count, each in a record of its own. Copies of the device are taken at any moment, as a
+/// crash or a kill would leave it. Each has what was acknowledged before.
+fn counters(durability: Durability, copy: fn(&FaultyDevice, u64) -> Arc<FaultyDevice>) {
+    let device = FaultyDevice::new(300, 1);
+    let db = open(&device);
+    let table = db.create_table("t").unwrap();
+    // The first one asks the device for memory.
+    db.run(durability, |tx| tx.put(&table, b"first", b""))
+        .unwrap();
+    let acknowledged: Arc<[AtomicU64; THREADS]> = Arc::default();
+    let mut threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let (db, table, acknowledged) = (db.clone(), table.clone(), acknowledged.clone());
+            thread::spawn(move || {
+                for number in 1..4u64 {
+                    // Some are more than the memory beside the log has room for.
+                    let pad = [0, 0, 3000, 40_000][thread_rng().gen_range(0..4)];
+                    let mut value = number.to_be_bytes().to_vec();
+                    value.resize(8 + pad, 7);
+                    db.run(durability, |tx| tx.put(&table, &[thread as u8], &value))
+                        .unwrap();
+                    acknowledged[thread].store(number, Ordering::SeqCst);
+                }
+            })
+        })
+        .collect();
+    threads.push(thread::spawn({
+        let (table, acknowledged, device) = (table.clone(), acknowledged.clone(), device.clone());
+        move || {
+            for nth in 0..3 {
+                // The others get further by a few steps, or by many.
+                for _ in 0..thread_rng().gen_range(0..60) {
+                    thread::yield_now();
+                }
+                let least: Vec<u64> = acknowledged
+                    .iter()
+                    .map(|count| count.load(Ordering::SeqCst))
+                    .collect();
+                let found = open(&copy(&device, nth));
+                for (thread, least) in least.iter().enumerate() {
+                    let found = count(&found, &table, thread);
+                    assert!(found >= *least, "thread {thread}: {found} of {least}");
+                }
+            }
+        }
+    }));
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    for thread in 0..THREADS {
+        assert_eq!(count(&db, &table, thread), 3);
+    }
+}
+
+#[test]
+fn synced_commits_survive_a_crash() {
+    check("synced", 150, || {
+        counters(Durability::Synced, FaultyDevice::crashed_copy);
+    });
+}
+
+#[test]
+fn buffered_commits_survive_a_kill() {
+    check("buffered", 150, || {
+        counters(Durability::Buffered, FaultyDevice::copy);
+    });
+}
