@@ -16,6 +16,7 @@
 //! are not on the class's free list. The system's memory is behind no more pages than the limit, or
 //! than are in use if those are more.
 
+use senko_io::le::{u16_at, u32_at, u64_at};
 use senko_io::{AlignedBuf, MappedMemory, PAGE_SIZE};
 
 /// A chunk: its offset in the arena in units of 16 bytes, plus one; 0 is null.
@@ -372,7 +373,7 @@ impl Arena {
     }
     #[inline]
     pub fn u16(&self, chunk: Handle, from: usize) -> u16 {
-        u16::from_le_bytes(self.bytes(chunk, from, 2).try_into().expect("2 bytes"))
+        u16_at(self.bytes(chunk, from, 2), 0)
     }
     #[inline]
     pub fn set_u16(&mut self, chunk: Handle, from: usize, v: u16) {
@@ -381,7 +382,7 @@ impl Arena {
     }
     #[inline]
     pub fn u32(&self, chunk: Handle, from: usize) -> u32 {
-        u32::from_le_bytes(self.bytes(chunk, from, 4).try_into().expect("4 bytes"))
+        u32_at(self.bytes(chunk, from, 4), 0)
     }
     #[inline]
     pub fn set_u32(&mut self, chunk: Handle, from: usize, v: u32) {
@@ -390,7 +391,7 @@ impl Arena {
     }
     #[inline]
     pub fn u64(&self, chunk: Handle, from: usize) -> u64 {
-        u64::from_le_bytes(self.bytes(chunk, from, 8).try_into().expect("8 bytes"))
+        u64_at(self.bytes(chunk, from, 8), 0)
     }
     /// Stores a word of a chunk as [`AlignedBuf::set_word`] does.
     #[inline]

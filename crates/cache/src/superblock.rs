@@ -10,6 +10,7 @@
 //! taken away, which is durable before the first command.
 
 use crate::key::HashSeed;
+use senko_io::le::{put, u32_at, u64_at};
 use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, Tag};
 
 const MAGIC: &[u8; 8] = b"SENKODIR";
@@ -88,23 +89,22 @@ fn tag() -> Tag {
     Tag::cache(Purpose::Meta)
 }
 
-fn put(page: &mut [u8], at: usize, value: u64) {
-    page[at..at + 8].copy_from_slice(&value.to_le_bytes());
+fn set(page: &mut [u8], at: usize, value: u64) {
+    put(page, at, &value.to_le_bytes());
 }
 
-fn get(page: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"))
+/// Completes a head: magic, version, and the checksum of all behind its first 16 bytes. The files
+/// of a clean stop have such heads too.
+pub(crate) fn seal(head: &mut [u8], magic: &[u8; 8]) {
+    put(head, 0, magic);
+    put(head, 8, &VERSION.to_le_bytes());
+    let crc = crc32c::crc32c(&head[16..]);
+    put(head, 12, &crc.to_le_bytes());
 }
 
-fn get32(page: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"))
-}
-
-fn seal(page: &mut [u8], magic: &[u8; 8]) {
-    page[..8].copy_from_slice(magic);
-    page[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    let crc = crc32c::crc32c(&page[16..]);
-    page[12..16].copy_from_slice(&crc.to_le_bytes());
+/// Whether the checksum of a head is right.
+pub(crate) fn is_sealed(head: &[u8]) -> bool {
+    u32_at(head, 12) == crc32c::crc32c(&head[16..])
 }
 
 fn check(page: &[u8], magic: &[u8; 8]) -> Result<(), SuperblockError> {
@@ -114,11 +114,11 @@ fn check(page: &[u8], magic: &[u8; 8]) -> Result<(), SuperblockError> {
     if &page[..8] != magic {
         return Err(SuperblockError::Damaged);
     }
-    match get32(page, 8) {
+    match u32_at(page, 8) {
         VERSION => {}
         found => return Err(SuperblockError::Version { found }),
     }
-    if get32(page, 12) == crc32c::crc32c(&page[16..]) {
+    if is_sealed(page) {
         Ok(())
     } else {
         Err(SuperblockError::Damaged)
@@ -156,10 +156,10 @@ impl Superblock {
             (120, self.hash_seed.0),
             (128, self.memory),
         ] {
-            put(page, at, value);
+            set(page, at, value);
         }
         for (n, &pages) in self.devices.iter().enumerate() {
-            put(page, DEVICES_AT + n * DEVICE_BYTES, pages);
+            set(page, DEVICES_AT + n * DEVICE_BYTES, pages);
         }
         seal(page, MAGIC);
         Ok(())
@@ -172,27 +172,27 @@ impl Superblock {
     pub fn decode(page: &[u8]) -> Result<Superblock, SuperblockError> {
         let page = page.get(..PAGE_SIZE).ok_or(SuperblockError::Damaged)?;
         check(page, MAGIC)?;
-        let devices = usize::try_from(get(page, 88)).unwrap_or(usize::MAX);
+        let devices = usize::try_from(u64_at(page, 88)).unwrap_or(usize::MAX);
         if devices > MOST_DEVICES {
             return Err(SuperblockError::Damaged);
         }
         Ok(Superblock {
-            sequence: get(page, 16),
-            id: get(page, 24),
-            shards: get32(page, 32),
-            region: get(page, 40),
-            opened: get(page, 48),
-            clean: get(page, 56),
-            cas_reserved: get(page, 64),
-            last_second: get(page, 72),
-            flush_due: get(page, 80),
-            flush_missed: get(page, 96) != 0,
-            opening: get(page, 104),
-            items_saved: get(page, 112) != 0,
-            hash_seed: HashSeed(get(page, 120)),
-            memory: get(page, 128),
+            sequence: u64_at(page, 16),
+            id: u64_at(page, 24),
+            shards: u32_at(page, 32),
+            region: u64_at(page, 40),
+            opened: u64_at(page, 48),
+            clean: u64_at(page, 56),
+            cas_reserved: u64_at(page, 64),
+            last_second: u64_at(page, 72),
+            flush_due: u64_at(page, 80),
+            flush_missed: u64_at(page, 96) != 0,
+            opening: u64_at(page, 104),
+            items_saved: u64_at(page, 112) != 0,
+            hash_seed: HashSeed(u64_at(page, 120)),
+            memory: u64_at(page, 128),
             devices: (0..devices)
-                .map(|n| get(page, DEVICES_AT + n * DEVICE_BYTES))
+                .map(|n| u64_at(page, DEVICES_AT + n * DEVICE_BYTES))
                 .collect(),
         })
     }
@@ -253,10 +253,10 @@ impl DeviceLabel {
         let page = page.get(..PAGE_SIZE).ok_or(SuperblockError::Damaged)?;
         check(page, LABEL_MAGIC)?;
         Ok(DeviceLabel {
-            id: get(page, 16),
-            number: get32(page, 24),
-            pages: get(page, 32),
-            opened: get(page, 40),
+            id: u64_at(page, 16),
+            number: u32_at(page, 24),
+            pages: u64_at(page, 32),
+            opened: u64_at(page, 40),
         })
     }
 
@@ -264,10 +264,10 @@ impl DeviceLabel {
     pub fn encode(&self, page: &mut [u8]) {
         let page = &mut page[..PAGE_SIZE];
         page.fill(0);
-        put(page, 16, self.id);
-        put(page, 24, u64::from(self.number));
-        put(page, 32, self.pages);
-        put(page, 40, self.opened);
+        set(page, 16, self.id);
+        set(page, 24, u64::from(self.number));
+        set(page, 32, self.pages);
+        set(page, 40, self.opened);
         seal(page, LABEL_MAGIC);
     }
 
@@ -328,9 +328,9 @@ mod tests {
     fn fields_are_where_the_format_document_says_and_no_bit_flips_unseen() {
         let mut page = vec![0; PAGE_SIZE];
         block().encode(&mut page).expect("two devices fit");
-        let words: Vec<u64> = (2..17).map(|n| get(&page, n * 8)).collect();
+        let words: Vec<u64> = (2..17).map(|n| u64_at(&page, n * 8)).collect();
         assert_eq!(words, [1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 1, 77, 1, 78, 79]);
-        assert_eq!((get(&page, 144), get(&page, 160)), (10, 11));
+        assert_eq!((u64_at(&page, 144), u64_at(&page, 160)), (10, 11));
         assert_eq!(Superblock::decode(&page), Ok(block()));
         let label = DeviceLabel {
             id: 1,

@@ -19,6 +19,7 @@ mod event_loop; // sockets and files on one loop: the facade over the two backen
 pub mod fault; // faults on demand under a running loop, for tests of a whole server
 pub mod faulty; // the in-memory device that fails from a seed, both interfaces
 mod file; // a flash file or block device: open, probe, preallocate, lock
+pub mod le; // numbers in bytes, little-endian
 mod net; // listening and connecting
 mod observe; // for tests: a call before each store into shared memory
 mod passed; // sockets that a service manager passes

@@ -27,7 +27,7 @@ const EPOCH: usize = 28;
 
 const _: () = assert!(MAX_CHUNK >= ITEM_HEADER + MAX_PREFIX);
 
-/// Accessors of items; the arena's second face.
+/// Accessors of items; the arena's other half.
 impl Arena {
     pub fn init_item(&mut self, item: Handle, access: u32, epoch: u16) {
         self.bytes_mut(item, 0, ITEM_HEADER).fill(0);
@@ -141,6 +141,11 @@ impl Arena {
             at += room;
             (chunk, skip) = (self.next_in_chain(chunk), CHAIN_HEADER);
         }
+    }
+
+    /// The size class of the first chunk of an item whose record has so many bytes.
+    pub fn item_class(&self, record_len: usize) -> usize {
+        self.class_for((record_len + ITEM_HEADER).min(MAX_CHUNK))
     }
 
     /// Bytes of all chunks of an item.

@@ -1,6 +1,386 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DRAM tier: what an item is in the arena, and which items leave first.
+//! The DRAM tier: the items in the arena, which of them leave first, and what is counted of them.
+//!
+//! A [`Dram`] knows neither index nor flash. The shard looks at items through [`Dram::arena`], and
+//! changes them only through the methods here. So the policy's queues, the counts and the pins
+//! always agree with the arena.
+//!
+//! Always holds:
+//! - DRAM-1: an item is in the policy's queues, and counted, exactly while it is linked.
+//! - DRAM-2: the memory of an item with pins stays as it is. Its last pin frees it, if it is not
+//!   linked any more.
 
-pub(crate) mod classes; // what happened in each size class
+mod classes; // what happened in each size class
+mod evicted; // evicted items that are to be told of
 pub(crate) mod item; // an item in the arena
 pub(crate) mod policy; // which items leave DRAM first
+mod share; // how index and items share memory
+
+use crate::arena::{Arena, Handle, LINKED};
+use crate::record::{self, Header, RECORD_HEADER};
+use crate::stats::{ClassCounts, SlabClassStats};
+use crate::types::{Evicted, Pinned};
+use classes::Classes;
+use evicted::EvictedItems;
+use item::ITEM_HEADER;
+use policy::Policy;
+pub(crate) use share::LEAST_PAGES;
+use share::Share;
+
+use crate::index::Slot;
+
+/// A page may move when this part of the items was evicted. A move evicts all items of the page,
+/// whatever their age, so moves are to be few beside the evictions that happen anyway.
+const TURNOVER: u64 = 8;
+const REBALANCE_EVERY: u64 = 256;
+
+/// The items of a shard in DRAM.
+#[derive(Debug)]
+pub(crate) struct Dram {
+    arena: Arena,
+    policy: Box<dyn Policy>,
+    /// Evictions and counters of each size class.
+    classes: Classes,
+    share: Share,
+    evicted: EvictedItems,
+    /// Linked items, and the bytes of their chunks.
+    items: u64,
+    item_bytes: u64,
+    /// Bytes of the items that have pins.
+    pinned_bytes: usize,
+    /// Drafts that are neither linked nor given up.
+    drafts: usize,
+}
+
+impl Dram {
+    /// No items; `memory` bytes for items and index together.
+    pub fn new(arena: Arena, policy: Box<dyn Policy>, memory: usize) -> Dram {
+        Dram {
+            arena,
+            policy,
+            classes: Classes::new(Arena::item_classes()),
+            share: Share::new(memory),
+            evicted: EvictedItems::default(),
+            items: 0,
+            item_bytes: 0,
+            pinned_bytes: 0,
+            drafts: 0,
+        }
+    }
+
+    /// The arena, to look at items.
+    #[inline]
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+    /// Linked items.
+    #[inline]
+    pub fn items(&self) -> u64 {
+        self.items
+    }
+    /// Bytes of their chunks.
+    pub fn item_bytes(&self) -> u64 {
+        self.item_bytes
+    }
+
+    // ---- an item that is being made ----
+
+    /// A chunk of a class, if one is free.
+    #[inline]
+    pub fn alloc(&mut self, class: usize) -> Option<Handle> {
+        self.arena.alloc(class)
+    }
+    /// Makes a chunk the first one of an item.
+    pub fn init_item(&mut self, item: Handle, now: u32, epoch: u16) {
+        self.arena.init_item(item, now, epoch);
+    }
+    /// Appends a chunk to an item's chain behind `last`.
+    pub fn chain(&mut self, item: Handle, last: Handle, chunk: Handle) {
+        self.arena.chain(item, last, chunk);
+    }
+    /// Writes bytes at an offset of an item's record.
+    #[inline]
+    pub fn put(&mut self, item: Handle, from: usize, bytes: &[u8]) {
+        self.arena.put(item, from, bytes);
+    }
+    /// Bytes of a chunk of an item that is being made.
+    #[inline]
+    pub fn draft_bytes(&mut self, chunk: Handle, from: usize, len: usize) -> &mut [u8] {
+        debug_assert_ne!(self.arena.state(chunk), LINKED);
+        self.arena.bytes_mut(chunk, from, len)
+    }
+    /// Frees an item that is not linked and has no pins.
+    pub fn free_item(&mut self, item: Handle) {
+        debug_assert_ne!(self.arena.state(item), LINKED);
+        self.arena.free_item(item);
+    }
+    /// A draft was begun.
+    pub fn draft_began(&mut self) {
+        self.drafts += 1;
+    }
+    /// A draft was linked, or is about to be freed.
+    pub fn draft_ended(&mut self) {
+        self.drafts -= 1;
+    }
+    /// Drafts that are neither linked nor given up.
+    pub fn drafts(&self) -> usize {
+        self.drafts
+    }
+
+    // ---- a linked item ----
+
+    /// Counts an item, which has a slot now, and gives it to the policy. `known`: it need not prove
+    /// itself.
+    pub fn link(&mut self, item: Handle, hash: u64, known: bool) {
+        self.arena.set_linked(item, true);
+        let class = self.arena.class_of(item);
+        self.policy
+            .insert(&mut self.arena, class, item, hash, known);
+        self.items += 1;
+        self.item_bytes += self.arena.item_bytes(item) as u64;
+    }
+    /// Takes a linked item, whose slot is gone, out of the policy, and frees its memory, or leaves
+    /// that to its last pin.
+    pub fn release(&mut self, item: Handle) {
+        let class = self.arena.class_of(item);
+        self.policy.remove(&mut self.arena, class, item);
+        self.items -= 1;
+        self.item_bytes -= self.arena.item_bytes(item) as u64;
+        self.arena.set_linked(item, false);
+        if self.arena.pins(item) == 0 {
+            self.arena.free_item(item);
+        }
+    }
+    /// Counts an access: policy, last access, fetched.
+    #[inline]
+    pub fn hit(&mut self, item: Handle, now: u32) {
+        if self.arena.state(item) == LINKED {
+            let class = self.arena.class_of(item);
+            self.policy.hit(&mut self.arena, class, item);
+        }
+        self.arena.set_access(item, now);
+        self.mark_fetched(item);
+    }
+    /// Marks that an item was read.
+    #[inline]
+    pub fn mark_fetched(&mut self, item: Handle) {
+        record::mark_fetched(self.arena.bytes_mut(item, ITEM_HEADER, RECORD_HEADER));
+    }
+    /// Sets when an item was last read or written.
+    #[inline]
+    pub fn set_access(&mut self, item: Handle, now: u32) {
+        self.arena.set_access(item, now);
+    }
+    /// Sets the flush that an item has outlived.
+    #[inline]
+    pub fn set_epoch(&mut self, item: Handle, epoch: u16) {
+        self.arena.set_epoch(item, epoch);
+    }
+    /// Sets the slot of the item's copy on flash.
+    #[inline]
+    pub fn set_flash_copy(&mut self, item: Handle, slot: Slot) {
+        self.arena.set_flash_copy(item, slot);
+    }
+    /// Replaces the header of an item's record.
+    #[inline]
+    pub fn set_header(&mut self, item: Handle, header: &Header) {
+        self.arena.set_header(item, header);
+    }
+
+    // ---- pins ----
+
+    /// Keeps an item's memory in place until [`Dram::unpin`].
+    pub fn pin(&mut self, item: Handle) {
+        let pins = self
+            .arena
+            .pins(item)
+            .checked_add(1)
+            .expect("fewer than 65,536 answers at once from one item");
+        self.arena.set_pins(item, pins);
+        if pins == 1 {
+            self.pinned_bytes += self.arena.item_bytes(item);
+        }
+    }
+    /// Ends a pin.
+    pub fn unpin(&mut self, item: Handle) {
+        let pins = self.arena.pins(item) - 1;
+        self.arena.set_pins(item, pins);
+        if pins == 0 {
+            self.pinned_bytes -= self.arena.item_bytes(item);
+            if self.arena.state(item) != LINKED {
+                self.arena.free_item(item);
+            }
+        }
+    }
+    /// How much of `items` bytes of memory pins keep in place.
+    pub fn pinned(&self, items: usize) -> Pinned {
+        match self.pinned_bytes {
+            bytes if bytes > items / 2 => Pinned::TooMuch,
+            bytes if bytes > items / 8 => Pinned::Much,
+            _ => Pinned::Little,
+        }
+    }
+
+    // ---- which items leave ----
+
+    /// The item of a class that should go next; those for which `stays` holds are passed over.
+    pub fn victim(
+        &mut self,
+        class: usize,
+        stays: &dyn Fn(&Arena, Handle) -> bool,
+    ) -> Option<Handle> {
+        self.policy.victim(&mut self.arena, class, stays)
+    }
+    /// An item goes because it was chosen, not deleted: the policy remembers it.
+    pub fn chosen(&mut self, item: Handle, hash: u64) {
+        self.policy.evicted(&self.arena, item, hash);
+    }
+    /// The items of a class, oldest first, and whether each has proved itself.
+    pub fn order(&self, class: usize) -> Vec<(Handle, bool)> {
+        self.policy.order(&self.arena, class)
+    }
+    /// An item of a class left DRAM by eviction.
+    pub fn evicted(&mut self, class: usize) {
+        self.classes.evicted(class);
+    }
+    /// An item of a class found no room.
+    pub fn refused(&mut self, class: usize) {
+        self.classes.refused(class);
+    }
+    /// Whether a page may move to another class now. If so, the next time comes when a part of the
+    /// items has been evicted.
+    pub fn rebalance_due(&mut self) -> bool {
+        let items = self.items;
+        self.classes
+            .is_due(|| (items / TURNOVER).max(REBALANCE_EVERY) as u32)
+    }
+    /// The class that should give a page away: its items stay much longer than those of the class
+    /// whose items go soonest. `None`: the classes are about alike.
+    pub fn class_to_shrink(&mut self) -> Option<usize> {
+        let mut slowest: Option<(f64, usize)> = None;
+        let mut fastest: Option<(f64, usize)> = None;
+        for class in 0..self.classes.len() {
+            let pages = self.arena.class(class).pages();
+            let evictions = f64::from(self.classes.take_half(class));
+            if pages == 0 {
+                continue;
+            }
+            let stay = self.policy.len(class) as f64 / (evictions + 0.5);
+            if pages > 1 && slowest.is_none_or(|(s, _)| stay > s) {
+                slowest = Some((stay, class));
+            }
+            if evictions > 0.0 && fastest.is_none_or(|(s, _)| stay < s) {
+                fastest = Some((stay, class));
+            }
+        }
+        let ((slow, from), (fast, to)) = slowest.zip(fastest)?;
+        (from != to && slow > 1.5 * fast).then_some(from)
+    }
+    /// The classes that have pages, those whose items stay longest first.
+    pub fn slowest_classes(&self) -> Vec<usize> {
+        let mut order: Vec<(u64, usize)> = (0..self.classes.len())
+            .filter(|&c| self.arena.class(c).pages() > 0)
+            .map(|c| {
+                let stay = self.policy.len(c) as u64 * 16 / (u64::from(self.classes.recent(c)) + 1);
+                (stay + self.arena.class(c).pages() as u64, c)
+            })
+            .collect();
+        order.sort_unstable_by(|a, b| b.cmp(a));
+        order.into_iter().map(|(_, class)| class).collect()
+    }
+    /// Gives a page back to all classes if no chunk of it is in use; whether it did.
+    pub fn release_if_empty(&mut self, page: usize) -> bool {
+        self.arena.release_if_empty(page)
+    }
+
+    // ---- memory ----
+
+    /// Bytes for items and index together.
+    pub fn memory(&self) -> usize {
+        self.share.memory()
+    }
+    /// The same, as it was at the start.
+    pub fn reserved(&self) -> usize {
+        self.share.reserved()
+    }
+    /// Sets the bytes for items and index together; then [`Dram::share`].
+    pub fn set_memory(&mut self, bytes: usize) {
+        self.share.set_memory(bytes);
+    }
+    /// Limits items to the memory that an index of so many bytes leaves.
+    pub fn share(&mut self, index_bytes: usize) {
+        let items = self.share.of_items(index_bytes);
+        self.arena
+            .set_limit((items / self.arena.page_bytes()).max(LEAST_PAGES));
+    }
+    /// The index has grown.
+    pub fn index_grew(&mut self) {
+        self.share.index_grew();
+    }
+    /// Forgets what the index has taken, unless it has grown since the last call; whether it did.
+    pub fn forget_growth(&mut self) -> bool {
+        self.share.forget_growth()
+    }
+
+    // ---- what is told ----
+
+    /// Counts of commands on the items of a class.
+    pub fn counts(&mut self, class: usize) -> &mut ClassCounts {
+        self.classes.counts(class)
+    }
+    /// Forgets what commands did.
+    pub fn reset_counts(&mut self) {
+        self.classes.reset_counts();
+    }
+    /// Forgets evictions and refusals.
+    pub fn reset_evictions(&mut self) {
+        self.classes.reset_evictions();
+    }
+    /// The size classes that have pages, at `now` seconds.
+    pub fn slab_classes(&self, now: u32) -> Vec<SlabClassStats> {
+        let classes = self.arena.classes();
+        (0..classes.len())
+            .filter(|&n| classes[n].pages() > 0)
+            .map(|n| {
+                let c = &classes[n];
+                let oldest = self
+                    .policy
+                    .oldest(n)
+                    .filter(|&item| self.arena.state(item) == LINKED);
+                let mut stats = SlabClassStats {
+                    id: n as u32 + 1,
+                    chunk_size: c.size as u32,
+                    chunks_per_page: c.per_page as u32,
+                    total_pages: c.pages() as u32,
+                    used_chunks: c.used as u32,
+                    free_chunks: c.free as u32,
+                    items: self.policy.len(n) as u64,
+                    age: oldest.map_or(0, |item| now.saturating_sub(self.arena.access(item))),
+                    ..SlabClassStats::default()
+                };
+                self.classes.show(n, &mut stats);
+                stats
+            })
+            .collect()
+    }
+    /// Whether evicted items are kept for [`Dram::take_evicted`].
+    pub fn watch_evictions(&mut self, on: bool) {
+        self.evicted.watch(on);
+    }
+    /// The evicted items since the last call, and how many more there were.
+    pub fn take_evicted(&mut self) -> (Vec<Evicted>, u64) {
+        self.evicted.take()
+    }
+    /// Notes an item that is evicted, if anybody asks.
+    pub fn note_evicted(&mut self, item: Handle) {
+        let arena = &self.arena;
+        self.evicted.note(|| {
+            let header = arena.header(item);
+            Evicted {
+                key: arena.item_key(item).to_vec(),
+                meta: header.meta(arena.access(item)),
+                class: arena.item_class(header.record_len()) as u32 + 1,
+            }
+        });
+    }
+}

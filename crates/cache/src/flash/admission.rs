@@ -5,8 +5,8 @@
 //! the same budget. An item spends its own bytes when it is let in. Pages have ends that no item
 //! fitted in: what the device was given beyond the items is spent after it was written.
 //!
-//! Always holds: bytes spent = bytes written + `ahead`, but for an item that was let in and lost
-//! with its device, which stays in `ahead`.
+//! Always holds: bytes spent = bytes written + `unwritten`, but for an item that was let in and
+//! lost with its device, which stays in `unwritten`.
 
 use crate::config::{Admission, AdmissionRule};
 
@@ -28,7 +28,7 @@ pub(crate) struct Admitter {
     /// Bytes that may be written now, in thousandths; below zero after ends of pages.
     millibytes: i128,
     /// Bytes that were spent and are not written yet.
-    ahead: u64,
+    unwritten: u64,
     last_ms: u64,
     limited: bool,
     random: u64,
@@ -44,7 +44,7 @@ impl Admitter {
             rate,
             burst,
             millibytes: i128::from(burst) * 1000,
-            ahead: 0,
+            unwritten: 0,
             last_ms: 0,
             limited: config.budget.is_some(),
             random: seed | 1,
@@ -108,15 +108,15 @@ impl Admitter {
     pub fn spend_anyway(&mut self, bytes: usize) {
         if self.limited {
             self.millibytes -= bytes as i128 * 1000;
-            self.ahead += bytes as u64;
+            self.unwritten += bytes as u64;
         }
     }
 
     /// The device was given so many bytes.
     pub fn written(&mut self, bytes: u64) {
         if self.limited {
-            let unspent = bytes.saturating_sub(self.ahead);
-            self.ahead = self.ahead.saturating_sub(bytes);
+            let unspent = bytes.saturating_sub(self.unwritten);
+            self.unwritten = self.unwritten.saturating_sub(bytes);
             self.millibytes -= i128::from(unspent) * 1000;
         }
     }

@@ -98,11 +98,11 @@ pub(crate) struct Health {
     moved_ms: u64,
     write_errors: u32,
     read_errors: u32,
-    pub probe: Probe,
+    pub(super) probe: Probe,
     probe_at_ms: u64,
     wait_ms: u64,
     up_since_ms: u64,
-    pub pauses: Pauses,
+    pub(super) pauses: Pauses,
 }
 
 /// Stretches in which a device held what it was asked for and ended none of it, [`PAUSE_MS`] or
@@ -134,6 +134,9 @@ impl Health {
 
     pub fn state(&self) -> DeviceState {
         self.state
+    }
+    pub fn pauses(&self) -> Pauses {
+        self.pauses
     }
     pub fn trouble(&self) -> Option<DeviceTrouble> {
         self.trouble

@@ -112,17 +112,17 @@ pub(crate) struct Log {
     kept: Option<(u64, u64)>,
     /// What no slot names any more.
     dead: Dead,
-    /// What was freed and is not writable yet.
-    pub discards: Discards,
+    /// Freed regions that are not writable yet.
+    pub(super) discards: Discards,
     /// Flushed, never written, or on a device out of use.
     invalid: InvalidRanges,
     /// How its device does.
-    pub health: Health,
+    pub(super) health: Health,
     /// The pages of a probe, while it is written.
     probe: Option<Arc<AlignedBuf>>,
     /// Bytes of records, and bytes of the pages they were given.
-    pub record_bytes: u64,
-    pub page_bytes: u64,
+    pub(super) record_bytes: u64,
+    pub(super) page_bytes: u64,
     /// A random number of the shard's life: what an earlier life wrote has other generations.
     life: u32,
     /// Nothing is placed any more.
@@ -229,6 +229,9 @@ impl Log {
         self.regions.len()
     }
 
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
     pub fn device(&self) -> DeviceId {
         self.device
     }

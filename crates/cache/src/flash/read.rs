@@ -4,12 +4,12 @@
 
 use std::collections::VecDeque;
 
-use senko_io::PageBuf;
+use senko_io::{PAGE_SIZE, PageBuf};
 
 use crate::arena::Handle;
 use crate::index::Slot;
 use crate::key::{Key, MAX_KEY};
-use crate::types::Want;
+use crate::types::{FRAME_PAGES, Want};
 
 /// How far a read has come.
 #[derive(Debug)]
@@ -32,35 +32,48 @@ pub(crate) enum Stage {
 
 /// A record larger than a frame, on its way into DRAM piece by piece.
 #[derive(Debug)]
-pub(crate) struct Large {
-    pub item: Handle,
+struct Large {
+    item: Handle,
     /// Bytes of the record, and how many of them have come.
-    pub total: usize,
-    pub have: usize,
-    pub crc: u32,
+    total: usize,
+    have: usize,
+    crc: u32,
     /// The checksum that the record carries.
-    pub want_crc: u32,
+    want_crc: u32,
+}
+
+/// Where a piece of a large record goes, and what follows.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub item: Handle,
+    /// Offset in the record, and bytes.
+    pub at: usize,
+    pub len: usize,
+    /// Bytes that are still to come.
+    pub left: usize,
+    /// Whether the checksum of all bytes so far is the record's.
+    pub matches: bool,
 }
 
 /// One read.
 #[derive(Debug)]
 pub(crate) struct ReadOp {
-    pub stage: Stage,
-    pub user: u64,
-    pub want: Want,
-    pub hash: u64,
-    pub slot: Slot,
+    pub(super) stage: Stage,
+    pub(super) user: u64,
+    want: Want,
+    hash: u64,
+    slot: Slot,
     /// When it began to wait for what it waits for.
-    pub since_ms: u64,
+    pub(super) since_ms: u64,
     /// Log, position of the item's first page, and pages to read.
-    pub log: usize,
-    pub position: u64,
-    pub pages: u64,
+    pub(super) log: usize,
+    pub(super) position: u64,
+    pub(super) pages: u64,
     /// It keeps its region from being reclaimed: since it has a frame.
-    pub pinned: bool,
+    pub(super) pinned: bool,
     /// First page of the current piece, counted from the item's first page.
-    pub piece: u64,
-    pub large: Option<Large>,
+    pub(super) piece: u64,
+    large: Option<Large>,
     key_len: u8,
     key: [u8; MAX_KEY],
 }
@@ -72,11 +85,74 @@ impl ReadOp {
             hash: self.hash,
         }
     }
+    pub fn want(&self) -> Want {
+        self.want
+    }
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+    pub fn log(&self) -> usize {
+        self.log
+    }
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+    /// Pages of the current piece.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+    /// Whether its pages are here.
+    pub fn is_here(&self) -> bool {
+        matches!(self.stage, Stage::Here(_))
+    }
+
+    /// The record is `total` bytes and goes to `item` piece by piece; its checksum is to be `crc`.
+    pub fn begin_large(&mut self, item: Handle, total: usize, crc: u32) {
+        self.large = Some(Large {
+            item,
+            total,
+            have: 0,
+            crc: 0,
+            want_crc: crc,
+        });
+    }
+    /// Whether the record goes to DRAM piece by piece.
+    pub fn is_large(&self) -> bool {
+        self.large.is_some()
+    }
+    /// Ends that; the item.
+    pub fn take_large(&mut self) -> Option<Handle> {
+        self.large.take().map(|large| large.item)
+    }
+    /// A piece of a large record is here, from an offset of the frame on. The read goes on with the
+    /// piece behind it.
+    pub fn next_piece(&mut self, frame: &[u8], offset: usize) -> Piece {
+        let large = self.large.as_mut().expect("a large read has its item");
+        let len = (self.pages as usize * PAGE_SIZE - offset).min(large.total - large.have);
+        let piece = &frame[offset..offset + len];
+        let skip = if large.have == 0 { 4 } else { 0 };
+        large.crc = crc32c::crc32c_append(large.crc, &piece[skip..]);
+        let at = large.have;
+        large.have += len;
+        let left = large.total - large.have;
+        self.piece += self.pages;
+        self.pages = left.div_ceil(PAGE_SIZE).min(FRAME_PAGES) as u64;
+        Piece {
+            item: large.item,
+            at,
+            len,
+            left,
+            matches: large.crc == large.want_crc,
+        }
+    }
 }
 
 /// The reads of a shard.
 #[derive(Debug, Default)]
-pub(crate) struct Reads {
+pub(super) struct Reads {
     ops: Vec<ReadOp>,
     free: Vec<u32>,
     /// Reads that wait for a frame, in order.
@@ -125,6 +201,9 @@ impl Reads {
         n
     }
 
+    pub fn look(&self, n: u32) -> &ReadOp {
+        &self.ops[n as usize]
+    }
     pub fn op(&mut self, n: u32) -> &mut ReadOp {
         &mut self.ops[n as usize]
     }

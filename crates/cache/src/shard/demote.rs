@@ -11,7 +11,6 @@ use senko_io::{PAGE_SIZE, Queue};
 use crate::arena::{Handle, LINKED};
 use crate::dram::item::ITEM_HEADER;
 use crate::flash::admission::Refusal;
-use crate::flash::health::STALLED_MS;
 use crate::flash::log::NoPlace;
 use crate::index::Slot;
 use crate::record::{self, RECORD_HEADER};
@@ -40,38 +39,39 @@ impl Shard {
             return self.demote_or_stay(queue, item);
         }
         let hash = self.item_hash(item);
-        let header = self.arena.header(item);
-        let copy = self.arena.flash_copy(item);
+        let header = self.dram.arena().header(item);
+        let copy = self.dram.arena().flash_copy(item);
         if copy != Slot::EMPTY && self.place(copy).is_some() {
             self.leave_clean(item, hash, copy);
             return Ok(());
         }
         let len = header.record_len();
-        let Some(n) = self.choose_log() else {
-            self.stats.drops_error += u64::from(!self.logs.is_empty());
+        let Some(n) = self.flash.choose_log() else {
+            self.stats.drops_error += u64::from(!self.flash.logs().is_empty());
             self.drop_evicted(item, hash, header.fetched());
             return Ok(());
         };
-        if len.div_ceil(PAGE_SIZE) as u64 > self.logs[n].most_pages() {
+        if len.div_ceil(PAGE_SIZE) as u64 > self.flash.log(n).most_pages() {
             self.stats.drops_size += 1;
             self.drop_evicted(item, hash, header.fetched());
             return Ok(());
         }
-        if let Some(refusal) = self.admitter.refuses(len, header.fetched()) {
+        if let Some(refusal) = self.flash.admitter_mut().refuses(len, header.fetched()) {
             self.refuse(item, hash, refusal);
             return Ok(());
         }
-        if self.logs[n].must_stream(len) {
+        if self.flash.log(n).must_stream(len) {
             return self.begin_stream(queue, n, item, hash, len);
         }
         // Room first: the budget must not be spent on an item that comes again because there was
         // none. A small record may fit an open page, but a page of room is nearly always there.
-        if let Err(why) =
-            self.logs[n].room_now(queue, len.div_ceil(PAGE_SIZE) as u64, 0, self.steady_ms)
+        if let Err(why) = self
+            .flash
+            .room_now(queue, n, len.div_ceil(PAGE_SIZE) as u64, 0)
         {
             return self.wait_or_drop(queue, n, item, hash, why);
         }
-        if let Err(refusal) = self.admitter.admit(len, header.fetched()) {
+        if let Err(refusal) = self.flash.admitter_mut().admit(len, header.fetched()) {
             self.refuse(item, hash, refusal);
             return Ok(());
         }
@@ -81,9 +81,9 @@ impl Shard {
 
     /// A clean item leaves DRAM.
     pub(crate) fn leave_clean(&mut self, item: Handle, hash: u64, copy: Slot) {
-        self.policy.evicted(&self.arena, item, hash);
+        self.dram.chosen(item, hash);
         // The copy does not know that the item was read: a warm slot says so.
-        let fetched = self.arena.header(item).fetched();
+        let fetched = self.dram.arena().header(item).fetched();
         self.turn_to_flash(item, hash, copy.with_hot(u8::from(fetched)));
         self.stats.demotions_clean += 1;
     }
@@ -100,31 +100,17 @@ impl Shard {
         let position = self
             .write_item(queue, n, item, hash, len)
             .expect("room was asked for");
-        self.policy.evicted(&self.arena, item, hash);
+        self.dram.chosen(item, hash);
         let slot = self.index.flash_slot(
             hash,
-            self.logs[n].place_of(position),
+            self.flash.log(n).place_of(position),
             len.div_ceil(PAGE_SIZE),
-            self.arena.item_expiry(item),
+            self.dram.arena().item_expiry(item),
             self.now,
         );
         self.turn_to_flash(item, hash, slot);
         self.stats.demotions += 1;
         self.stats.admitted_bytes += len as u64;
-    }
-
-    /// The logs whose device takes items have turns; none does while the shard is closed.
-    pub(crate) fn choose_log(&mut self) -> Option<usize> {
-        if self.closed {
-            return None;
-        }
-        for _ in 0..self.logs.len() {
-            self.next_log = (self.next_log + 1) % self.logs.len();
-            if self.logs[self.next_log].health.takes_items() {
-                return Some(self.next_log);
-            }
-        }
-        None
     }
 
     /// There is no place on flash now: wait for the device, unless it stalls.
@@ -136,7 +122,12 @@ impl Shard {
         hash: u64,
         why: NoPlace,
     ) -> Result<(), AllocError> {
-        let pages = self.arena.header(item).record_len().div_ceil(PAGE_SIZE) as u64;
+        let pages = self
+            .dram
+            .arena()
+            .header(item)
+            .record_len()
+            .div_ceil(PAGE_SIZE) as u64;
         if self.keeps_all() {
             let waits = self.may_wait(queue, n, pages, why);
             return Err(if waits {
@@ -146,28 +137,20 @@ impl Shard {
             });
         }
         let stalled = match why {
-            NoPlace::Buffers => self.buffers_stall(n),
+            NoPlace::Buffers => self.flash.buffers_stall(n),
             NoPlace::Space => {
-                self.logs[n].want(pages);
+                self.flash.log_mut(n).want(pages);
                 self.reclaim(queue, n);
-                self.reclaims[n].stalled(self.steady_ms, STALLED_MS)
-                    || self.logs[n].discards.stall(self.steady_ms, STALLED_MS)
+                self.flash.space_stalls(n)
             }
         };
         if !stalled {
             return Err(AllocError::Busy);
         }
         self.stats.drops_busy += 1;
-        let fetched = self.arena.header(item).fetched();
+        let fetched = self.dram.arena().header(item).fetched();
         self.drop_evicted(item, hash, fetched);
         Ok(())
-    }
-
-    /// Whether the write buffers of a log have been with its device for too long.
-    pub(crate) fn buffers_stall(&self, n: usize) -> bool {
-        self.logs[n]
-            .oldest_write_ms()
-            .is_some_and(|since| self.steady_ms.saturating_sub(since) > STALLED_MS)
     }
 
     fn drop_evicted(&mut self, item: Handle, hash: u64, fetched: bool) {
@@ -175,10 +158,8 @@ impl Shard {
         if !fetched {
             self.stats.evicted_unfetched += 1;
         }
-        if self.evicted.is_some() {
-            self.note_evicted(item);
-        }
-        self.policy.evicted(&self.arena, item, hash);
+        self.dram.note_evicted(item);
+        self.dram.chosen(item, hash);
         self.unlink_item(item);
     }
 
@@ -191,21 +172,21 @@ impl Shard {
         hash: u64,
         len: usize,
     ) -> Result<u64, NoPlace> {
-        let (log, tag) = (&mut self.logs[n], self.index.tag(hash));
+        let (log, tag) = (self.flash.log_mut(n), self.index.tag(hash));
         let (position, offset) = if len <= PAGE_SIZE {
             log.place_small(len, tag)?
         } else {
-            log.place_large(len, self.arena.header(item).prefix_len(), tag)?
+            log.place_large(len, self.dram.arena().header(item).prefix_len(), tag)?
         };
         let head = self.flash_header(n, item, len, position);
-        let log = &mut self.logs[n];
+        let log = self.flash.log_mut(n);
         log.put(position, offset, &head);
         let mut at = offset + RECORD_HEADER;
-        self.arena.pieces(item, RECORD_HEADER, len, |piece| {
+        self.dram.arena().pieces(item, RECORD_HEADER, len, |piece| {
             log.put(position, at, piece);
             at += piece.len();
         });
-        log.settle(queue, self.steady_ms);
+        self.flash.settle(queue, n);
         Ok(position)
     }
 
@@ -217,16 +198,16 @@ impl Shard {
         len: usize,
         position: u64,
     ) -> [u8; RECORD_HEADER] {
-        let mut header = self.arena.header(item);
-        header.access = record::coarse_access(self.arena.access(item));
-        let text = self.arena.bytes(
+        let mut header = self.dram.arena().header(item);
+        header.access = record::coarse_access(self.dram.arena().access(item));
+        let text = self.dram.arena().bytes(
             item,
             ITEM_HEADER + RECORD_HEADER,
             header.prefix_len() - RECORD_HEADER,
         );
-        let mut bytes = record::flash_head(&header, self.logs[n].generation(position), text);
+        let mut bytes = record::flash_head(&header, self.flash.log(n).generation(position), text);
         let mut crc = crc32c::crc32c(&bytes[4..]);
-        self.arena.pieces(item, RECORD_HEADER, len, |piece| {
+        self.dram.arena().pieces(item, RECORD_HEADER, len, |piece| {
             crc = crc32c::crc32c_append(crc, piece);
         });
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
@@ -246,19 +227,7 @@ impl Shard {
             .find(hash, |s| s == dram)
             .expect("a linked item has a slot (SHARD-1)");
         self.index.set(pos, slot);
-        self.release_item(item);
-    }
-
-    /// Takes a linked item out of policy and accounts and frees its memory, its slot being gone.
-    pub(crate) fn release_item(&mut self, item: Handle) {
-        let class = self.arena.class_of(item);
-        self.policy.remove(&mut self.arena, class, item);
-        self.dram_items -= 1;
-        self.dram_item_bytes -= self.arena.item_bytes(item) as u64;
-        self.arena.set_linked(item, false);
-        if self.arena.pins(item) == 0 {
-            self.arena.free_item(item);
-        }
+        self.dram.release(item);
     }
 
     /// An item that leaves DRAM is not wanted on flash.
@@ -267,7 +236,7 @@ impl Shard {
             Refusal::Rule => self.stats.drops_rule += 1,
             Refusal::Budget => self.stats.drops_budget += 1,
         }
-        let fetched = self.arena.header(item).fetched();
+        let fetched = self.dram.arena().header(item).fetched();
         self.drop_evicted(item, hash, fetched);
     }
 
@@ -284,12 +253,12 @@ impl Shard {
         if self.stream.is_some() {
             return Err(AllocError::Busy);
         }
-        let fetched = self.arena.header(item).fetched();
-        let reserve = self.logs[n].reserve();
-        let position = match self.logs[n].begin_stream(len, reserve) {
+        let fetched = self.dram.arena().header(item).fetched();
+        let reserve = self.flash.log(n).reserve();
+        let position = match self.flash.log_mut(n).begin_stream(len, reserve) {
             Ok(position) => position,
             Err(why) => {
-                self.logs[n].settle(queue, self.steady_ms);
+                self.flash.settle(queue, n);
                 return self.wait_or_drop(queue, n, item, hash, why);
             }
         };
@@ -297,10 +266,10 @@ impl Shard {
         // streaming nothing. The buffers that the empty end of the slice took go to the device, or
         // nobody might find one free again.
         if self.keeps_all() {
-            self.admitter.spend_anyway(len);
-        } else if let Err(refusal) = self.admitter.admit(len, fetched) {
-            self.logs[n].cancel_stream(len);
-            self.logs[n].settle(queue, self.steady_ms);
+            self.flash.admitter_mut().spend_anyway(len);
+        } else if let Err(refusal) = self.flash.admitter_mut().admit(len, fetched) {
+            self.flash.log_mut(n).cancel_stream(len);
+            self.flash.settle(queue, n);
             self.refuse(item, hash, refusal);
             return Ok(());
         }
@@ -326,25 +295,27 @@ impl Shard {
     pub(crate) fn pump_stream<Q: Queue>(&mut self, queue: &mut Q) {
         let Some(mut s) = self.stream else { return };
         // Pages left empty at the end of the slice may have filled the open chunks.
-        self.logs[s.log].settle(queue, self.steady_ms);
+        self.flash.settle(queue, s.log);
         while s.put < s.total {
-            let Some((position, pages)) = self.logs[s.log].stream(u64::MAX) else {
+            let Some((position, pages)) = self.flash.log_mut(s.log).stream(u64::MAX) else {
                 self.stream = Some(s);
                 return;
             };
             let to = (s.put + pages as usize * PAGE_SIZE).min(s.total);
             let mut offset = 0;
             if s.put == 0 {
-                self.logs[s.log].put(position, 0, &s.header);
+                self.flash.log_mut(s.log).put(position, 0, &s.header);
                 offset = RECORD_HEADER;
             }
-            let log = &mut self.logs[s.log];
-            self.arena.pieces(s.item, s.put + offset, to, |piece| {
-                log.put(position, offset, piece);
-                offset += piece.len();
-            });
+            let log = self.flash.log_mut(s.log);
+            self.dram
+                .arena()
+                .pieces(s.item, s.put + offset, to, |piece| {
+                    log.put(position, offset, piece);
+                    offset += piece.len();
+                });
             s.put = to;
-            log.settle(queue, self.steady_ms);
+            self.flash.settle(queue, s.log);
         }
         self.stream = None;
         self.end_stream(s);
@@ -357,24 +328,24 @@ impl Shard {
             return;
         };
         self.stream = None;
-        self.logs[n].break_stream();
+        self.flash.log_mut(n).break_stream();
         self.unpin(u64::from(s.item));
     }
 
     /// All of a streamed item is placed: it leaves DRAM if it is still the one that was written.
     fn end_stream(&mut self, s: Streamed) {
         self.unpin(u64::from(s.item));
-        if self.arena.state(s.item) != LINKED {
+        if self.dram.arena().state(s.item) != LINKED {
             return;
         }
-        let header = self.arena.header(s.item);
+        let header = self.dram.arena().header(s.item);
         let written = record::Header::read(&s.header);
         // That it was read meanwhile changes nothing that flash has to know.
         let parts = |h: &record::Header| (h.cas, h.expiry, h.flags, h.marks | record::FETCHED);
         let same = parts(&header) == parts(&written);
         self.stats.admitted_bytes += s.total as u64;
         let hash = self.item_hash(s.item);
-        let page = self.logs[s.log].place_of(s.position);
+        let page = self.flash.log(s.log).place_of(s.position);
         let slot = self.index.flash_slot(
             hash,
             page,
@@ -389,12 +360,12 @@ impl Shard {
         // As in `demote`.
         let slot = slot.with_hot(u8::from(header.fetched()));
         let taken = self.keeps_all() && self.index.find(hash, Slot::is_flash).is_some();
-        if taken || self.arena.pins(s.item) > 0 {
+        if taken || self.dram.arena().pins(s.item) > 0 {
             // Answers are being sent from it, or its tag went to flash with another (KEEP-3): keep
             // it in DRAM, clean.
-            self.arena.set_flash_copy(s.item, slot);
+            self.dram.set_flash_copy(s.item, slot);
         } else {
-            self.policy.evicted(&self.arena, s.item, hash);
+            self.dram.chosen(s.item, hash);
             self.turn_to_flash(s.item, hash, slot);
         }
         self.stats.demotions += 1;

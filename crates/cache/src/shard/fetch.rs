@@ -17,12 +17,11 @@
 //! meanwhile, it ends as changed. A read that waits for memory ends once reclaim has walked its
 //! region, since its slot is gone then. And reclaim has frames of its own.
 
-use senko_io::{PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
+use senko_io::{PAGE_SIZE, PageBuf, Queue};
 
 use crate::arena::Handle;
 use crate::dram::item::ITEM_HEADER;
-use crate::flash::read::{Large, Stage};
-use crate::flash::{TOKEN_READ, token};
+use crate::flash::read::Stage;
 use crate::index::Slot;
 use crate::key::Key;
 use crate::record::{self, At, Header, RECORD_HEADER};
@@ -65,20 +64,13 @@ impl Shard {
             if slot.hit() != slot {
                 self.index.set(pos, slot.hit());
             }
-            self.index.age(self.dram_items);
+            self.index.age(self.dram.items());
         }
-        let Some((log, position)) = self.place(slot) else {
+        let Some(place) = self.place(slot) else {
             return Fetch::Now(Fetched::Changed);
         };
-        let n = self.reads.start(key, want, user, slot);
-        let op = self.reads.op(n);
-        (op.log, op.position) = (log, position);
-        op.pages = match (want, slot.len()) {
-            (Want::Header, _) => 1,
-            (_, 0) => FRAME_PAGES as u64,
-            (_, pages) => pages as u64,
-        };
-        if !self.begin(queue, n) {
+        let n = self.flash.start_read(key, want, user, slot, place);
+        if !self.flash.begin(queue, n) {
             return Fetch::Queued;
         }
         self.stats.flash_buffer_hits += 1;
@@ -103,17 +95,17 @@ impl Shard {
     /// no access.
     pub fn list<Q: Queue>(&mut self, queue: &mut Q, at: FlashRef, user: u64) -> Fetch {
         let slot = Slot(at.0);
-        let Some((log, position)) = self.place(slot) else {
+        let Some(place) = self.place(slot) else {
             return Fetch::Now(Fetched::Changed);
         };
         let unknown = Key {
             bytes: &[],
             hash: 0,
         };
-        let n = self.reads.start(&unknown, Want::Listed, user, slot);
-        let op = self.reads.op(n);
-        (op.log, op.position, op.pages) = (log, position, 1);
-        if !self.begin(queue, n) {
+        let n = self
+            .flash
+            .start_read(&unknown, Want::Listed, user, slot, place);
+        if !self.flash.begin(queue, n) {
             return Fetch::Queued;
         }
         match self.finish(queue, n) {
@@ -122,107 +114,27 @@ impl Shard {
         }
     }
 
-    /// Gets a frame and fills it from write buffers, or asks the device; true if all pages are here
-    /// now.
-    fn begin<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> bool {
-        // Frames go to the reads that have waited longest. An answer that overtook one before it on
-        // its connection would hold its frame until the other has found one.
-        let frame = if self.reads.waiting.is_empty() {
-            queue.frame(self.reads.op(n).pages as usize)
-        } else {
-            None
-        };
-        match frame {
-            Some(frame) => self.read_piece(queue, n, frame),
-            None => {
-                self.reads.op(n).stage = Stage::Waiting;
-                self.reads.op(n).since_ms = self.steady_ms;
-                self.reads.waiting.push_back(n);
-                false
-            }
-        }
-    }
-
-    /// Reads the op's current piece into a frame; true if all its pages were in write buffers.
-    fn read_piece<Q: Queue>(&mut self, queue: &mut Q, n: u32, mut frame: PageBuf) -> bool {
-        let op = self.reads.op(n);
-        if !op.pinned {
-            op.pinned = true;
-            self.logs[op.log].pin(op.position, true);
-        }
-        let (log, first) = (&mut self.logs[op.log], op.position + op.piece);
-        let from_device = log.copy_buffered(first, op.pages, &mut frame);
-        if from_device == 0 {
-            op.stage = Stage::Here(Ok(frame));
-            return true;
-        }
-        let purpose = if op.piece == 0 {
-            Purpose::Lookup
-        } else {
-            Purpose::LookupRest
-        };
-        let (device, page) = (log.device(), log.device_page(first));
-        op.stage = Stage::Reading;
-        op.since_ms = self.steady_ms;
-        log.health.begin(self.steady_ms);
-        self.reads.in_flight += 1;
-        queue.read(
-            device,
-            page,
-            from_device as usize,
-            frame,
-            Tag::cache(purpose),
-            token(TOKEN_READ, u64::from(n)),
-        );
-        false
-    }
-
     /// Frames were returned (answers were sent): lets waiting reads start.
     pub fn frames_freed<Q: Queue>(&mut self, queue: &mut Q) {
-        if self.reads.wants_whole && self.whole_frame.take(1).is_some() {
-            self.reads.wants_whole = false;
-            self.retry_parked();
-        }
-        while let Some(&n) = self.reads.waiting.front() {
-            let op = self.reads.op(n);
-            if op.position < self.logs[op.log].tail() {
-                op.stage = Stage::Gone;
-                self.reads.waiting.pop_front();
-                self.reads.ready.push_back(n);
-                continue;
-            }
-            let Some(frame) = queue.frame(self.reads.op(n).pages as usize) else {
-                return;
-            };
-            self.reads.waiting.pop_front();
-            if self.read_piece(queue, n, frame) {
-                self.reads.ready.push_back(n);
-            }
-        }
+        self.flash.frames_freed(queue);
     }
 
-    /// The next fetch that ended. What it names is valid as long as any [`ItemRef`].
+    /// The next fetch that ended. Items that it names are valid as long as any [`ItemRef`].
     pub fn next_done<Q: Queue>(&mut self, queue: &mut Q) -> Option<Done> {
-        loop {
-            let Some(n) = self.reads.ready.pop_front() else {
-                self.frames_freed(queue);
-                if self.reads.ready.is_empty() {
-                    self.reclaim_unpinned(queue);
-                    return None;
-                }
-                continue;
-            };
+        while let Some(n) = self.flash.next_ready(queue) {
             if let Some(done) = self.finish(queue, n) {
                 return Some(done);
             }
         }
+        self.reclaim_unpinned(queue);
+        None
     }
 
-    /// Reads have ended that a reclaim may have waited for. (Not as each ends: what it found must
-    /// stay as it is until the caller has looked at it.)
+    /// Goes on with reclaims that may have waited for reads which ended. Not when each read ends:
+    /// the record that it found must stay in place until the caller has looked at it.
     fn reclaim_unpinned<Q: Queue>(&mut self, queue: &mut Q) {
-        if std::mem::take(&mut self.reads.unpinned) {
-            for log in 0..self.logs.len() {
+        if self.flash.take_unpinned() {
+            for log in 0..self.flash.logs().len() {
                 self.reclaim(queue, log);
             }
         }
@@ -231,9 +143,10 @@ impl Shard {
     /// Looks at a read whose pages are here.
     fn finish<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> Option<Done> {
         loop {
-            let op = self.reads.op(n);
-            let step = match std::mem::replace(&mut op.stage, Stage::Idle) {
-                Stage::Here(Ok(frame)) if op.large.is_some() => self.next_piece(queue, n, frame, 0),
+            let step = match self.flash.take_stage(n) {
+                Stage::Here(Ok(frame)) if self.flash.read(n).is_large() => {
+                    self.next_piece(queue, n, frame, 0)
+                }
                 Stage::Here(Ok(frame)) => self.look(queue, n, frame),
                 Stage::Here(Err(())) => {
                     self.stats.flash_read_errors += 1;
@@ -256,40 +169,32 @@ impl Shard {
                     } else {
                         fetched
                     };
-                    let op = self.reads.op(n);
-                    let (user, log, position) = (op.user, op.log, op.position);
-                    let pinned = op.pinned;
-                    self.reads.end(n);
-                    if pinned {
-                        self.logs[log].pin(position, false);
-                        self.reads.unpinned |= self.reclaims[log].is_active();
-                    }
+                    let user = self.flash.end_read(n);
                     return Some(Done { user, fetched });
                 }
                 Step::Parked(frame) => {
-                    self.reads.op(n).stage = Stage::Here(Ok(frame));
-                    self.reads.parked.push(n);
+                    self.flash.park(n, frame);
                     return None;
                 }
                 // A next piece that was in write buffers is here already.
-                Step::Reading if matches!(self.reads.op(n).stage, Stage::Here(_)) => {}
+                Step::Reading if self.flash.read(n).is_here() => {}
                 Step::Reading => return None,
             }
         }
     }
 
-    /// Whether a key that was not found where it was read may have got an item since: it has one in
-    /// DRAM, or another flash slot has its tag. Who creates what is absent (`add`) must not replace
-    /// it.
+    /// Whether the key of a read that found nothing may have got an item since. It has an item in
+    /// DRAM then, or another flash slot has its tag. A command that creates an absent item (`add`)
+    /// must not replace it.
     fn stored_meanwhile(&mut self, n: u32) -> bool {
-        let op = self.reads.op(n);
-        if op.want == Want::Listed {
+        let op = self.flash.read(n);
+        if op.want() == Want::Listed {
             return false;
         }
-        let (key, slot) = (op.key(), op.slot.with_hot(0));
+        let (key, slot) = (op.key(), op.slot().with_hot(0));
         let found = self.index.find(key.hash, |s| {
             if s.is_dram() {
-                self.arena.item_key(self.index.handle(s)) == key.bytes
+                self.dram.arena().item_key(self.index.handle(s)) == key.bytes
             } else {
                 s.with_hot(0) != slot
             }
@@ -297,16 +202,16 @@ impl Shard {
         found.is_some()
     }
 
-    /// What a read was after is not to be had: its slot goes. (A walk has no hash to find the slot
-    /// with, and leaves it to the next who asks for the key.)
+    /// A read can't give its record: the slot goes. A walk has no hash to find the slot with, and
+    /// leaves the slot to the next command for the key.
     fn forget(&mut self, n: u32) -> Fetched {
-        let op = self.reads.op(n);
-        if op.want == Want::Listed {
+        let op = self.flash.read_mut(n);
+        if op.want() == Want::Listed {
             return Fetched::Absent;
         }
-        let (hash, slot) = (op.hash, op.slot);
-        if let Some(large) = op.large.take() {
-            self.arena.free_item(large.item);
+        let (hash, slot) = (op.hash(), op.slot());
+        if let Some(item) = op.take_large() {
+            self.dram.free_item(item);
         }
         self.drop_flash_slot(hash, slot);
         Fetched::Absent
@@ -314,12 +219,13 @@ impl Shard {
 
     /// The first (mostly only) piece is here.
     fn look<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf) -> Step {
-        if self.reads.op(n).want == Want::Listed {
+        if self.flash.read(n).want() == Want::Listed {
             return Step::Ended(self.look_listed(n, &frame[..PAGE_SIZE]));
         }
-        let op = self.reads.op(n);
-        let run = &frame[..op.pages as usize * PAGE_SIZE];
-        let generation = self.logs[op.log].generation(op.position);
+        let op = self.flash.read(n);
+        let (want, slot, hash) = (op.want(), op.slot(), op.hash());
+        let run = &frame[..op.pages() as usize * PAGE_SIZE];
+        let generation = self.flash.log(op.log()).generation(op.position());
         let found = find_record(run, op.key().bytes, generation);
         let (at, header) = match found {
             Found::At(at, header) => (at, header),
@@ -334,7 +240,7 @@ impl Shard {
         };
         let total = header.record_len();
         let whole = at + total <= run.len();
-        if op.want != Want::Header && !whole && op.slot.len() != 0 {
+        if want != Want::Header && !whole && slot.len() != 0 {
             // The slot knows how long the record is.
             self.stats.flash_checksum_errors += 1;
             return Step::Ended(self.forget(n));
@@ -347,7 +253,6 @@ impl Shard {
             self.stats.reclaimed += 1;
             return Step::Ended(self.forget(n));
         }
-        let (want, slot, hash) = (op.want, op.slot, op.hash);
         match want {
             // A flush_all meanwhile leaves the slot, but it leads nowhere.
             Want::Header if self.place(slot).is_none() => Step::Ended(Fetched::Changed),
@@ -382,9 +287,9 @@ impl Shard {
 
     /// Finds the item of a slot among those of its page: the one whose key has the slot's hash.
     fn look_listed(&mut self, n: u32, page: &[u8]) -> Fetched {
-        let op = self.reads.op(n);
-        let (slot, log, position) = (op.slot, op.log, op.position);
-        let generation = self.logs[log].generation(position);
+        let op = self.flash.read(n);
+        let slot = op.slot();
+        let generation = self.flash.log(op.log()).generation(op.position());
         let mut listed = None;
         let mut end = 0;
         // A flush_all meanwhile leaves the slot, but it leads nowhere.
@@ -428,44 +333,44 @@ impl Shard {
         n: u32,
         bytes: &[u8],
     ) -> Result<Option<Handle>, AllocError> {
-        let op = self.reads.op(n);
-        let (hash, slot) = (op.hash, op.slot);
+        let op = self.flash.read(n);
+        let (hash, slot) = (op.hash(), op.slot());
         if self.index.find_same(hash, slot).is_none() {
             return Ok(None);
         }
         let item = self.take_item(queue, bytes.len())?;
-        self.arena.put(item, 0, bytes);
+        self.dram.put(item, 0, bytes);
         Ok(self.adopt(n, item))
     }
 
     /// Makes a complete copy of a flash record the key's item, if the key still is where it was
     /// read.
     fn adopt(&mut self, n: u32, item: Handle) -> Option<Handle> {
-        let op = self.reads.op(n);
-        let (hash, slot, want) = (op.hash, op.slot, op.want);
+        let op = self.flash.read(n);
+        let (hash, slot, want) = (op.hash(), op.slot(), op.want());
         // Making room may have moved or dropped the very slot.
         let Some((pos, _)) = self
             .index
             .find_same(hash, slot)
             .filter(|_| self.place(slot).is_some())
         else {
-            self.arena.free_item(item);
+            self.dram.free_item(item);
             return None;
         };
         let dram = self.index.dram_slot(hash, item);
         self.index.set(pos, dram);
-        self.arena.set_flash_copy(item, slot.with_hot(0));
-        let coarse = self.arena.header(item).access;
+        self.dram.set_flash_copy(item, slot.with_hot(0));
+        let coarse = self.dram.arena().header(item).access;
         let access = if want == Want::Answer {
             self.now
         } else {
             record::exact_access(coarse, self.now)
         };
-        self.arena.set_access(item, access);
+        self.dram.set_access(item, access);
         if want == Want::Answer || slot.hot() > 0 {
-            record::mark_fetched(self.arena.bytes_mut(item, ITEM_HEADER, RECORD_HEADER));
+            self.dram.mark_fetched(item);
         }
-        self.enter_policy(item, hash, true);
+        self.dram.link(item, hash, true);
         self.stats.promotions += 1;
         Some(item)
     }
@@ -480,8 +385,8 @@ impl Shard {
         at: usize,
         total: usize,
     ) -> Step {
-        let op = self.reads.op(n);
-        let (hash, slot) = (op.hash, op.slot);
+        let op = self.flash.read(n);
+        let (hash, slot) = (op.hash(), op.slot());
         if self.index.find_same(hash, slot).is_none() {
             // It must not wait for memory: reclaim, which frees it, may be waiting for this read.
             return Step::Ended(Fetched::Changed);
@@ -489,7 +394,7 @@ impl Shard {
         let item = match self.take_item(queue, total) {
             Ok(item) => item,
             Err(AllocError::Busy) => return Step::Parked(frame),
-            Err(_) if self.reads.op(n).want == Want::Resident => {
+            Err(_) if self.flash.read(n).want() == Want::Resident => {
                 return Step::Ended(Fetched::OutOfMemory);
             }
             Err(_) if self.keeps_all() => return self.read_whole(queue, n, frame, at + total),
@@ -499,14 +404,8 @@ impl Shard {
                 return Step::Ended(Fetched::Absent);
             }
         };
-        let want_crc = Header::read(&frame[at..]).crc;
-        self.reads.op(n).large = Some(Large {
-            item,
-            total,
-            have: 0,
-            crc: 0,
-            want_crc,
-        });
+        let crc = Header::read(&frame[at..]).crc;
+        self.flash.read_mut(n).begin_large(item, total, crc);
         self.next_piece(queue, n, frame, at)
     }
 
@@ -520,14 +419,8 @@ impl Shard {
         bytes: usize,
     ) -> Step {
         let pages = bytes.div_ceil(PAGE_SIZE);
-        let Some(whole) = self.whole_frame.take(pages) else {
-            // Another answer is being sent from it.
-            self.reads.wants_whole = true;
+        if let Err(frame) = self.flash.read_whole(queue, n, frame, pages) {
             return Step::Parked(frame);
-        };
-        self.reads.op(n).pages = pages as u64;
-        if self.read_piece(queue, n, whole) {
-            debug_assert!(matches!(self.reads.op(n).stage, Stage::Here(_)));
         }
         Step::Reading
     }
@@ -540,35 +433,29 @@ impl Shard {
         frame: PageBuf,
         offset: usize,
     ) -> Step {
-        let op = self.reads.op(n);
-        let large = op.large.as_mut().expect("a large read has its item");
-        let len = (op.pages as usize * PAGE_SIZE - offset).min(large.total - large.have);
-        let piece = &frame[offset..offset + len];
-        let skip = if large.have == 0 { 4 } else { 0 };
-        large.crc = crc32c::crc32c_append(large.crc, &piece[skip..]);
-        let (item, at, log) = (large.item, large.have, op.log);
-        large.have += len;
-        let (left, matches) = (large.total - large.have, large.crc == large.want_crc);
-        op.piece += op.pages;
-        op.pages = left.div_ceil(PAGE_SIZE).min(FRAME_PAGES) as u64;
-        self.arena.put(item, at, piece);
-        if left > 0 && self.logs[log].health.is_out() {
+        let op = self.flash.read_mut(n);
+        let log = op.log();
+        let piece = op.next_piece(&frame, offset);
+        let (item, left) = (piece.item, piece.left);
+        self.dram
+            .put(item, piece.at, &frame[offset..offset + piece.len]);
+        if left > 0 && self.flash.log(log).health().is_out() {
             self.stats.flash_misses_out += 1;
             return Step::Ended(self.forget(n));
         }
         if left > 0 {
-            self.read_piece(queue, n, frame);
+            self.flash.read_piece(queue, n, frame);
             return Step::Reading;
         }
-        if !matches {
+        if !piece.matches {
             self.stats.flash_checksum_errors += 1;
             return Step::Ended(self.forget(n));
         }
-        if record::expired(self.arena.item_expiry(item), self.now) {
+        if record::expired(self.dram.arena().item_expiry(item), self.now) {
             self.stats.reclaimed += 1;
             return Step::Ended(self.forget(n));
         }
-        self.reads.op(n).large = None;
+        self.flash.read_mut(n).take_large();
         Step::Ended(match self.adopt(n, item) {
             Some(item) => {
                 self.stats.flash_hits += 1;

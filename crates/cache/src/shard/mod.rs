@@ -29,92 +29,48 @@ mod upkeep; // what is due without a command
 
 use senko_io::{FramePool, MappedMemory, PAGE_SIZE};
 
-use crate::arena::{Arena, Handle, LINKED, MAX_CHUNK};
+use crate::arena::{Arena, Handle, MAX_CHUNK};
 use crate::config::ShardConfig;
-use crate::dram::classes::Classes;
 use crate::dram::item::ITEM_HEADER;
-use crate::dram::policy::{self, Policy};
+use crate::dram::policy;
+use crate::dram::{Dram, LEAST_PAGES};
+use crate::flash::Flash;
 use crate::flash::admission::Admitter;
-use crate::flash::health::Pauses;
 use crate::flash::log::Log;
-use crate::flash::read::Reads;
 use crate::index::{Index, Slot};
 use crate::key::Key;
 use crate::record::{self, Meta, RECORD_HEADER};
 use crate::stats::CacheStats;
-use crate::types::{Evicted, FRAME_PAGES, FlashRef, ItemRef, Lookup, OpenError, Pinned};
+use crate::types::{FRAME_PAGES, FlashRef, ItemRef, Lookup, OpenError, Pinned};
 use crate::words::{Belongs, State};
-use memory::LEAST_PAGES;
-use reclaim::Reclaim;
 use restore::{Recovered, Restore};
 
 /// One shard.
 #[derive(Debug)]
 pub struct Shard {
-    arena: Arena,
     index: Index,
-    policy: Box<dyn Policy>,
-    logs: Vec<Log>,
-    reclaims: Vec<Reclaim>,
-    /// A frame for the reclaim of each log, for when reads hold all of the loop's: those may be
-    /// waiting for what reclaim frees.
-    reclaim_frames: FramePool,
-    /// A frame for the largest record, where all is kept: an item that DRAM has no room for is
-    /// answered from it.
-    whole_frame: FramePool,
-    reads: Reads,
-    admitter: Admitter,
-    stats: CacheStats,
-    /// Bytes for items and index together.
-    memory: usize,
-    /// Bytes of the items that have pins.
-    pinned_bytes: usize,
-    /// The same, as it was at start.
-    reserved: usize,
-    /// What of it is not for items: the most that the index has taken of late.
-    index_share: usize,
-    /// Whether the index has grown since pages were last to be rebalanced.
-    index_grew: bool,
+    dram: Dram,
+    flash: Flash,
     config: ShardConfig,
+    stats: CacheStats,
     now_ms: u64,
     now: u32,
     cas: u64,
     /// Counts `flush_all`; items of another epoch are gone.
     epoch: u16,
-    /// Which log takes the next demoted item.
-    next_log: usize,
-    /// An item being streamed to a log: the item, the log, its position, bytes put so far.
+    /// An item on its way to a log that is larger than the log's write buffers.
     stream: Option<demote::Streamed>,
-    /// Evictions and counters of each size class.
-    classes: Classes,
     /// The segment that the expiry crawler visits next.
     crawler: usize,
     next_crawl_ms: u64,
-    /// The time that deadlines of devices go by ([`Shard::set_steady`]), and when devices are
-    /// looked at next.
-    steady_ms: u64,
-    next_watch_ms: u64,
-    dram_items: u64,
-    dram_item_bytes: u64,
+    /// All pages of DRAM were looked through for one that can be emptied, in vain, and nothing has
+    /// changed that (`stay.rs`).
+    shed_in_vain: bool,
     /// Number of the data directory, if there is one.
     id: u64,
     /// What another process finds of this shard, if it is to.
     state: Option<State>,
-    /// Drafts that are neither linked nor given up.
-    drafts: usize,
-    /// All pages of DRAM were looked through for one that can be emptied, in vain, and nothing has
-    /// changed that (`stay.rs`).
-    shed_in_vain: bool,
-    /// The shard is ending: nothing is written to flash any more.
-    closed: bool,
-    /// Evicted items that are to be told of; `None`: nobody asks.
-    evicted: Option<Vec<Evicted>>,
-    /// How many there was no room for.
-    evicted_untold: u64,
 }
-
-/// Evicted items that are kept until they are taken ([`Shard::take_evicted`]).
-const MOST_EVICTED: usize = 256;
 
 /// Smallest memory of a shard with which anything works.
 const SMALLEST_MEMORY: usize = 1 << 20;
@@ -228,43 +184,23 @@ impl Shard {
             FramePool::try_new(&[(whole.max(1), usize::from(whole > 0))]).map_err(|e| {
                 OpenError::new(format!("cannot map the frame of the largest item: {e}"))
             })?;
+        let admitter = Admitter::new(config.admission, config.seed);
         let mut shard = Shard {
-            policy,
-            memory,
-            reserved: memory,
-            index_share: 0,
-            index_grew: false,
-            pinned_bytes: 0,
-            reclaims: logs.iter().map(|_| Reclaim::default()).collect(),
-            reclaim_frames,
-            whole_frame,
-            drafts: 0,
-            shed_in_vain: false,
-            logs,
-            reads: Reads::default(),
-            admitter: Admitter::new(config.admission, config.seed),
+            dram: Dram::new(arena, policy, memory),
+            flash: Flash::new(logs, reclaim_frames, whole_frame, admitter),
             stats: CacheStats::default(),
             now_ms: 0,
             now: 0,
             cas: u64::from(config.shard),
             epoch: 0,
-            next_log: 0,
             stream: None,
-            classes: Classes::new(classes),
-            evicted: None,
-            evicted_untold: 0,
             crawler: 0,
             next_crawl_ms: 0,
-            steady_ms: 0,
-            next_watch_ms: 0,
-            dram_items: 0,
-            dram_item_bytes: 0,
-            arena,
+            shed_in_vain: false,
             index: made.index,
             config,
             id: belongs.id,
             state: made.state,
-            closed: false,
         };
         shard.share_memory(0);
         shard.set_now(unix_ms);
@@ -282,7 +218,7 @@ impl Shard {
         if unix_ms > self.now_ms {
             self.now_ms = unix_ms;
             self.now = (unix_ms / 1000) as u32;
-            self.admitter.advance(unix_ms);
+            self.flash.admitter_mut().advance(unix_ms);
         }
     }
     /// Unix milliseconds of the clock.
@@ -303,7 +239,7 @@ impl Shard {
         let mut flash = Slot::EMPTY;
         let found = self.index.find(key.hash, |slot| {
             if slot.is_dram() {
-                self.arena.item_key(self.index.handle(slot)) == key.bytes
+                self.dram.arena().item_key(self.index.handle(slot)) == key.bytes
             } else {
                 flash = slot;
                 false
@@ -312,7 +248,7 @@ impl Shard {
         if let Some((_, slot)) = found {
             let item = self.index.handle(slot);
             if self.is_dead(item) {
-                if self.arena.epoch(item) == self.epoch {
+                if self.dram.arena().epoch(item) == self.epoch {
                     self.stats.get_expired += 1;
                 } else {
                     self.stats.get_flushed += 1;
@@ -327,7 +263,7 @@ impl Shard {
         }
         if flash.expired(self.now) || self.place(flash).is_none() {
             let n = self.log_of(flash);
-            self.stats.flash_misses_out += u64::from(self.logs[n].health.is_out());
+            self.stats.flash_misses_out += u64::from(self.flash.log(n).health().is_out());
             self.stats.drops_error += u64::from(self.keeps_all() && self.lost_by_device(flash));
             self.drop_flash_slot(key.hash, flash);
             return Lookup::Miss;
@@ -338,32 +274,24 @@ impl Shard {
     /// Expired, or flushed.
     #[inline]
     pub(crate) fn is_dead(&self, item: Handle) -> bool {
-        self.arena.epoch(item) != self.epoch
-            || record::expired(self.arena.item_expiry(item), self.now)
+        self.dram.arena().epoch(item) != self.epoch
+            || record::expired(self.dram.arena().item_expiry(item), self.now)
     }
 
     /// The log and position of a flash slot; `None` if what lay there was reclaimed or flushed
     /// (SHARD-2).
     pub(crate) fn place(&self, slot: Slot) -> Option<(usize, u64)> {
-        let n = self.log_of(slot);
-        let position = self.logs[n].position_of(self.index.page(slot), slot.lap())?;
-        (!self.logs[n].is_invalid(position)).then_some((n, position))
+        self.flash.place(self.index.page(slot), slot.lap())
     }
 
     /// Whether what a flash slot names is gone for good, and not only hidden while its device is
     /// out of use.
     pub(crate) fn is_gone(&self, slot: Slot) -> bool {
-        let log = &self.logs[self.log_of(slot)];
-        log.position_of(self.index.page(slot), slot.lap())
-            .is_none_or(|position| log.is_invalid_for_good(position))
+        self.flash.is_gone(self.index.page(slot), slot.lap())
     }
 
     pub(crate) fn log_of(&self, slot: Slot) -> usize {
-        if self.logs.len() == 1 {
-            return 0;
-        }
-        let page = self.index.page(slot);
-        self.logs.partition_point(|l| l.base() <= page) - 1
+        self.flash.log_at(self.index.page(slot))
     }
 
     /// Removes a flash slot if it is still there.
@@ -381,26 +309,23 @@ impl Shard {
     /// Counts an access: policy, last access, fetched.
     #[inline]
     pub fn hit(&mut self, item: ItemRef) {
-        let item = item.0;
-        if self.arena.state(item) == LINKED {
-            let class = self.arena.class_of(item);
-            self.policy.hit(&mut self.arena, class, item);
-        }
-        self.arena.set_access(item, self.now);
-        record::mark_fetched(self.arena.bytes_mut(item, ITEM_HEADER, RECORD_HEADER));
+        self.dram.hit(item.0, self.now);
     }
     /// Metadata.
     pub fn meta(&self, item: ItemRef) -> Meta {
-        self.arena.header(item.0).meta(self.arena.access(item.0))
+        self.dram
+            .arena()
+            .header(item.0)
+            .meta(self.dram.arena().access(item.0))
     }
     /// Key bytes.
     pub fn key(&self, item: ItemRef) -> &[u8] {
-        self.arena.item_key(item.0)
+        self.dram.arena().item_key(item.0)
     }
     /// Bytes of the item in DRAM, overhead included (meta flag `s` reports the value length;
     /// `stats sizes` this).
     pub fn footprint(&self, item: ItemRef) -> usize {
-        ITEM_HEADER + self.arena.header(item.0).record_len()
+        ITEM_HEADER + self.dram.arena().header(item.0).record_len()
     }
     /// Appends the complete answer `VALUE key flags n\r\n data\r\n` (and `END\r\n` if `end`) to
     /// `out`.
@@ -410,66 +335,48 @@ impl Shard {
     }
     /// Appends the value's bytes (no `\r\n`) to `out`.
     pub fn copy_value(&self, item: ItemRef, out: &mut Vec<u8>) {
-        let header = self.arena.header(item.0);
+        let header = self.dram.arena().header(item.0);
         let from = header.prefix_len();
-        self.arena
+        self.dram
+            .arena()
             .pieces(item.0, from, from + header.value_len as usize, |piece| {
                 out.extend_from_slice(piece)
             });
     }
     /// The value's bytes followed by `\r\n`, as pieces in order (one unless the item is chained).
     pub fn value_pieces(&self, item: ItemRef, each: impl FnMut(&[u8])) {
-        let header = self.arena.header(item.0);
+        let header = self.dram.arena().header(item.0);
         let from = header.prefix_len();
-        self.arena
+        self.dram
+            .arena()
             .pieces(item.0, from, from + header.value_len as usize + 2, each);
     }
     /// As [`Shard::copy_answer`], as pieces.
     #[inline]
     pub fn answer_pieces(&self, item: ItemRef, end: bool, each: impl FnMut(&[u8])) {
-        let len = self.arena.header(item.0).record_len();
-        self.arena
+        let len = self.dram.arena().header(item.0).record_len();
+        self.dram
+            .arena()
             .pieces(item.0, RECORD_HEADER, if end { len } else { len - 5 }, each);
     }
     /// Keeps the item's memory as it is, whatever happens to the item, until [`Shard::unpin`] with
     /// the number returned: for answers sent straight from DRAM. Pieces given by
     /// [`Shard::value_pieces`] and [`Shard::answer_pieces`] stay valid as raw memory.
     pub fn pin(&mut self, item: ItemRef) -> u64 {
-        let pins = self
-            .arena
-            .pins(item.0)
-            .checked_add(1)
-            .expect("fewer than 65,536 answers at once from one item");
-        self.arena.set_pins(item.0, pins);
-        if pins == 1 {
-            self.pinned_bytes += self.arena.item_bytes(item.0);
-        }
+        self.dram.pin(item.0);
         u64::from(item.0)
     }
     /// Ends a pin.
     pub fn unpin(&mut self, pin: u64) {
-        let item = pin as Handle;
-        let pins = self.arena.pins(item) - 1;
-        self.arena.set_pins(item, pins);
-        if pins == 0 {
-            self.pinned_bytes -= self.arena.item_bytes(item);
-            if self.arena.state(item) != LINKED {
-                self.arena.free_item(item);
-            }
-        }
+        self.dram.unpin(pin as Handle);
     }
     /// How much of the memory for items is kept in place by pins.
     pub fn pinned(&self) -> Pinned {
-        let items = self.items_memory();
-        match self.pinned_bytes {
-            bytes if bytes > items / 2 => Pinned::TooMuch,
-            bytes if bytes > items / 8 => Pinned::Much,
-            _ => Pinned::Little,
-        }
+        self.dram.pinned(self.items_memory())
     }
     /// Bytes of memory that items may take, without the index.
     pub fn items_memory(&self) -> usize {
-        self.memory.saturating_sub(self.index.bytes())
+        self.dram.memory().saturating_sub(self.index.bytes())
     }
     /// Keeps the item's memory while room is made for another: with a pin, or without where it has
     /// so many that it stays anyway.
@@ -478,13 +385,13 @@ impl Shard {
     }
     /// Whether another pin can be taken (an item takes at most 65,535).
     pub fn can_pin(&self, item: ItemRef) -> bool {
-        self.arena.pins(item.0) < u16::MAX
+        self.dram.arena().pins(item.0) < u16::MAX
     }
 
     /// Keeps the memory of items in place, for who still sends pinned answers when the shard is
     /// gone.
     pub fn item_memory(&self) -> MappedMemory {
-        self.arena.mapping()
+        self.dram.arena().mapping()
     }
 
     // ---- looking in ----
@@ -492,35 +399,23 @@ impl Shard {
     /// Counters and gauges.
     pub fn stats(&self) -> CacheStats {
         let mut s = self.stats.clone();
-        s.dram_items = self.dram_items;
-        s.dram_bytes = self.dram_item_bytes;
-        s.dram_limit = self.memory as u64;
+        s.dram_items = self.dram.items();
+        s.dram_bytes = self.dram.item_bytes();
+        s.dram_limit = self.dram.memory() as u64;
         s.index_bytes = self.index.bytes() as u64;
         s.flash_items = self.index.flash_slots();
-        s.flash_capacity = self.logs.iter().map(|l| l.pages() * PAGE_SIZE as u64).sum();
-        s.flash_bytes = self
-            .logs
-            .iter()
-            .map(|l| l.used_pages() * PAGE_SIZE as u64)
-            .sum();
-        s.page_fill_record_bytes = self.logs.iter().map(|l| l.record_bytes).sum();
-        s.page_fill_page_bytes = self.logs.iter().map(|l| l.page_bytes).sum();
-        s.device_pauses = self.logs.iter().map(|l| l.health.pauses.count).sum();
-        s.device_pause_ms = self.logs.iter().map(|l| l.health.pauses.ms).sum();
+        self.flash.show(&mut s);
         s
     }
     /// Zeroes the counters (not the gauges).
     pub fn reset_stats(&mut self) {
         self.stats = CacheStats::default();
-        self.classes.reset_counts();
-        for log in &mut self.logs {
-            (log.record_bytes, log.page_bytes) = (0, 0);
-            log.health.pauses = Pauses::default();
-        }
+        self.dram.reset_counts();
+        self.flash.reset_counts();
     }
     /// Bytes of an item's key, for `stats detail` and dumps.
     pub(crate) fn item_hash(&self, item: Handle) -> u64 {
-        Key::new(self.arena.item_key(item), self.config.hash_seed).hash
+        Key::new(self.dram.arena().item_key(item), self.config.hash_seed).hash
     }
 }
 

@@ -36,8 +36,12 @@ impl Shard {
             let slot = Slot(u64::from_le_bytes(bytes.try_into().expect("8 bytes")));
             if self.index.tag_of(slot) == tag && slot.is_dram() {
                 let item = self.index.handle(slot);
-                let size = self.arena.class(self.arena.class_of(item)).size;
-                prefetch(self.arena.bytes(item, 0, size.min(PREFETCHED)));
+                let size = self
+                    .dram
+                    .arena()
+                    .class(self.dram.arena().class_of(item))
+                    .size;
+                prefetch(self.dram.arena().bytes(item, 0, size.min(PREFETCHED)));
             }
         }
     }

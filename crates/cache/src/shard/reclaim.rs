@@ -10,194 +10,56 @@
 //! Where nothing may be evicted, every live record is written again: `keep.rs` walks the frames
 //! then.
 //!
-//! Always holds: after the walk no slot of an intact record names the region. Slots of damaged ones
-//! stay, but name a lap that is over, so they are never followed (SHARD-2); one pass over the index
-//! each lap removes them before lap numbers repeat. Reinsertion takes at most half of a region, so
-//! each round frees space.
+//! Always holds: after the walk no slot of an intact record names the region. Slots of damaged
+//! records stay. They name a lap that is over, so they are never followed (SHARD-2). One pass over
+//! the index each lap removes them before lap numbers repeat. Reinsertion takes at most half of a
+//! region, so each round frees space.
 
-use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
+use senko_io::{Completion, PAGE_SIZE, Queue};
 
 use super::fate::Fate;
-use super::keep::Copying;
 use crate::flash::log::NoPlace;
-use crate::flash::{TOKEN_DISCARD, TOKEN_RECLAIM, token};
+use crate::flash::reclaim::{Next, Read};
 use crate::index::{Index, Slot};
 use crate::key::Key;
 use crate::record::{self, At, Header, RECORD_HEADER};
 use crate::shard::Shard;
 use crate::types::FRAME_PAGES;
 
-/// A frame of the region being walked.
-#[derive(Debug)]
-pub(super) struct Walk {
-    pub frame: PageBuf,
-    /// Position of the frame's first page, and pages in it.
-    pub first: u64,
-    pub pages: u64,
-    /// Offset in the frame of the next record.
-    pub at: usize,
-}
-
-/// The reclaim of one log.
-#[derive(Debug, Default)]
-pub(crate) struct Reclaim {
-    active: bool,
-    /// Position of the next page to look at.
-    pub(super) next: u64,
-    pub(super) reading: bool,
-    pub(super) reading_pages: u64,
-    pub(super) walk: Option<Walk>,
-    /// Bytes reinserted from this region.
-    reinserted: usize,
-    /// When something last moved.
-    pub(super) progress_ms: u64,
-    /// Pages to read next, where a record wants other than a frame.
-    pub(super) span: Option<u64>,
-    /// Before this position pages are read one by one: a read of several failed.
-    pub(super) single_to: u64,
-    pub(super) failed_at: Option<u64>,
-    /// A record larger than a frame on its way to its new place.
-    pub(super) copying: Option<Copying>,
-    /// The read under way is of no use when it ends.
-    pub(super) stale_read: bool,
-    /// Pages that copies of this region's records took.
-    pub(super) taken: u64,
-    /// A live record found no space: only what dies in the region helps.
-    pub(super) stuck: bool,
-}
-
-impl Reclaim {
-    /// Whether a region is on its way out.
-    pub fn is_active(&self) -> bool {
-        self.active
-    }
-    /// Whether it will free the region as soon as the device has moved.
-    pub fn gets_on(&self) -> bool {
-        self.active && !self.stuck
-    }
-    /// Whether nothing has moved for so long that the device must be stalled.
-    pub fn stalled(&self, now_ms: u64, limit_ms: u64) -> bool {
-        self.active && now_ms.saturating_sub(self.progress_ms) > limit_ms
-    }
-}
-
 impl Shard {
     /// Goes on with reclaim as far as it can now.
     pub(crate) fn reclaim<Q: Queue>(&mut self, queue: &mut Q, n: usize) {
-        if self.closed {
-            return;
-        }
         loop {
-            let (log, r) = (&mut self.logs[n], &mut self.reclaims[n]);
-            if !log.health.takes_items() {
-                return; // it needs no space, and what is written again would be lost
-            }
-            if !r.active {
-                if !log.runs_out() {
-                    return;
+            match self.flash.reclaim_next(n) {
+                Next::Wait => return,
+                Next::Copy => {
+                    if !self.copy_on(queue, n) {
+                        return;
+                    }
                 }
-                *r = Reclaim {
-                    active: true,
-                    next: log.oldest_region_first(),
-                    progress_ms: self.steady_ms,
-                    ..Reclaim::default()
-                };
-            }
-            if r.reading {
-                return;
-            }
-            if r.copying.is_some() {
-                if !self.copy_on(queue, n) {
-                    return;
+                Next::Walk => {
+                    let went = if self.keeps_all() {
+                        self.walk_kept(queue, n)
+                    } else {
+                        self.walk(queue, n)
+                    };
+                    if !went {
+                        return;
+                    }
                 }
-                continue;
-            }
-            if r.walk.is_some() {
-                let went = if self.keeps_all() {
-                    self.walk_kept(queue, n)
-                } else {
-                    self.walk(queue, n)
-                };
-                if !went {
-                    return;
+                Next::Free => {
+                    self.flash.free_oldest(queue, n);
+                    self.stats.reclaim_regions += 1;
+                    self.shed_in_vain = false;
+                    self.sweep_for_region(n);
                 }
-                continue;
-            }
-            let end = log.tail() + log.region_pages();
-            if r.next >= end {
-                if log.oldest_region_pins() > 0 {
-                    return;
+                Next::Read(first, pages) => {
+                    if !self.flash.read_to_walk(queue, n, first, pages) {
+                        return;
+                    }
                 }
-                let (device, page, pages) = (
-                    log.device(),
-                    log.device_page(log.tail()),
-                    log.region_pages(),
-                );
-                let taken = self.reclaims[n].taken;
-                let region = self.logs[n].free_oldest(taken, self.steady_ms);
-                self.stats.reclaim_regions += 1;
-                self.shed_in_vain = false;
-                self.sweep_for_region(n);
-                self.reclaims[n] = Reclaim::default();
-                queue.discard(
-                    device,
-                    page,
-                    pages,
-                    Tag::cache(Purpose::Reclaim),
-                    token(TOKEN_DISCARD, (n as u64) << 40 | region),
-                );
-                continue;
-            }
-            let left = (end - r.next).min(FRAME_PAGES as u64);
-            let pages = match r.span {
-                Some(span) => span,
-                None if r.next < r.single_to => 1,
-                None => left,
-            };
-            let first = r.next;
-            match self.reclaim_fill(queue, n, first, pages) {
-                Some(frame) => {
-                    let r = &mut self.reclaims[n];
-                    r.walk = Some(Walk {
-                        frame,
-                        first,
-                        pages,
-                        at: 0,
-                    });
-                }
-                None => return,
             }
         }
-    }
-
-    /// Fills a frame with pages of the log: at once if they are all in write buffers, else
-    /// [`Shard::reclaim_read`] gets it, or the next call if there is no frame.
-    pub(super) fn reclaim_fill<Q: Queue>(
-        &mut self,
-        queue: &mut Q,
-        n: usize,
-        first: u64,
-        pages: u64,
-    ) -> Option<PageBuf> {
-        let frame = queue.frame(pages as usize);
-        let mut frame = frame.or_else(|| self.reclaim_frames.take(pages as usize))?;
-        let (log, r) = (&mut self.logs[n], &mut self.reclaims[n]);
-        let from_device = log.copy_buffered(first, pages, &mut frame);
-        if from_device == 0 {
-            return Some(frame);
-        }
-        r.reading = true;
-        r.reading_pages = pages;
-        log.health.begin(self.steady_ms);
-        queue.read(
-            log.device(),
-            log.device_page(first),
-            from_device as usize,
-            frame,
-            Tag::cache(Purpose::Reclaim),
-            token(TOKEN_RECLAIM, n as u64),
-        );
-        None
     }
 
     /// A piece of the oldest region was read.
@@ -207,39 +69,19 @@ impl Shard {
         n: usize,
         completion: Completion,
     ) {
-        let r = &mut self.reclaims[n];
-        r.reading = false;
-        r.progress_ms = self.steady_ms;
-        self.logs[n].health.end(self.steady_ms);
-        let stale = std::mem::take(&mut r.stale_read);
-        match (completion.result, completion.buf) {
-            _ if stale => {}
-            (Ok(()), Some(frame)) if r.copying.is_some() => self.copy_read(n, Some(frame)),
-            _ if r.copying.is_some() => {
-                self.stats.flash_read_errors += 1;
-                self.copy_read(n, None);
-            }
-            (Ok(()), Some(frame)) => {
-                r.walk = Some(Walk {
-                    frame,
-                    first: r.next,
-                    pages: r.reading_pages,
-                    at: 0,
-                })
-            }
-            _ => {
-                // Their slots are caught when they are followed (SHARD-2).
-                self.stats.flash_read_errors += 1;
-                self.region_unread(n);
-            }
+        let frame = completion.result.ok().and(completion.buf);
+        match self.flash.reclaim_read(n, frame, self.keeps_all()) {
+            Read::Well => {}
+            Read::Failed => self.stats.flash_read_errors += 1,
+            Read::Damaged => self.stats.flash_checksum_errors += 1,
         }
         self.reclaim(queue, n);
     }
 
     /// Walks the records of a frame; false if it has to wait for a write buffer.
     fn walk<Q: Queue>(&mut self, queue: &mut Q, n: usize) -> bool {
-        let mut walk = self.reclaims[n].walk.take().expect("a frame to walk");
-        let generation = self.logs[n].generation(walk.first);
+        let mut walk = self.flash.reclaim_mut(n).take_walk();
+        let generation = self.flash.log(n).generation(walk.first);
         let end = walk.pages as usize * PAGE_SIZE;
         while walk.at < end {
             let page = walk.at / PAGE_SIZE;
@@ -269,7 +111,7 @@ impl Shard {
                 {
                     // It goes on behind this frame: read again from its start (its slot is
                     // untouched).
-                    self.reclaims[n].next = position;
+                    self.flash.reclaim_mut(n).read_again(position, None);
                     return true;
                 }
                 Fate::Reinsert(slot, hash) => {
@@ -281,7 +123,7 @@ impl Shard {
                         &header,
                         run.get(in_page..in_page + len),
                     ) {
-                        self.reclaims[n].walk = Some(walk);
+                        self.flash.reclaim_mut(n).walk_waits(walk);
                         return false;
                     }
                 }
@@ -289,8 +131,8 @@ impl Shard {
             walk.at = next_at;
         }
         // A record may reach beyond the frame.
-        self.reclaims[n].next = walk.first + (walk.at.div_ceil(PAGE_SIZE)) as u64;
-        self.reclaims[n].progress_ms = self.steady_ms;
+        let next = walk.first + walk.at.div_ceil(PAGE_SIZE) as u64;
+        self.flash.walked(n, next);
         true
     }
 
@@ -304,7 +146,7 @@ impl Shard {
         position: u64,
     ) -> Fate {
         let key = Key::new(record::key_at(run, at, header), self.config.hash_seed);
-        let (page, lap) = self.logs[n].place_of(position);
+        let (page, lap) = self.flash.log(n).place_of(position);
         let here = |index: &Index, slot: Slot| index.page(slot) == page && slot.lap() == lap & 3;
         // A promoted item loses its clean copy.
         let mut promoted = 0;
@@ -313,31 +155,31 @@ impl Shard {
                 return here(&self.index, slot);
             }
             let item = self.index.handle(slot);
-            let copy = self.arena.flash_copy(item);
+            let copy = self.dram.arena().flash_copy(item);
             if copy != Slot::EMPTY
                 && self.index.page(copy) == page
-                && self.arena.item_key(item) == key.bytes
+                && self.dram.arena().item_key(item) == key.bytes
             {
                 promoted = item;
             }
             false
         });
         if promoted != 0 {
-            self.arena.set_flash_copy(promoted, Slot::EMPTY);
+            self.dram.set_flash_copy(promoted, Slot::EMPTY);
         }
         let Some((pos, slot)) = found else {
             return Fate::Forget;
         };
         let live = !record::expired(header.expiry, self.now)
-            && !self.logs[n].is_invalid_for_good(position);
-        let room = self.reclaims[n].reinserted + header.record_len()
-            <= self.logs[n].region_pages() as usize * PAGE_SIZE / 2;
+            && !self.flash.log(n).is_invalid_for_good(position);
+        let room = self.flash.reclaim(n).reinserted() + header.record_len()
+            <= self.flash.reinsertion_room(n);
         let hot = slot.hot() > 0 && self.config.reinsert && room;
         if live && (hot || self.keeps_all()) {
             return Fate::Reinsert(slot, key.hash);
         }
         self.index.remove(pos);
-        if self.keeps_all() && self.logs[n].is_unwritten(position) {
+        if self.keeps_all() && self.flash.log(n).is_unwritten(position) {
             self.stats.drops_error += 1;
         } else if live {
             self.stats.reclaim_drops += 1;
@@ -362,13 +204,13 @@ impl Shard {
         let pages = len.div_ceil(PAGE_SIZE) as u64;
         let mut place = bytes.filter(|b| record::intact(b));
         if place.is_some() {
-            match self.logs[n].room_now(queue, pages, 0, self.steady_ms) {
+            match self.flash.room_now(queue, n, pages, 0) {
                 Ok(()) => {}
                 Err(NoPlace::Buffers) => return false,
                 Err(NoPlace::Space) => place = None,
             }
         }
-        if place.is_some() && self.admitter.spend(len).is_err() {
+        if place.is_some() && self.flash.admitter_mut().spend(len).is_err() {
             place = None;
             self.stats.drops_budget += 1;
         }
@@ -382,7 +224,7 @@ impl Shard {
         let m = header.meta(0);
         header.set_marks(true, m.stale, m.won, m.binary_key);
         self.write_again(queue, n, slot.with_hot(0), hash, &header, bytes);
-        self.reclaims[n].reinserted += len;
+        self.flash.reclaim_mut(n).reinsert(len);
         true
     }
 
@@ -398,7 +240,7 @@ impl Shard {
         bytes: &[u8],
     ) {
         let len = header.record_len();
-        let (log, tag) = (&mut self.logs[n], self.index.tag(hash));
+        let (log, tag) = (self.flash.log_mut(n), self.index.tag(hash));
         let placed = if len <= PAGE_SIZE {
             log.place_small(len, tag)
         } else {
@@ -411,7 +253,7 @@ impl Shard {
         head[..4].copy_from_slice(&crc.to_le_bytes());
         log.put(position, offset, &head);
         log.put(position, offset + RECORD_HEADER, &bytes[RECORD_HEADER..]);
-        log.settle(queue, self.steady_ms);
+        self.flash.settle(queue, n);
         let (pos, _) = self
             .index
             .find_same(hash, slot)
@@ -432,7 +274,7 @@ impl Shard {
         let len = header.record_len();
         self.stats.reinsertions += 1;
         self.stats.reinserted_bytes += len as u64;
-        let page = self.logs[n].place_of(position);
+        let page = self.flash.log(n).place_of(position);
         let pages = len.div_ceil(PAGE_SIZE);
         self.index
             .flash_slot(hash, page, pages, header.expiry, self.now)

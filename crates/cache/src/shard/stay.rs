@@ -12,7 +12,6 @@ use std::cell::Cell;
 use senko_io::{PAGE_SIZE, Queue};
 
 use crate::arena::{Arena, Handle};
-use crate::flash::health::STALLED_MS;
 use crate::flash::log::{Log, NoPlace};
 use crate::index::{Index, Slot};
 use crate::key::{HashSeed, Key};
@@ -70,13 +69,13 @@ impl Shard {
     /// (`docs/architecture/no-eviction.md`). Then a tag alone takes no item's slot
     /// ([`Shard::link`]), so a store asks first whose it is.
     pub fn keeps_all(&self) -> bool {
-        self.config.no_evict && !self.logs.is_empty()
+        self.config.no_evict && !self.flash.logs().is_empty()
     }
 
     /// Whether a flash slot leads nowhere because a write failed, or because reclaim could not read
     /// its record.
     pub(crate) fn lost_by_device(&self, slot: Slot) -> bool {
-        let log = &self.logs[self.log_of(slot)];
+        let log = self.flash.log(self.log_of(slot));
         !slot.expired(self.now)
             && log
                 .position_of(self.index.page(slot), slot.lap())
@@ -89,11 +88,13 @@ impl Shard {
             return;
         }
         let n = self.log_of(copy);
-        if self.logs[n]
+        if self
+            .flash
+            .log(n)
             .position_of(self.index.page(copy), copy.lap())
             .is_some()
         {
-            self.logs[n].died(copy.len());
+            self.flash.log_mut(n).died(copy.len());
         }
     }
 
@@ -101,32 +102,24 @@ impl Shard {
     pub(crate) fn leaving(&self) -> Option<Leaving<'_>> {
         self.keeps_all().then(|| Leaving {
             index: &self.index,
-            logs: &self.logs,
+            logs: self.flash.logs(),
             seed: self.config.hash_seed,
             epoch: self.epoch,
             now: self.now,
-            takes: self.flash_takes(),
+            takes: self.flash.takes_records(),
         })
-    }
-
-    /// Whether a log may take a record, now or when its device has moved.
-    fn flash_takes(&self) -> bool {
-        let takes = |(log, r): (&Log, &crate::shard::reclaim::Reclaim)| {
-            log.health.takes_items() && (log.may_take() || r.gets_on())
-        };
-        !self.closed && self.logs.iter().zip(&self.reclaims).any(takes)
     }
 
     /// The item of a class that leaves DRAM next.
     pub(crate) fn next_victim(&mut self, class: usize) -> Option<Handle> {
         if !self.keeps_all() {
             let pinned = |arena: &Arena, item| arena.pins(item) > 0;
-            return self.policy.victim(&mut self.arena, class, &pinned);
+            return self.dram.victim(class, &pinned);
         }
         let leaving = Leaving {
-            takes: self.flash_takes(),
+            takes: self.flash.takes_records(),
             index: &self.index,
-            logs: &self.logs,
+            logs: self.flash.logs(),
             seed: self.config.hash_seed,
             epoch: self.epoch,
             now: self.now,
@@ -137,8 +130,9 @@ impl Shard {
             passed.set(passed.get() + u32::from(stays));
             stays && passed.get() <= MOST_PASSED
         };
-        let victim = self.policy.victim(&mut self.arena, class, &stays)?;
-        let free = self.arena.pins(victim) == 0 && !leaving.must_stay(&self.arena, victim);
+        let victim = self.dram.victim(class, &stays)?;
+        let free =
+            self.dram.arena().pins(victim) == 0 && !leaving.must_stay(self.dram.arena(), victim);
         free.then_some(victim)
     }
 
@@ -154,7 +148,7 @@ impl Shard {
                 result => return result,
             }
         }
-        if !self.flash_takes() {
+        if !self.flash.takes_records() {
             return Err(AllocError::OutOfMemory);
         }
         self.shed_page(queue)
@@ -170,30 +164,32 @@ impl Shard {
         if self.index.find(hash, Slot::is_flash).is_some() {
             return Err(AllocError::OutOfMemory); // KEEP-3
         }
-        let header = self.arena.header(item);
-        let copy = self.arena.flash_copy(item);
+        let header = self.dram.arena().header(item);
+        let copy = self.dram.arena().flash_copy(item);
         if copy != Slot::EMPTY && self.place(copy).is_some() {
             self.leave_clean(item, hash, copy);
             return Ok(());
         }
         let len = header.record_len();
         let pages = len.div_ceil(PAGE_SIZE) as u64;
-        if self.admitter.affords(len) {
-            for _ in 0..self.logs.len() {
-                let Some(n) = self.choose_log() else { break };
-                if pages > self.logs[n].most_pages() {
+        if self.flash.admitter_mut().affords(len) {
+            for _ in 0..self.flash.logs().len() {
+                let Some(n) = self.flash.choose_log() else {
+                    break;
+                };
+                if pages > self.flash.log(n).most_pages() {
                     continue;
                 }
-                if self.logs[n].must_stream(len) {
+                if self.flash.log(n).must_stream(len) {
                     match self.begin_stream(queue, n, item, hash, len) {
                         Err(AllocError::OutOfMemory) => continue,
                         result => return result,
                     }
                 }
-                let reserve = self.logs[n].reserve();
-                match self.logs[n].room_now(queue, pages, reserve, self.steady_ms) {
+                let reserve = self.flash.log(n).reserve();
+                match self.flash.room_now(queue, n, pages, reserve) {
                     Ok(()) => {
-                        self.admitter.spend_anyway(len);
+                        self.flash.admitter_mut().spend_anyway(len);
                         self.leave_for(queue, n, item, hash, len);
                         return Ok(());
                     }
@@ -217,13 +213,10 @@ impl Shard {
         why: NoPlace,
     ) -> bool {
         if why == NoPlace::Buffers {
-            return !self.buffers_stall(n);
+            return !self.flash.buffers_stall(n);
         }
-        self.logs[n].want(pages);
+        self.flash.log_mut(n).want(pages);
         self.reclaim(queue, n);
-        let (log, reclaim) = (&self.logs[n], &self.reclaims[n]);
-        let discards =
-            log.discards.regions() > 0 && !log.discards.stall(self.steady_ms, STALLED_MS);
-        discards || reclaim.gets_on() && !reclaim.stalled(self.steady_ms, STALLED_MS)
+        self.flash.space_comes(n)
     }
 }

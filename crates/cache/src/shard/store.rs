@@ -41,20 +41,20 @@ impl Shard {
             return Err(AllocError::TooLarge);
         }
         self.grow_index(queue, key.hash);
-        if self.keeps_all() && self.index.room_for(key.hash) <= self.drafts {
+        if self.keeps_all() && self.index.room_for(key.hash) <= self.dram.drafts() {
             // Its segment can't grow, and no slot in it may go.
             return Err(AllocError::OutOfMemory);
         }
         let item = self.take_item(queue, len)?;
-        self.drafts += 1;
+        self.dram.draft_began();
         let prefix = header.prefix_len();
         let at = record::write_prefix(
-            self.arena.bytes_mut(item, ITEM_HEADER, prefix),
+            self.dram.draft_bytes(item, ITEM_HEADER, prefix),
             &header,
             key.bytes,
         );
         debug_assert_eq!(at, prefix);
-        self.arena.put(item, prefix + value_len, TRAILER);
+        self.dram.put(item, prefix + value_len, TRAILER);
         Ok(Draft {
             item,
             filled: 0,
@@ -68,26 +68,31 @@ impl Shard {
         debug_assert!(bytes.len() <= self.unfilled(draft));
         draft.filled += bytes.len();
         while !bytes.is_empty() {
-            let room = self.arena.class(self.arena.class_of(draft.chunk)).size - draft.at;
+            let room = self
+                .dram
+                .arena()
+                .class(self.dram.arena().class_of(draft.chunk))
+                .size
+                - draft.at;
             let n = room.min(bytes.len());
-            self.arena
-                .bytes_mut(draft.chunk, draft.at, n)
+            self.dram
+                .draft_bytes(draft.chunk, draft.at, n)
                 .copy_from_slice(&bytes[..n]);
             bytes = &bytes[n..];
             draft.at += n;
             if !bytes.is_empty() {
-                draft.chunk = self.arena.next_in_chain(draft.chunk);
+                draft.chunk = self.dram.arena().next_in_chain(draft.chunk);
                 draft.at = CHAIN_HEADER;
             }
         }
     }
     /// Bytes of the value still to be filled.
     pub fn unfilled(&self, draft: &Draft) -> usize {
-        self.arena.header(draft.item).value_len as usize - draft.filled
+        self.dram.arena().header(draft.item).value_len as usize - draft.filled
     }
     /// Metadata of a draft (flags, expiry, lengths as allocated).
     pub fn draft_meta(&self, draft: &Draft) -> Meta {
-        self.arena.header(draft.item).meta(self.now)
+        self.dram.arena().header(draft.item).meta(self.now)
     }
     /// Marks that the key was given in base64 (meta `b`), on a draft.
     pub fn set_draft_binary_key(&mut self, draft: &mut Draft, on: bool) {
@@ -118,13 +123,13 @@ impl Shard {
     /// ([`Shard::remove_flash`]).
     pub fn link(&mut self, draft: Draft, cas: Option<u64>) -> ItemRef {
         debug_assert_eq!(self.unfilled(&draft), 0);
-        self.drafts -= 1;
+        self.dram.draft_ended();
         let item = draft.item;
         let cas = cas.unwrap_or_else(|| self.next_cas());
         self.edit(item, |h| h.cas = cas);
         // An item is stored when it is linked: a flush while its value was still coming in does not
         // concern it.
-        self.arena.set_epoch(item, self.epoch);
+        self.dram.set_epoch(item, self.epoch);
         let hash = self.item_hash(item);
         self.remove_others(item, hash);
         self.enter(item, hash, false);
@@ -136,13 +141,14 @@ impl Shard {
     fn remove_others(&mut self, item: Handle, hash: u64) {
         let found = self.index.find(hash, |slot| {
             slot.is_dram()
-                && self.arena.item_key(self.index.handle(slot)) == self.arena.item_key(item)
+                && self.dram.arena().item_key(self.index.handle(slot))
+                    == self.dram.arena().item_key(item)
         });
         if let Some((pos, slot)) = found {
             let old = self.index.handle(slot);
             self.index.remove(pos);
-            self.copy_died(self.arena.flash_copy(old));
-            self.release_item(old);
+            self.copy_died(self.dram.arena().flash_copy(old));
+            self.dram.release(old);
             // SHARD-1: the key had its one slot; a flash slot with this tag is another key's, and
             // stays.
             return;
@@ -167,7 +173,7 @@ impl Shard {
                 .insert(hash, slot)
                 .expect("a slot was just removed from this segment");
         }
-        self.enter_policy(item, hash, known);
+        self.dram.link(item, hash, known);
     }
 
     /// The segment of `hash` is full, so it grows now. Items give the memory back at the next
@@ -189,16 +195,6 @@ impl Shard {
         false
     }
 
-    /// Accounts for an item that has a slot, and hands it to the policy.
-    pub(crate) fn enter_policy(&mut self, item: Handle, hash: u64, known: bool) {
-        self.arena.set_linked(item, true);
-        let class = self.arena.class_of(item);
-        self.policy
-            .insert(&mut self.arena, class, item, hash, known);
-        self.dram_items += 1;
-        self.dram_item_bytes += self.arena.item_bytes(item) as u64;
-    }
-
     /// The segment of `hash` is full and can't grow: some slot of it goes, a cold flash item if
     /// there is one.
     fn make_slot(&mut self, hash: u64) {
@@ -207,7 +203,7 @@ impl Shard {
         let (mut victim, mut any): (Option<Slot>, Option<Slot>) = (None, None);
         self.index.each(segment, |slot| {
             let colder = |v: Slot| slot.is_flash() && (!v.is_flash() || slot.hot() < v.hot());
-            let free = slot.is_flash() || self.arena.pins(self.index.handle(slot)) == 0;
+            let free = slot.is_flash() || self.dram.arena().pins(self.index.handle(slot)) == 0;
             if free && victim.is_none_or(colder) {
                 victim = Some(slot);
             }
@@ -225,9 +221,9 @@ impl Shard {
 
     /// Gives up a draft.
     pub fn abort(&mut self, draft: Draft) {
-        debug_assert_ne!(self.arena.state(draft.item), LINKED);
-        self.drafts -= 1;
-        self.arena.free_item(draft.item);
+        debug_assert_ne!(self.dram.arena().state(draft.item), LINKED);
+        self.dram.draft_ended();
+        self.dram.free_item(draft.item);
     }
 
     /// A new draft, complete, with the old item's value and the draft's in the order asked
@@ -244,11 +240,14 @@ impl Shard {
         draft: Draft,
         append: bool,
     ) -> Result<Draft, (AllocError, Option<Draft>)> {
-        let (old_header, new_header) = (self.arena.header(old.0), self.arena.header(draft.item));
+        let (old_header, new_header) = (
+            self.dram.arena().header(old.0),
+            self.dram.arena().header(draft.item),
+        );
         let len = old_header.value_len as usize + new_header.value_len as usize;
         let mut key = [0; crate::key::MAX_KEY];
         let key = &mut key[..old_header.key_len as usize];
-        key.copy_from_slice(self.arena.item_key(old.0));
+        key.copy_from_slice(self.dram.arena().item_key(old.0));
         let pin = self.try_pin(old);
         let made = self.alloc(
             queue,
@@ -288,7 +287,7 @@ impl Shard {
 
     /// Appends the value of an item to a draft.
     fn copy_into(&mut self, from: Handle, to: &mut Draft) {
-        let header = self.arena.header(from);
+        let header = self.dram.arena().header(from);
         let (mut at, end) = (
             header.prefix_len(),
             header.prefix_len() + header.value_len as usize,
@@ -297,7 +296,7 @@ impl Shard {
         while at < end {
             let n = buf.len().min(end - at);
             let mut have = 0;
-            self.arena.pieces(from, at, at + n, |piece| {
+            self.dram.arena().pieces(from, at, at + n, |piece| {
                 buf[have..have + piece.len()].copy_from_slice(piece);
                 have += piece.len();
             });
@@ -319,16 +318,16 @@ impl Shard {
         value: &[u8],
         cas: Option<u64>,
     ) -> Result<ItemRef, AllocError> {
-        let header = self.arena.header(item.0);
-        if header.value_len as usize == value.len() && self.arena.pins(item.0) == 0 {
+        let header = self.dram.arena().header(item.0);
+        if header.value_len as usize == value.len() && self.dram.arena().pins(item.0) == 0 {
             let cas = cas.unwrap_or_else(|| self.next_cas());
             self.edit(item.0, |h| h.cas = cas);
-            self.arena.put(item.0, header.prefix_len(), value);
+            self.dram.put(item.0, header.prefix_len(), value);
             return Ok(item);
         }
         let mut key = [0; crate::key::MAX_KEY];
         let key = &mut key[..header.key_len as usize];
-        key.copy_from_slice(self.arena.item_key(item.0));
+        key.copy_from_slice(self.dram.arena().item_key(item.0));
         let pin = self.try_pin(item);
         let made = self.alloc(
             queue,
@@ -369,14 +368,14 @@ impl Shard {
             .find(hash, |s| s == slot)
             .expect("a linked item has a slot (SHARD-1)");
         self.index.remove(pos);
-        self.copy_died(self.arena.flash_copy(item));
-        self.release_item(item);
+        self.copy_died(self.dram.arena().flash_copy(item));
+        self.dram.release(item);
     }
 
     /// Removes an item that expired or was flushed.
     pub(crate) fn unlink_dead(&mut self, item: Handle) {
         self.stats.reclaimed += 1;
-        if !self.arena.header(item).fetched() {
+        if !self.dram.arena().header(item).fetched() {
             self.stats.expired_unfetched += 1;
         }
         self.unlink_item(item);
@@ -389,7 +388,7 @@ impl Shard {
 
     /// Sets the expiry; the item is dirty then.
     pub fn set_expiry(&mut self, item: ItemRef, expiry: u32) {
-        if self.arena.item_expiry(item.0) != expiry {
+        if self.dram.arena().item_expiry(item.0) != expiry {
             self.edit(item.0, |h| h.expiry = expiry);
         }
     }
@@ -412,19 +411,17 @@ impl Shard {
 
     /// Changes a record's header; what flash has is then something else (SHARD-3).
     fn edit(&mut self, item: Handle, change: impl FnOnce(&mut Header)) {
-        self.copy_died(self.arena.flash_copy(item));
-        self.arena.set_flash_copy(item, Slot::EMPTY);
-        let mut header = self.arena.header(item);
+        self.copy_died(self.dram.arena().flash_copy(item));
+        self.dram.set_flash_copy(item, Slot::EMPTY);
+        let mut header = self.dram.arena().header(item);
         change(&mut header);
-        self.arena.set_header(item, &header);
+        self.dram.set_header(item, &header);
     }
 
     /// Everything stored before this call is gone.
     pub fn flush_all(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
-        for log in &mut self.logs {
-            log.flush_all();
-        }
+        self.flash.flush_all();
         if self.epoch == 0 {
             // Items of an epoch 65,536 flushes ago would come alive again, those of epoch 0 at
             // once.

@@ -4,12 +4,10 @@
 
 use senko_io::Queue;
 
-use crate::arena::{Handle, LINKED, MAX_CHUNK};
-use crate::dram::item::ITEM_HEADER;
+use crate::dram::LEAST_PAGES;
 use crate::index::Slot;
 use crate::record::{Meta, record_len};
-use crate::shard::memory::LEAST_PAGES;
-use crate::shard::{MOST_EVICTED, Shard};
+use crate::shard::Shard;
 use crate::stats::{ClassCounts, SlabClassStats};
 use crate::types::{Evicted, FlashRef, ItemRef, Scanned};
 
@@ -26,12 +24,12 @@ impl Shard {
     /// every 100 ms, and after disk completions.
     pub fn tick<Q: Queue>(&mut self, queue: &mut Q) {
         self.watch_devices(queue);
-        for n in 0..self.logs.len() {
+        for n in 0..self.flash.logs().len() {
             self.reclaim(queue, n);
         }
         self.pump_stream(queue);
-        self.retry_parked();
-        self.frames_freed(queue);
+        self.flash.retry_parked();
+        self.flash.frames_freed(queue);
         if self.now_ms >= self.next_crawl_ms {
             self.next_crawl_ms = self.now_ms + CRAWL_MS;
             self.shed_in_vain = false;
@@ -41,10 +39,10 @@ impl Shard {
         }
     }
 
-    /// A region of a log was freed: visits as large a part of the index as the region is of the
-    /// log, so that slots which no walk found (their records were damaged) are gone within a lap.
+    /// A region of a log was freed: visits a part of the index, as large as the region is of the
+    /// log. So slots of damaged records, which no walk finds, are gone within a lap.
     pub(crate) fn sweep_for_region(&mut self, n: usize) {
-        let regions = (self.logs[n].pages() / self.logs[n].region_pages()) as usize;
+        let regions = (self.flash.log(n).pages() / self.flash.log(n).region_pages()) as usize;
         for _ in 0..self.index.segments().div_ceil(regions) {
             self.crawl();
         }
@@ -64,8 +62,8 @@ impl Shard {
         self.index.each(n, |slot| {
             if slot.is_dram() {
                 let item = self.index.handle(slot);
-                let copy = self.arena.flash_copy(item);
-                if all || self.is_dead(item) && self.arena.pins(item) == 0 {
+                let copy = self.dram.arena().flash_copy(item);
+                if all || self.is_dead(item) && self.dram.arena().pins(item) == 0 {
                     dead_items.push(item);
                 } else if copy != Slot::EMPTY && self.is_gone(copy) {
                     invalid_copies.push(item);
@@ -76,8 +74,8 @@ impl Shard {
         });
         self.stats.crawler_reclaimed += (dead_items.len() + dead_slots.len()) as u64;
         for item in invalid_copies {
-            self.copy_died(self.arena.flash_copy(item));
-            self.arena.set_flash_copy(item, Slot::EMPTY);
+            self.copy_died(self.dram.arena().flash_copy(item));
+            self.dram.set_flash_copy(item, Slot::EMPTY);
         }
         for item in dead_items {
             self.unlink_dead(item);
@@ -119,68 +117,24 @@ impl Shard {
 
     /// The slab classes in use.
     pub fn slab_classes(&self) -> Vec<SlabClassStats> {
-        let classes = self.arena.classes();
-        (0..classes.len())
-            .filter(|&n| classes[n].pages() > 0)
-            .map(|n| {
-                let c = &classes[n];
-                let oldest = self
-                    .policy
-                    .oldest(n)
-                    .filter(|&item| self.arena.state(item) == LINKED);
-                let mut stats = SlabClassStats {
-                    id: n as u32 + 1,
-                    chunk_size: c.size as u32,
-                    chunks_per_page: c.per_page as u32,
-                    total_pages: c.pages() as u32,
-                    used_chunks: c.used as u32,
-                    free_chunks: c.free as u32,
-                    items: self.policy.len(n) as u64,
-                    age: oldest.map_or(0, |item| self.now.saturating_sub(self.arena.access(item))),
-                    ..SlabClassStats::default()
-                };
-                self.classes.show(n, &mut stats);
-                stats
-            })
-            .collect()
+        self.dram.slab_classes(self.now)
     }
 
     /// Whether evicted items are kept for [`Shard::take_evicted`].
     pub fn watch_evictions(&mut self, on: bool) {
-        if on != self.evicted.is_some() {
-            self.evicted = on.then(Vec::new);
-        }
+        self.dram.watch_evictions(on);
     }
 
     /// The items that were evicted since the last call, a few hundred at most, and how many more
     /// there were. Items that moved to flash are not among them.
     pub fn take_evicted(&mut self) -> (Vec<Evicted>, u64) {
-        let evicted = self.evicted.as_mut().map(std::mem::take);
-        let untold = std::mem::take(&mut self.evicted_untold);
-        (evicted.unwrap_or_default(), untold)
-    }
-
-    pub(crate) fn note_evicted(&mut self, item: Handle) {
-        let class = self.class_id(&self.meta(ItemRef(item)));
-        let Some(evicted) = &mut self.evicted else {
-            return;
-        };
-        if evicted.len() >= MOST_EVICTED {
-            self.evicted_untold += 1;
-            return;
-        }
-        evicted.push(Evicted {
-            key: self.arena.item_key(item).to_vec(),
-            meta: self.arena.header(item).meta(self.arena.access(item)),
-            class,
-        });
+        self.dram.take_evicted()
     }
 
     /// The number of the class that holds an item with this metadata.
     pub fn class_id(&self, meta: &Meta) -> u32 {
         let len = record_len(usize::from(meta.key_len), meta.flags, meta.value_len);
-        let class = self.arena.class_for((len + ITEM_HEADER).min(MAX_CHUNK));
-        class as u32 + 1
+        self.dram.arena().item_class(len) as u32 + 1
     }
 
     /// What commands did with the items of the class that holds one with this metadata.
@@ -191,27 +145,25 @@ impl Shard {
 
     /// The same for a record of so many bytes.
     pub(crate) fn counts_of(&mut self, record_len: usize) -> &mut ClassCounts {
-        let class = self
-            .arena
-            .class_for((record_len + ITEM_HEADER).min(MAX_CHUNK));
-        self.classes.counts(class)
+        let class = self.dram.arena().item_class(record_len);
+        self.dram.counts(class)
     }
 
     /// Bytes for items and index that were reserved at the start: [`Shard::set_dram_limit`] takes
     /// no more.
     pub fn reserved_bytes(&self) -> usize {
-        self.reserved
+        self.dram.reserved()
     }
 
     /// Changes the memory for items and index within what was reserved at start (`cache_memlimit`);
     /// false if it is above that or too small.
     pub fn set_dram_limit(&mut self, bytes: usize) -> bool {
-        if bytes > self.reserved
-            || bytes < self.index.bytes() + LEAST_PAGES * self.arena.page_bytes()
+        if bytes > self.dram.reserved()
+            || bytes < self.index.bytes() + LEAST_PAGES * self.dram.arena().page_bytes()
         {
             return false;
         }
-        self.memory = bytes;
+        self.dram.set_memory(bytes);
         self.share_memory(0);
         true
     }

@@ -8,6 +8,7 @@ mod edges; // which crate may use which
 mod examples; // what a library shows has an example
 mod invariants; // names of invariants: the code and their page
 mod names; // paths and symbols that the documents name
+mod owners; // state that only one folder writes
 mod sources; // how source files open, how long they are, where `unsafe` stands
 mod tree; // the files
 mod wrap; // columns of comments and prose

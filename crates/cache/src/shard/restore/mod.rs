@@ -478,9 +478,9 @@ impl Shard {
         Belongs {
             id: self.id,
             shard: self.config.shard,
-            logs: self.logs.len(),
-            regions: self.logs.iter().map(Log::regions).sum(),
-            region_pages: self.logs.first().map_or(0, Log::region_pages),
+            logs: self.flash.logs().len(),
+            regions: self.flash.logs().iter().map(Log::regions).sum(),
+            region_pages: self.flash.logs().first().map_or(0, Log::region_pages),
         }
     }
 
@@ -511,15 +511,12 @@ impl Shard {
     /// Begins the end: all that is in write buffers goes to the device, and nothing is placed there
     /// any more. Completions still go to [`Shard::on_disk`], until [`Shard::is_closed`].
     pub fn close<Q: Queue>(&mut self, queue: &mut Q) {
-        self.closed = true;
-        for log in &mut self.logs {
-            log.close(queue, self.steady_ms);
-        }
+        self.flash.close(queue);
     }
 
     /// Whether everything that was in write buffers is on the device.
     pub fn is_closed(&self) -> bool {
-        self.closed && self.logs.iter().all(Log::is_written)
+        self.flash.is_closed()
     }
 }
 

@@ -11,6 +11,7 @@
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
+use senko_io::le::{put, u32_at, u64_at};
 use senko_io::{AlignedBuf, DeviceId, PageBuf, Queue, Tag};
 
 use super::{Places, Plan, Recovered};
@@ -20,7 +21,7 @@ use crate::key::{Key, MAX_KEY};
 use crate::record::{self, At, Header};
 use crate::shard::Shard;
 use crate::stats::CacheStats;
-use crate::superblock::VERSION;
+use crate::superblock::{VERSION, is_sealed, seal};
 use crate::words::Belongs;
 
 const INDEX_MAGIC: &[u8; 8] = b"SENKOIDX";
@@ -48,30 +49,11 @@ pub(crate) struct Head {
     pub steps: Vec<u8>,
 }
 
-fn put(into: &mut [u8], at: usize, bytes: &[u8]) {
-    into[at..at + bytes.len()].copy_from_slice(bytes);
-}
-
-fn u32_at(b: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(b[at..at + 4].try_into().expect("4 bytes"))
-}
-
-fn u64_at(b: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(b[at..at + 8].try_into().expect("8 bytes"))
-}
-
-/// The first 48 bytes of both files.
-fn begin(head: &mut [u8], magic: &[u8; 8], belongs: &Belongs, stop: u64) {
-    put(head, 0, magic);
-    put(head, 8, &VERSION.to_le_bytes());
+/// Fills in the head of a file: all fields but those that [`seal`] writes.
+fn begin(head: &mut [u8], belongs: &Belongs, stop: u64) {
     put(head, 16, &belongs.id.to_le_bytes());
     put(head, 24, &stop.to_le_bytes());
     put(head, 32, &belongs.shard.to_le_bytes());
-}
-
-fn seal(head: &mut [u8]) {
-    let crc = crc32c::crc32c(&head[16..]);
-    put(head, 12, &crc.to_le_bytes());
 }
 
 /// Checks what [`begin`] and [`seal`] wrote.
@@ -82,7 +64,7 @@ fn check(head: &[u8], magic: &[u8; 8], belongs: &Belongs, stop: u64) -> Result<(
     if u32_at(head, 8) != VERSION {
         return Err("is of another version of senko");
     }
-    if u32_at(head, 12) != crc32c::crc32c(&head[16..]) {
+    if !is_sealed(head) {
         return Err("is damaged");
     }
     if (u64_at(head, 16), u64_at(head, 24), u32_at(head, 32)) != (belongs.id, stop, belongs.shard) {
@@ -94,7 +76,7 @@ fn check(head: &[u8], magic: &[u8; 8], belongs: &Belongs, stop: u64) -> Result<(
 impl Head {
     fn write(&self, out: &mut dyn Write, belongs: &Belongs, stop: u64) -> io::Result<()> {
         let mut head = [0; HEAD];
-        begin(&mut head, INDEX_MAGIC, belongs, stop);
+        begin(&mut head, belongs, stop);
         put(&mut head, 36, &self.life.to_le_bytes());
         put(&mut head, 40, &self.shape.segment_bits.to_le_bytes());
         put(&mut head, 44, &self.shape.tag_bits.to_le_bytes());
@@ -102,7 +84,7 @@ impl Head {
         put(&mut head, 56, &belongs.region_pages.to_le_bytes());
         put(&mut head, 64, &(belongs.logs as u32).to_le_bytes());
         put(&mut head, 68, &(belongs.regions as u32).to_le_bytes());
-        seal(&mut head);
+        seal(&mut head, INDEX_MAGIC);
         out.write_all(&head)?;
         let mut table = Vec::new();
         for mark in &self.marks {
@@ -330,13 +312,13 @@ impl Shard {
     /// Those of `out`.
     pub fn save_items(&self, out: &mut dyn Write, stop: u64) -> io::Result<u64> {
         let mut head = [0; ITEMS_HEAD];
-        begin(&mut head, ITEMS_MAGIC, &self.belongs(), stop);
-        put(&mut head, 40, &self.dram_item_bytes.to_le_bytes());
-        seal(&mut head);
+        begin(&mut head, &self.belongs(), stop);
+        put(&mut head, 40, &self.dram.item_bytes().to_le_bytes());
+        seal(&mut head, ITEMS_MAGIC);
         out.write_all(&head)?;
         let mut saved = 0;
-        for class in 0..self.arena.classes().len() {
-            let order = self.policy.order(&self.arena, class);
+        for class in 0..self.dram.arena().classes().len() {
+            let order = self.dram.order(class);
             let proven = order.iter().filter(|(_, proven)| *proven).count();
             // Of unproven ones and proven ones: how many there are, and how many of them are newer.
             let all = [order.len() - proven, proven];
@@ -348,27 +330,27 @@ impl Shard {
                     continue;
                 }
                 let share = ((newer[like] << 16) / all[like]) as u32;
-                let copy = self.arena.flash_copy(item);
+                let copy = self.dram.arena().flash_copy(item);
                 let copy = if self.copy_holds(copy) {
                     copy
                 } else {
                     Slot::EMPTY
                 };
-                let len = self.arena.header(item).record_len();
+                let len = self.dram.arena().header(item).record_len();
                 let mut entry = [0; ENTRY];
                 put(&mut entry, 4, &(len as u32).to_le_bytes());
-                put(&mut entry, 8, &self.arena.access(item).to_le_bytes());
+                put(&mut entry, 8, &self.dram.arena().access(item).to_le_bytes());
                 let flags = u32::from(proven) | share << NEWER_AT;
                 put(&mut entry, 12, &flags.to_le_bytes());
                 put(&mut entry, 16, &copy.0.to_le_bytes());
                 let mut crc = crc32c::crc32c(&entry[4..]);
-                self.arena.pieces(item, 0, len, |piece| {
+                self.dram.arena().pieces(item, 0, len, |piece| {
                     crc = crc32c::crc32c_append(crc, piece);
                 });
                 put(&mut entry, 0, &crc.to_le_bytes());
                 out.write_all(&entry)?;
                 let mut result = Ok(());
-                self.arena.pieces(item, 0, len, |piece| {
+                self.dram.arena().pieces(item, 0, len, |piece| {
                     if result.is_ok() {
                         result = out.write_all(piece);
                     }
@@ -401,11 +383,12 @@ impl Shard {
         let belongs = self.belongs();
         let Shard {
             index,
-            arena,
-            logs,
+            dram,
+            flash,
             now,
             ..
         } = self;
+        let (arena, logs) = (dram.arena(), flash.logs());
         let places = Places {
             logs,
             written: logs.iter().map(|log| log.mark().head).collect(),
@@ -452,9 +435,9 @@ impl Shard {
         // Where there is less memory than there was, the oldest of each class stay behind; what has
         // a copy on flash has it still. Beyond that a start evicts as commands do, but writes
         // nothing.
-        let room = self.memory.saturating_sub(self.index.bytes()) as u64;
+        let room = self.dram.memory().saturating_sub(self.index.bytes()) as u64;
         let keep = u128::from(room << 16) / u128::from(u64_at(&head, 40).max(1));
-        self.closed = true;
+        self.flash.set_closed(true);
         while let Some(item) = saved.next(&mut record, &mut damaged) {
             let Some(header) = whole_record(&record) else {
                 damaged = true;
@@ -466,13 +449,13 @@ impl Shard {
             let loaded = u128::from(item.newer) < keep && self.load_item(&record, &header, &item);
             recovered.dropped += u64::from(!loaded);
         }
-        self.closed = false;
+        self.flash.set_closed(false);
         // What the start did is not what commands asked for.
         recovered.dropped += self.stats.evictions + self.stats.demotions_clean;
         self.stats = CacheStats::default();
-        self.classes.reset_evictions();
+        self.dram.reset_evictions();
         recovered.damaged += u64::from(damaged);
-        recovered.dram_items = self.dram_items;
+        recovered.dram_items = self.dram.items();
         recovered.flash_items = self.index.flash_slots();
     }
 
@@ -484,24 +467,24 @@ impl Shard {
         let Ok(item) = self.take_item(&mut Nowhere, record.len()) else {
             return false;
         };
-        self.arena.put(item, 0, record);
-        self.arena.set_access(item, saved.access);
+        self.dram.put(item, 0, record);
+        self.dram.set_access(item, saved.access);
         let there = (copy != Slot::EMPTY)
             .then(|| self.index.find_same(hash, copy))
             .flatten();
         if let Some((pos, _)) = there {
-            self.arena.set_flash_copy(item, copy.with_hot(0));
+            self.dram.set_flash_copy(item, copy.with_hot(0));
             let slot = self.index.dram_slot(hash, item);
             self.index.set(pos, slot);
-            self.enter_policy(item, hash, saved.proven);
+            self.dram.link(item, hash, saved.proven);
             return true;
         }
         let slot = self.index.dram_slot(hash, item);
         if self.index.insert(hash, slot).is_err() {
-            self.arena.free_item(item);
+            self.dram.free_item(item);
             return false;
         }
-        self.enter_policy(item, hash, saved.proven);
+        self.dram.link(item, hash, saved.proven);
         true
     }
 }
@@ -531,9 +514,9 @@ pub fn fuzz_saved(data: &[u8]) {
     let mut bytes = data.to_vec();
     if first & 1 == 1 && bytes.len() >= HEAD {
         let mut head = [0; HEAD];
-        begin(&mut head, INDEX_MAGIC, &plan.belongs, 1);
+        begin(&mut head, &plan.belongs, 1);
         put(&mut bytes, 0, &head[..36]);
-        seal(&mut bytes[..HEAD]);
+        seal(&mut bytes[..HEAD], INDEX_MAGIC);
         let len = LOG_BYTES + 16 * 4 + shape.segments();
         if bytes.len() >= HEAD + len + 4 {
             let crc = crc32c::crc32c(&bytes[HEAD..HEAD + len]);

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A record larger than a frame on its way from the oldest region to the head of its log, piece by
+//! piece.
+//!
+//! Always holds: the bytes that are placed are those that were read. What was damaged stays so,
+//! since the new checksum follows from the old one.
+
+use senko_io::{PAGE_SIZE, PageBuf, Queue};
+
+use super::Flash;
+use crate::index::Slot;
+use crate::record::{self, At, Header, RECORD_HEADER};
+use crate::types::FRAME_PAGES;
+
+/// A record larger than a frame that is being copied.
+#[derive(Debug)]
+pub(crate) struct Copying {
+    slot: Slot,
+    hash: u64,
+    header: Header,
+    /// Where it is, the offset in its first page, and the pages that it takes there.
+    from: u64,
+    at: usize,
+    pages: u64,
+    /// Where it goes, bytes that it has pages for there, and bytes that are placed.
+    to: u64,
+    room: usize,
+    placed: usize,
+    /// Pages of the old place that were read.
+    read: u64,
+    /// The last of them, and the offset of the next byte in it.
+    piece: Option<(PageBuf, usize, usize)>,
+    failed: bool,
+}
+
+impl Copying {
+    /// A record of the slot with this hash, at an offset of the page `from`, that goes to `to`.
+    pub fn new(slot: Slot, hash: u64, header: Header, (from, at): (u64, usize), to: u64) -> Self {
+        Copying {
+            slot,
+            hash,
+            header,
+            from,
+            at,
+            pages: (at + header.record_len()).div_ceil(PAGE_SIZE) as u64,
+            to,
+            room: 0,
+            placed: 0,
+            read: 0,
+            piece: None,
+            failed: false,
+        }
+    }
+
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+    /// Position of its first page at the old place.
+    pub fn from(&self) -> u64 {
+        self.from
+    }
+    /// Position of the page behind it there.
+    pub fn end(&self) -> u64 {
+        self.from + self.pages
+    }
+    /// Position of its first page at the new place.
+    pub fn to(&self) -> u64 {
+        self.to
+    }
+    /// Whether a piece of it could not be read.
+    pub fn failed(&self) -> bool {
+        self.failed
+    }
+    /// Whether all of it is placed.
+    pub fn is_placed(&self) -> bool {
+        self.placed == self.header.record_len()
+    }
+    /// Position and pages of the piece to read next.
+    pub(super) fn next_piece(&self) -> (u64, u64) {
+        let pages = (self.pages - self.read).min(FRAME_PAGES as u64);
+        (self.from + self.read, pages)
+    }
+
+    /// A piece of `pages` pages was read; `None` if it can't be. False if the first one does not
+    /// begin with the record.
+    pub(super) fn take_piece(
+        &mut self,
+        frame: Option<PageBuf>,
+        pages: u64,
+        generation: u32,
+    ) -> bool {
+        let Some(frame) = frame else {
+            self.failed = true;
+            return true;
+        };
+        let from = if self.read == 0 { self.at } else { 0 };
+        if self.read == 0 {
+            let whole = matches!(record::peek(&frame, from, PAGE_SIZE), At::Record(header)
+                if header == self.header && record::head_intact(&frame[from..], &header, generation));
+            self.failed = !whole;
+        }
+        let len = pages as usize * PAGE_SIZE - from;
+        let end = from + len.min(self.header.record_len() - self.placed);
+        self.read += pages;
+        self.piece = Some((frame, from, end));
+        !self.failed
+    }
+}
+
+impl Flash {
+    /// Places what is left of a piece; false if it has to wait for a write buffer.
+    pub fn place_piece<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: usize,
+        copying: &mut Copying,
+    ) -> bool {
+        let Some((frame, mut from, end)) = copying.piece.take() else {
+            return true;
+        };
+        let (log, r) = (&mut self.logs[n], &mut self.reclaims[n]);
+        while from < end {
+            let mut taken = 0;
+            if copying.placed == copying.room {
+                let most = (end - from).div_ceil(PAGE_SIZE) as u64;
+                let Some((_, pages)) = log.stream(most) else {
+                    copying.piece = Some((frame, from, end));
+                    return false;
+                };
+                copying.room += pages as usize * PAGE_SIZE;
+                taken = pages;
+            }
+            let len = (end - from).min(copying.room - copying.placed);
+            let bytes = &frame[from..from + len];
+            if copying.placed == 0 {
+                let generation = log.generation(copying.to);
+                let head = copied_head(bytes, copying.slot, generation);
+                log.put(copying.to, 0, &head);
+                log.put(copying.to, RECORD_HEADER, &bytes[RECORD_HEADER..]);
+            } else {
+                log.put(copying.to, copying.placed, bytes);
+            }
+            log.settle(queue, self.steady_ms);
+            copying.placed += len;
+            from += len;
+            r.placed(taken, self.steady_ms);
+        }
+        true
+    }
+}
+
+/// A header that says what its slot knows: whether the item was read.
+pub(crate) fn read_mark(header: &Header, slot: Slot) -> Header {
+    let mut header = *header;
+    let m = header.meta(0);
+    header.set_marks(m.fetched || slot.hot() > 0, m.stale, m.won, m.binary_key);
+    header
+}
+
+/// The header of a record at its new place, whose first bytes are `bytes`. Its checksum is what the
+/// old one becomes with this header: the rest is not looked at, and what was damaged stays so.
+fn copied_head(bytes: &[u8], slot: Slot, generation: u32) -> [u8; RECORD_HEADER] {
+    let old = Header::read(bytes);
+    let text = &bytes[RECORD_HEADER..old.prefix_len()];
+    let mut head = record::flash_head(&read_mark(&old, slot), generation, text);
+    let heads = crc32c::crc32c(&bytes[4..RECORD_HEADER]) ^ crc32c::crc32c(&head[4..]);
+    let crc = crc32c::crc32c_combine(heads, old.crc, old.record_len() - RECORD_HEADER);
+    head[..4].copy_from_slice(&crc.to_le_bytes());
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_follows_its_header_to_another_place() {
+        let mut header = Header::read(&[0; 32]);
+        (header.value_len, header.key_len, header.cas) = (300_000, 3, 77);
+        let mut record = vec![0; header.record_len()];
+        let at = record::write_prefix(&mut record, &header, b"key");
+        for (n, byte) in record[at..].iter_mut().enumerate() {
+            *byte = (n * n) as u8;
+        }
+        let place = |record: &mut [u8], head: [u8; RECORD_HEADER]| {
+            record[..RECORD_HEADER].copy_from_slice(&head);
+        };
+        let head = record::flash_head(&header, 5, &record[RECORD_HEADER..at]);
+        place(&mut record, head);
+        let crc = crc32c::crc32c(&record[4..]);
+        record[..4].copy_from_slice(&crc.to_le_bytes());
+        assert!(record::intact(&record));
+        let head = copied_head(&record[..PAGE_SIZE], Slot(0).with_hot(2), 9);
+        place(&mut record, head);
+        let moved = Header::read(&record);
+        assert!(record::intact(&record) && moved.fetched());
+        assert!(
+            record::head_intact(&record, &moved, 9) && !record::head_intact(&record, &moved, 5)
+        );
+        record[200_000] ^= 1;
+        let head = copied_head(&record[..PAGE_SIZE], Slot(0), 10);
+        place(&mut record, head);
+        assert!(!record::intact(&record), "damage is not covered up");
+    }
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames for reads: a read waits for one, fills it from write buffers or the device, and ends.
+//!
+//! ```text
+//! start --> begin --> waiting --> reading --> ready --> taken by the shard --> end
+//!              \--> all pages are in write buffers -------^          \--> parked, until there is memory
+//! ```
+//!
+//! `shard/fetch.rs` looks at what was read. Always holds: a read keeps its region from being
+//! reclaimed from when it has its frame until it ends.
+
+use senko_io::{Completion, PageBuf, Purpose, Queue, Tag};
+
+use super::health::{LOST_READ_MS, SILENT_MS};
+use super::read::{ReadOp, Stage};
+use super::{Flash, TOKEN_READ, token};
+use crate::index::Slot;
+use crate::key::Key;
+use crate::types::{FRAME_PAGES, Want};
+
+impl Flash {
+    /// A read of the record of a slot, which begins at this position of this log. Goes on with
+    /// [`Flash::begin`].
+    pub fn start_read(
+        &mut self,
+        key: &Key<'_>,
+        want: Want,
+        user: u64,
+        slot: Slot,
+        (log, position): (usize, u64),
+    ) -> u32 {
+        let n = self.reads.start(key, want, user, slot);
+        let op = self.reads.op(n);
+        (op.log, op.position) = (log, position);
+        op.pages = match (want, slot.len()) {
+            (Want::Header | Want::Listed, _) => 1,
+            (_, 0) => FRAME_PAGES as u64,
+            (_, pages) => pages as u64,
+        };
+        n
+    }
+
+    /// A read that was started.
+    pub fn read(&self, n: u32) -> &ReadOp {
+        self.reads.look(n)
+    }
+    /// The same, to go on with a record larger than a frame.
+    pub fn read_mut(&mut self, n: u32) -> &mut ReadOp {
+        self.reads.op(n)
+    }
+
+    /// Gets a frame and fills it from write buffers, or asks the device; true if all pages are here
+    /// now.
+    pub fn begin<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> bool {
+        // Frames go to the reads that have waited longest. An answer that overtook one before it on
+        // its connection would hold its frame until the other has found one.
+        let frame = if self.reads.waiting.is_empty() {
+            queue.frame(self.reads.op(n).pages as usize)
+        } else {
+            None
+        };
+        match frame {
+            Some(frame) => self.read_piece(queue, n, frame),
+            None => {
+                let op = self.reads.op(n);
+                op.stage = Stage::Waiting;
+                op.since_ms = self.steady_ms;
+                self.reads.waiting.push_back(n);
+                false
+            }
+        }
+    }
+
+    /// Reads the op's current piece into a frame; true if all its pages were in write buffers.
+    pub fn read_piece<Q: Queue>(&mut self, queue: &mut Q, n: u32, mut frame: PageBuf) -> bool {
+        let op = self.reads.op(n);
+        let log = &mut self.logs[op.log];
+        if !op.pinned {
+            op.pinned = true;
+            log.pin(op.position, true);
+        }
+        let first = op.position + op.piece;
+        let from_device = log.copy_buffered(first, op.pages, &mut frame);
+        if from_device == 0 {
+            op.stage = Stage::Here(Ok(frame));
+            return true;
+        }
+        let purpose = if op.piece == 0 {
+            Purpose::Lookup
+        } else {
+            Purpose::LookupRest
+        };
+        let (device, page) = (log.device(), log.device_page(first));
+        op.stage = Stage::Reading;
+        op.since_ms = self.steady_ms;
+        log.health.begin(self.steady_ms);
+        self.reads.in_flight += 1;
+        queue.read(
+            device,
+            page,
+            from_device as usize,
+            frame,
+            Tag::cache(purpose),
+            token(TOKEN_READ, u64::from(n)),
+        );
+        false
+    }
+
+    /// Reads a record of `pages` pages into the frame that holds the largest. `Err`: another answer
+    /// is being sent from that, so this read is to be parked.
+    pub fn read_whole<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: u32,
+        frame: PageBuf,
+        pages: usize,
+    ) -> Result<(), PageBuf> {
+        let Some(whole) = self.whole_frame.take(pages) else {
+            self.reads.wants_whole = true;
+            return Err(frame);
+        };
+        self.reads.op(n).pages = pages as u64;
+        self.read_piece(queue, n, whole);
+        Ok(())
+    }
+
+    /// The device ended a read: its log, whether only the device still knew of the read, so that
+    /// its frame is free now, and whether the state of the log's device became worse.
+    pub fn read_ended(&mut self, n: u32, completion: Completion) -> (usize, bool, bool) {
+        self.reads.in_flight -= 1;
+        let op = self.reads.op(n);
+        let n_log = op.log;
+        let log = &mut self.logs[n_log];
+        log.health.end(self.steady_ms);
+        let worse = log.health.note_read(completion.result, self.steady_ms);
+        let left = matches!(op.stage, Stage::LeftToDevice);
+        if left {
+            self.reads.end(n);
+            drop(completion);
+        } else {
+            let result = match (completion.result, completion.buf) {
+                (Ok(()), Some(buf)) => Ok(buf),
+                _ => Err(()),
+            };
+            op.stage = Stage::Here(result);
+            self.reads.ready.push_back(n);
+        }
+        (n_log, left, worse)
+    }
+
+    /// Frames were returned (answers were sent): lets waiting reads start.
+    pub fn frames_freed<Q: Queue>(&mut self, queue: &mut Q) {
+        if self.reads.wants_whole && self.whole_frame.take(1).is_some() {
+            self.reads.wants_whole = false;
+            self.retry_parked();
+        }
+        while let Some(&n) = self.reads.waiting.front() {
+            let op = self.reads.op(n);
+            if op.position < self.logs[op.log].tail() {
+                op.stage = Stage::Gone;
+                self.reads.waiting.pop_front();
+                self.reads.ready.push_back(n);
+                continue;
+            }
+            let Some(frame) = queue.frame(op.pages as usize) else {
+                return;
+            };
+            self.reads.waiting.pop_front();
+            if self.read_piece(queue, n, frame) {
+                self.reads.ready.push_back(n);
+            }
+        }
+    }
+
+    /// The read whose frame has been here longest. Where there is none, reads that wait for a frame
+    /// are given those that are free first.
+    pub fn next_ready<Q: Queue>(&mut self, queue: &mut Q) -> Option<u32> {
+        if self.reads.ready.is_empty() {
+            self.frames_freed(queue);
+        }
+        self.reads.ready.pop_front()
+    }
+
+    /// Takes what has come of a read.
+    pub fn take_stage(&mut self, n: u32) -> Stage {
+        std::mem::replace(&mut self.reads.op(n).stage, Stage::Idle)
+    }
+    /// The item of a read waits for memory.
+    pub fn park(&mut self, n: u32, frame: PageBuf) {
+        self.reads.op(n).stage = Stage::Here(Ok(frame));
+        self.reads.parked.push(n);
+    }
+    /// Items that waited for memory may find some now.
+    pub fn retry_parked(&mut self) {
+        while let Some(n) = self.reads.parked.pop() {
+            self.reads.ready.push_back(n);
+        }
+    }
+
+    /// A read ended: its number is free, and its region may be reclaimed. Whom it was for.
+    pub fn end_read(&mut self, n: u32) -> u64 {
+        let op = self.reads.op(n);
+        let (user, log, position, pinned) = (op.user, op.log, op.position, op.pinned);
+        self.reads.end(n);
+        if pinned {
+            self.logs[log].pin(position, false);
+            self.reads.unpinned |= self.reclaims[log].is_active();
+        }
+        user
+    }
+    /// Whether reads have ended, since the last call, that a reclaim may have waited for.
+    pub fn take_unpinned(&mut self) -> bool {
+        std::mem::take(&mut self.reads.unpinned)
+    }
+
+    /// Ends reads that have been with a device for too long, and those that wait for a frame which
+    /// a device out of use may hold.
+    pub fn give_up_old_reads(&mut self) {
+        if self.reads.in_flight == 0 && self.reads.waiting.is_empty() {
+            return;
+        }
+        let now = self.steady_ms;
+        let frames_held = self
+            .logs
+            .iter()
+            .any(|log| log.health().is_out() && log.health().is_busy());
+        for n in 0..self.reads.len() {
+            let op = self.reads.op(n);
+            let age = now.saturating_sub(op.since_ms);
+            let late = match op.stage {
+                Stage::Reading => age > LOST_READ_MS,
+                Stage::Waiting => frames_held && age > SILENT_MS,
+                _ => false,
+            };
+            if late {
+                self.give_up(n);
+            }
+        }
+    }
+
+    /// Ends the reads of a log, whose device is out of use.
+    pub fn give_up_reads_of(&mut self, log: usize) {
+        for n in 0..self.reads.len() {
+            if self.reads.op(n).log == log {
+                self.give_up(n);
+            }
+        }
+    }
+
+    /// Ends a read that is with the device or waits for a frame, as one that found nothing.
+    fn give_up(&mut self, n: u32) {
+        match self.reads.op(n).stage {
+            Stage::Waiting => {
+                self.reads.waiting.retain(|&other| other != n);
+                self.reads.op(n).stage = Stage::GivenUp;
+                self.reads.ready.push_back(n);
+            }
+            // Its number is with the device: another takes over what it was for.
+            Stage::Reading => {
+                let heir = self.reads.leave_to_device(n);
+                self.reads.ready.push_back(heir);
+            }
+            _ => {}
+        }
+    }
+}
