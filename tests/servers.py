@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts and stops the servers under test, and moves a senko's items from DRAM to flash."""
 
+import contextlib
 import os
 import shutil
 import socket
@@ -176,6 +177,30 @@ def start_memcached(*options):
     user = ["-u", "root"] if os.getuid() == 0 else []
     process = subprocess.Popen([binary, "-l", "127.0.0.1", "-U", "0", "-p", str(port), *user, *options], stdin=subprocess.DEVNULL)
     return wait_until_up(Server("memcached", ("127.0.0.1", port), process))
+
+
+@contextlib.contextmanager
+def nutcracker(program, config, folder, port, stats_port):
+    """A nutcracker of this config, once it accepts."""
+    log = folder / "log"
+    proxy = subprocess.Popen(
+        [program, "-c", str(config), "-o", str(log), "-p", str(folder / "pid"), "-a", "127.0.0.1", "-s", str(stats_port)],
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        end = time.monotonic() + 180
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=5).close()
+                break
+            except OSError:
+                assert proxy.poll() is None and time.monotonic() < end, log.read_text()
+                time.sleep(0.02)
+        yield
+        assert proxy.poll() is None, "nutcracker died"
+    finally:
+        proxy.kill()
+        proxy.wait()
 
 
 def named_server(variable, kind):

@@ -11,7 +11,8 @@ from meta_memcache import connection_pool_factory_builder
 from meta_memcache.protocol import RequestFlags
 
 TTL = 1000
-SIZES = [0, 1, 100, 3900, 4096, 4097, 65_536, 300_000, 1_000_000]
+# This client takes some microseconds for each byte; other clients ask for larger values.
+SIZES = [0, 1, 100, 3900, 4096, 4097, 65_536, 300_000]
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@
 nutcracker takes a node out that fails, and sends its keys to the others. There they are overwritten and deleted. The node comes back warm, and
 is asked for them again. A model of what each key may hold finds what is older than the last acknowledged command."""
 
-import socket
-import subprocess
 import time
 
 import pytest
@@ -13,7 +11,7 @@ from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheError
 
 import servers
-from nodes import PATIENCE, Node
+from nodes import BRIEF, PATIENCE, Absence, nodes_in, nothing_old_is_read, old_values_come_back
 
 NODES = 3
 KEYS = 900
@@ -36,33 +34,13 @@ senko:
 @pytest.fixture
 def cluster(senko, program, tmp_path, request):
     nutcracker = program("nutcracker")
-    nodes = [Node(senko, tmp_path / ("node%d" % n), request.param) for n in range(NODES)]
-    port, stats_port = servers.free_port(), servers.free_port()
-    config = tmp_path / "nutcracker.yml"
-    lines = ["   - %s:1 node%d" % (node.server.name, n) for n, node in enumerate(nodes)]
-    config.write_text(CONFIG.format(port=port, servers="\n".join(lines)))
-    proxy = subprocess.Popen(
-        [nutcracker, "-c", str(config), "-o", str(tmp_path / "log"), "-p", str(tmp_path / "pid"), "-a", "127.0.0.1", "-s", str(stats_port)],
-        stdin=subprocess.DEVNULL,
-    )
-    try:
-        end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=5).close()
-                break
-            except OSError:
-                assert proxy.poll() is None and time.monotonic() < end, (tmp_path / "log").read_text()
-                time.sleep(0.02)
-        yield ("127.0.0.1", port), nodes
-        assert proxy.poll() is None, "nutcracker died"
-    finally:
-        proxy.kill()
-        proxy.wait()
-        for node in nodes:
-            # A clean stop removes its shared memory.
-            node.process.terminate()
-            node.process.wait(PATIENCE)
+    with nodes_in(senko, tmp_path, NODES, request.param) as nodes:
+        port, stats_port = servers.free_port(), servers.free_port()
+        config = tmp_path / "nutcracker.yml"
+        lines = ["   - %s:1 node%d" % (node.server.name, n) for n, node in enumerate(nodes)]
+        config.write_text(CONFIG.format(port=port, servers="\n".join(lines)))
+        with servers.nutcracker(nutcracker, config, tmp_path, port, stats_port):
+            yield ("127.0.0.1", port), nodes
 
 
 class Model:
@@ -135,44 +113,19 @@ def absence(cluster):
     assert KEYS / NODES / 3 < len(absent) < KEYS / NODES * 3
     assert model.errors == 0
 
-    nodes[0].kill()
-    killed = time.time()
-    # Its keys are overwritten and deleted elsewhere. Some of that may fail before the proxy takes the node out.
-    for n, key in enumerate(absent):
-        model.change(key, None if n % 3 == 0 else value(key, 2))
-    # The others go on: what they held is hit.
-    wrong, hits = model.stale(others)
-    assert not wrong and hits == len(others)
-    wrong, hits = model.stale(absent)
-    assert not wrong and hits > 0
-    # No more than the option allows is too long an absence, however fast all that was.
-    while time.time() < killed + 3:
-        time.sleep(0.1)
-
-    said = nodes[0].start()
+    away = Absence(nodes[0], model, absent, others)
+    # Some of that may fail before the proxy takes the node out.
+    away.overwrite(value)
+    assert away.survivors_are_hit() > 0
     # The proxy asks it again after a while.
-    direct = Client(nodes[0].server.address, timeout=PATIENCE)
-    probe, end = absent[1], time.monotonic() + PATIENCE
-    for n in range(1_000_000):
-        assert time.monotonic() < end, "the node does not come back"
-        model.change(probe, b"probe %d" % n)
-        if direct.get(probe) == model.may_hold[probe]:
-            break
-    direct.close()
-    wrong, _ = model.stale(absent)
-    assert not model.stale(others)[0]
-    return wrong, said
+    return away.end(lambda: Client(nodes[0].server.address, timeout=PATIENCE), lambda n: b"probe %d" % n)
 
 
-@pytest.mark.parametrize("cluster", [["--max-absence", "1s"]], indirect=True)
+@pytest.mark.parametrize("cluster", [BRIEF], indirect=True)
 def test_nothing_older_than_acknowledged_is_read(cluster):
-    wrong, said = absence(cluster)
-    assert not wrong
-    assert "--max-absence allows 1 s" in said["warm"]["why_empty"]
+    nothing_old_is_read(absence(cluster))
 
 
 @pytest.mark.parametrize("cluster", [[]], indirect=True)
 def test_without_the_option_old_values_come_back(cluster):
-    """The test above can fail: this is what the option is for."""
-    wrong, said = absence(cluster)
-    assert wrong and said["warm"]["flash_items"] > 0
+    old_values_come_back(absence(cluster))

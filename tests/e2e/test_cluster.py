@@ -3,9 +3,6 @@
 finds every key on the node that nutcracker chose."""
 
 import os
-import socket
-import subprocess
-import time
 
 import pylibmc
 import pytest
@@ -37,24 +34,10 @@ def cluster(senko, program, tmp_path):
     port, stats_port = servers.free_port(), servers.free_port()
     config = tmp_path / "nutcracker.yml"
     config.write_text(CONFIG.format(port=port, servers="\n".join("   - %s:1" % node.name for node in nodes)))
-    proxy = subprocess.Popen(
-        [nutcracker, "-c", str(config), "-o", str(tmp_path / "log"), "-p", str(tmp_path / "pid"), "-a", "127.0.0.1", "-s", str(stats_port)],
-        stdin=subprocess.DEVNULL,
-    )
     try:
-        end = time.monotonic() + 60
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=5).close()
-                break
-            except OSError:
-                assert proxy.poll() is None and time.monotonic() < end, (tmp_path / "log").read_text()
-                time.sleep(0.02)
-        yield ("127.0.0.1", port), nodes
-        assert proxy.poll() is None, "nutcracker died"
+        with servers.nutcracker(nutcracker, config, tmp_path, port, stats_port):
+            yield ("127.0.0.1", port), nodes
     finally:
-        proxy.terminate()
-        proxy.wait(60)
         for node in nodes:
             node.stop()
 

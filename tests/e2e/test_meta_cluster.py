@@ -11,7 +11,7 @@ import pytest
 from meta_memcache import CacheClient, MemcacheError, ServerAddress, connection_pool_factory_builder
 
 import servers
-from nodes import PATIENCE, Node
+from nodes import BRIEF, PATIENCE, Absence, nodes_in, nothing_old_is_read, old_values_come_back
 
 NODES = 3
 KEYS = 600
@@ -22,17 +22,13 @@ GUTTER_TTL = 10_000
 
 @pytest.fixture
 def cluster(senko, tmp_path, request):
-    nodes = [Node(senko, tmp_path / ("node%d" % n), request.param) for n in range(NODES)]
-    gutter = servers.start_senko("dram")
-    try:
-        yield nodes, gutter
-        assert gutter.process.poll() is None, "the spare node died"
-    finally:
-        gutter.stop()
-        for node in nodes:
-            # A clean stop removes its shared memory.
-            node.process.terminate()
-            node.process.wait(PATIENCE)
+    with nodes_in(senko, tmp_path, NODES, request.param) as nodes:
+        gutter = servers.start_senko("dram")
+        try:
+            yield nodes, gutter
+            assert gutter.process.poll() is None, "the spare node died"
+        finally:
+            gutter.stop()
 
 
 class Model:
@@ -96,43 +92,20 @@ def absence(cluster):
     others = [key for key in keys if key not in held[0]]
     assert not model.failed
 
-    nodes[0].kill()
-    killed = time.time()
+    away = Absence(nodes[0], model, absent, others)
     # At once, without an error: the spare node takes what the dead one does not.
-    for n, key in enumerate(absent):
-        model.change(key, None if n % 3 == 0 else value(key, 2))
+    away.overwrite(value)
     assert model.failed == set(absent), "the client tells what its own node does not know"
-    wrong, hits = model.stale(others)
-    assert not wrong and hits == len(others), "survivors keep hitting"
-    wrong, hits = model.stale(absent)
-    assert not wrong and hits == sum(model.may_hold[key] is not None for key in absent)
-    # No more than the option allows is too long an absence, however fast all that was.
-    while time.time() < killed + 3:
-        time.sleep(0.1)
-
-    said = nodes[0].start()
+    assert away.survivors_are_hit() == sum(model.may_hold[key] is not None for key in absent)
     # The client asks it again after a while.
-    direct, probe, end = alone(nodes[0]), absent[1], time.monotonic() + PATIENCE
-    for n in range(1_000_000):
-        assert time.monotonic() < end, "the node does not come back"
-        model.change(probe, "probe %d" % n)
-        if direct.get(probe) == model.may_hold[probe]:
-            break
-        time.sleep(0.05)
-    wrong, _ = model.stale(absent)
-    assert not model.stale(others)[0]
-    return wrong, said
+    return away.end(lambda: alone(nodes[0]), lambda n: "probe %d" % n)
 
 
-@pytest.mark.parametrize("cluster", [["--max-absence", "1s"]], indirect=True)
+@pytest.mark.parametrize("cluster", [BRIEF], indirect=True)
 def test_nothing_older_than_acknowledged_is_read(cluster):
-    wrong, said = absence(cluster)
-    assert not wrong
-    assert "--max-absence allows 1 s" in said["warm"]["why_empty"]
+    nothing_old_is_read(absence(cluster))
 
 
 @pytest.mark.parametrize("cluster", [[]], indirect=True)
 def test_without_the_option_old_values_come_back(cluster):
-    """The test above can fail: this is what the option is for."""
-    wrong, said = absence(cluster)
-    assert wrong and said["warm"]["flash_items"] > 0
+    old_values_come_back(absence(cluster))
