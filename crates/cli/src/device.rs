@@ -139,30 +139,61 @@ fn text(name: &str, measured: &Measured) -> String {
             format!("{:.0}", row.reads_per_second),
         ]);
     }
+    let told = if measured.series_after_discard {
+        "all was discarded"
+    } else {
+        "all was written"
+    };
+    let mut flags = Table::new(
+        "4 KiB in order, by the flags of the open file",
+        &["O_DIRECT", "O_DSYNC", "read", "write"],
+    );
+    let yes = |set: bool| if set { "yes" } else { "no" }.to_owned();
+    for row in &measured.flags {
+        let cells = [yes(row.direct), yes(row.durable)];
+        let times = [time(row.read_ns), time(row.write_ns)];
+        flags.row(cells.into_iter().chain(times).collect());
+    }
+    let flags = match flags.rows.is_empty() {
+        true => String::new(),
+        false => format!("{}\n", flags.to_markdown()),
+    };
+    let mut series = Table::new(
+        format!(
+            "{} single writes of 4 KiB",
+            measured.series_in_order.times_ns.len()
+        ),
+        &[
+            "places",
+            "before",
+            "median",
+            "10 times that in order or more",
+        ],
+    );
+    for (places, before, of) in [
+        ("in order", told, &measured.series_in_order),
+        ("random", "all was written", &measured.series_random),
+    ] {
+        let median = time(of.median_ns as f64);
+        let cells = [places, before, &median, &of.stalls.to_string()];
+        series.row(cells.map(str::to_owned).into());
+    }
     let verdict = &measured.verdict;
     let mut spans = Table::new("Random writes of 4 KiB", &["range", "mean"]);
     for row in &verdict.spans {
         spans.row(vec![size(row.bytes), time(row.mean_ns)]);
     }
-    let told = if measured.series_after_discard {
-        "after all was discarded"
-    } else {
-        "nothing was discarded before"
-    };
     let kind = match verdict.mapping {
         Mapping::Pages => "it maps pages",
         Mapping::LogBlocks => "it has log blocks, or merges blocks as such drives do",
     };
     format!(
-        "{}\n{}\n{}\nflush after a write: {}\n{} single writes in order ({told}): median {}, {} of them took ten times that or more\n\n\
-         verdict: {kind}\n  - {}\n",
+        "{}\n{}\n{}\n{}{flags}flush after a write: {}\n\nverdict: {kind}\n  - {}\n",
         sizes.to_markdown(),
         depths.to_markdown(),
         spans.to_markdown(),
+        format_args!("{}\n", series.to_markdown()),
         time(measured.flush_ns),
-        measured.series_ns.len(),
-        time(measured.series_median_ns as f64),
-        measured.stalls,
         verdict.evidence.join("\n  - ")
     )
 }

@@ -11,14 +11,19 @@ use clap::Args;
 use senko_lab::Table;
 use senko_lab::experiments::dram_policy::Basis;
 use senko_lab::experiments::dram_policy::requests::{Requests, from_trace, zipf};
-use senko_lab::plan::{Curve, FOLLOWED};
+use senko_lab::plan::{self, Curve, FOLLOWED};
+use senko_server::settings::PolicyKind;
 use senko_ssd::chart::Unit;
 use senko_workload::units::{count, number, rate, share};
 use serde_json::json;
 
+use crate::units::Policy;
+
 /// Items that are drawn, at most; more are a multiple of these.
 const DRAWN: u64 = 500_000;
 const DAY: f64 = 86_400.0;
+/// A drive is meant to last so long.
+const YEARS: f64 = 5.0;
 
 /// Arguments of `senko plan`.
 #[derive(Args, Debug)]
@@ -28,7 +33,7 @@ const DAY: f64 = 86_400.0;
     senko plan keys.trace.gz --hit 90% --dram-price 4 --flash-price 0.1\n  \
     senko plan --ratios --paper\n      \
       flash for each byte of DRAM: by price, in a machine, for an index (paper A, chapter 8)\n\n\
-    Hit ratios are those of LRU, by SHARDS from one pass over the keys. Writes assume that each miss is stored.")]
+    Hit ratios are those of S3-FIFO, from small simulations of a part of the items, or of LRU, by SHARDS. Writes assume that each miss is stored.")]
 pub struct PlanArgs {
     /// A trace of keys, compressed or not
     #[arg(required_unless_present_any = ["items", "ratios"])]
@@ -42,6 +47,9 @@ pub struct PlanArgs {
     /// Without a trace: the exponent of Zipf's law
     #[arg(long, value_name = "FACTOR", value_parser = number, default_value_t = 0.99)]
     zipf: f64,
+    /// Which items leave first: s3-fifo, as senko serve has unless it is told otherwise, or lru
+    #[arg(long, value_name = "POLICY", default_value = "s3-fifo")]
+    policy: Policy,
     /// Requests a second
     #[arg(long, value_name = "RATE", value_parser = rate, default_value = "10000")]
     rate: f64,
@@ -115,14 +123,22 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     if args.bytes == 0 {
         bail!("--bytes 0: items without bytes need no cache");
     }
-    let (requests, times) = requests(args)?;
+    let Asked {
+        requests,
+        times,
+        warm,
+    } = asked(args)?;
     // The bytes of one unit of the curve.
     let (basis, unit) = if requests.sizes.is_some() {
         (Basis::Bytes, 1.0)
     } else {
         (Basis::Objects, args.bytes as f64 * times)
     };
-    let curve = Curve::of(&requests, basis, FOLLOWED, 1);
+    let policy = match args.policy.0 {
+        PolicyKind::Lru => plan::Policy::Lru,
+        PolicyKind::S3Fifo => plan::Policy::S3Fifo,
+    };
+    let curve = Curve::of_policy(policy, &requests, basis, warm, (FOLLOWED, 1));
     let objects = requests.footprint_objects() as f64 * times;
     let footprint = curve.footprint as f64 * unit;
     let mean = footprint / objects.max(1.0);
@@ -130,7 +146,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     let wanted = |share: f64| curve.size_for(share).map(|size| size as f64 * unit);
     let Some(flash) = wanted(args.hit) else {
         bail!(
-            "no cache finds {:.1} % of these requests: with room for all it is {:.1} %, since the first request of each item misses; ask for less with --hit",
+            "no cache finds {:.1} % of these requests: with room for all it is {:.1} %, since a trace begins with an empty cache; ask for less with --hit",
             args.hit * 100.0,
             best * 100.0
         );
@@ -151,6 +167,8 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     };
     let chosen = row(flash);
     let dram = hot + index(flash);
+    // Bytes that the flash's cells have to bear.
+    let endurance = chosen.written_a_day * 365.0 * YEARS;
     let all_in_dram = flash * premises.dram_price / 1e9;
     let sizes: Vec<Row> = (0..7)
         .rev()
@@ -164,7 +182,8 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         };
         let line = json!({
             "items": objects, "footprint_bytes": footprint, "followed_share": curve.share,
-            "dram_bytes": dram, "index_bytes": index(flash), "plan": show(&chosen),
+            "five_years_drive_bytes": endurance / args.cycles,
+            "five_years_host_bytes": endurance / args.write_amplification, "dram_bytes": dram, "index_bytes": index(flash), "plan": show(&chosen),
             "all_in_dram_price": all_in_dram, "sizes": sizes.iter().map(show).collect::<Vec<_>>(),
         });
         return writeln!(out, "{line}").context("cannot write to stdout");
@@ -186,6 +205,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         "{objects:.0} items of {} on average, {} in all; {:.1} % of the items were followed\n\n\
          to find {:.1} % of the requests, {:.1} % of them in DRAM:\n  \
          flash  {}, with {} written a day at {:.0} requests a second: {:.1} years at {:.0} cycles\n  \
+         for {YEARS:.0} years: a drive of {}, or one rated for {} of writes\n  \
          DRAM   {}, of which {} index the flash\n  \
          price  {:.2}; all in DRAM it would be {all_in_dram:.2}\n\n{}",
         bytes(mean),
@@ -198,6 +218,8 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         args.rate,
         chosen.years,
         args.cycles,
+        bytes(endurance / args.cycles),
+        bytes(endurance / args.write_amplification),
         bytes(dram),
         bytes(index(flash)),
         chosen.price,
@@ -206,16 +228,44 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     .context("cannot write to stdout")
 }
 
-/// The requests, and how many items each of theirs stands for.
-fn requests(args: &PlanArgs) -> Result<(Requests, f64)> {
+/// What is asked for.
+struct Asked {
+    requests: Requests,
+    /// How many items each of the requests' stands for.
+    times: f64,
+    /// So many requests at the start fill the cache, and are not counted.
+    warm: usize,
+}
+
+/// A trace as it is: its cache begins empty. Or keys by Zipf's law, behind one request for each
+/// item, from the coldest to the hottest, which leaves a cache as it is after a long time.
+fn asked(args: &PlanArgs) -> Result<Asked> {
     if let Some(trace) = &args.trace {
-        return Ok((from_trace(trace)?, 1.0));
+        let requests = from_trace(trace)?;
+        return Ok(Asked {
+            requests,
+            times: 1.0,
+            warm: 0,
+        });
     }
     let items = args.items.unwrap_or(0);
     if items == 0 {
         bail!("--items 0: there is nothing to cache");
     }
     let drawn = items.min(DRAWN);
-    let requests = zipf(args.zipf, drawn, drawn as usize * 8, None, 1)?;
-    Ok((requests, items as f64 / drawn as f64))
+    let mut requests = zipf(args.zipf, drawn, drawn as usize * 8, None, 1)?;
+    let mut uses = vec![0u32; drawn as usize];
+    for object in &requests.objects {
+        uses[*object as usize] += 1;
+    }
+    let mut all: Vec<u32> = (0..drawn as u32).collect();
+    all.sort_by_key(|object| uses[*object as usize]);
+    let warm = all.len();
+    all.append(&mut requests.objects);
+    requests.objects = all;
+    Ok(Asked {
+        requests,
+        times: items as f64 / drawn as f64,
+        warm,
+    })
 }

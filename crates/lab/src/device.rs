@@ -65,6 +65,45 @@ pub struct Depth {
     pub reads_per_second: f64,
 }
 
+/// What the flags of an open file cost: mean times of accesses of 4 KiB in order.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Flags {
+    /// Past the page cache (`O_DIRECT`).
+    pub direct: bool,
+    /// A write returns when it is durable (`O_DSYNC`).
+    pub durable: bool,
+    /// A read, in nanoseconds.
+    pub read_ns: f64,
+    /// A write, in nanoseconds.
+    pub write_ns: f64,
+}
+
+/// Single writes of 4 KiB, one after the other, as in the thesis's figures 21 to 25.
+#[derive(Clone, Debug, Serialize)]
+pub struct Series {
+    /// The time of each, in nanoseconds.
+    pub times_ns: Vec<u64>,
+    /// Their median.
+    pub median_ns: u64,
+    /// Writes that took ten times the median in order, or more.
+    pub stalls: usize,
+}
+
+impl Series {
+    /// Of these times; `in_order` is the median in order, where these are others.
+    fn of(times_ns: Vec<u64>, in_order: Option<u64>) -> Series {
+        let mut sorted = times_ns.clone();
+        sorted.sort_unstable();
+        let median_ns = sorted[sorted.len() / 2];
+        let limit = in_order.unwrap_or(median_ns).saturating_mul(STALL);
+        Series {
+            stalls: sorted.iter().filter(|ns| **ns >= limit).count(),
+            times_ns,
+            median_ns,
+        }
+    }
+}
+
 /// Random writes of 4 KiB over a range.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Span {
@@ -112,14 +151,14 @@ pub struct Measured {
     pub flush_ns: f64,
     /// By queue depth.
     pub depths: Vec<Depth>,
-    /// Whether the device was told before the series that nothing is stored.
+    /// Whether the device was told before the series in order that nothing is stored.
     pub series_after_discard: bool,
-    /// Times of single writes of 4 KiB in order, in nanoseconds.
-    pub series_ns: Vec<u64>,
-    /// Of the series: the median.
-    pub series_median_ns: u64,
-    /// Of the series: writes that took ten times the median or more.
-    pub stalls: usize,
+    /// Writes in order.
+    pub series_in_order: Series,
+    /// Writes at random places, where all was written before.
+    pub series_random: Series,
+    /// By the flags of the open file; empty for a simulated drive, which has none.
+    pub flags: Vec<Flags>,
     /// What the device does.
     pub verdict: Verdict,
 }
@@ -130,22 +169,22 @@ pub struct Measured {
 /// If an access fails.
 pub fn measure(target: &mut dyn Target, seed: u64, progress: &dyn Progress) -> Result<Measured> {
     let mut rng = Rng::new(seed);
-    progress.step(0, 6, "filling");
+    progress.step(0, STEPS, "filling");
     let fill = target.bytes().min(4 * WIDEST);
     for offset in (0..fill / PAGE * PAGE).step_by(LARGEST as usize) {
         target.write(offset, LARGEST.min(fill - offset))?;
     }
-    progress.step(1, 6, "random writes over wider and wider ranges");
+    progress.step(1, STEPS, "random writes over wider and wider ranges");
     let verdict = verdict(target, &mut rng)?;
-    progress.step(2, 6, "times by size");
+    progress.step(2, STEPS, "times by size");
     let sizes = sizes(target, fill, &mut rng)?;
-    progress.step(3, 6, "flushes");
+    progress.step(3, STEPS, "flushes");
     let mut flush = 0;
     for nth in 0..FLUSHES {
         target.write(nth * PAGE, PAGE)?;
         flush += target.flush()?;
     }
-    progress.step(4, 6, "queue depths");
+    progress.step(4, STEPS, "queue depths");
     let mut depths = Vec::new();
     for depth in DEPTHS {
         let reads = 512.max(depth * 32);
@@ -157,32 +196,37 @@ pub fn measure(target: &mut dyn Target, seed: u64, progress: &dyn Progress) -> R
             reads_per_second,
         });
     }
-    progress.step(5, 6, "a series of single writes");
-    let series_after_discard = target.forget_all();
+    progress.step(5, STEPS, "flags of the open file");
+    let flags = target.by_flags()?;
+    progress.step(6, STEPS, "series of single writes");
     let pages = fill / PAGE;
-    let series_ns: Vec<u64> = (0..SERIES as u64)
-        .map(|nth| target.write(nth % pages * PAGE, PAGE))
-        .collect::<Result<_>>()?;
-    let mut sorted = series_ns.clone();
-    sorted.sort_unstable();
-    let median = sorted[SERIES / 2];
-    progress.step(6, 6, "done");
+    // On a drive that is full: one that was told to forget all has nothing to merge.
+    let random = series(target, (0..SERIES).map(|_| rng.below(pages)))?;
+    let series_after_discard = target.forget_all();
+    let in_order = series(target, (0..SERIES as u64).map(|nth| nth % pages))?;
+    let series_in_order = Series::of(in_order, None);
+    let series_random = Series::of(random, Some(series_in_order.median_ns));
+    progress.step(STEPS, STEPS, "done");
     Ok(Measured {
         bytes: target.bytes(),
         sizes,
         flush_ns: flush as f64 / FLUSHES as f64,
         depths,
         series_after_discard,
-        stalls: sorted
-            .iter()
-            .filter(|ns| **ns >= median.saturating_mul(STALL))
-            .count(),
-        series_median_ns: median,
-        series_ns,
+        series_in_order,
+        series_random,
+        flags,
         verdict,
     })
 }
 
+/// The times of single writes to these pages.
+fn series(target: &mut dyn Target, pages: impl Iterator<Item = u64>) -> Result<Vec<u64>> {
+    pages.map(|page| target.write(page * PAGE, PAGE)).collect()
+}
+
+/// Steps of a measurement.
+const STEPS: u64 = 7;
 const FLUSHES: u64 = 64;
 
 fn sizes(target: &mut dyn Target, fill: u64, rng: &mut Rng) -> Result<Vec<Size>> {
@@ -324,11 +368,17 @@ impl Measured {
             Mark::Line,
             depths.collect(),
         );
-        let series = self.series_ns.iter().enumerate();
-        let series = series.map(|(nth, ns)| (nth as f64, *ns as f64)).collect();
         let x = Axis::linear("write", Unit::Whole(""));
         let y = Axis::log("time", Unit::Nanoseconds);
-        let series = Panel::new("single writes of 4 KiB", x, y).with("", Mark::Dots, series);
+        let mut series = Panel::new("single writes of 4 KiB", x, y);
+        for (name, of) in [
+            ("in order", &self.series_in_order),
+            ("random", &self.series_random),
+        ] {
+            let times = of.times_ns.iter().enumerate();
+            let points = times.map(|(nth, ns)| (nth as f64, *ns as f64)).collect();
+            series = series.with(name, Mark::Dots, points);
+        }
         let spans = self
             .verdict
             .spans

@@ -28,6 +28,12 @@ pub mod serve_cores;
 // How soon a server is back after its process ended, and with what.
 pub mod serve_restart;
 
+// One, two and four flash files (paper B, figures 7 and 8).
+pub mod serve_drives;
+
+// Arithmetic and appending on both tiers.
+pub mod serve_arithmetic;
+
 // TLS against memcached's, and against none.
 pub mod serve_tls;
 
@@ -45,6 +51,9 @@ pub mod transfer_predict;
 
 // A 2 MB LRU buffer before BAST on Financial1: the endurance paper's table 1.
 pub mod endurance_table1;
+
+// What small maps, forgotten pages and log blocks cost: the thesis's chapter 2.
+pub mod ftl_costs;
 
 // Whether senko device tells how simulated drives map pages (paper A, section 4.1).
 pub mod device_verdict;
@@ -81,6 +90,9 @@ pub mod thesis_blocks;
 
 // Its improved blocks: figures 51 to 53.
 pub mod thesis_improved;
+
+// Blocks and pages searched, with as many elements as the thesis had: figures 46, 47, 52, 53.
+pub mod thesis_counts;
 
 // Young blocks that become sorted ones, as a system (sections 7.2.2 and 10.2).
 pub mod thesis_system;
@@ -162,6 +174,8 @@ pub static ALL: &[&dyn Experiment] = &[
     &serve_tails::ServeTails,
     &serve_cores::ServeCores,
     &serve_restart::ServeRestart,
+    &serve_drives::ServeDrives,
+    &serve_arithmetic::ServeArithmetic,
     &serve_tls::ServeTls,
     &serve_watch::ServeWatch,
     &serve_overload::ServeOverload,
@@ -173,6 +187,7 @@ pub static ALL: &[&dyn Experiment] = &[
     &endurance_adaptive::EnduranceAdaptive,
     &endurance_loop::EnduranceLoop,
     &ftl_table2::FtlTable2,
+    &ftl_costs::FtlCosts,
     &device_verdict::DeviceVerdict,
     &plan_accuracy::PlanAccuracy,
     &ssd_closed_form::SsdClosedForm,
@@ -183,6 +198,7 @@ pub static ALL: &[&dyn Experiment] = &[
     &thesis_ratios::ThesisRatios,
     &thesis_blocks::ThesisBlocks,
     &thesis_improved::ThesisImproved,
+    &thesis_counts::ThesisCounts,
     &thesis_system::ThesisSystem,
     &store_memory::StoreMemory,
     &store_gets::StoreGets,

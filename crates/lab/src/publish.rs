@@ -6,8 +6,10 @@
 //! - It follows the reader's light or dark setting, fits a phone, and prints.
 //! - A figure that was not measured is a gap, with the reason.
 
-// Papers, bars, published values, and where each part of a paper lies in the code.
+// Papers, bars, published values.
 pub mod catalogue;
+// Where each part of a paper lies in the code.
+pub mod parts;
 // Figures from tables.
 pub mod figures;
 
@@ -16,9 +18,10 @@ use std::fmt::Write;
 use senko_ssd::chart::{self, escape};
 use serde_json::Value;
 
-use crate::results::{date, latest};
+use crate::results::{date, latest, newest};
 use crate::{Experiment, experiments};
 use catalogue::{Entry, Held, Paper};
+use parts::PARTS;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--bg:#fff;--ink:#222;--soft:#666;--line:#ddd;--good:#1b7f4b;--bad:#b3261e;--gap:#8a5a00}\
@@ -47,7 +50,7 @@ pub fn page(records: &[Value]) -> (String, usize) {
             escape(paper.title())
         );
         for experiment in of_paper(paper) {
-            page.experiment(*experiment, latest(records, experiment.name()));
+            page.experiment(*experiment, records);
         }
     }
     page.parts();
@@ -186,8 +189,9 @@ impl Page {
         self.text.push_str("</tbody></table></div>\n");
     }
 
-    fn experiment(&mut self, experiment: &dyn Experiment, record: Option<&Value>) {
+    fn experiment(&mut self, experiment: &dyn Experiment, records: &[Value]) {
         let (name, claim) = (experiment.name(), experiment.claim());
+        let record = latest(records, name);
         let entry = catalogue::find(name);
         let (class, verdict) = Verdict::of(entry, record).show();
         let _ = writeln!(
@@ -203,6 +207,17 @@ impl Page {
             );
             return;
         };
+        if let Some(newer) = newest(records, name)
+            && !std::ptr::eq(newer, record)
+        {
+            let _ = writeln!(
+                self.text,
+                "<p class=\"gap\">The newest run, {}, measured nothing: {}. These are the figures of an older one, {}.</p>",
+                escape(&when(newer)),
+                escape(first_gap(newer)),
+                escape(&when(record))
+            );
+        }
         if record["stopped"] == true {
             self.text.push_str("<p class=\"gap\">The run was stopped before its end; these are the figures up to then.</p>\n");
         }
@@ -335,9 +350,7 @@ impl Page {
         let took = took.map_or(String::new(), |seconds| {
             format!(", which took {seconds:.0} s")
         });
-        let day = record["time"]
-            .as_u64()
-            .map_or("an unknown day".to_owned(), date);
+        let day = when(record);
         let _ = writeln!(
             self.text,
             "<p class=\"soft\">Again: <code>senko lab run {name}{quick} --seed {seed}</code>{took}. Run {day}.</p>\n\
@@ -375,7 +388,7 @@ impl Page {
             "<h2 id=\"code\">From the papers to the code</h2>\n<div class=\"wide\"><table><thead><tr><th>paper</th><th>part</th>\
              <th>what</th><th>files</th><th>experiment, or why there is none</th></tr></thead><tbody>\n",
         );
-        for part in catalogue::PARTS {
+        for part in PARTS {
             let files: Vec<String> = part
                 .files
                 .iter()
@@ -398,19 +411,27 @@ impl Page {
     }
 }
 
+/// The day of a run.
+fn when(record: &Value) -> String {
+    let time = record["time"].as_u64();
+    time.map_or("an unknown day".to_owned(), date)
+}
+
+/// Why a run measured nothing.
+fn first_gap(record: &Value) -> &str {
+    let gaps = record["missing"].as_object();
+    let why = gaps.and_then(|gaps| gaps.values().next());
+    why.and_then(Value::as_str)
+        .unwrap_or("nothing was measured")
+}
+
 /// The summary's cell of what was measured: the bars, or else ratios, or else the first figures.
 fn here(entry: Option<&Entry>, record: Option<&Value>) -> String {
     let Some(record) = record else {
         return "-".to_owned();
     };
     let Some(bars) = record["bars"].as_object().filter(|bars| !bars.is_empty()) else {
-        let why = record["missing"]
-            .as_object()
-            .and_then(|gaps| gaps.values().next());
-        let why = why
-            .and_then(Value::as_str)
-            .unwrap_or("nothing was measured");
-        return format!("<span class=\"gap\">{}</span>", escape(why));
+        return format!("<span class=\"gap\">{}</span>", escape(first_gap(record)));
     };
     let keys: Vec<&str> = match entry {
         Some(entry) if !entry.bars.is_empty() => entry.bars.iter().map(|bar| bar.key).collect(),
@@ -495,7 +516,7 @@ mod tests {
             );
         }
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for part in catalogue::PARTS {
+        for part in PARTS {
             for file in part.files {
                 assert!(root.join(file).is_file(), "there is no {file}");
             }

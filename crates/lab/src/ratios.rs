@@ -125,17 +125,17 @@ pub fn tables(all: &[(&str, Premises)]) -> Vec<Table> {
         let cells = all.iter().map(|(_, premises)| of(premises));
         std::iter::once(name.to_owned()).chain(cells).collect()
     };
-    machines.row(row("DRAM, GB", &|of| {
-        format!("{:.0}", of.machine_dram / 1e9)
+    machines.row(row("DRAM", &|of| {
+        format!("{:.0} GB", of.machine_dram / 1e9)
     }));
-    machines.row(row("flash, GB", &|of| {
-        format!("{:.0}", of.machine_flash / 1e9)
+    machines.row(row("flash", &|of| {
+        format!("{:.0} GB", of.machine_flash / 1e9)
     }));
     machines.row(row("flash/DRAM", &|of| {
-        format!("{:.1}", of.machine_ratio())
+        format!("{:.1} times", of.machine_ratio())
     }));
     machines.row(row("flash/DRAM where the price is flat", &|of| {
-        format!("{:.1}", of.flat_from())
+        format!("{:.1} times", of.flat_from())
     }));
     let mut indexes = table(
         "What an index allows, by bytes of key and value (table 11)",

@@ -7,7 +7,7 @@
 //! full disk, is skipped and counted.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -94,7 +94,15 @@ pub fn impossible(name: &str, options: &Options, why: &str) -> Result<Value> {
 /// # Errors
 /// If the file cannot be read.
 pub fn read(path: &Path) -> Result<(Vec<Value>, usize)> {
-    let file = File::open(path).map_err(|error| {
+    read_from(path, 0)
+}
+
+/// The records beyond the first `from` bytes of a file, which are whole lines.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn read_from(path: &Path, from: u64) -> Result<(Vec<Value>, usize)> {
+    let mut file = File::open(path).map_err(|error| {
         let path = path.display();
         match error.kind() {
             std::io::ErrorKind::NotFound => anyhow!(
@@ -103,6 +111,10 @@ pub fn read(path: &Path) -> Result<(Vec<Value>, usize)> {
             _ => anyhow!("cannot open {path}: {error}"),
         }
     })?;
+    if from > 0 {
+        file.seek(SeekFrom::Start(from))
+            .with_context(|| format!("cannot read {}", path.display()))?;
+    }
     let (mut records, mut broken) = (Vec::new(), 0);
     for line in BufReader::new(file).split(b'\n') {
         let line = line.with_context(|| format!("cannot read {}", path.display()))?;
@@ -115,6 +127,21 @@ pub fn read(path: &Path) -> Result<(Vec<Value>, usize)> {
         }
     }
     Ok((records, broken))
+}
+
+/// The newest record of an experiment, with figures or without.
+pub fn newest<'a>(records: &'a [Value], experiment: &str) -> Option<&'a Value> {
+    records
+        .iter()
+        .rev()
+        .find(|one| one["experiment"] == experiment)
+}
+
+/// The newest record of an experiment beyond the first `from` bytes of a file. What stood there
+/// before a run began is of an older run.
+pub fn newest_from(path: &Path, from: u64, experiment: &str) -> Option<Value> {
+    let (records, _) = read_from(path, from).ok()?;
+    newest(&records, experiment).cloned()
 }
 
 /// The newest record of an experiment that measured something, or else the newest.
@@ -201,6 +228,7 @@ mod tests {
         let (records, broken) = read(&path).unwrap();
         assert_eq!((records.len(), broken), (2, 1));
         assert_eq!(latest(&records, "a").unwrap(), &old);
+        assert_eq!(newest(&records, "a").unwrap(), &empty);
         assert!(latest(&records, "b").is_none());
         std::fs::remove_file(&path).unwrap();
         assert!(

@@ -34,16 +34,72 @@ use crate::{Options, Outcome, Progress, Scale, Table};
 
 /// The thesis's block sizes, by which keys of results are named in quick runs too.
 pub const SIZES: [&str; 3] = ["16mb", "64mb", "256mb"];
-const VALUE: usize = 1000;
-const PAGE: usize = 32 << 10;
 /// Bits of the map over blocks, an element.
 pub const BLOCK_BITS: u32 = 16;
 
-/// How long things go on.
+/// What is put, and how long things go on.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
-    gets: u64,
-    time: Duration,
+pub struct Size {
+    /// Elements, if there is room for so many.
+    pub elements: u64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Bytes of a page.
+    pub page_bytes: usize,
+    /// Pages of a block, for each of [`SIZES`].
+    pub block_pages: [u32; 3],
+    /// Gets of a window, at most.
+    pub gets: u64,
+    /// Time of a window, at most.
+    pub time: Duration,
+}
+
+impl Size {
+    /// The thesis's elements, pages and blocks; in a quick run a 64th of the elements and a 16th of
+    /// the blocks' size.
+    pub fn of_the_thesis(scale: Scale) -> Size {
+        let full = Size {
+            elements: 64 << 20,
+            value_bytes: 1000,
+            page_bytes: 32 << 10,
+            block_pages: [512, 2048, 8192],
+            gets: 200_000,
+            time: Duration::from_secs(20),
+        };
+        match scale {
+            Scale::Full => full,
+            Scale::Quick => Size {
+                elements: 1 << 20,
+                block_pages: [32, 128, 512],
+                gets: 20_000,
+                time: Duration::from_millis(700),
+                ..full
+            },
+        }
+    }
+
+    fn geometries(&self, elements: u64) -> [Geometry; 3] {
+        self.block_pages.map(|block_pages| Geometry {
+            elements,
+            page_bytes: self.page_bytes,
+            block_pages,
+            value_bytes: self.value_bytes,
+            first_element: 0,
+            first_page: 0,
+        })
+    }
+
+    /// The number of elements, halved until an eighth of the free room stays free.
+    fn fitting(&self, free: u64) -> Result<u64> {
+        let mut elements = self.elements;
+        while elements >= 1 << 16 {
+            if file_bytes(&self.geometries(elements)) <= free - free / 8 {
+                return Ok(elements);
+            }
+            elements /= 2;
+        }
+        bail!("the disk has {free} bytes free, too few; name another folder with --scratch")
+    }
 }
 
 /// A window of gets.
@@ -111,7 +167,7 @@ pub struct Run<'a> {
     pub only: Option<Range<u64>>,
     // Closed before its folder goes away.
     file: FlashFile,
-    limits: Limits,
+    limits: Size,
     seed: u64,
     core: usize,
     disk: Result<BlockDevice, String>,
@@ -124,12 +180,25 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Looks at the machine and makes the file: 64M elements, or as many as there is room for,
+    /// A run of the thesis's size.
+    ///
+    /// # Errors
+    /// As [`Run::sized`].
+    pub fn open(options: &Options, progress: &'a dyn Progress, steps: u64) -> Result<Run<'a>> {
+        Run::sized(options, progress, steps, Size::of_the_thesis(options.scale))
+    }
+
+    /// Looks at the machine and makes the file: so many elements, or as many as there is room for,
     /// which is said.
     ///
     /// # Errors
     /// If there is no folder on a disk with room.
-    pub fn open(options: &Options, progress: &'a dyn Progress, steps: u64) -> Result<Run<'a>> {
+    pub fn sized(
+        options: &Options,
+        progress: &'a dyn Progress,
+        steps: u64,
+        size: Size,
+    ) -> Result<Run<'a>> {
         cleanup::on_signals();
         let steps = Steps::new(progress, steps);
         steps.next("first probe");
@@ -141,17 +210,9 @@ impl<'a> Run<'a> {
         let disk = BlockDevice::of(scratch.folder());
         let probe = Probe::new(&scratch.path("probe"), [core, cores[cores.len() - 1]])?;
         let calm = probe.look()?;
-        let quick = options.scale == Scale::Quick;
-        let (asked, block_pages) = if quick {
-            (1 << 20, [32, 128, 512])
-        } else {
-            (64 << 20, [512, 2048, 8192])
-        };
         let free = sys::file_system(scratch.folder())?.free;
-        let elements = fitting(asked, block_pages, free)?;
-        let geometries: Vec<Geometry> = block_pages
-            .map(|block_pages| geometry(elements, block_pages))
-            .to_vec();
+        let elements = size.fitting(free)?;
+        let geometries = size.geometries(elements).to_vec();
         let bytes = file_bytes(&geometries);
         scratch.need(bytes)?;
         let file = FlashFile::open(
@@ -162,7 +223,7 @@ impl<'a> Run<'a> {
             },
         )?;
         let mut outcome = Outcome::new();
-        settings(&mut outcome, asked, &geometries);
+        settings(&mut outcome, size.elements, &geometries);
         outcome.setting("o_direct", file.direct());
         Ok(Run {
             steps,
@@ -172,17 +233,7 @@ impl<'a> Run<'a> {
             rows: Vec::new(),
             only: None,
             file,
-            limits: if quick {
-                Limits {
-                    gets: 20_000,
-                    time: Duration::from_millis(700),
-                }
-            } else {
-                Limits {
-                    gets: 200_000,
-                    time: Duration::from_secs(20),
-                }
-            },
+            limits: size,
             seed: options.seed,
             core,
             disk,
@@ -220,7 +271,7 @@ impl<'a> Run<'a> {
         self.builds.row(vec![
             size.to_owned(),
             layout.to_owned(),
-            format!("{:.2}", built.seconds),
+            format!("{:.4}", built.seconds),
             format!("{:.0}", built.written as f64 / built.seconds / 1e6),
             format!("{:.4}", built.written as f64 / payload),
         ]);
@@ -234,7 +285,7 @@ impl<'a> Run<'a> {
         self.builds.row(vec![
             SIZES[size].to_owned(),
             what.to_owned(),
-            format!("{seconds:.2}"),
+            format!("{seconds:.4}"),
             "-".to_owned(),
             "-".to_owned(),
         ]);
@@ -321,7 +372,7 @@ impl<'a> Run<'a> {
             device_us: mean(&took.page_reads),
             times_device: calm_mean(&mut took.gets) / calm_mean(&mut took.page_reads),
             all_reads: took.counts.reads() + bare,
-            all_bytes: took.counts.bytes + bare * PAGE as u64,
+            all_bytes: took.counts.bytes + bare * geometry.page_bytes as u64,
             process_bytes,
             disk_reads,
         })
@@ -389,6 +440,7 @@ impl<'a> Run<'a> {
             Ok(disk) => self.outcome.device = disk.describe(),
             Err(why) => self.outcome.setting("device_unknown", why.clone()),
         }
+        let by_size = by_size(&self.rows);
         let Run {
             mut outcome,
             probe,
@@ -398,6 +450,7 @@ impl<'a> Run<'a> {
             ..
         } = self;
         outcome.tables.insert(0, gets);
+        outcome.tables.splice(0..0, by_size);
         if !builds.rows.is_empty() {
             outcome.tables.insert(1, builds);
         }
@@ -464,12 +517,80 @@ impl Row {
     }
 }
 
+/// Layouts whose figures are drawn over the size of blocks.
+const DRAWN: [&str; 8] = [
+    "unsorted16",
+    "unsorted24",
+    "hash16",
+    "hash24",
+    "sorted_scattered",
+    "sorted_head",
+    "sorted_dram",
+    "store_static",
+];
+/// So many of them go into a figure.
+const MOST_DRAWN: usize = 6;
+
+/// Searches and times over the size of blocks, as the thesis's figures have them. Nothing where not
+/// every size was measured.
+fn by_size(rows: &[Row]) -> Vec<Table> {
+    let row = |layout: &str, size: &str| {
+        let mut rows = rows.iter();
+        rows.find(|row| row.layout == layout && row.size == size)
+    };
+    let whole = |layout: &&&str| SIZES.iter().all(|size| row(layout, size).is_some());
+    let drawn: Vec<&str> = DRAWN
+        .iter()
+        .filter(whole)
+        .take(MOST_DRAWN)
+        .copied()
+        .collect();
+    let Some(first) = drawn.first() else {
+        return Vec::new();
+    };
+    let columns = |what: &str| {
+        let of_each = drawn.iter().map(|layout| format!("{what}, {layout}"));
+        let mut columns = vec!["block MiB".to_owned()];
+        columns.extend(of_each);
+        columns
+    };
+    let mut searched = columns("pages a get");
+    searched.push("blocks a get".to_owned());
+    let timed = columns("mean us");
+    let mut tables = [
+        table_of(
+            "Pages and blocks searched, by the size of blocks",
+            &searched,
+        ),
+        table_of("Time of a get, by the size of blocks", &timed),
+    ];
+    for size in SIZES {
+        let number = size.trim_end_matches("mb").to_owned();
+        let rows = || drawn.iter().filter_map(|layout| row(layout, size));
+        let pages = rows().map(|row| row.present.per_get(|counts| counts.pages));
+        let mut cells = vec![number.clone()];
+        cells.extend(pages.map(|pages| format!("{pages:.3}")));
+        let blocks = row(first, size).map(|row| row.present.per_get(|counts| counts.blocks));
+        cells.push(blocks.map_or("-".to_owned(), |blocks| format!("{blocks:.3}")));
+        tables[0].row(cells);
+        let mut cells = vec![number];
+        cells.extend(rows().map(|row| format!("{:.1}", row.present.mean_us)));
+        tables[1].row(cells);
+    }
+    tables.into()
+}
+
+fn table_of(title: &str, columns: &[String]) -> Table {
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    Table::new(title, &columns)
+}
+
 /// What the measuring thread needs.
 struct Asking<'r> {
     device: &'r dyn Device,
     keys: &'r Keys,
     only: Range<u64>,
-    limits: Limits,
+    limits: Size,
     seed: u64,
 }
 
@@ -487,7 +608,7 @@ impl Asking<'_> {
         let mut took = Took::default();
         let mut rng = Rng::for_stream(self.seed, asked as u64);
         let mut reader = Reader::new(self.device, geometry.page_bytes);
-        let mut bare = Reader::new(self.device, PAGE);
+        let mut bare = Reader::new(self.device, geometry.page_bytes);
         let mut blocks = Candidates::new();
         // Most absent keys cost no read, so that many more of them are asked for in the same time.
         let most = match asked {
@@ -508,7 +629,8 @@ impl Asking<'_> {
             let name = layout.name();
             match (value, asked) {
                 (Some(Ok(_)), Asked::Present) => {
-                    let page = rng.below(written / PAGE as u64) * geometry.device_pages();
+                    let page =
+                        rng.below(written / geometry.page_bytes as u64) * geometry.device_pages();
                     let before = Instant::now();
                     bare.page(page)?;
                     took.page_reads.push(before.elapsed().as_secs_f64() * 1e6);
@@ -545,35 +667,11 @@ fn calm_mean(times: &mut [f64]) -> f64 {
     mean(&times[..times.len() - times.len() / 50])
 }
 
-fn geometry(elements: u64, block_pages: u32) -> Geometry {
-    Geometry {
-        elements,
-        page_bytes: PAGE,
-        block_pages,
-        value_bytes: VALUE,
-        first_element: 0,
-        first_page: 0,
-    }
-}
-
 /// Bytes for the largest file of any layout: hash lists and the like of the store's own blocks take
 /// three in a hundred beyond the thesis's.
 fn file_bytes(geometries: &[Geometry]) -> u64 {
     let largest = geometries.iter().map(sorted::file_bytes).max().unwrap_or(0);
     (largest + largest / 32).next_multiple_of(1 << 20)
-}
-
-/// The number of elements, halved until an eighth of the free room stays free.
-fn fitting(asked: u64, block_pages: [u32; 3], free: u64) -> Result<u64> {
-    let mut elements: u64 = asked;
-    while elements >= 1 << 16 {
-        let geometries = block_pages.map(|block_pages| geometry(elements, block_pages));
-        if file_bytes(&geometries) <= free - free / 8 {
-            return Ok(elements);
-        }
-        elements /= 2;
-    }
-    bail!("the disk has {free} bytes free, too few; name another folder with --scratch")
 }
 
 fn settings(outcome: &mut Outcome, asked: u64, geometries: &[Geometry]) {
@@ -589,9 +687,9 @@ fn settings(outcome: &mut Outcome, asked: u64, geometries: &[Geometry]) {
         outcome.setting("scaled_down_because", why);
     }
     outcome.setting("key_bytes", 8);
-    outcome.setting("value_bytes", VALUE);
+    outcome.setting("value_bytes", first.value_bytes);
     outcome.setting("element_header_bytes", senko_thesis::page::ELEMENT_HEADER);
-    outcome.setting("page_bytes", PAGE);
+    outcome.setting("page_bytes", first.page_bytes);
     outcome.setting("elements_per_page", first.per_page());
     outcome.setting("block_index_bits", BLOCK_BITS);
     outcome.setting("block_index_functions", best_hashes(BLOCK_BITS));
@@ -614,11 +712,11 @@ mod tests {
 
     #[test]
     fn elements_are_halved_until_they_fit() {
-        let blocks = [512, 2048, 8192];
+        let size = Size::of_the_thesis(Scale::Full);
         let gib = 1 << 30;
-        assert_eq!(fitting(64 << 20, blocks, 1000 * gib).unwrap(), 64 << 20);
-        assert_eq!(fitting(64 << 20, blocks, 64 * gib).unwrap(), 32 << 20);
-        assert_eq!(fitting(64 << 20, blocks, 3 * gib).unwrap(), 2 << 20);
-        assert!(fitting(64 << 20, blocks, 1 << 20).is_err());
+        assert_eq!(size.fitting(1000 * gib).unwrap(), 64 << 20);
+        assert_eq!(size.fitting(64 * gib).unwrap(), 32 << 20);
+        assert_eq!(size.fitting(3 * gib).unwrap(), 2 << 20);
+        assert!(size.fitting(1 << 20).is_err());
     }
 }

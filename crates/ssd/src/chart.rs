@@ -22,9 +22,9 @@ pub use axis::{Axis, Scale, Unit};
 const WIDTH: f64 = 760.0;
 const RIGHT: f64 = 22.0;
 const PLOT: f64 = 260.0;
-/// Of a letter, on average, in the font that is asked for.
-const LETTER: f64 = 7.2;
-const TITLE_LETTER: f64 = 8.4;
+/// Of a letter, on average, in the widest font that `system-ui` is on common systems.
+const LETTER: f64 = 7.8;
+const TITLE_LETTER: f64 = 9.2;
 
 /// Colours and widths of all parts, as CSS. A page that holds inline charts has it once.
 pub const STYLE: &str = "\
@@ -450,7 +450,8 @@ impl Pen {
         let left = longest.min(270.0) + 20.0;
         // The number behind the longest bar has its room.
         let right = WIDTH - 84.0;
-        let thick = if panel.series.len() > 1 { 12.0 } else { 16.0 };
+        // The numbers behind two bars of a name do not touch.
+        let thick = if panel.series.len() > 1 { 15.0 } else { 16.0 };
         let top = self.y + 12.0;
         let row = thick * panel.series.len() as f64 + 8.0;
         let bottom = top + row * panel.names.len() as f64;

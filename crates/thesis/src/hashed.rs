@@ -341,7 +341,7 @@ impl Layout for Hashed {
         let mut search = |page: u32| {
             let at =
                 self.geometry.first_page + u64::from(first + page) * self.geometry.device_pages();
-            page::search(reader.page(at)?, page, &wanted.key)
+            reader.find(at, page, &wanted.key)
         };
         let own = home(wanted, self.geometry.block_pages);
         if let Some(found) = search(own)? {

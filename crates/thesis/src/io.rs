@@ -4,8 +4,12 @@
 //! A [`Reader`] has one buffer of a page (longer once a run of several was read), and each read
 //! into it is one request to the device. The layouts say what a read was for.
 
-use anyhow::{Context, Result};
+use std::ops::Range;
+
+use anyhow::{Context, Result, bail};
 use senko_io::{AlignedBuf, Device, Engine, PAGE_SIZE, Purpose, Tag};
+
+use crate::page::{self, Seen};
 
 const LOOKUP: Tag = Tag {
     engine: Engine::Lab,
@@ -31,6 +35,8 @@ pub struct Counts {
     pub headers: u64,
     /// Reads of a page of a block's index.
     pub indexes: u64,
+    /// Reads of further parts of a page, where pages are read by parts.
+    pub parts: u64,
     /// Bytes of all reads.
     pub bytes: u64,
 }
@@ -38,7 +44,7 @@ pub struct Counts {
 impl Counts {
     /// Reads of all kinds.
     pub fn reads(&self) -> u64 {
-        self.pages + self.headers + self.indexes
+        self.pages + self.headers + self.indexes + self.parts
     }
 }
 
@@ -47,6 +53,7 @@ pub struct Reader<'d> {
     device: &'d dyn Device,
     buf: AlignedBuf,
     page_bytes: usize,
+    by_parts: bool,
     /// What was counted.
     pub counts: Counts,
 }
@@ -58,6 +65,7 @@ impl<'d> Reader<'d> {
             device,
             buf: AlignedBuf::new(page_bytes / PAGE_SIZE),
             page_bytes,
+            by_parts: false,
             counts: Counts::default(),
         }
     }
@@ -65,6 +73,45 @@ impl<'d> Reader<'d> {
     /// What the last read gave.
     pub fn bytes(&self) -> &[u8] {
         &self.buf
+    }
+
+    /// From now on [`Reader::find`] reads pages by parts of a device page, or whole.
+    pub fn by_parts(&mut self, by_parts: bool) {
+        self.by_parts = by_parts;
+    }
+
+    /// Reads page `number` of a block, which begins at `device_page`, and looks at its elements for
+    /// a key; gives where its value lies in [`Reader::bytes`]. By parts it stops reading when the
+    /// key is found.
+    ///
+    /// # Errors
+    /// If the device fails, or this is not that page.
+    pub fn find(
+        &mut self,
+        device_page: u64,
+        number: u32,
+        key: &[u8],
+    ) -> Result<Option<Range<usize>>> {
+        if !self.by_parts {
+            return page::search(self.page(device_page)?, number, key);
+        }
+        self.counts.pages += 1;
+        let parts = self.page_bytes / PAGE_SIZE;
+        for part in 0..parts {
+            self.counts.parts += u64::from(part > 0);
+            self.counts.bytes += PAGE_SIZE as u64;
+            let (start, end) = (part * PAGE_SIZE, (part + 1) * PAGE_SIZE);
+            let at = device_page + part as u64;
+            self.device
+                .read(at, &mut self.buf[start..end], LOOKUP)
+                .with_context(|| format!("page {at} of the flash file cannot be read"))?;
+            match page::search_part(&self.buf[..end], number, key)? {
+                Seen::Found(place) => return Ok(Some(place)),
+                Seen::Absent => return Ok(None),
+                Seen::Beyond => {}
+            }
+        }
+        bail!("an element of page {number} lies beyond its end")
     }
 
     fn read(&mut self, device_page: u64, bytes: usize) -> Result<()> {

@@ -70,6 +70,32 @@ pub trait Layout: Sync {
     fn dram_bytes(&self) -> u64;
 }
 
+/// A layout whose pages are read by parts until the key is found, as before the thesis's section
+/// 9.4.
+pub struct ByParts<'l>(pub &'static str, pub &'l dyn Layout);
+
+impl Layout for ByParts<'_> {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn look(
+        &self,
+        block: u32,
+        wanted: &Wanted,
+        reader: &mut Reader<'_>,
+    ) -> Result<Option<Range<usize>>> {
+        reader.by_parts(true);
+        let found = self.1.look(block, wanted, reader);
+        reader.by_parts(false);
+        found
+    }
+
+    fn dram_bytes(&self) -> u64 {
+        self.1.dram_bytes()
+    }
+}
+
 /// Tells which blocks may hold a key.
 pub trait BlockIndex: Sync {
     /// Appends the candidates to `out`, which was cleared, newest first.

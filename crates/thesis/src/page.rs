@@ -78,29 +78,52 @@ pub fn header(page: &[u8], number: u32) -> Result<Header> {
     })
 }
 
+/// What a look at the elements of the first part of a page gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Where the key's value lies.
+    Found(Range<usize>),
+    /// The page does not have the key.
+    Absent,
+    /// The next element goes beyond the part.
+    Beyond,
+}
+
 /// Looks at all elements of a page for a key; gives where its value lies.
 ///
 /// # Errors
 /// If this is not page `number` of a block, or its elements do not lie within it.
 pub fn search(page: &[u8], number: u32, key: &[u8]) -> Result<Option<Range<usize>>> {
-    let header = header(page, number)?;
+    match search_part(page, number, key)? {
+        Seen::Found(place) => Ok(Some(place)),
+        Seen::Absent => Ok(None),
+        Seen::Beyond => bail!("an element of page {number} lies beyond its end"),
+    }
+}
+
+/// The same with the first part of a page, which holds its header.
+///
+/// # Errors
+/// If this is not page `number` of a block.
+pub fn search_part(part: &[u8], number: u32, key: &[u8]) -> Result<Seen> {
+    let header = header(part, number)?;
     let mut at = HEADER;
     for _ in 0..header.count {
         let start = at + ELEMENT_HEADER;
-        if start > page.len() {
-            bail!("an element of page {number} lies beyond its end");
+        if start > part.len() {
+            return Ok(Seen::Beyond);
         }
-        let value = start + usize::from(u16_at(page, at));
-        let end = value.saturating_add(u32_at(page, at + 4) as usize);
-        if end > page.len() {
-            bail!("an element of page {number} lies beyond its end");
+        let value = start + usize::from(u16_at(part, at));
+        let end = value.saturating_add(u32_at(part, at + 4) as usize);
+        if end > part.len() {
+            return Ok(Seen::Beyond);
         }
-        if &page[start..value] == key {
-            return Ok(Some(value..end));
+        if &part[start..value] == key {
+            return Ok(Seen::Found(value..end));
         }
         at = end;
     }
-    Ok(None)
+    Ok(Seen::Absent)
 }
 
 /// Fills a page.

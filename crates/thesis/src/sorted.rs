@@ -128,8 +128,7 @@ impl Blocks {
         wanted: &Wanted,
         reader: &mut Reader<'_>,
     ) -> Result<Option<Range<usize>>> {
-        let bytes = reader.page(self.place(block, self.head_pages + page))?;
-        page::search(bytes, page, &wanted.key)
+        reader.find(self.place(block, self.head_pages + page), page, &wanted.key)
     }
 
     fn smallest(&self, block: u32) -> &[u32] {

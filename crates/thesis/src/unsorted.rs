@@ -13,7 +13,7 @@ use anyhow::Result;
 use senko_io::Device;
 
 use crate::bloom::PageMap;
-use crate::page::{self, PageWriter};
+use crate::page::PageWriter;
 use crate::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
 
 /// Blocks in append order.
@@ -97,8 +97,8 @@ impl Layout for Unsorted {
         for page in self.pages[block as usize].candidates(wanted) {
             let number = first + page;
             let at = u64::from(number) * self.geometry.device_pages();
-            let bytes = reader.page(self.geometry.first_page + at)?;
-            if let Some(found) = page::search(bytes, number, &wanted.key)? {
+            let at = self.geometry.first_page + at;
+            if let Some(found) = reader.find(at, number, &wanted.key)? {
                 return Ok(Some(found));
             }
         }

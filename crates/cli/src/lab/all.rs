@@ -6,6 +6,7 @@
 //! to end, as by Ctrl-C. Its figures up to then are kept.
 
 use std::io::{Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -20,8 +21,9 @@ use super::RunArgs;
 
 /// Time of all quick runs, if no other is given.
 const QUICK: Duration = Duration::from_secs(19 * 60);
-/// An experiment may take so many times its part of what is left.
-const UNEVEN: f64 = 4.0;
+/// An experiment may take so many times its part of what is left. The longest quick one needs five
+/// times its part.
+const UNEVEN: f64 = 6.0;
 /// How often a run is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -58,17 +60,11 @@ pub fn main(args: &RunArgs) -> Result<()> {
         });
         tell!("[{}/{}] {name}", at + 1, experiments.len());
         let begun = Instant::now();
+        let from = std::fs::metadata(&path).map_or(0, |found| found.len());
         let (ended, line) = run(name, args, share)?;
-        let record = match line {
-            Some(line) => line,
-            None => {
-                let why = match ended {
-                    Ended::OutOfTime => "its time was over before it had a figure",
-                    _ => "the run ended without a result; senko lab run shows why",
-                };
-                kept(name, &path)
-                    .unwrap_or_else(|| json!({ "bars": {}, "missing": { "everything": why } }))
-            }
+        let record = match line.or_else(|| results::newest_from(&path, from, name)) {
+            Some(record) => record,
+            None => gap(args, name, ended, &path)?,
         };
         if ended == Ended::Broken {
             broken.push(name);
@@ -153,13 +149,18 @@ fn show(
     writeln!(out, "{text}").context("cannot write to stdout")
 }
 
-/// The newest record of an experiment.
-fn kept(name: &str, path: &std::path::Path) -> Option<Value> {
-    let (records, _) = results::read(path).ok()?;
-    records
-        .into_iter()
-        .rev()
-        .find(|record| record["experiment"] == name)
+/// The record of a run that left none. It is kept, or the report would show an older run's figures
+/// without a word.
+fn gap(args: &RunArgs, name: &str, ended: Ended, path: &Path) -> Result<Value> {
+    let why = match ended {
+        Ended::OutOfTime => "its time was over before it had a figure",
+        _ => "the run ended without a result; senko lab run shows why",
+    };
+    let record = results::impossible(name, &args.options(), why)?;
+    if let Err(error) = results::append(path, &record) {
+        tell!("warning: {error:#}");
+    }
+    Ok(record)
 }
 
 /// One experiment: how it ended, and its result's object.

@@ -11,10 +11,15 @@ use anyhow::{Context, Result, bail, ensure};
 use senko_io::{AlignedBuf, Device, Engine, PAGE_SIZE, Purpose, ReadRequest, Tag};
 use senko_ssd::engine_device::SimulatedDevice;
 
+use super::Flags;
+
 const TAG: Tag = Tag {
     engine: Engine::Lab,
     purpose: Purpose::Admit,
 };
+
+/// Writes and reads of a page for each choice of flags.
+const FLAGGED: u64 = 256;
 
 /// Something with storage and a clock. Times are nanoseconds.
 pub trait Target {
@@ -44,6 +49,13 @@ pub trait Target {
     /// # Errors
     /// What the device says.
     fn read_at_once(&mut self, offsets: &[u64], depth: usize) -> Result<u64>;
+    /// Times with and without the flags of an open file. Nothing where there is no file.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn by_flags(&mut self) -> Result<Vec<Flags>> {
+        Ok(Vec::new())
+    }
 }
 
 /// A file or a raw device, past the page cache.
@@ -115,6 +127,39 @@ impl FileTarget {
             bytes,
             raw,
             buf: AlignedBuf::new((super::LARGEST / PAGE_SIZE as u64) as usize),
+        })
+    }
+
+    /// Mean times of a second handle with these flags. What it leaves in the page cache is written
+    /// out at the end, so that the next one finds a clean cache.
+    fn with_flags(&mut self, direct: bool, durable: bool) -> Result<Flags> {
+        let name = self.path.display();
+        let flags =
+            if direct { libc::O_DIRECT } else { 0 } | if durable { libc::O_DSYNC } else { 0 };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(flags)
+            .open(&self.path)
+            .with_context(|| format!("cannot open {name} once more"))?;
+        let mut totals = [0, 0];
+        for at in 0..FLAGGED {
+            self.buf[0] = self.buf[0].wrapping_add(1);
+            let page = &mut self.buf[..PAGE_SIZE];
+            let offset = at * PAGE_SIZE as u64;
+            totals[1] += timed(|| file.write_all_at(page, offset))
+                .with_context(|| format!("cannot write a page of {name} at {offset}"))?;
+            totals[0] += timed(|| file.read_exact_at(page, offset))
+                .with_context(|| format!("cannot read a page of {name} at {offset}"))?;
+        }
+        file.sync_data()
+            .with_context(|| format!("cannot flush {name}"))?;
+        let [read_ns, write_ns] = totals.map(|total| total as f64 / FLAGGED as f64);
+        Ok(Flags {
+            direct,
+            durable,
+            read_ns,
+            write_ns,
         })
     }
 
@@ -195,6 +240,13 @@ impl Target for FileTarget {
         })
         .with_context(|| format!("cannot read {}", self.path.display()))?;
         Ok(start.elapsed().as_nanos() as u64)
+    }
+
+    fn by_flags(&mut self) -> Result<Vec<Flags>> {
+        let ways = [(true, true), (true, false), (false, true), (false, false)];
+        let ways = ways.into_iter();
+        ways.map(|(direct, durable)| self.with_flags(direct, durable))
+            .collect()
     }
 }
 

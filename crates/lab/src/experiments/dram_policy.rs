@@ -294,15 +294,21 @@ impl Run {
             "objects"
         };
         let title = format!(
-            "{name} by {unit}: {} requests, {} objects, footprint {footprint} {unit}; hits in % of requests",
+            "{name} by {unit}: {} requests, {} objects, footprint {footprint} {unit}",
             stream.objects.len(),
             stream.footprint_objects()
         );
-        let mut columns = vec!["cache", unit];
-        columns.extend(POLICIES.iter().map(|(policy, _)| *policy));
+        let mut columns = vec!["cache".to_owned()];
+        columns.extend(
+            POLICIES
+                .iter()
+                .map(|(policy, _)| format!("hits %, {policy}")),
+        );
         if basis == Basis::Bytes {
-            columns.extend(["lru, % of bytes", "s3_fifo, % of bytes"]);
+            columns.extend(["bytes %, lru", "bytes %, s3_fifo"].map(str::to_owned));
         }
+        columns.push(format!("cache, {unit}"));
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
         let mut table = Table::new(title, &columns);
         let mut sums = vec![0.0; POLICIES.len()];
         for share in shares {
@@ -311,7 +317,7 @@ impl Run {
                 .iter()
                 .map(|(_, settings)| simulate(stream, *settings, basis, capacity))
                 .collect();
-            let mut cells = vec![format!("{} %", share * 100.0), capacity.to_string()];
+            let mut cells = vec![format!("{} %", share * 100.0)];
             for (((policy, _), counts), sum) in POLICIES.iter().zip(&counts).zip(&mut sums) {
                 let hits = counts.hit_percent();
                 *sum += hits;
@@ -326,6 +332,7 @@ impl Run {
                         .map(|counts| format!("{:.2}", counts.byte_hit_percent())),
                 );
             }
+            cells.push(capacity.to_string());
             table.row(cells);
             for (gains, policy) in self.gains.iter_mut().zip(&counts) {
                 gains.push(policy.hit_percent() - counts[0].hit_percent());
@@ -405,9 +412,14 @@ impl Run {
     }
 
     fn add_means(&mut self) {
-        let mut columns = vec!["workload"];
-        columns.extend(POLICIES.iter().map(|(policy, _)| *policy));
-        let mut table = Table::new("Mean over the cache sizes; hits in % of requests", &columns);
+        let mut columns = vec!["workload".to_owned()];
+        columns.extend(
+            POLICIES
+                .iter()
+                .map(|(policy, _)| format!("hits %, {policy}")),
+        );
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let mut table = Table::new("Mean over the cache sizes", &columns);
         for (workload, means) in &self.means {
             let mut cells = vec![workload.clone()];
             for ((policy, _), mean) in POLICIES.iter().zip(means) {

@@ -6,7 +6,8 @@
 //! all are followed, since the curve is exact there; errors that grow as fewer are followed, and a
 //! small one by bytes, where a cache that holds objects of several sizes is no stack.
 //!
-//! The curve is compared with the simulated LRU policy of `dram-policy` at sizes from a hundredth
+//! The curves of S3-FIFO and of LRU are compared with the simulated policies of `dram-policy`, at
+//! sizes from a hundredth
 //! to nine tenths of all, on every trace of keys in the folder `kv` of the traces, and on keys by
 //! Zipf's law. `hit_ratio_error` is of curves as `senko plan` makes them. Curves that follow fewer
 //! objects stand beside it, since small traces are followed as a whole.
@@ -18,7 +19,7 @@ use serde_json::json;
 
 use super::dram_policy::requests::{self, Requests};
 use super::dram_policy::{Basis, simulate};
-use crate::plan::{Curve, FOLLOWED};
+use crate::plan::{Curve, FOLLOWED, Policy, S3_FIFO};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
 
 /// The experiment.
@@ -34,15 +35,16 @@ const KEYS: [&str; 3] = ["hit_ratio_error", "error_followed_20k", "error_followe
 const ZIPF: [f64; 2] = [0.8, 0.99];
 
 /// The largest deviation of each curve from the simulation, and the share that it followed.
-fn errors(stream: &Requests, basis: Basis, seed: u64) -> Vec<(f64, f64)> {
+fn errors(policy: Policy, stream: &Requests, basis: Basis, seed: u64) -> Vec<(f64, f64)> {
     let curves: Vec<Curve> = FOLLOW
         .iter()
-        .map(|followed| Curve::of(stream, basis, *followed, seed))
+        .map(|followed| Curve::of_policy(policy, stream, basis, 0, (*followed, seed)))
         .collect();
+    let settings = (policy == Policy::S3Fifo).then_some(S3_FIFO);
     let mut errors: Vec<(f64, f64)> = curves.iter().map(|curve| (0.0, curve.share)).collect();
     for share in SHARES {
         let size = ((curves[0].footprint as f64 * share) as u64).max(1);
-        let simulated = simulate(stream, None, basis, size).hit_percent() / 100.0;
+        let simulated = simulate(stream, settings, basis, size).hit_percent() / 100.0;
         for (error, curve) in errors.iter_mut().zip(&curves) {
             error.0 = error.0.max((curve.hit_ratio(size) - simulated).abs());
         }
@@ -84,15 +86,16 @@ impl Experiment for PlanAccuracy {
             outcome: Outcome::new(),
             largest: [0.0; FOLLOW.len()],
             table: Table::new(
-                "Largest deviation of the curve's hit ratio from the simulated LRU",
+                "Largest deviation of the curve's hit ratio from the simulated policy",
                 &[
                     "stream",
+                    "policy",
+                    "error, as senko plan",
+                    "error, following 20,000",
+                    "error, following 5,000",
                     "requests",
                     "objects",
                     "followed",
-                    "error",
-                    "following 20,000",
-                    "following 5,000",
                 ],
             ),
             seed: options.seed,
@@ -172,17 +175,29 @@ impl Run {
     }
 
     fn compare_by(&mut self, name: &str, stream: &Requests, basis: Basis) {
-        let errors = errors(stream, basis, self.seed);
-        let mut cells = vec![
-            name.to_owned(),
-            stream.objects.len().to_string(),
-            stream.footprint_objects().to_string(),
-            format!("{:.0} %", errors[0].1 * 100.0),
-        ];
+        for (policy, called) in [(Policy::S3Fifo, "S3-FIFO"), (Policy::Lru, "LRU")] {
+            self.compare_policy(name, (policy, called), stream, basis);
+        }
+    }
+
+    fn compare_policy(
+        &mut self,
+        name: &str,
+        (policy, called): (Policy, &str),
+        stream: &Requests,
+        basis: Basis,
+    ) {
+        let errors = errors(policy, stream, basis, self.seed);
+        let mut cells = vec![name.to_owned(), called.to_owned()];
         for (largest, (error, _)) in self.largest.iter_mut().zip(&errors) {
             *largest = largest.max(*error);
             cells.push(format!("{error:.4}"));
         }
+        cells.extend([
+            stream.objects.len().to_string(),
+            stream.footprint_objects().to_string(),
+            format!("{:.0} %", errors[0].1 * 100.0),
+        ]);
         self.table.row(cells);
     }
 }

@@ -10,13 +10,14 @@
 //! with 64 under way nearly the device's rate, and above RocksDB's, which pays for locks, a cache
 //! and threads.
 //!
-//! Everything takes turns within a round, on the same disk: our gets, the device's reads of our own
-//! file, RocksDB's gets of the same items under the same memory cap; a bar is the median of the
-//! rounds' ratios. The device's rate is the better of fio's and our own ring's. The memory is a
-//! small part of the data, and files are read past the page cache, so gets are cold: what is
-//! compared with the device runs without our cache of records. Against RocksDB the store is opened
-//! again in each round, with a cache as large as RocksDB's (`cache_bytes`), and may use it: both
-//! caches are filled by the gets before those that count.
+//! Everything takes turns within a round, on the same disk. There are our gets, with the store's
+//! map and with the thesis's Bloom Filter Map (`--index bloom`). There are the device's reads of
+//! our own file, and RocksDB's gets of the same items under the same memory cap. A bar is the
+//! median of the rounds' ratios. The device's rate is the better of fio's and our own ring's. The
+//! memory is a small part of the data, and files are read past the page cache, so gets are cold:
+//! what is compared with the device runs without our cache of records. Against RocksDB the store is
+//! opened again in each round, with a cache as large as RocksDB's (`cache_bytes`), and may use it:
+//! both caches are filled by the gets before those that count.
 //!
 //! The reads of a get are the disk's count (`/proc/diskstats`) over gets; beside it stands the
 //! kernel's account of the process, which other processes do not disturb.
@@ -38,6 +39,9 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 /// The experiment.
 pub struct StoreGets;
 
+/// Our store with the thesis's map, in tables.
+const BLOOM: &str = "senko, thesis's map";
+
 /// The rival.
 const RIVAL: &str = "rocksdb";
 
@@ -57,7 +61,7 @@ impl Experiment for StoreGets {
         let bench = Bench::open(options)?;
         let mut outcome = Outcome::new();
         let keys = bench.scaled(700_000, 16_000_000);
-        let plan = Plan::new(&bench, &mut outcome, keys, 1000, 3.0)?;
+        let plan = Plan::new(&bench, &mut outcome, keys, 1000, 4.5)?;
         plan.note(&mut outcome, "");
         outcome.setting(
             "gets_over_rocksdb_cache",
@@ -69,7 +73,7 @@ impl Experiment for StoreGets {
         let rounds = bench.scaled(4, 9);
         outcome.setting("rounds", rounds);
         outcome.setting("rival_threads", DEPTH);
-        let mut steps = Steps::new(progress, 3 + rounds as u64);
+        let mut steps = Steps::new(progress, 4 + rounds as u64);
         let mut table = Table::new(
             "Gets, medians of the rounds",
             &[
@@ -115,6 +119,8 @@ struct Run<'a> {
     bench: &'a Bench<'a>,
     plan: Plan,
     ours: Side<'a>,
+    /// Our store with the thesis's map.
+    bloom: Result<Side<'a>, String>,
     rival: Result<Side<'a>, String>,
     span: u64,
     seconds: f64,
@@ -122,6 +128,7 @@ struct Run<'a> {
     our_shown: Shown,
     /// Ours with a cache as large as the rival's.
     cached: Vec<Step>,
+    bloom_shown: Shown,
     rival_shown: Shown,
     device_one: Vec<Step>,
     device_many: Vec<Step>,
@@ -135,9 +142,10 @@ fn side<'a>(
     plan: &Plan,
     outcome: &mut Outcome,
 ) -> Result<Side<'a>> {
-    let home = Home::new(bench, engine);
+    let of_it = if plan.tuning.bloom { "-bloom" } else { "" };
+    let home = Home::new(bench, &format!("{engine}{of_it}"));
     let (mut session, opened) = plan::start(bench, engine, &home, plan, None)?;
-    outcome.setting(engine, opened.description.clone());
+    outcome.setting(format!("{engine}{of_it}"), opened.description.clone());
     let mut fill = plan.fill(0, plan.keys(), bench.options.seed);
     fill.batch = 64;
     session.fill_and_settle(&fill)?;
@@ -162,6 +170,9 @@ impl<'a> Run<'a> {
             .file
             .clone()
             .ok_or_else(|| anyhow!("senko does not say which file its reads go to"))?;
+        steps.next("filling senko with the thesis's map");
+        let with_bloom = plan.clone().cache(0).bloom();
+        let bloom = side(bench, OURS, &with_bloom, outcome).map_err(|error| format!("{error:#}"));
         steps.next("filling the rival");
         let rival = side(bench, RIVAL, plan, outcome).map_err(|error| format!("{error:#}"));
         // The file is somewhat larger than what lives in it, and its end may never have been
@@ -172,12 +183,14 @@ impl<'a> Run<'a> {
             bench,
             plan: plan.clone(),
             ours,
+            bloom,
             rival,
             span,
             seconds: bench.scaled(0.7, 4.0),
             file,
             our_shown: Shown::default(),
             cached: Vec::new(),
+            bloom_shown: Shown::default(),
             rival_shown: Shown::default(),
             device_one: Vec::new(),
             device_many: Vec::new(),
@@ -226,6 +239,12 @@ impl<'a> Run<'a> {
             }
         }
         self.our_shown.misses.push(self.ours.session.work(&misses)?);
+        if let Ok(bloom) = &mut self.bloom {
+            self.bloom_shown.one.push(bloom.session.work(&gets)?);
+            let deep = plan::at_depth(&bloom.opened, gets.clone());
+            self.bloom_shown.deep.push(bloom.session.work(&deep)?);
+            self.bloom_shown.misses.push(bloom.session.work(&misses)?);
+        }
         if self.rival.is_ok() {
             self.cached_gets(&gets, seed)?;
         }
@@ -316,6 +335,27 @@ impl<'a> Run<'a> {
             "gets_over_device",
             of_pairs(&rate(&ours.deep), &device),
         );
+        let bloom = &self.bloom_shown;
+        for (key, figure) in [
+            (
+                "bloom_reads_per_hit",
+                over(&bloom.deep, Step::reads_per_get),
+            ),
+            (
+                "bloom_reads_per_miss",
+                over(&bloom.misses, Step::reads_per_get),
+            ),
+            (
+                "static_over_bloom_gets",
+                of_pairs(&rate(&ours.deep), &rate(&bloom.deep)),
+            ),
+        ] {
+            let figure = match &self.bloom {
+                Ok(_) => figure,
+                Err(why) => Err(why.clone()),
+            };
+            put(outcome, key, figure);
+        }
         let rival = &self.rival_shown;
         let over_rival = match &self.rival {
             Ok(_) => of_pairs(&rate(&self.cached), &rate(&rival.deep)),
@@ -326,7 +366,7 @@ impl<'a> Run<'a> {
             outcome.setting("fio", why.clone());
         }
         outcome.setting("gets_a_second", json!(median(rate(&ours.deep))));
-        for (who, shown) in [(OURS, ours), (RIVAL, rival)] {
+        for (who, shown) in [(OURS, ours), (BLOOM, bloom), (RIVAL, rival)] {
             for (load, steps) in [
                 ("one at a time", &shown.one),
                 ("64 under way", &shown.deep),

@@ -16,7 +16,8 @@
 //! the sorted block before (experiment `thesis-blocks`), on the same file as `sorted_head` (the
 //! thesis's improvement) and `sorted_dram`, which has 4 bytes a page in DRAM. `store_bloom` are the
 //! store's own blocks behind the thesis's map, `store_static` the same behind the store's better
-//! map.
+//! map. `hash16_parts` and `sorted_head_parts` read a page in parts of 4 KiB until the key is
+//! found, where all others read it whole (section 9.4).
 //!
 //! *Hash-table blocks are filled* in memory and written once. The thesis put each element into its
 //! page on the device: that is measured on one small block, where every element costs the read and
@@ -32,7 +33,7 @@ use senko_thesis::bloom::BlockBloom;
 use senko_thesis::hashed::{self, Fill, Hashed, HashedFile, Overwrites, Sized};
 use senko_thesis::ours::{self, StaticIndex};
 use senko_thesis::sorted::{Head, InDram, Scattered, SortedFile};
-use senko_thesis::{Built, Geometry, Reader, get};
+use senko_thesis::{Built, ByParts, Geometry, Reader, get};
 
 /// The experiment.
 pub struct ThesisImproved;
@@ -43,6 +44,9 @@ const HASHED: [(&str, u32, Sized); 4] = [
     ("hash16_third", 16, Sized::Third),
     ("hash24_third", 24, Sized::Third),
 ];
+
+/// The size of blocks, of [`SIZES`], at which reading pages whole is compared with reading parts.
+const LARGEST: usize = 2;
 
 /// Bits an element by which the store's better map tells absent keys from those that are there: as
 /// many as the store has unless it is told otherwise.
@@ -61,7 +65,7 @@ impl Experiment for ThesisImproved {
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut run = Run::open(options, progress, 40)?;
+        let mut run = Run::open(options, progress, 42)?;
         let geometries = run.geometries.clone();
         let mut overflow = Vec::new();
         for (size, geometry) in geometries.iter().enumerate() {
@@ -77,6 +81,10 @@ impl Experiment for ThesisImproved {
                     Hashed::new(name, keys, &file, bits, sized)
                 });
                 run.measure(size, built.written, &index, &layout)?;
+                if name == "hash16" && size == LARGEST {
+                    let parts = ByParts("hash16_parts", &layout);
+                    run.measure(size, built.written, &index, &parts)?;
+                }
             }
             if size == 0 {
                 let pages = match options.scale {
@@ -95,7 +103,12 @@ impl Experiment for ThesisImproved {
                 BlockBloom::build(keys, geometry, BLOCK_BITS)
             });
             run.measure(size, built.written, &index, &Scattered::cold(file.clone()))?;
-            run.measure(size, built.written, &index, &Head(file.clone()))?;
+            let head = Head(file.clone());
+            run.measure(size, built.written, &index, &head)?;
+            if size == LARGEST {
+                let parts = ByParts("sorted_head_parts", &head);
+                run.measure(size, built.written, &index, &parts)?;
+            }
             run.measure(size, built.written, &index, &InDram(file))?;
         }
         for (size, geometry) in geometries.iter().enumerate() {
@@ -142,6 +155,14 @@ fn shapes(run: &mut Run<'_>) {
         large("sorted_head"),
         large("sorted_scattered"),
     );
+    for layout in ["hash16", "sorted_head"] {
+        let parts = match layout {
+            "hash16" => "hash16_parts",
+            _ => "sorted_head_parts",
+        };
+        let key = format!("{layout}_parts_over_whole_time_256mb");
+        run.time_ratio(&key, large(parts), large(layout));
+    }
     for (key, layout) in [
         ("dram", "sorted_dram"),
         ("store_bloom", "store_bloom"),
@@ -230,9 +251,9 @@ fn fills(run: &mut Run<'_>) {
         "Elements that overflow, of 100, in blocks of 2048 pages",
         &[
             "fill %",
-            "own first",
-            "as they come",
-            "pages of one, own first",
+            "own first %",
+            "as they come %",
+            "pages of one, own first %",
         ],
     );
     let slots = run.geometries[0].per_page();

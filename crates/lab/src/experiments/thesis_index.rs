@@ -22,6 +22,7 @@
 
 mod measure;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -69,7 +70,7 @@ impl Sizes {
         match scale {
             Scale::Quick => Sizes {
                 elements: &[MEGA, 8 * MEGA, 64 * MEGA],
-                by_block: &[16 * MEGA],
+                by_block: &[4 * MEGA, 16 * MEGA],
                 better: 8 * MEGA,
                 hash_index: 4 * MEGA,
                 rounds: 3,
@@ -293,31 +294,49 @@ fn figure_44(
     progress: &dyn Progress,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    let mut table = Table::new(
-        "Figure 44: time of a look-up by the number of blocks, uniform",
-        &[
-            "elements, a block",
-            "blocks",
-            "Bloom Filter Map us",
-            "filters us",
-            "filters, one by one us",
-            "times as fast",
-        ],
-    );
+    let mut seen: BTreeMap<u64, Vec<(u64, Rates)>> = BTreeMap::new();
     for elements in sizes.by_block {
         for per_block in BLOCK_SIZES {
             progress.step(per_block, BLOCK_SIZES.iter().sum(), "blocks of other sizes");
             let filters = Filters::build(*elements, per_block);
             let asked = Lookups::draw(&Popularity::Uniform, *elements, options.seed)?;
             let rates = Rates::of(&filters, &asked, sizes.rounds.div_ceil(2));
-            let mut row = vec![
-                format!("{}, {per_block}", millions(*elements)),
-                format!("{}", elements / per_block),
-            ];
-            row.extend(rates.cells());
-            table.row(row);
+            let of_this = seen.entry(elements / per_block).or_default();
+            of_this.push((*elements, rates));
         }
     }
+    let mut columns = vec!["blocks".to_owned()];
+    for what in ["Bloom Filter Map us", "filters us"] {
+        let totals = sizes.by_block.iter();
+        columns.extend(totals.map(|total| format!("{what}, {}", millions(*total))));
+    }
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut table = Table::new(
+        "Figure 44: time of a look-up by the number of blocks, for several totals of elements, uniform",
+        &columns,
+    );
+    let mut spread = 1.0f64;
+    for (blocks, of_this) in &seen {
+        let mut row = vec![blocks.to_string()];
+        for time in [
+            |rates: &Rates| 1e6 / rates.map,
+            |rates: &Rates| 1e6 / rates.staged,
+        ] {
+            for total in sizes.by_block {
+                let found = of_this.iter().find(|(elements, _)| elements == total);
+                row.push(found.map_or("-".to_owned(), |(_, rates)| format!("{:.3}", time(rates))));
+            }
+        }
+        table.row(row);
+        let times = || of_this.iter().map(|(_, rates)| 1e6 / rates.map);
+        let (least, most) = (
+            times().fold(f64::INFINITY, f64::min),
+            times().fold(0.0, f64::max),
+        );
+        spread = spread.max(most / least);
+    }
+    // Of maps with equally many blocks and four or more times the elements.
+    outcome.bar("figure44_time_over_totals", spread);
     outcome.tables.push(table);
     Ok(())
 }
@@ -328,14 +347,14 @@ fn figure_35(outcome: &mut Outcome, progress: &dyn Progress) {
     progress.step(0, 1, "single lines of memory");
     let line_seconds = 64.0 / Bandwidth::new(256 << 20).best(64);
     let mut table = Table::new(
-        "Figure 35: calculated time of a look-up in filters one after the other, ms",
+        "Figure 35: calculated time of a look-up in filters one after the other",
         &[
             "elements",
-            "256 a block",
-            "1024 a block",
-            "4096 a block",
-            "16384 a block",
-            "65536 a block",
+            "ms, blocks of 256",
+            "ms, blocks of 1024",
+            "ms, blocks of 4096",
+            "ms, blocks of 16384",
+            "ms, blocks of 65536",
         ],
     );
     let seconds = |elements: f64, per_block: f64| {

@@ -76,6 +76,8 @@ pub struct Tuning {
     pub space_ratio: f64,
     /// Bytes of a block, a log, or a table in memory.
     pub block_bytes: u64,
+    /// Our store with the thesis's Bloom Filter Map in place of its own map (`--index bloom`).
+    pub bloom: bool,
 }
 
 impl Tuning {

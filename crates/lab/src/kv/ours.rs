@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use senko_io::{Device, FileOptions, FlashFile};
-use senko_store::{Batch, Options, Store, WriteOptions};
+use senko_store::{Batch, IndexKind, Options, Store, WriteOptions};
 use serde_json::{Map, Value};
 
 use super::{Asked, Depth, Durability, Engine, Found, Maker, OURS, Tuning};
@@ -33,6 +33,10 @@ fn options(tuning: &Tuning) -> Options {
         space_ratio: tuning.space_ratio,
         read_only: tuning.read_only,
         cache_bytes: tuning.cache,
+        index: match tuning.bloom {
+            true => IndexKind::BloomMap,
+            false => Options::default().index,
+        },
         ..Options::default()
     }
 }

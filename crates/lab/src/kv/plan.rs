@@ -71,6 +71,7 @@ impl Plan {
             read_only: false,
             space_ratio: 1.3,
             block_bytes: bench.scaled(16 << 20, 64 << 20),
+            bloom: false,
         };
         Ok(Plan { tuning, shape })
     }
@@ -96,6 +97,12 @@ impl Plan {
     /// With another cache, 0 for none.
     pub fn cache(mut self, cache: u64) -> Plan {
         self.tuning.cache = cache;
+        self
+    }
+
+    /// With the thesis's map.
+    pub fn bloom(mut self) -> Plan {
+        self.tuning.bloom = true;
         self
     }
 

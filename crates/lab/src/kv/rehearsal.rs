@@ -33,6 +33,7 @@ fn tuning(durability: Durability) -> Tuning {
         read_only: false,
         space_ratio: 1.3,
         block_bytes: 1 << 20,
+        bloom: false,
     }
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The report's additions to results: the paper, the bars with must and goal, published values. The
-//! table from the papers to the code stands here, too.
+//! The report's additions to results: the paper, the bars with must and goal, published values.
 
 /// A paper, or the project's own questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +159,7 @@ pub static ALL: &[Entry] = &[
         &[],
         &[("page_mib", 126.6), ("block_mib", 1.5)],
     ),
+    entry("ftl-costs", Paper::A, &[], &[("dftl_map_mib_32gb", 49.0)]),
     entry("device-verdict", Paper::A, &[more("right", 1.0, 1.0)], &[]),
     entry(
         "thesis-index",
@@ -182,6 +182,7 @@ pub static ALL: &[Entry] = &[
     entry("thesis-misses", Paper::A, &[], &[]),
     entry("thesis-blocks", Paper::A, &[], &[]),
     entry("thesis-improved", Paper::A, &[], &[]),
+    entry("thesis-counts", Paper::A, &[], &[]),
     entry(
         "thesis-system",
         Paper::A,
@@ -271,6 +272,18 @@ pub static ALL: &[Entry] = &[
         ],
     ),
     entry(
+        "serve-drives",
+        Paper::B,
+        &[],
+        &[
+            ("answers_2_over_1", 1.333),
+            ("answers_4_over_1", 1.444),
+            ("latency_2_over_1", 1.021),
+            ("latency_4_over_1", 1.075),
+        ],
+    ),
+    entry("serve-arithmetic", Paper::B, &[], &[]),
+    entry(
         "serve-flash-get",
         Paper::B,
         &[
@@ -356,7 +369,7 @@ pub static ALL: &[Entry] = &[
             less("reads_per_delete_or_touch", 1.02, 1.005),
             less("rss_over_cap", 1.05, 1.03),
         ],
-        &[],
+        &[("key_dram_freed_percent", 87.5)],
     ),
     entry("dram-policy", Paper::Design, &[], &[]),
     entry(
@@ -494,263 +507,5 @@ pub static ALL: &[Entry] = &[
         Paper::Design,
         &[more("speedup2", 1.7, 1.9)],
         &[],
-    ),
-];
-
-/// A part of a paper, the files that hold it, and the experiment that measures it; or why there is
-/// none.
-pub struct Part {
-    /// The paper.
-    pub paper: Paper,
-    /// Section, figure, table or equation.
-    pub part: &'static str,
-    /// What it is.
-    pub what: &'static str,
-    /// Files from the project's root.
-    pub files: &'static [&'static str],
-    /// The experiment's name, or why nothing measures it, which begins with a word and a colon.
-    pub measured: &'static str,
-}
-
-const fn part(
-    paper: Paper,
-    part: &'static str,
-    what: &'static str,
-    files: &'static [&'static str],
-    measured: &'static str,
-) -> Part {
-    Part {
-        paper,
-        part,
-        what,
-        files,
-        measured,
-    }
-}
-
-/// From the papers to the code.
-pub static PARTS: &[Part] = &[
-    part(
-        Paper::A,
-        "chapter 2",
-        "translation layers, collection",
-        &["crates/ssd/src/ftl/mod.rs"],
-        "ssd-closed-form",
-    ),
-    part(
-        Paper::A,
-        "table 2",
-        "sizes of mapping tables",
-        &["crates/lab/src/experiments/ftl_table2.rs"],
-        "ftl-table2",
-    ),
-    part(
-        Paper::A,
-        "section 4.1, figures 18 to 25, table 3",
-        "a device, measured",
-        &["crates/lab/src/device.rs"],
-        "device-verdict",
-    ),
-    part(
-        Paper::A,
-        "section 4.2.1, figure 26, table 7",
-        "ISAM, and the three basic structures compared",
-        &["crates/thesis/src/isam.rs"],
-        "thesis-isam",
-    ),
-    part(
-        Paper::A,
-        "section 4.2.2, figures 27 to 29, table 5",
-        "an in-place B+tree, put by put",
-        &["crates/thesis/src/btree.rs"],
-        "thesis-btree",
-    ),
-    part(
-        Paper::A,
-        "section 4.2.3, figures 30 and 31, table 6",
-        "a hash table on the drive, by its fill",
-        &["crates/thesis/src/linear.rs"],
-        "thesis-hash-table",
-    ),
-    part(
-        Paper::A,
-        "section 5.2, equations 1 and 2",
-        "the best number of a filter's hash functions",
-        &["crates/store/src/index/bloom_map.rs"],
-        "thesis-index",
-    ),
-    part(
-        Paper::A,
-        "section 5.4.1, figure 35, equation 3",
-        "filters searched one after the other; all of a filter is read up to 354 elements",
-        &["crates/lab/src/experiments/thesis_index.rs"],
-        "thesis-index",
-    ),
-    part(
-        Paper::A,
-        "sections 6.1 and 7.1, figures 41 to 44",
-        "the Bloom Filter Map",
-        &[
-            "crates/thesis/src/bloom.rs",
-            "crates/store/src/index/mod.rs",
-        ],
-        "thesis-index",
-    ),
-    part(
-        Paper::A,
-        "section 5.4.2, figure 37, equations 4 and 5",
-        "blocks read in vain",
-        &["crates/lab/src/experiments/thesis_misses.rs"],
-        "thesis-misses",
-    ),
-    part(
-        Paper::A,
-        "section 7.2, figures 45 to 48",
-        "unsorted and sorted blocks",
-        &[
-            "crates/thesis/src/unsorted.rs",
-            "crates/thesis/src/sorted.rs",
-        ],
-        "thesis-blocks",
-    ),
-    part(
-        Paper::A,
-        "sections 8.2 and 8.3, figure 49, table 10",
-        "prices, and what a system can hold",
-        &["crates/lab/src/ratios.rs", "crates/cli/src/plan.rs"],
-        "thesis-ratios",
-    ),
-    part(
-        Paper::A,
-        "section 8.4, table 11",
-        "flash for each byte of DRAM, by the size of elements",
-        &["crates/lab/src/ratios.rs"],
-        "thesis-ratios",
-    ),
-    part(
-        Paper::A,
-        "section 8.4",
-        "DRAM for each key of the store",
-        &["crates/store/src/index/mod.rs"],
-        "store-memory",
-    ),
-    part(
-        Paper::A,
-        "sections 6.2, 7.2.2, 9.2 and 10.2",
-        "the combined structure as a system: 1.5 ms and 800 us",
-        &["crates/thesis/src/system.rs"],
-        "thesis-system",
-    ),
-    part(
-        Paper::A,
-        "sections 9.2 to 9.4, chapter 10, figures 51 to 53",
-        "improved blocks",
-        &["crates/thesis/src/hashed.rs"],
-        "thesis-improved",
-    ),
-    part(
-        Paper::A,
-        "section 9.4, figure 51",
-        "reads and time of a get, as a system",
-        &["crates/store/src/get.rs"],
-        "store-gets",
-    ),
-    part(
-        Paper::A,
-        "sections 6.2 and 11.2",
-        "elements written twice, and updates",
-        &["crates/store/src/write.rs"],
-        "store-writes",
-    ),
-    part(
-        Paper::B,
-        "section 4",
-        "messages on flash as they are sent",
-        &["crates/cache/src/record.rs"],
-        "serve-flash-get",
-    ),
-    part(
-        Paper::B,
-        "figures 7 to 9",
-        "answers and response times",
-        &["crates/ssd/src/transfer.rs"],
-        "transfer-fig7-9",
-    ),
-    part(
-        Paper::B,
-        "sections 5.1 and 5.2",
-        "what limits one, two and four drives",
-        &["crates/lab/src/experiments/transfer_predict.rs"],
-        "transfer-predict",
-    ),
-    part(
-        Paper::C,
-        "section 3.1, table 1",
-        "an LRU buffer before BAST",
-        &["crates/ssd/src/ftl/bast.rs"],
-        "endurance-table1",
-    ),
-    part(
-        Paper::C,
-        "figures 2 and 3",
-        "requests over time",
-        &["crates/ssd/src/plot.rs"],
-        "endurance-fig2-3",
-    ),
-    part(
-        Paper::C,
-        "section 3",
-        "write buffers compared",
-        &["crates/ssd/src/buffer/mod.rs"],
-        "endurance-policies",
-    ),
-    part(
-        Paper::C,
-        "section 3.3, conclusion",
-        "a policy that follows the load",
-        &["crates/ssd/src/buffer/adaptive/mod.rs"],
-        "endurance-adaptive",
-    ),
-    part(
-        Paper::D,
-        "section 2.1",
-        "append pages under a translation table",
-        &["crates/dbm/src/mapping.rs"],
-        "dbm-appendpages",
-    ),
-    part(
-        Paper::D,
-        "section 2.1",
-        "cleaning",
-        &["crates/dbm/src/maintain.rs"],
-        "dbm-random",
-    ),
-    part(
-        Paper::D,
-        "section 2.3",
-        "optimistic transactions",
-        &["crates/dbm/src/transaction.rs"],
-        "dbm-occ",
-    ),
-    part(
-        Paper::D,
-        "figure 2",
-        "small transactions against others",
-        &["crates/dbm/src/log.rs"],
-        "dbm-paper",
-    ),
-    part(
-        Paper::E,
-        "section 3.2",
-        "the index in DRAM, keys on flash",
-        &["crates/cache/src/index/mod.rs"],
-        "serve-memory",
-    ),
-    part(
-        Paper::E,
-        "figure 4",
-        "hits by the share of DRAM",
-        &["crates/cache/src/shard/demote.rs"],
-        "serve-dram-flash-ratio",
     ),
 ];

@@ -96,6 +96,13 @@ impl Read {
         }
     }
 
+    /// What stands before the comma of a column's name, if another column's name begins alike.
+    fn shared<'n>(&self, name: &'n str) -> Option<&'n str> {
+        let (start, _) = name.split_once(", ")?;
+        let begins = |other: &&String| other.split_once(", ").is_some_and(|(it, _)| it == start);
+        (self.columns.iter().filter(begins).count() > 1).then_some(start)
+    }
+
     /// How many columns name a row: all before the first number, and more until no two rows have
     /// one name.
     fn naming(&self) -> Option<usize> {
@@ -144,12 +151,13 @@ fn groups(table: &Read, from: usize) -> Vec<Group> {
         let name = &table.columns[column];
         let (unit, factor) = table.unit(column).unwrap_or((Unit::Number(""), 1.0));
         let key = match unit {
-            // Numbers are alike where their names end alike: "paper QPS", "model QPS".
+            // Numbers are alike where their names end alike, "paper QPS", "model QPS", or begin
+            // alike, "reads, young blocks", "reads, sorted blocks".
             Unit::Number(_) => {
                 let mut words = name.split_whitespace();
                 match (words.next(), words.next_back()) {
                     (Some("paper" | "model" | "today"), Some(last)) => last.to_owned(),
-                    _ => name.clone(),
+                    _ => table.shared(name).unwrap_or(name).to_owned(),
                 }
             }
             Unit::Nanoseconds => "time".to_owned(),
@@ -204,11 +212,12 @@ fn lines(table: &Read, x: &[f64]) -> Vec<Chart> {
             Unit::Number("")
         };
         let (unit, x_factor) = table.unit(0).unwrap_or((plain, 1.0));
+        let across_name = bare(&table.columns[0]);
         let across: Vec<f64> = x.iter().map(|value| value * x_factor).collect();
         let x_axis = if is_wide(&across) {
-            Axis::log(&table.columns[0], unit)
+            Axis::log(&across_name, unit)
         } else {
-            Axis::linear(&table.columns[0], unit)
+            Axis::linear(&across_name, unit)
         };
         let y_axis = if is_wide(&all) {
             Axis::log(&group.name, group.unit)
@@ -273,8 +282,13 @@ fn bars(table: &Read) -> Vec<Chart> {
                 )
             })
             .collect();
+        let shown = || series.iter().flat_map(|(_, values)| values);
+        // The rows that are left out may have had all there is to see.
+        if !shown().any(|value| value.abs() > 0.0) {
+            continue;
+        }
         let name = match series.as_slice() {
-            [(name, _)] => name.clone(),
+            [(name, _)] => bare(name),
             _ => group.name.clone(),
         };
         let axis = Axis::linear(&name, group.unit);
@@ -290,6 +304,24 @@ fn short_name(name: &str) -> String {
     }
     let cut: String = name.chars().take(MOST_LETTERS - 1).collect();
     format!("{}\u{2026}", cut.trim_end())
+}
+
+/// A column's name without its unit, which the axis has: `fill %` is `fill`, `s` is `time`.
+fn bare(name: &str) -> String {
+    const UNITS: [&str; 11] = [
+        "%", "ns", "us", "ms", "s", "seconds", "MB", "GB", "KiB", "MiB", "GiB",
+    ];
+    match name {
+        "ns" | "us" | "ms" | "s" | "seconds" => "time".to_owned(),
+        "MB" | "GB" | "KiB" | "MiB" | "GiB" => "bytes".to_owned(),
+        "%" => "share".to_owned(),
+        name => {
+            let last = name
+                .rsplit_once(' ')
+                .filter(|(_, unit)| UNITS.contains(unit));
+            last.map_or(name, |(rest, _)| rest).replace("us/", "time/")
+        }
+    }
 }
 
 fn is_wide(values: &[f64]) -> bool {
@@ -351,6 +383,18 @@ mod tests {
     }
 
     #[test]
+    fn columns_that_begin_alike_share_an_axis() {
+        let table = json!({
+            "title": "Maps", "columns": ["blocks", "reads, even", "reads, zipf", "writes, even"],
+            "rows": [["1", "4", "5", "6"], ["2", "5", "6", "7"], ["3", "6", "7", "8"]],
+        });
+        let charts: Vec<String> = of_table(&table).iter().map(Chart::to_inline).collect();
+        assert_eq!(charts.len(), 2);
+        assert!(charts[0].contains("reads, even") && charts[0].contains("reads, zipf"));
+        assert!(!charts[0].contains("writes, even"));
+    }
+
+    #[test]
     fn a_named_table_gives_bars() {
         let table = json!({
             "title": "Engines",
@@ -373,6 +417,25 @@ mod tests {
         let charts: Vec<String> = of_table(&two).iter().map(Chart::to_inline).collect();
         assert_eq!(charts.len(), 2);
         assert!(charts[0].contains("a name that goes on and on and ne\u{2026}"));
+    }
+
+    /// Of 60 rows the last ones had erases, and 32 bars of nothing were drawn.
+    #[test]
+    fn rows_without_anything_are_not_drawn_for_those_behind_them() {
+        let row = |at: u64| json!([format!("row {at}"), if at < 40 { "0" } else { "9" }]);
+        let rows: Vec<_> = (0..60).map(row).collect();
+        let table = json!({"title": "a", "columns": ["what", "erases"], "rows": rows});
+        assert!(of_table(&table).is_empty());
+    }
+
+    #[test]
+    fn an_axis_has_its_unit_once() {
+        let names = ["fill %", "s", "block MiB", "us/element", "reads a second"];
+        let bare = names.map(bare);
+        assert_eq!(
+            bare,
+            ["fill", "time", "block", "time/element", "reads a second"]
+        );
     }
 
     #[test]

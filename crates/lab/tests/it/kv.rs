@@ -94,6 +94,7 @@ fn tuning() -> Tuning {
         read_only: false,
         space_ratio: 1.3,
         block_bytes: 1 << 20,
+        bloom: false,
     }
 }
 

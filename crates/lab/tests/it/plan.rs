@@ -5,23 +5,24 @@ use std::path::Path;
 
 use senko_lab::experiments::dram_policy::requests::{Requests, from_trace, zipf};
 use senko_lab::experiments::dram_policy::{Basis, simulate};
-use senko_lab::plan::{Curve, FOLLOWED};
+use senko_lab::plan::{Curve, FOLLOWED, Policy, S3_FIFO};
 use senko_lab::{Options, Scale, run};
 
 /// The largest distance between the curve and the simulation, over sizes from a hundredth of all
 /// on.
-fn furthest(name: &str, requests: &Requests, followed: usize) -> f64 {
-    let curve = Curve::of(requests, Basis::Objects, followed, 7);
+fn furthest(policy: Policy, name: &str, requests: &Requests, followed: usize) -> f64 {
+    let curve = Curve::of_policy(policy, requests, Basis::Objects, 0, (followed, 7));
+    let settings = (policy == Policy::S3Fifo).then_some(S3_FIFO);
     let objects = requests.footprint_objects() as f64;
     let mut furthest = 0f64;
     for share in [0.01, 0.03, 0.1, 0.3, 0.6, 0.9] {
         let size = (objects * share) as u64;
-        let simulated = simulate(requests, None, Basis::Objects, size);
+        let simulated = simulate(requests, settings, Basis::Objects, size);
         let distance = curve.hit_ratio(size) - simulated.hit_percent() / 100.0;
         furthest = furthest.max(distance.abs());
     }
     eprintln!(
-        "{name}: {furthest:.4} with {:.3} of the objects",
+        "{policy:?}, {name}: {furthest:.4} with {:.3} of the objects",
         curve.share
     );
     furthest
@@ -31,10 +32,12 @@ fn furthest(name: &str, requests: &Requests, followed: usize) -> f64 {
 fn a_sampled_curve_is_near_the_simulation() {
     let requests = zipf(0.9, 300_000, 1_000_000, None, 3).unwrap();
     assert!(
-        furthest("zipf", &requests, usize::MAX) < 1e-9,
+        furthest(Policy::Lru, "zipf", &requests, usize::MAX) < 1e-9,
         "unsampled, it is exact"
     );
-    assert!(furthest("zipf, sampled", &requests, 60_000) < 0.02);
+    for policy in [Policy::Lru, Policy::S3Fifo] {
+        assert!(furthest(policy, "zipf, sampled", &requests, 60_000) < 0.02);
+    }
 }
 
 #[test]
@@ -50,7 +53,12 @@ fn curves_of_real_traces_are_within_two_percent() {
     for file in files.flatten() {
         let requests = from_trace(&file.path()).unwrap();
         let name = file.file_name().to_string_lossy().into_owned();
-        assert!(furthest(&name, &requests, FOLLOWED) < 0.02, "{name}");
+        for policy in [Policy::Lru, Policy::S3Fifo] {
+            assert!(
+                furthest(policy, &name, &requests, FOLLOWED) < 0.02,
+                "{name}"
+            );
+        }
     }
 }
 
@@ -69,7 +77,7 @@ fn the_experiment_runs_without_traces() {
     // Fewer objects that are followed say less.
     assert!(bars["hit_ratio_error"] < bars["error_followed_5k"]);
     assert!(missing["traces"].contains("--traces"), "{missing:?}");
-    assert_eq!(report.outcome.tables[0].rows.len(), 2);
+    assert_eq!(report.outcome.tables[0].rows.len(), 4);
 }
 
 /// A file that is no trace leaves a gap under its name, and the largest error of all is not known.
@@ -92,6 +100,23 @@ fn a_trace_that_cannot_be_read_is_a_gap() {
     let rows = &report.outcome.tables[0].rows;
     assert!(
         rows.iter()
-            .any(|row| row[0] == "some.trace" && row[4] == "0.0000")
+            .any(|row| row[..2] == ["some.trace", "LRU"] && row[2] == "0.0000")
     );
+}
+
+/// A plan for items without a trace said that no cache of all of them finds 91 % of the
+/// requests, since each item's first request missed.
+#[test]
+fn a_warm_cache_of_all_misses_nothing() {
+    let requests = Requests {
+        objects: vec![0, 1, 2, 3, 3, 0, 3, 1],
+        sizes: None,
+    };
+    for policy in [Policy::Lru, Policy::S3Fifo] {
+        let curve = Curve::of_policy(policy, &requests, Basis::Objects, 4, (100, 1));
+        assert_eq!(curve.hit_ratio(4), 1.0, "{policy:?}");
+    }
+    let lru = Curve::of_policy(Policy::Lru, &requests, Basis::Objects, 4, (100, 1));
+    // 3 at once, 0 after three others, 3 after one, 1 after three.
+    assert_eq!((lru.hit_ratio(1), lru.hit_ratio(2)), (0.25, 0.5));
 }

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use senko_lab::{Machine, Options, Outcome, Scale, Table, experiments, find, run};
-use serde_json::Value;
+use senko_lab::{publish, results};
+use serde_json::{Value, json};
 
 #[test]
 fn registry_names_are_unique_and_found() {
@@ -126,4 +127,34 @@ fn the_machine_is_described() {
     assert!(machine.memory_bytes.unwrap() > 1 << 26);
     assert!(machine.kernel.clone().unwrap().contains('.'));
     assert!(machine.to_string().contains("Linux"));
+}
+
+/// An experiment that crashed was shown with the figures of the run before it, as if it had
+/// measured them now.
+#[test]
+fn a_run_without_a_record_is_a_gap_and_not_the_run_before_it() {
+    let path = std::env::temp_dir().join(format!("senko-gap-{}", std::process::id()));
+    let old = json!({
+        "experiment": "ftl-table2", "bars": { "page_mib": 126.6 }, "time": 951_782_400,
+    });
+    results::append(&path, &old).unwrap();
+    let from = std::fs::metadata(&path).unwrap().len();
+    assert_eq!(results::newest_from(&path, from, "ftl-table2"), None);
+    assert_eq!(
+        results::newest_from(&path, 0, "ftl-table2"),
+        Some(old.clone())
+    );
+    // The gap is a record, too.
+    let gap = results::impossible("ftl-table2", &Options::default(), "it fell over").unwrap();
+    results::append(&path, &gap).unwrap();
+    assert_eq!(
+        results::newest_from(&path, from, "ftl-table2"),
+        Some(gap.clone())
+    );
+    assert_eq!(results::newest_from(&path, from, "dram-policy"), None);
+    std::fs::remove_file(&path).unwrap();
+    // The report shows the older figures, and says so.
+    let told = "measured nothing: it fell over. These are the figures of an older one, 2000-02-29";
+    assert!(publish::page(&[old.clone(), gap.clone()]).0.contains(told));
+    assert!(!publish::page(&[gap, old]).0.contains("measured nothing"));
 }

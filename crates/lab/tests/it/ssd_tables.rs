@@ -67,3 +67,34 @@ fn two_and_four_drives_are_predicted_from_one() {
     // What one drive says is fitted, not predicted, and is no bar.
     assert!(!bars.contains_key("qps_1") && bars.contains_key("qps_4"));
 }
+
+/// Chapter 2 in numbers: a small part of a map is enough for a skewed load, TRIM spares collection,
+/// and log blocks merge for random writes alone.
+#[test]
+fn what_chapter_2_says_costs() {
+    let options = Options {
+        scale: Scale::Quick,
+        traces: "/nonexistent/traces".into(),
+        ..Options::default()
+    };
+    let report = run("ftl-costs", &options, &()).unwrap();
+    let (bars, missing) = (report.outcome.bars(), report.outcome.missing());
+    assert_eq!(format!("{:.1}", bars["dftl_map_mib_32gb"]), "48.0");
+    assert!(bars["dftl_hit_percent_zipf_12th"] > 3.0 * bars["dftl_hit_percent_even_12th"]);
+    assert!(bars["pages_written_with_trim_50"] < bars["pages_written_without_trim_50"]);
+    assert_eq!(bars["full_merges_log_blocks_in_order"], 0.0);
+    assert_eq!(bars["stalls_log_blocks_in_order"], 0.0);
+    assert!(
+        bars["stalls_log_blocks_random"] > 500.0,
+        "{}",
+        report.text()
+    );
+    assert_eq!(bars["stalls_pages_random"], 0.0);
+    assert!(
+        bars["full_merges_log_blocks_random"] > 500.0,
+        "{}",
+        report.text()
+    );
+    assert_eq!(bars["full_merges_pages_random"], 0.0);
+    assert!(missing["dftl_hit_percent_financial1_12th"].contains("Financial1"));
+}

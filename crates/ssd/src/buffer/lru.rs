@@ -5,7 +5,8 @@
 //! Kise, section 3) puts before BAST; order of blocks plays no part. Source: folklore; hit ratios
 //! are checked against Megiddo and Modha's (FAST 2003, table of LRU on OLTP and P3). Options:
 //! `touch-reads=true` lets a read that hits make a page young too. By default it does not: what is
-//! to be absorbed are writes. Only written pages are held.
+//! to be absorbed are writes. Only written pages are held, but for `fill-reads=true`: then a page
+//! that was read from the flash comes in as well, and reads that hit make pages young.
 
 use super::lists::Lists;
 use super::table::Table;
@@ -17,9 +18,12 @@ use crate::spec::Spec;
 struct Lru {
     capacity: usize,
     touch_reads: bool,
+    fill_reads: bool,
     /// Page to place.
     places: Table,
     lpns: Vec<Lpn>,
+    /// Of a place: whether its page was written. Empty where only written pages are held.
+    dirty: Vec<bool>,
     free: Vec<u32>,
     /// One list, the oldest first.
     order: Lists,
@@ -27,11 +31,14 @@ struct Lru {
 
 pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
     let capacity = around.capacity;
+    let fill_reads = spec.take("fill-reads", false)?;
     Ok(Box::new(Lru {
         capacity,
-        touch_reads: spec.take("touch-reads", false)?,
+        touch_reads: spec.take("touch-reads", fill_reads)? || fill_reads,
+        fill_reads,
         places: Table::new(capacity),
         lpns: vec![0; capacity],
+        dirty: vec![false; if fill_reads { capacity } else { 0 }],
         free: (0..capacity as u32).rev().collect(),
         order: Lists::new(capacity, 1),
     }))
@@ -55,15 +62,43 @@ impl Lru {
         self.free.push(place);
         lpn
     }
+
+    fn is_dirty(&self, place: u32) -> bool {
+        !self.fill_reads || self.dirty[place as usize]
+    }
+
+    /// Marks a page; whether it was dirty before.
+    fn mark(&mut self, place: u32, dirty: bool) -> bool {
+        match self.dirty.get_mut(place as usize) {
+            Some(mark) => std::mem::replace(mark, dirty),
+            None => true,
+        }
+    }
+
+    fn insert(&mut self, lpn: Lpn, dirty: bool, out: &mut Outgoing) {
+        if self.free.is_empty() {
+            let oldest = self.order.front(0).expect("the buffer is full");
+            let was_dirty = self.is_dirty(oldest);
+            let gone = self.remove(oldest);
+            if was_dirty {
+                out.dirty(gone);
+            }
+        }
+        let place = self.free.pop().expect("there is room now");
+        self.mark(place, dirty);
+        self.lpns[place as usize] = lpn;
+        self.places.insert(lpn, place);
+        self.order.push_back(0, place);
+    }
 }
 
 impl Buffer for Lru {
     fn spec(&self) -> Spec {
         let spec = Spec::plain("lru");
-        if self.touch_reads {
-            spec.with("touch-reads", true)
-        } else {
-            spec
+        match (self.fill_reads, self.touch_reads) {
+            (true, _) => spec.with("fill-reads", true),
+            (false, true) => spec.with("touch-reads", true),
+            (false, false) => spec,
         }
     }
 
@@ -81,16 +116,10 @@ impl Buffer for Lru {
 
     fn write(&mut self, lpn: Lpn, out: &mut Outgoing) -> bool {
         if self.touch(lpn) {
-            return true;
+            let place = self.places.get(lpn).expect("it was touched");
+            return self.mark(place, true);
         }
-        if self.free.is_empty() {
-            let oldest = self.order.front(0).expect("the buffer is full");
-            out.dirty(self.remove(oldest));
-        }
-        let place = self.free.pop().expect("there is room now");
-        self.lpns[place as usize] = lpn;
-        self.places.insert(lpn, place);
-        self.order.push_back(0, place);
+        self.insert(lpn, true, out);
         false
     }
 
@@ -102,6 +131,12 @@ impl Buffer for Lru {
         }
     }
 
+    fn read_from_flash(&mut self, lpn: Lpn, out: &mut Outgoing) {
+        if self.fill_reads && !self.contains(lpn) {
+            self.insert(lpn, false, out);
+        }
+    }
+
     fn trim(&mut self, lpn: Lpn) {
         if let Some(place) = self.places.get(lpn) {
             self.remove(place);
@@ -110,12 +145,18 @@ impl Buffer for Lru {
 
     fn drain(&mut self, out: &mut Outgoing) {
         while let Some(oldest) = self.order.front(0) {
-            out.dirty(self.remove(oldest));
+            let was_dirty = self.is_dirty(oldest);
+            let gone = self.remove(oldest);
+            if was_dirty {
+                out.dirty(gone);
+            }
         }
     }
 
     fn table_bytes(&self) -> u64 {
-        self.places.bytes() + self.order.bytes() + 8 * self.capacity as u64
+        // A mark is a byte here; a drive would spend a bit.
+        let marks = self.dirty.len() as u64;
+        self.places.bytes() + self.order.bytes() + 8 * self.capacity as u64 + marks
     }
 }
 

@@ -149,7 +149,7 @@ pub static ALL: &[Entry] = &[
     Entry {
         name: "lru",
         about: "the page that was written longest ago leaves",
-        options: &["touch-reads=false"],
+        options: &["touch-reads=false", "fill-reads=false"],
         make: lru::make,
     },
     Entry {

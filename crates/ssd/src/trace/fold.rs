@@ -118,7 +118,9 @@ pub const WAYS: [(&str, &str, &[&str]); 3] = [
 pub enum FoldError {
     /// The request lies beyond the end.
     #[error(
-        "request {number} ({request:?}) ends at byte {end} of {what}, which has {capacity}: fold addresses with modulo or compact, or take a larger drive"
+        "request {number} is for {} bytes at {}, and ends at byte {end} of {what}, which has {capacity}: fold addresses with modulo or compact, or take a larger drive",
+        request.bytes,
+        request.offset
     )]
     Beyond {
         /// The request's number, from 1.
@@ -133,7 +135,10 @@ pub enum FoldError {
         capacity: u64,
     },
     /// The request is longer than what it is folded into.
-    #[error("request {number} ({request:?}) is longer than {what}, which has {capacity} bytes")]
+    #[error(
+        "request {number} is for {} bytes, more than {what} has, which are {capacity}",
+        request.bytes
+    )]
     TooLong {
         /// The request's number, from 1.
         number: u64,
@@ -145,7 +150,7 @@ pub enum FoldError {
         capacity: u64,
     },
     /// The request's device has no part of the drive.
-    #[error("request {number} ({request:?}) is for device {}, which has no part of the drive", request.device)]
+    #[error("request {number} is for device {}, which has no part of the drive", request.device)]
     NoPart {
         /// The request's number, from 1.
         number: u64,
@@ -154,7 +159,8 @@ pub enum FoldError {
     },
     /// More extents are touched than the drive has.
     #[error(
-        "request {number} ({request:?}) touches a new extent of {extent} bytes, and all {capacity} bytes of the drive are taken"
+        "request {number}, at {}, touches a new extent of {extent} bytes, and all {capacity} bytes of the drive are taken",
+        request.offset
     )]
     Full {
         /// The request's number, from 1.

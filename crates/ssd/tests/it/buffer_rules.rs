@@ -11,8 +11,9 @@ use senko_ssd::profile::Profile;
 use senko_ssd::spec::Spec;
 use senko_workload::Rng;
 
-const SPECS: [&str; 12] = [
+const SPECS: [&str; 13] = [
     "lru:touch-reads=true",
+    "lru:fill-reads=true",
     "cflru:window=0.1",
     "cflru:window=1",
     "bplru:compensation=false,padding=false",

@@ -62,6 +62,19 @@ fn lru_lets_the_page_go_that_was_written_longest_ago() {
     write(&mut buffer, &[1, 2]);
     assert!(buffer.read(1));
     assert_eq!(write(&mut buffer, &[3]), dirty(&[2]));
+    // And where reads fill, a page that was only read leaves without a write.
+    let mut buffer = make("lru:fill-reads=true", 2);
+    let mut out = Outgoing::default();
+    buffer.read_from_flash(1, &mut out);
+    assert!(buffer.read(1));
+    assert_eq!(write(&mut buffer, &[2, 3]), []);
+    assert!(!buffer.contains(1));
+    // A read takes the place of a page that was written.
+    buffer.read_from_flash(4, &mut out);
+    assert_eq!(out.pages, dirty(&[2]));
+    // The first write to it saves nothing.
+    assert_eq!([(); 2].map(|()| buffer.write(4, &mut out)), [false, true]);
+    assert_eq!(drain(&mut buffer), dirty(&[3, 4]));
 }
 
 #[test]
@@ -260,6 +273,7 @@ fn trimmed_pages_do_not_leave() {
 fn specifications_round_trip_and_errors_are_sentences() {
     for spec in [
         "lru:touch-reads=true",
+        "lru:fill-reads=true",
         "cflru:window=0.25",
         "bplru:compensation=false,padding=false",
         "lb-clock:padding=true,sequential=false",

@@ -35,7 +35,10 @@ fn without_folding_a_request_beyond_the_end_is_named() {
     );
     let error = fold(&mut none, request(0, 3, Write, 9000, 1001)).expect_err("it is beyond");
     let text = error.to_string();
-    assert!(text.starts_with("request 2 ("), "{text}");
+    assert!(
+        text.starts_with("request 2 is for 1001 bytes at 9000, "),
+        "{text}"
+    );
     assert!(
         text.contains("ends at byte 10001 of the drive, which has 10000"),
         "{text}"
