@@ -201,7 +201,11 @@ fn maps(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Re
 fn forgotten(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let mut table = Table::new(
         "Collection after the host forgot a share of a full drive: pages written for each of its own",
-        &["forgotten %", "without TRIM", "with TRIM"],
+        &[
+            "forgotten %",
+            "pages written, without TRIM",
+            "pages written, with TRIM",
+        ],
     );
     for (at, percent) in FORGOTTEN.into_iter().enumerate() {
         progress.step(at as u64, FORGOTTEN.len() as u64, "collection");

@@ -37,7 +37,7 @@ use crate::rig::series::{COLUMNS, Contender, take_turn, take_turns};
 use crate::rig::traffic::{self, us};
 use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, median, over, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
-use closed::{Closed, Device, FLASH, best_over_device, largest, over_rival};
+use closed::{Closed, Device, FLASH, best_over_device, largest, over_rival, written};
 
 /// The experiment.
 pub struct ServeFlashGet;
@@ -424,12 +424,9 @@ impl Run<'_> {
         let (name, server) = look.server;
         let server = server.as_ref().map_err(Clone::clone)?;
         let stats = server.stats().map_err(|error| format!("{error:#}"))?;
-        let (written, file) = match stats.get("extstore_bytes_written") {
-            Some(bytes) => (Some(bytes), self.bench.scratch.path(&format!("{name}.ext"))),
-            None => (stats.get("flash_written_bytes"), self.flash_file(name)),
-        };
-        match written {
-            Some(&bytes) if bytes > 0.0 => {
+        match written(&stats) {
+            Some((bytes, kind)) if bytes > 0.0 => {
+                let file = self.bench.scratch.path(&format!("{name}.{kind}"));
                 let most = self.plan.keys * look.pages * PAGE_SIZE as u64;
                 // Extstore writes one of its pages after the other, each whole.
                 Ok((file, (bytes as u64).min(most)))

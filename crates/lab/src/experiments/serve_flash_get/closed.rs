@@ -4,6 +4,7 @@
 
 use crate::rig::fio::Reads;
 use crate::rig::series::Contender;
+use crate::rig::wire::Stats;
 use crate::rig::{Figure, Series, Window, median};
 
 /// The figure of most bars.
@@ -108,4 +109,30 @@ pub(super) fn largest(figures: impl Iterator<Item = Figure>) -> Figure {
             (a, _) => a,
         })
         .unwrap_or_else(|| Err("no window had enough connections".to_owned()))
+}
+
+/// Bytes that a server wrote to its flash file, and the end of the file's name. Senko has
+/// extstore's statistics too, so that its own are looked for first.
+pub(super) fn written(stats: &Stats) -> Option<(f64, &'static str)> {
+    let of = |name: &str, kind| Some((*stats.get(name)?, kind));
+    of("flash_written_bytes", "flash").or_else(|| of("extstore_bytes_written", "ext"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Since senko had extstore's statistics, fio was told to read a file that was not there, and
+    /// no figure was held against the device.
+    #[test]
+    fn each_server_has_its_own_file() {
+        let stats = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 5.0)).collect();
+        let senko: Stats = stats(&["extstore_bytes_written", "flash_written_bytes"]);
+        assert_eq!(written(&senko), Some((5.0, "flash")));
+        assert_eq!(
+            written(&stats(&["extstore_bytes_written"])),
+            Some((5.0, "ext"))
+        );
+        assert_eq!(written(&Stats::new()), None);
+    }
 }
