@@ -53,7 +53,7 @@ mod writer; // what the thread that applies commits holds
 mod growing; // arrays that grow under readers
 mod mapping;
 mod node;
-mod hint; // where a key is likely to lie in a leaf
+mod inner; // an inner page as numbers, and where its leaves lie
 mod log;
 mod tail;
 mod entry;

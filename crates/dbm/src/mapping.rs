@@ -11,12 +11,13 @@
 //! PLACE-1: bytes or place, at least one of them is there. PLACE-2: a version that an open snapshot
 //! sees is in the chain. PLACE-3: only the holder of the writer's lock changes a word or a chain.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 
 use crate::growing::Growing;
+use crate::inner::Inner;
 use crate::node::Page;
 use crate::space::Space;
 
@@ -34,6 +35,8 @@ pub(crate) struct Version {
     pub older: ArcSwapOption<Version>,
     /// Read since the hand came by.
     pub used: AtomicBool,
+    /// An inner page's keys as numbers, once it was read twice.
+    pub inner: OnceLock<Box<Inner>>,
     space: Arc<Space>,
 }
 
@@ -76,6 +79,7 @@ impl Version {
             place: AtomicU64::new(place),
             older: ArcSwapOption::new(older),
             used: AtomicBool::new(false),
+            inner: OnceLock::new(),
             space: Arc::clone(space),
         }
     }
