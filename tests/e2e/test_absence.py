@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node behind nutcracker is killed under load and comes back: with --max-absence nobody reads a value that was replaced while it was away.
+"""A node behind nutcracker is killed under load and comes back: with --max-absence nobody reads a
+value that was replaced while it was away.
 
-nutcracker takes a node out that fails, and sends its keys to the others. There they are overwritten and deleted. The node comes back warm, and
-is asked for them again. A model of what each key may hold finds what is older than the last acknowledged command."""
+nutcracker takes a node out that fails, and sends its keys to the others. There they are overwritten
+and deleted. The node comes back warm, and is asked for them again. A model of what each key may
+hold finds what is older than the last acknowledged command."""
 
 import socket
 import subprocess
@@ -66,7 +68,9 @@ def cluster(senko, program, tmp_path, request):
 
 
 class Model:
-    """Commands through the proxy, and what each key may hold after them. `None` is always allowed: a cache may forget."""
+    """Commands through the proxy, and what each key may hold after them. `None` is always allowed:
+    a cache may forget.
+    """
 
     def __init__(self, address):
         self.address = address
@@ -137,7 +141,8 @@ def absence(cluster):
 
     nodes[0].kill()
     killed = time.time()
-    # Its keys are overwritten and deleted elsewhere. Some of that may fail before the proxy takes the node out.
+    # Its keys are overwritten and deleted elsewhere. Some of that may fail before the proxy takes
+    # the node out.
     for n, key in enumerate(absent):
         model.change(key, None if n % 3 == 0 else value(key, 2))
     # The others go on: what they held is hit.

@@ -378,7 +378,8 @@ OF_A_SNAPSHOT = {
 OF_A_TRANSACTION = {
     name: OF_A_DATABASE[name]
     for name in (
-        "clear get items keys pop prefix range setdefault table update values [] in iter len".split()
+        "clear get items keys pop prefix range setdefault table update values".split()
+        + "[] in iter len".split()
     )
 } | {
     "commit": lambda tx: tx.commit(),

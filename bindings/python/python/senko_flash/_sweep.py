@@ -144,8 +144,10 @@ class Table(Sequence[Row]):
 
 def _no_grid(given: object) -> TypeError:
     kind = type(given).__name__
-    what = "a grid is a mapping from options to values, or a list of mappings from options to a value"
-    return TypeError(f"{what}; {kind} is neither")
+    return TypeError(
+        "a grid is a mapping from options to values, or a list of mappings from options to a "
+        f"value; {kind} is neither"
+    )
 
 
 def _cells(grid: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -241,8 +241,8 @@ def open(
     `flag` is 'r' to read, 'w' to write, 'c' to make it if it is not there, 'n' to begin empty.
     `durability` is what one write waits for: 'none', 'buffered' (it survives the process) or
     'synced' (it survives a power failure). `sync()` makes all of them synced. `cache_bytes` bounds
-    the DRAM for pages that the device has too; it is 256 MiB where nothing is said. An argument that
-    does not fit is a TypeError or a ValueError; what the database reports is `error`.
+    the DRAM for pages that the device has too; it is 256 MiB where nothing is said. An argument
+    that does not fit is a TypeError or a ValueError; what the database reports is `error`.
 
     >>> import senko_flash.dbm, tempfile
     >>> folder = tempfile.TemporaryDirectory()
