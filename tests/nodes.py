@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node of a cluster that is killed and started again where it was: for the tests of an absence behind a proxy and behind clients."""
+"""A node of a cluster that is killed and started again where it was: for the tests of an absence
+behind a proxy and behind clients.
+"""
 
 import contextlib
 import json

@@ -10,11 +10,13 @@ import tempfile
 import time
 
 
-# What an item of the filler takes beyond its value (a short key, header and line end), and a little more: see Server.fill.
+# What an item of the filler takes beyond its value (a short key, header and line end), and a little
+# more: see Server.fill.
 FILLER_OVERHEAD = 97
 
 
-# The surroundings of a senko that drops no item because the disk, busy with other things, takes long to write it.
+# The surroundings of a senko that drops no item because the disk, busy with other things, takes
+# long to write it.
 PATIENT = {**os.environ, "SENKO_TEST_PATIENCE": "20"}
 
 
@@ -41,7 +43,8 @@ class Server:
 
     def ask(self, request, end=b"END\r\n"):
         """Sends a request and returns the answer, which ends with `end`."""
-        # Python's timeout is that of all of `sendall`, and some send tens of megabytes, which the server takes as fast as its flash does.
+        # Python's timeout is that of all of `sendall`, and some send tens of megabytes, which the
+        # server takes as fast as its flash does.
         with socket.create_connection(self.address, timeout=300) as s:
             s.sendall(request)
             answer = b""
@@ -56,7 +59,9 @@ class Server:
             return answer
 
     def state(self):
-        """What the server says of itself where one connection has no answer: for the message of a test that fails."""
+        """What the server says of itself where one connection has no answer: for the message of a
+        test that fails.
+        """
         try:
             with socket.create_connection(self.address, timeout=10) as s:
                 s.sendall(b"stats\r\nstats settings\r\n")
@@ -87,8 +92,9 @@ class Server:
         return sizes
 
     def settle(self):
-        """On flash: returns when every item that is not the filler's has left DRAM. Items leave DRAM within their size class, so the
-        filler has the sizes of those that are to go. On other servers: nothing."""
+        """On flash: returns when every item that is not the filler's has left DRAM. Items leave
+        DRAM within their size class, so the filler has the sizes of those that are to go. On other
+        servers: nothing."""
         if self.kind != "flash":
             return
         end = time.monotonic() + 180
@@ -101,7 +107,9 @@ class Server:
             self.fill(max(min(sizes) - FILLER_OVERHEAD, 0))
 
     def fill(self, length):
-        """Stores values of about this length: the size to match may be the last of its class, so they vary a little."""
+        """Stores values of about this length: the size to match may be the last of its class, so
+        they vary a little.
+        """
         count = min(max((8 << 20) // (length + FILLER_OVERHEAD), 4), 20000)
         parts = []
         for _ in range(count):
@@ -112,7 +120,9 @@ class Server:
         self.ask(b"".join(parts), b"MN\r\n")
 
     def answers(self):
-        """Whether it serves. To connect proves nothing: a killed process's ring may keep its port open for a moment after its end."""
+        """Whether it serves. To connect proves nothing: a killed process's ring may keep its port
+        open for a moment after its end.
+        """
         try:
             with socket.create_connection(self.address, timeout=10) as s:
                 s.sendall(b"version\r\n")
@@ -144,8 +154,8 @@ def wait_until_up(server):
 
 
 def start_senko(kind, *options, memory=None, flash=1 << 30, patient=True, address=None):
-    """A senko of the binary SENKO_BIN (None if that is not set), with flash if `kind` says so. With an `address`, the options say where it
-    listens, and it is asked there."""
+    """A senko of the binary SENKO_BIN (None if that is not set), with flash if `kind` says so. With
+    an `address`, the options say where it listens, and it is asked there."""
     binary = os.environ.get("SENKO_BIN")
     if not binary:
         return None

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bmemcached (pure Python, binary protocol): every command of its client, on DRAM, flash and memcached."""
+"""bmemcached (pure Python, binary protocol): every command of its client, on DRAM, flash and
+memcached.
+"""
 
 import os
 import time

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dalli, Ruby's client (binary protocol), every command it has: in plaintext, with a password (SASL PLAIN) and with TLS."""
+"""Dalli, Ruby's client (binary protocol), every command it has: in plaintext, with a password (SASL
+PLAIN) and with TLS.
+"""
 
 import json
 import os
@@ -24,7 +26,9 @@ def dalli():
 
 
 def play(address, server=None, **settings):
-    """What the script says at its end. It asks for its items to be moved to flash where `server` has flash."""
+    """What the script says at its end. It asks for its items to be moved to flash where `server`
+    has flash.
+    """
     settings["server"] = "%s:%d" % address
     settings["seed"] = int.from_bytes(os.urandom(4))
     settings["settle"] = server is not None and server.kind == "flash"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memcached's exporter for Prometheus, built from tests/exporter: it finds everything that it asks a server for, with right values.
+"""memcached's exporter for Prometheus, built from tests/exporter: it finds everything that it asks
+a server for, with right values.
 
 The fixture's memcached is the check of the test itself."""
 
@@ -62,8 +63,9 @@ def classes_of(server):
 
 
 def quiet_scrape(exporter, server, names):
-    """What the exporter tells, and the statistics at the same moment. Items still move between the tiers after a request: a scrape counts
-    when the device rests, and neither these statistics nor the classes changed around it."""
+    """What the exporter tells, and the statistics at the same moment. Items still move between the
+    tiers after a request: a scrape counts when the device rests, and neither these statistics nor
+    the classes changed around it."""
     end = time.monotonic() + PATIENCE
     while True:
         before, classes = server.stats(), classes_of(server)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""meta-memcache, a client that speaks nothing but the meta protocol: every command of its own, leases and stale values among them. Its
-native part reads and writes descriptors, so it has no TLS; nor has it passwords."""
+"""meta-memcache, a client that speaks nothing but the meta protocol: every command of its own,
+leases and stale values among them. Its native part reads and writes descriptors, so it has no TLS;
+nor has it passwords."""
 
 import os
 import time
@@ -121,7 +122,9 @@ def test_times(server, client):
 
 
 def test_one_client_wins_a_lease(server, client):
-    """Of many who miss at once one is to make the value; the others wait for it, as often as they want to."""
+    """Of many who miss at once one is to make the value; the others wait for it, as often as they
+    want to.
+    """
     waits = []
     lease = LeasePolicy(ttl=TTL, miss_retries=3)
     value, token = client.get_or_lease_cas("k", lease, lease_wait_fn=waits.append)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pylibmc (libmemcached): every command of its client, text and binary, on DRAM, flash and memcached."""
+"""pylibmc (libmemcached): every command of its client, text and binary, on DRAM, flash and
+memcached.
+"""
 
 import os
 import time

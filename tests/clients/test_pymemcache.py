@@ -23,7 +23,9 @@ def client(server, request):
 
 
 def settle(server, client):
-    """What was sent without waiting for a reply has been carried out, and lies on flash where there is flash."""
+    """What was sent without waiting for a reply has been carried out, and lies on flash where there
+    is flash.
+    """
     client.version()
     server.settle()
 

@@ -236,7 +236,9 @@ def test_openssl_s_client(kind, authority, tmp_path):
 
 
 def test_a_watcher_with_tls_reads_its_lines(kind, authority, tmp_path):
-    """memcached's workers begin to make lines a little after `watch` was answered, so the client asks until one comes."""
+    """memcached's workers begin to make lines a little after `watch` was answered, so the client
+    asks until one comes.
+    """
     with Running(kind, authority, tmp_path) as server:
         plain = socket.create_connection(server.secure, timeout=600)
         with authority.context().wrap_socket(plain, server_hostname="localhost") as watcher:

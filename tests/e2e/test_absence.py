@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node behind nutcracker is killed under load and comes back: with --max-absence nobody reads a value that was replaced while it was away.
+"""A node behind nutcracker is killed under load and comes back: with --max-absence nobody reads a
+value that was replaced while it was away.
 
-nutcracker takes a node out that fails, and sends its keys to the others. There they are overwritten and deleted. The node comes back warm, and
-is asked for them again. A model of what each key may hold finds what is older than the last acknowledged command."""
+nutcracker takes a node out that fails, and sends its keys to the others. There they are overwritten
+and deleted. The node comes back warm, and is asked for them again. A model of what each key may
+hold finds what is older than the last acknowledged command."""
 
 import time
 
@@ -44,7 +46,9 @@ def cluster(senko, program, tmp_path, request):
 
 
 class Model:
-    """Commands through the proxy, and what each key may hold after them. `None` is always allowed: a cache may forget."""
+    """Commands through the proxy, and what each key may hold after them. `None` is always allowed:
+    a cache may forget.
+    """
 
     def __init__(self, address):
         self.address = address
@@ -117,8 +121,12 @@ def absence(cluster):
     # Some of that may fail before the proxy takes the node out.
     away.overwrite(value)
     assert away.survivors_are_hit() > 0
+
+    def client():
+        return Client(nodes[0].server.address, timeout=PATIENCE)
+
     # The proxy asks it again after a while.
-    return away.end(lambda: Client(nodes[0].server.address, timeout=PATIENCE), lambda n: b"probe %d" % n)
+    return away.end(client, lambda n: b"probe %d" % n)
 
 
 @pytest.mark.parametrize("cluster", [BRIEF], indirect=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three nodes behind nutcracker (twemproxy): what goes in comes out, each node has its share, and a client that knows ketama itself
-finds every key on the node that nutcracker chose."""
+"""Three nodes behind nutcracker (twemproxy): what goes in comes out, each node has its share, and a
+client that knows ketama itself finds every key on the node that nutcracker chose."""
 
 import os
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The drop-in: senko called by the name memcached, as service files, scripts and test harnesses start it."""
+"""The drop-in: senko called by the name memcached, as service files, scripts and test harnesses
+start it.
+"""
 
 import os
 import signal
@@ -67,7 +69,9 @@ def test_version_and_help(memcached):
 
 
 def test_as_a_service_file_starts_it(memcached, user, tmp_path):
-    """`memcached -d -P pidfile -u nobody`: it goes to the background, writes its pid, gives up root, and ends on SIGTERM."""
+    """`memcached -d -P pidfile -u nobody`: it goes to the background, writes its pid, gives up
+    root, and ends on SIGTERM.
+    """
     os.chmod(tmp_path, 0o755)
     for parent in tmp_path.parents:
         if not parent.stat().st_mode & stat.S_IXOTH and user:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device that fails under a running server, made of loop devices and small file systems: full, gone, frozen. The server goes on, says what it found in
-`stats` and in one line of the log, and takes the device back. (`crates/server/tests/it/faults.rs` has each fault without needing root.)"""
+"""A device that fails under a running server, made of loop devices and small file systems: full,
+gone, frozen. The server goes on, says what it found in `stats` and in one line of the log, and
+takes the device back. (`crates/server/tests/it/faults.rs` has each fault without needing root.)"""
 
 import itertools
 import os
@@ -52,7 +53,9 @@ class Box:
         return device
 
     def resize(self, device, path, size):
-        """Gives the file under a loop device another size, and the device too. A write that was under way makes the file longer again."""
+        """Gives the file under a loop device another size, and the device too. A write that was
+        under way makes the file longer again.
+        """
         name = "/sys/class/block/%s/size" % os.path.basename(device)
         for _ in range(1000):
             os.truncate(path, size)
@@ -170,7 +173,9 @@ def serve(senko, box):
 
 
 def test_a_thin_device_fills_up(box, serve):
-    """A device that promises more than it has: writes fail, reads go on; with more room it is used again."""
+    """A device that promises more than it has: writes fail, reads go on; with more room it is used
+    again.
+    """
     place = box.tmpfs(64 << 20)
     device = box.loop(box.sparse(place / "thin", 512 << 20))
     served = serve(device, 512 << 20)
@@ -192,7 +197,9 @@ def test_a_thin_device_fills_up(box, serve):
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_coming_back_from_a_device_that_is_full(senko, box, serve, how):
-    """Failed writes before an end: what they were to hold is missing afterwards, and everything else is right."""
+    """Failed writes before an end: what they were to hold is missing afterwards, and everything
+    else is right.
+    """
     if not comes_back(senko):
         pytest.skip("this senko starts with empty flash")
     place = box.tmpfs(96 << 20)
@@ -227,7 +234,8 @@ def test_a_device_goes_away(box, serve):
     served = serve(device, 256 << 20)
     served.store(20_000)
     box.resize(device, path, 0)
-    # Other keys each time: one whose read failed is forgotten, and asks the device for nothing any more.
+    # Other keys each time: one whose read failed is forgotten, and asks the device for nothing any
+    # more.
     first = itertools.count()
     served.until("flash_devices_out", 1, lambda: (served.read(range(next(first) % 40 + 10, 20_000, 50)), served.store(200)))
     served.works()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGKILL at random moments under load: whatever the server says afterwards, it is never stale, deleted, expired, flushed or torn, and no CAS
-unique comes twice.
+"""SIGKILL at random moments under load: whatever the server says afterwards, it is never stale,
+deleted, expired, flushed or torn, and no CAS unique comes twice.
 
-SENKO_KILL_CYCLES says how many kills (30; CI), SENKO_KILL_SEED which (a new one each time; it is printed), SENKO_KILL_ANSWER how many seconds a
-start may take to its first answer (5, because CI's machine is slow and busy; the issue's bar is 1).
+SENKO_KILL_CYCLES says how many kills (30; CI), SENKO_KILL_SEED which (a new one each time; it is
+printed), SENKO_KILL_ANSWER how many seconds a start may take to its first answer (5, because CI's
+machine is slow and busy; the issue's bar is 1).
 """
 
 import json
@@ -30,7 +31,8 @@ def test_killed_under_load(senko):
     if comes_back(senko):
         share["posix"] += ["--keep-dram"]
     for n, (name, options) in enumerate(share.items()):
-        # Little memory, so that a load that is short of cores fills it too: only what went to flash comes back.
+        # Little memory, so that a load that is short of cores fills it too: only what went to flash
+        # comes back.
         victim = Senko(senko, *options, memory=(32 if "-t" in options else 22) << 20)
         try:
             report = run(victim, max(CYCLES // len(share), 1), SEED + n, progress=tell)
@@ -52,7 +54,9 @@ def tell(report):
 
 
 def test_every_byte_on_both_sides_of_a_kill(senko):
-    """`senko load --verify` overwrites every key, and knows after the kill which version each must have: an older one would be a fault."""
+    """`senko load --verify` overwrites every key, and knows after the kill which version each must
+    have: an older one would be a fault.
+    """
     victim = Senko(senko, memory=64 << 20, flash=512 << 20)
     load = [senko, "load", "-s", "%s:%d" % victim.address, "--verify", "--keys", "30000", "--value-size", "100-6000", "--vary-size", "-c", "16"]
     try:
@@ -70,8 +74,8 @@ def test_every_byte_on_both_sides_of_a_kill(senko):
 
 
 def test_a_kill_in_the_middle_of_a_load(senko):
-    """Killed while `senko load` overwrites every key in order: what was stored is of the new version, but for what was under way, and what was not yet
-    asked for of the old one."""
+    """Killed while `senko load` overwrites every key in order: what was stored is of the new
+    version, but for what was under way, and what was not yet asked for of the old one."""
     keys, connections, pipeline = 150_000, 16, 8
     under_way = connections * pipeline
     victim = Senko(senko, "-t", "2", memory=64 << 20, flash=1 << 30)
@@ -101,7 +105,8 @@ def test_a_kill_in_the_middle_of_a_load(senko):
             loading.kill()
             assert loading.wait() != 0, "the load ended before the kill"
             victim.start()
-            # Between the last look and the kill some more were stored, a third of all at the very most.
+            # Between the last look and the kill some more were stored, a third of all at the very
+            # most.
             found = read_back(generation, 0, done, under_way)
             found += read_back(generation - 1, done + keys // 3, keys, 0)
             assert not victim.warm or found > keys * 0.2, (found, done)
@@ -142,7 +147,9 @@ def held(address, keys, length):
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_settled_fill_comes_back(senko, end):
-    """What lies in regions that were written is back, at least 99 % of it (the issue's bar), soon after the server answers."""
+    """What lies in regions that were written is back, at least 99 % of it (the issue's bar), soon
+    after the server answers.
+    """
     victim = Senko(senko, memory=64 << 20, flash=512 << 20)
     try:
         if not victim.warm:
@@ -151,7 +158,8 @@ def test_a_settled_fill_comes_back(senko, end):
         keys, length = 40_000, 2000
         fill(victim.address, keys, length)
         before = int(victim.stats()["flash_written_bytes"])
-        # More than memory of other items, that are asked for: the keys have left DRAM and the write buffers.
+        # More than memory of other items, that are asked for: the keys have left DRAM and the write
+        # buffers.
         push(victim, 120 << 20)
         assert int(victim.stats()["flash_written_bytes"]) > before
         there = held(victim.address, keys, length)

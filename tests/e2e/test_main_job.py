@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main job: more data than DRAM holds, stored by a memcached client and read back from flash, to the byte.
+"""The main job: more data than DRAM holds, stored by a memcached client and read back from flash,
+to the byte.
 
-1. 2 GB of items of Facebook's ETC sizes into 256 MB of memory and 4 GB of flash; every item is read back: no wrong byte, 99.9 % found,
-   and the memory cap holds (peak RSS at most 10 % above it).
-2. 8 GB into the same 4 GB, the first quarter of it overwriting what is there: no wrong byte, 99 % of the last 3 GB found.
+1. 2 GB of items of Facebook's ETC sizes into 256 MB of memory and 4 GB of flash; every item is read
+   back: no wrong byte, 99.9 % found, and the memory cap holds (peak RSS at most 10 % above it).
+2. 8 GB into the same 4 GB, the first quarter of it overwriting what is there: no wrong byte, 99 %
+   of the last 3 GB found.
 
 SENKO_MAIN_JOB_SCALE divides all sizes (for a quick look; CI runs it with 1).
 """

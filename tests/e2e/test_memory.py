@@ -41,7 +41,9 @@ def read_answers(sock, count):
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_large_answers_that_nobody_reads(senko, threads):
-    """Clients ask for gigabytes in a few bytes. Who does not read may be closed; all others get all that they asked for."""
+    """Clients ask for gigabytes in a few bytes. Who does not read may be closed; all others get all
+    that they asked for.
+    """
     memory = 96 << 20
     server = servers.start_senko("dram", "-t", str(threads), memory=memory)
     try:
@@ -67,7 +69,9 @@ def test_large_answers_that_nobody_reads(senko, threads):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_small_answers_behind_a_lent_one(senko, threads):
-    """A large value is sent from where it lies; what stands beside it in the same batch is memory of its own, and counts."""
+    """A large value is sent from where it lies; what stands beside it in the same batch is memory
+    of its own, and counts.
+    """
     memory = 96 << 20
     server = servers.start_senko("dram", "-t", str(threads), memory=memory)
     try:
@@ -91,7 +95,9 @@ def test_small_answers_behind_a_lent_one(senko, threads):
 
 @pytest.mark.parametrize("kind, threads", [("flash", 1), ("flash", 2), ("dram", 1)])
 def test_requests_that_come_faster_than_they_run(senko, kind, threads):
-    """Clients that send sets without end and want no answers are held back by their sockets: nobody is closed, each request is run, others are served."""
+    """Clients that send sets without end and want no answers are held back by their sockets: nobody
+    is closed, each request is run, others are served.
+    """
     memory = 88 << 20
     connections, sets, length = 64, 10_000, 180
     server = servers.start_senko(kind, "-t", str(threads), memory=memory)
@@ -139,7 +145,9 @@ def test_requests_that_come_faster_than_they_run(senko, kind, threads):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_unread_requests_of_slow_readers_stop_nobody(senko, threads):
-    """Who sends requests without end and reads no answer fills its own share; others are received from all the time."""
+    """Who sends requests without end and reads no answer fills its own share; others are received
+    from all the time.
+    """
     server = servers.start_senko("dram", "-t", str(threads), memory=88 << 20)
     try:
         assert server.ask(b"set k 0 0 300\r\n" + b"v" * 300 + b"\r\n", b"\r\n") == b"STORED\r\n"
@@ -182,7 +190,9 @@ def fill_flash(server, count, length):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_clients_that_had_much_under_way_once(senko, threads):
-    """A thousand clients, one after the other, read 64 items at a time from flash, and stayed: each kept the memory of its 64 commands, 81 MiB of `-m 64m`."""
+    """A thousand clients, one after the other, read 64 items at a time from flash, and stayed: each
+    kept the memory of its 64 commands, 81 MiB of `-m 64m`.
+    """
     memory, depth = 64 << 20, 64
     server = servers.start_senko("flash", "-t", str(threads), "-c", "1024", memory=memory)
     try:
@@ -203,7 +213,9 @@ def test_clients_that_had_much_under_way_once(senko, threads):
 
 
 def test_histograms_of_sizes_under_way(senko):
-    """Nine hundred clients asked for `stats sizes` of items of 1,500 sizes, and each walk had a row for each size: 79 MiB of `-m 64m`."""
+    """Nine hundred clients asked for `stats sizes` of items of 1,500 sizes, and each walk had a row
+    for each size: 79 MiB of `-m 64m`.
+    """
     memory = 64 << 20
     server = servers.start_senko("dram", "-c", "1000", memory=memory)
     try:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three nodes and a spare one, found by the clients themselves: meta-memcache (meta protocol only) with its ring and its gutter.
+"""Three nodes and a spare one, found by the clients themselves: meta-memcache (meta protocol only)
+with its ring and its gutter.
 
-A node is killed. The client sends its keys to the spare node (the gutter), where they live for a short time. They are overwritten and deleted
-there. The node comes back warm, and is asked for them again. With --max-absence nothing is read that is older than the last acknowledged
-command."""
+A node is killed. The client sends its keys to the spare node (the gutter), where they live for a
+short time. They are overwritten and deleted there. The node comes back warm, and is asked for them
+again. With --max-absence nothing is read that is older than the last acknowledged command."""
 
 import time
 
@@ -32,7 +33,9 @@ def cluster(senko, tmp_path, request):
 
 
 class Model:
-    """Commands of one client, and what each key may hold after them. `None` is always allowed: a cache may forget."""
+    """Commands of one client, and what each key may hold after them. `None` is always allowed: a
+    cache may forget.
+    """
 
     def __init__(self, nodes, gutter):
         pools = connection_pool_factory_builder(connection_timeout=60, recv_timeout=PATIENCE, mark_down_period_s=0.2)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian package: made, checked by lintian, installed, started, upgraded with a warm cache, and removed.
+"""The Debian package: made, checked by lintian, installed, started, upgraded with a warm cache, and
+removed.
 
-The system that it is installed on is a copy of this one that goes away: an overlay over `/`, in a mount namespace of its own."""
+The system that it is installed on is a copy of this one that goes away: an overlay over `/`, in a
+mount namespace of its own."""
 
 import json
 import os
@@ -64,7 +66,8 @@ def test_it_has_what_belongs_in_it(packages):
         assert path in paths, path
 
 
-# Runs in the copy: each line of its input is a command for the shell, each is answered with what it printed and its exit code.
+# Runs in the copy: each line of its input is a command for the shell, each is answered with what it
+# printed and its exit code.
 SHELL = r"""
 set -e
 mount -t overlay overlay -o "lowerdir=/,upperdir=$1/up,workdir=$1/work" "$1/root"
@@ -113,7 +116,9 @@ def system(packages, program):
 
 
 def serve(system, port):
-    """Starts the server as the unit does, with a smaller file and other ports; its process number, and what its start says."""
+    """Starts the server as the unit does, with a smaller file and other ports; its process number,
+    and what its start says.
+    """
     options = "-p %d --admin 0 -m 64 --flash /var/lib/senko/flash:64m" % port
     command = "setpriv --reuid senko --regid senko --clear-groups senko serve --config /etc/senko/senko.toml %s --json" % options
     system("(setsid %s > /run/said 2> /run/errors < /dev/null & echo $! > /run/pid)" % command)

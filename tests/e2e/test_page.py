@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The admin listener's page in headless Chromium: light, dark and on a phone. Where SENKO_SHOTS names a folder, screenshots are left there."""
+"""The admin listener's page in headless Chromium: light, dark and on a phone. Where SENKO_SHOTS
+names a folder, screenshots are left there.
+"""
 
 import os
 import pathlib
@@ -61,7 +63,8 @@ def test_it_fits_and_follows_the_readers_taste(page, chromium, tmp_path, name, s
     shot = shots / ("page-%s.png" % name)
     chromium(*options, "--screenshot=%s" % shot, page)
     assert shot.stat().st_size > 10_000
-    # The same document with a script that measures it: no part is wider than the window, none is cut off.
+    # The same document with a script that measures it: no part is wider than the window, none is
+    # cut off.
     html = urllib.request.urlopen(page, timeout=PATIENCE).read().decode()
     measure = """<script>addEventListener("load", () => {
         const wide = [...document.querySelectorAll("section")].filter(s => s.scrollWidth > s.clientWidth + 1).length;

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""senko as a systemd service: what it tells its manager, sockets that are passed to it, and the units of contrib/systemd."""
+"""senko as a systemd service: what it tells its manager, sockets that are passed to it, and the
+units of contrib/systemd.
+"""
 
 import fcntl
 import json
@@ -169,7 +171,9 @@ def test_the_unit_is_hardened(units):
 
 
 def test_the_unit_permits_what_the_server_calls(units, senko, program, manager, tmp_path):
-    """Every system call of a start, of gets and sets on both tiers, and of a stop is in the unit's filter."""
+    """Every system call of a start, of gets and sets on both tiers, and of a stop is in the unit's
+    filter.
+    """
     analyze, folder = units
     strace = program("strace")
     path, tell = manager

@@ -64,7 +64,8 @@ def test_compare_has_a_row_for_each_combination(senko):
     rows = list(csv.DictReader(io.StringIO(answer.stdout)))
     assert len(rows) == len(ftls) * len(buffers)
     assert [(row["ftl"].split(":")[0], row["buffer"].split(":")[0]) for row in rows] == [(ftl, buffer) for ftl in ftls for buffer in buffers]
-    # One page write is one page written, whatever the parts; runs are the same however many go at once.
+    # One page write is one page written, whatever the parts; runs are the same however many go at
+    # once.
     assert {row["host_pages_written"] for row in rows} == {"3000"}
     again = run(senko, "compare", "hotcold:count=3000,pages=65536", *options, "--csv", "--jobs", "1")
     assert again.stdout == answer.stdout

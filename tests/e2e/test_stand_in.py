@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""senko in the place of Debian's memcached service: the override of contrib/systemd over the unit that Debian ships."""
+"""senko in the place of Debian's memcached service: the override of contrib/systemd over the unit
+that Debian ships.
+"""
 
 import os
 import pathlib

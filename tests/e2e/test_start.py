@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`senko serve` at its start and end: what is wrong ends in one clear sentence and a non-zero exit, and SIGTERM drains."""
+"""`senko serve` at its start and end: what is wrong ends in one clear sentence and a non-zero exit,
+and SIGTERM drains.
+"""
 
 import json
 import os
@@ -19,7 +21,9 @@ def run(command, **more):
 
 
 def refused(senko, tmp_path, *options, name=None, port=0):
-    """The server does not start and says why, naming `name`, in one sentence (and a hint on usage) without a panic."""
+    """The server does not start and says why, naming `name`, in one sentence (and a hint on usage)
+    without a panic.
+    """
     answer = run([senko, "serve", "-p", str(port), *options], cwd=str(tmp_path))
     assert answer.returncode not in (0, 101), answer.stderr
     said = answer.stderr.strip()
@@ -109,7 +113,9 @@ def test_a_configuration_file(senko, tmp_path):
 
 
 def test_a_full_disk(senko, tmp_path):
-    """A file system too small for the flash file: refused with its name, and nothing half-made is left to fill it."""
+    """A file system too small for the flash file: refused with its name, and nothing half-made is
+    left to fill it.
+    """
     if os.getuid() != 0:
         pytest.skip("only root can mount a small file system")
     small = tmp_path / "small"
@@ -125,7 +131,9 @@ def test_a_full_disk(senko, tmp_path):
 
 
 def test_the_default_start(senko, tmp_path):
-    """With no option but the port: a flash file in a data folder that it makes and names; the cap, the port and the file are told."""
+    """With no option but the port: a flash file in a data folder that it makes and names; the cap,
+    the port and the file are told.
+    """
     port = servers.free_port()
     process = subprocess.Popen(
         [senko, "serve", "-p", str(port), "--json"], cwd=str(tmp_path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -165,7 +173,9 @@ def test_sigterm_drains(senko):
 
 
 def started_again(server):
-    """Starts the same command once more. A killed process's ring may keep its sockets and files for a moment after its end."""
+    """Starts the same command once more. A killed process's ring may keep its sockets and files for
+    a moment after its end.
+    """
     end = time.monotonic() + 60
     while True:
         process = subprocess.Popen(server.process.args, cwd=server.folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -190,7 +200,9 @@ def unix_answers(path):
 
 
 def test_a_unix_socket_is_taken_over_at_once_after_a_kill(senko, tmp_path):
-    """The ring of a killed process keeps its socket for a moment. And log lines in a file are plain text."""
+    """The ring of a killed process keeps its socket for a moment. And log lines in a file are plain
+    text.
+    """
     path = str(tmp_path / "socket")
     for last in [False, False, False, True]:
         with open(tmp_path / "log", "w+") as log:
@@ -213,7 +225,9 @@ def test_a_data_directory_is_made_before_the_flash_file_in_it(senko, tmp_path):
 
 
 def test_it_comes_back_after_a_kill(senko, tmp_path):
-    """Killed and started again on the same file, it serves: what it finds is right or missing, never wrong."""
+    """Killed and started again on the same file, it serves: what it finds is right or missing,
+    never wrong.
+    """
     server = servers.start_senko("flash")
     client = Client(server.address, timeout=60)
     values = {"key:%d" % i: os.urandom(i % 3000) for i in range(20_000)}

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`senko store` as a user calls it: keys in and out, files loaded and dumped, damage found and repaired, and what it refuses."""
+"""`senko store` as a user calls it: keys in and out, files loaded and dumped, damage found and
+repaired, and what it refuses.
+"""
 
 import base64
 import csv
@@ -201,7 +203,8 @@ def test_a_file_that_is_only_read_is_shared_and_stays_as_it_is(senko, store):
     assert store.read_bytes() == before and store.stat().st_mtime_ns == modified
 
 
-# A process counts as its own what its parent had in memory when it was started, and pytest has much: a small one stands between.
+# A process counts as its own what its parent had in memory when it was started, and pytest has
+# much: a small one stands between.
 WATCHER = """
 import os, subprocess, sys
 child = subprocess.Popen(sys.argv[2:])
@@ -362,7 +365,8 @@ def test_bench_runs_ycsb_and_checks_every_value(senko, tmp_path, mix):
     load, ran = lines(senko, "bench", path, "--keys", "4000", "--mix", mix, "-n", "6000", "--threads", "3", "--value-size", "100-900", "--verify", *SMALL)
     assert load["step"] == "load" and load["puts"] == 4000
     assert ran["operations"] == 6000 and ran["gets"] > 0
-    # Under "latest" (D), gets ask most for the key whose put is under way in another thread, which may be kept waiting in it.
+    # Under "latest" (D), gets ask most for the key whose put is under way in another thread, which
+    # may be kept waiting in it.
     assert 0 < ran["hits"] <= ran["gets"] if mix == "ycsb-d" else ran["hits"] == ran["gets"]
     assert ran["verify"]["faults"] == 0 and ran["verify"]["checked"] in (ran["gets"], ran["hits"])
     assert (ran["put_us"] is not None) == (mix in ("ycsb-a", "ycsb-b", "ycsb-d"))

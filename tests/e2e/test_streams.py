@@ -68,8 +68,9 @@ def dropped_after(client, before):
 @pytest.mark.parametrize("kind", DEAD)
 @pytest.mark.parametrize("name", ["senko", "memcached"])
 def test_a_server_whose_log_goes_nowhere_serves_and_stops(senko, tmp_path, kind, name):
-    """With `-v`, SIGHUP writes a line. The thread that waits for signals waited for the log's reader
-    instead, or panicked, and SIGTERM did nothing; a warning ended the whole server with 101."""
+    """With `-v`, SIGHUP writes a line. The thread that waits for signals waited for the log's
+    reader instead, or panicked, and SIGTERM did nothing; a warning ended the whole server with
+    101."""
     port = servers.free_port()
     if name == "senko":
         command = [senko, "serve", "-m", "64", "--no-flash", "-v", "-p", str(port)]
@@ -168,8 +169,8 @@ RESULTS = [
 
 @pytest.mark.parametrize("args", RESULTS, ids=" ".join)
 def test_results_that_nobody_reads(senko, made, args):
-    """`senko ssd run ... 2>&1 | head -1` ended with a panic. A reader that has enough ends the command
-    as it ends `yes | head`: quietly, with 141. A full disk is an error, and is told."""
+    """`senko ssd run ... 2>&1 | head -1` ended with a panic. A reader that has enough ends the
+    command as it ends `yes | head`: quietly, with 141. A full disk is an error, and is told."""
     with stream("closed pipe") as end:
         answer = subprocess.run([senko, *args], cwd=str(made), stdin=subprocess.DEVNULL, stdout=end, stderr=subprocess.PIPE, text=True, timeout=60)
         assert answer.returncode == 141, answer.stderr

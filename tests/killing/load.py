@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections that send a mix of commands and have each answer judged by the model, until the server dies."""
+"""Connections that send a mix of commands and have each answer judged by the model, until the
+server dies.
+"""
 
 import random
 import socket
@@ -130,7 +132,8 @@ class Client:
             value = Value((self.version + 1) * 100_000, None, 0, None)
             self.version += 1
         else:
-            # Half of the commands go to a tenth of the keys: those are in DRAM, and some have several commands under way at once.
+            # Half of the commands go to a tenth of the keys: those are in DRAM, and some have
+            # several commands under way at once.
             hot = r.random() < 0.5
             key = self.texts[int(r.random() * len(self.texts) / (10 if hot else 1))]
             value = self.fresh(r.choice(LENGTHS))
@@ -145,7 +148,9 @@ class Client:
         return Command(kind, key, ttl=ttl, delta=1 + r.randrange(9))
 
     def batch(self, wire, commands):
-        """Sends commands and judges their answers; those without one are entered when the server dies."""
+        """Sends commands and judges their answers; those without one are entered when the server
+        dies.
+        """
         sent = moment()
         done = 0
         try:
@@ -233,7 +238,9 @@ class Flusher:
 
 
 class Crowd:
-    """Clients and flusher in threads of their own; what one of them finds wrong is raised by `end`."""
+    """Clients and flusher in threads of their own; what one of them finds wrong is raised by
+    `end`.
+    """
 
     def __init__(self, address, clients, flusher):
         self.stop = threading.Event()

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a key may hold, known exactly, whatever happened to the commands that were under way when the server died.
+"""What a key may hold, known exactly, whatever happened to the commands that were under way when
+the server died.
 
-A key belongs to one connection, so its commands are in order. Its state is the set of values that it may hold; that it holds nothing is always
-possible, since a cache may forget. An answered command moves the set to what its answer proves. Commands that were not answered have run up
-to some point of their order, and that point is unknown: the set is the union of the states after each of them.
+A key belongs to one connection, so its commands are in order. Its state is the set of values that
+it may hold; that it holds nothing is always possible, since a cache may forget. An answered command
+moves the set to what its answer proves. Commands that were not answered have run up to some point
+of their order, and that point is unknown: the set is the union of the states after each of them.
 
-What the set leaves out on purpose, because no clock of a client decides it: an item may be expired or flushed at any moment between the earliest and
-the latest that the command can have run, so a value is called dead only when it is so by the latest moment. A value that was missed may be
-there again later, as long as it is the last one stored: after a restart items come back one after the other.
+What the set leaves out on purpose, because no clock of a client decides it: an item may be expired
+or flushed at any moment between the earliest and the latest that the command can have run, so a
+value is called dead only when it is so by the latest moment. A value that was missed may be there
+again later, as long as it is the last one stored: after a restart items come back one after the
+other.
 """
 
 import bisect
@@ -17,7 +21,9 @@ BLOCK = b"".join(b"%x," % (n * 2654435761 % 2**32) for n in range(8000))
 
 
 def payload(key, version, length):
-    """The value of a version: it names its key and version, and every byte of it follows from them."""
+    """The value of a version: it names its key and version, and every byte of it follows from
+    them.
+    """
     head = b"%s#%d#" % (key, version)
     at = version * 7919 % (len(BLOCK) // 2)
     return (head + BLOCK[at : at + length])[: max(length, len(head))]
@@ -28,7 +34,9 @@ class Wrong(AssertionError):
 
 
 class Value:
-    """A value that a key may hold. `number`: its version, or the number itself of a counter (`length` is None)."""
+    """A value that a key may hold. `number`: its version, or the number itself of a counter
+    (`length` is None).
+    """
 
     __slots__ = ("number", "length", "stored_by", "dead_at")
 
@@ -70,7 +78,8 @@ class Flushes:
 
     def done(self, sent, answered, delay):
         if delay:
-            # Surely in force a second after it was due. What was stored between the command and then may or may not be gone.
+            # Surely in force a second after it was due. What was stored between the command and
+            # then may or may not be gone.
             self.delayed.append((int(answered.wall) + delay + 1, sent.mono))
         else:
             self.answered.append(answered.mono)
@@ -250,7 +259,9 @@ class Model:
         self.keys.update(union)
 
     def step(self, command, may, died):
-        """What the key may hold after the command, given what it may have held (or nothing) before."""
+        """What the key may hold after the command, given what it may have held (or nothing)
+        before.
+        """
         kind, stored = command.kind, command.value
         if stored is not None:
             stored.stored_by, stored.dead_at = died.mono, died.expiry(command.ttl)

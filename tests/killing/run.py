@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cycles: start, load, kill at a random moment, start again, check; every answer of it judged by the model."""
+"""The cycles: start, load, kill at a random moment, start again, check; every answer of it judged
+by the model.
+"""
 
 import random
 import time
@@ -32,7 +34,9 @@ class Report:
 
 
 def run(victim, kills, seed, keys=3000, clients=4, longest=1.2, pause=2.5, progress=None):
-    """So many kills, with stops among them; raises `Wrong` with a key's past if an answer can't be right."""
+    """So many kills, with stops among them; raises `Wrong` with a key's past if an answer can't be
+    right.
+    """
     draw = random.Random(seed)
     flushes, uniques = Flushes(), Uniques()
     crowd_of = [Client(n, keys, flushes, uniques, seed) for n in range(clients)]
@@ -47,7 +51,8 @@ def run(victim, kills, seed, keys=3000, clients=4, longest=1.2, pause=2.5, progr
             uniques.seen.clear()
             for client in crowd_of:
                 client.seen.clear()
-        # Often everything is read back before anything is changed; often the load begins while the server still learns what it has.
+        # Often everything is read back before anything is changed; often the load begins while the
+        # server still learns what it has.
         if draw.random() < 0.5:
             check(crowd_of, victim, report)
         crowd = Crowd(victim.address, crowd_of, flusher)

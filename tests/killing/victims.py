@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers to kill: a senko with its files kept, and a small server in this process that comes back with faults to order."""
+"""Servers to kill: a senko with its files kept, and a small server in this process that comes back
+with faults to order.
+"""
 
 import glob
 import os
@@ -89,7 +91,9 @@ class Senko:
 
 
 class Forgetful(Senko):
-    """A senko whose shared memory is, at every third start, that of a kill before the last: as if what came since had never been written there."""
+    """A senko whose shared memory is, at every third start, that of a kill before the last: as if
+    what came since had never been written there.
+    """
 
     kept = None
     kills = 0
@@ -139,8 +143,9 @@ FAULTS = ["deleted", "stale", "expired", "flushed", "unique", "torn", "alien"]
 
 
 class Little:
-    """A memcached in a few lines that forgets nothing when it is killed. With a fault it brings back, at some of its starts, what it may not; or
-    (`late`) some time after the start, as a server that learns its keys again bit by bit might."""
+    """A memcached in a few lines that forgets nothing when it is killed. With a fault it brings
+    back, at some of its starts, what it may not; or (`late`) some time after the start, as a server
+    that learns its keys again bit by bit might."""
 
     warm = True
 

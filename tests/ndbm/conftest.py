@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests with programs of others share: the installed libraries, and programs under the preloaded one."""
+"""What the tests with programs of others share: the installed libraries, and programs under the
+preloaded one.
+"""
 
 import os
 import shutil
@@ -42,7 +44,9 @@ def program():
 
 @pytest.fixture
 def run(prefix, tmp_path):
-    """Runs a command in a new folder, with our library preloaded or without, and gives its output."""
+    """Runs a command in a new folder, with our library preloaded or without, and gives its
+    output.
+    """
     number = 0
 
     def run(command, preload=True, folder=None, **surroundings):

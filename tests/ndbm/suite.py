@@ -6,7 +6,8 @@ import importlib
 import sys
 import unittest
 
-# The module tells at build time that it stands on Berkeley DB, which cannot have empty values. Here they are tested.
+# The module tells at build time that it stands on Berkeley DB, which cannot have empty values. Here
+# they are tested.
 dbm.ndbm.library = "senko"
 # What looks for the best library is to find this one, also where gdbm's is installed.
 sys.modules["_gdbm"] = None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of others, from Debian's packages, with the library of ndbm preloaded.
 
-Where a program of ours stands for many, it also runs on the library that it is linked with: both must print the same.
-Each leaves a file named proof.pag, which shows whose library it ran on.
+Where a program of ours stands for many, it also runs on the library that it is linked with: both
+must print the same. Each leaves a file named proof.pag, which shows whose library it ran on.
 """
 
 import os
@@ -136,7 +136,9 @@ def test_the_c_library_as_it_is_installed(run, program, prefix):
 
 
 def test_the_moving_of_a_database(run, program, tmp_path):
-    """The commands of docs/dbm/ndbm.md: records of any bytes leave one library and enter the other."""
+    """The commands of docs/dbm/ndbm.md: records of any bytes leave one library and enter the
+    other.
+    """
     with open(os.path.join(HERE, "..", "..", "docs", "dbm", "ndbm.md")) as page:
         blocks = re.findall(r"^    perl -MNDBM_File.*?\n\n", page.read(), re.M | re.S)
     assert len(blocks) == 1

@@ -20,7 +20,7 @@ pub fn of<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
     }
     let kind = object.get_type().name()?;
     Err(PyTypeError::new_err(format!(
-        "keys and values are bytes or str, not {kind}"
+        "keys and values are bytes, bytearray or str, not {kind}"
     )))
 }
 

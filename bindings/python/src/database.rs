@@ -10,11 +10,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use senko_dbm::{Cached, DbmError, Durability, Options, Table};
 
+use crate::arguments::{self, Argument};
 use crate::bytes;
 use crate::failure::{closed, error, exception};
-use crate::guard::Owned;
+use crate::guard::{Of, Owned};
 use crate::interrupt::interruptible;
-use crate::opened::{Opened, Shared};
+use crate::opened::{Known, Opened, Shared};
 use crate::reads::{InOrder, Ordered, Source};
 use crate::snapshot::Snapshot;
 use crate::transaction::{self, Transaction};
@@ -26,6 +27,9 @@ const MAIN: &str = "main";
 /// 256 MiB hold more than a million records of 100 bytes.
 const CACHE_BYTES: usize = 256 << 20;
 
+/// The permissions of a file that is made.
+const MOST_MODE: u64 = 0o7777;
+
 /// A table of a database.
 #[pyclass(extends = Ordered, subclass, module = "senko_flash._native", frozen)]
 pub struct Database {
@@ -36,6 +40,7 @@ pub struct Database {
 struct View {
     shared: Arc<Shared>,
     table: Arc<str>,
+    known: Known,
     durability: Durability,
 }
 
@@ -47,7 +52,10 @@ impl Source for View {
 
     fn bytes<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let make = |value: &[u8]| PyBytes::new(py, value);
-        match self.shared.get_cached(&self.table, key, make)? {
+        match self
+            .shared
+            .get_cached(&self.table, &self.known, key, make)?
+        {
             Cached::Found(value) => Ok(Some(value)),
             Cached::Absent => Ok(None),
             Cached::Unknown => Ok(self.value(py, key)?.map(|value| make(&value))),
@@ -76,23 +84,17 @@ impl View {
     }
 }
 
-fn durability_of(name: &str) -> PyResult<Durability> {
-    match name {
-        "none" => Ok(Durability::None),
-        "buffered" => Ok(Durability::Buffered),
-        "synced" => Ok(Durability::Synced),
-        _ => Err(PyValueError::new_err(format!(
-            "durability is 'none', 'buffered' or 'synced', not {name:?}"
-        ))),
-    }
+fn durability_of(name: &Bound<'_, PyAny>) -> PyResult<Durability> {
+    let all = [Durability::None, Durability::Buffered, Durability::Synced];
+    Ok(all[arguments::durability(name)?])
 }
 
-fn options(create: bool, mode: u32, cache_bytes: Option<usize>) -> Options {
+fn options(create: bool, mode: u32, cache_bytes: Option<u64>) -> Options {
     Options {
         create,
         mode: Some(mode),
         one_file: true,
-        cache_bytes: cache_bytes.unwrap_or(CACHE_BYTES),
+        cache_bytes: cache_bytes.map_or(CACHE_BYTES, |bytes| bytes as usize),
         ..Options::default()
     }
 }
@@ -137,32 +139,27 @@ fn open(
 #[pymethods]
 impl Database {
     #[new]
-    #[pyo3(signature = (path, flag="r", mode=0o666, *, durability="buffered", cache_bytes=None))]
+    #[pyo3(signature = (path, flag, mode, *, durability, cache_bytes))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
-        flag: &str,
-        mode: u32,
-        durability: &str,
-        cache_bytes: Option<usize>,
+        flag: &Bound<'_, PyAny>,
+        mode: &Bound<'_, PyAny>,
+        durability: &Bound<'_, PyAny>,
+        cache_bytes: Argument<'_, '_>,
     ) -> PyResult<PyClassInitializer<Database>> {
-        let kind = match flag {
-            "r" => 'r',
-            "w" => 'w',
-            "c" => 'c',
-            "n" => 'n',
-            _ => {
-                let text = format!("flag is 'r', 'w', 'c' or 'n', not {flag:?}");
-                return Err(PyValueError::new_err(text));
-            }
-        };
+        let flags = ["r", "w", "c", "n"];
+        let kind = ['r', 'w', 'c', 'n'][arguments::choice("flag", &flags, flag)?];
+        let mode = arguments::whole("mode", 0..=MOST_MODE, mode)? as u32;
         let durability = durability_of(durability)?;
+        let most = isize::MAX as u64;
+        let cache_bytes = arguments::maybe_whole("cache_bytes", 0..=most, cache_bytes)?;
         let options = options(matches!(kind, 'c' | 'n'), mode, cache_bytes);
         let (place, chosen) = (path.clone(), options.clone());
         let db = interruptible(py, None, move |_| open(&place, kind, chosen))?;
         let db = db.map_err(exception)?;
         let shared = Arc::new(Shared {
-            db: Owned::new(RwLock::new(Some(Opened::new(db)))),
+            db: Owned::new(Of::Database, RwLock::new(Some(Opened::new(db)))),
             path,
             writes: kind != 'r',
             options,
@@ -284,8 +281,15 @@ impl Database {
     }
 
     /// A table of this database. One that is not there is made if `create` is true.
-    #[pyo3(signature = (name, *, create=false))]
-    fn _table(&self, py: Python<'_>, name: &str, create: bool) -> PyResult<Py<Database>> {
+    #[pyo3(signature = (name, *, create))]
+    fn _table(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        create: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<Database>> {
+        let name = arguments::text("name", name)?;
+        let create = arguments::truth("create", create)?;
         let shared = &self.view.shared;
         if create {
             shared.write(py, |opened| opened.db.create_table(name).map(drop))?;
@@ -303,7 +307,8 @@ impl Database {
     }
 
     /// Removes a table with its records. The table "main" stays: `clear` empties it.
-    fn drop_table(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+    fn drop_table(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<()> {
+        let name = arguments::text("name", name)?;
         if name == MAIN {
             let text = "the table \"main\" is the database itself; clear() empties it";
             return Err(PyValueError::new_err(text));
@@ -325,12 +330,16 @@ impl Database {
 
     /// A transaction. Its `with` block commits, or rolls back when it raises.
     #[pyo3(signature = (*, durability=None))]
-    fn transaction(&self, py: Python<'_>, durability: Option<&str>) -> PyResult<Py<Transaction>> {
+    fn transaction(
+        &self,
+        py: Python<'_>,
+        durability: Argument<'_, '_>,
+    ) -> PyResult<Py<Transaction>> {
         let durability = durability.map_or(Ok(self.view.durability), durability_of)?;
         let (tx, table) = self.view.shared.write(py, |opened| {
             Ok((opened.db.begin(), opened.table(&self.view.table)?))
         })?;
-        let running = Arc::new(Owned::new(Mutex::new(Some(tx))));
+        let running = Arc::new(Owned::new(Of::Database, Mutex::new(Some(tx))));
         let view = transaction::View {
             running,
             table,
@@ -372,6 +381,7 @@ impl Database {
         let view = Arc::new(View {
             shared,
             table: table.into(),
+            known: Known::new(),
             durability,
         });
         Ordered::of(view.clone()).add_subclass(Database { view })

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The engine's errors as Python's exceptions, each with the engine's sentence.
+//! The DBM's errors as Python's exceptions, each with the engine's sentence, and the store's class.
 
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::{PyErr, create_exception};
 use senko_dbm::DbmError;
 
@@ -16,6 +16,13 @@ create_exception!(
     Conflict,
     error,
     "The transaction conflicts with another. Run it again, or use Database.run."
+);
+
+create_exception!(
+    senko_flash.store,
+    StoreFailure,
+    PyOSError,
+    "What the store reports: an OSError, with errno where the system gave one."
 );
 
 /// The exception of an error.
@@ -39,4 +46,12 @@ const NO_ENTRY: i32 = 2;
 
 pub fn closed() -> PyErr {
     error::new_err("the database is closed")
+}
+
+/// What was opened works in one process only.
+pub fn unpicklable() -> PyErr {
+    PyTypeError::new_err(
+        "what belongs to an open database or store is not pickled or copied; open the file again \
+         where it is needed",
+    )
 }

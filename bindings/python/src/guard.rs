@@ -2,43 +2,96 @@
 //! Values that belong to the process that made them. The child of a fork may not use them, and does
 //! not drop them either: a thread that the child does not have may hold one of their locks.
 
-use pyo3::PyResult;
+use std::sync::{PoisonError, RwLock};
 
-use crate::failure::error;
+use pyo3::{PyErr, PyResult, Python};
+
+use crate::failure::{StoreFailure, error};
+
+/// What a value is a part of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    Database,
+    Store,
+}
+
+impl Of {
+    /// An error about a database or a store; `text` is the rest of the sentence.
+    pub fn error(self, text: &str) -> PyErr {
+        match self {
+            Of::Database => error::new_err(text.to_owned()),
+            Of::Store => StoreFailure::new_err(text.to_owned()),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Of::Database => "database",
+            Of::Store => "store",
+        }
+    }
+}
 
 /// A value of one process.
 pub struct Owned<T> {
     value: Option<T>,
     forks: u32,
+    of: Of,
 }
 
 impl<T> Owned<T> {
-    pub fn new(value: T) -> Owned<T> {
+    pub fn new(of: Of, value: T) -> Owned<T> {
         Owned {
             value: Some(value),
             forks: senko_io::forks(),
+            of,
         }
     }
 
-    fn check(&self) -> PyResult<()> {
-        if self.forks == senko_io::forks() {
-            return Ok(());
-        }
-        Err(error::new_err(
-            "the database was opened before a fork; open it again in the child",
-        ))
+    fn is_ours(&self) -> bool {
+        self.forks == senko_io::forks()
     }
 
     pub fn get(&self) -> PyResult<&T> {
-        self.check()?;
-        Ok(self.value.as_ref().expect("taken only by the drop"))
+        if self.is_ours() {
+            return Ok(self.value.as_ref().expect("taken only by the drop"));
+        }
+        let name = self.of.name();
+        Err(self.of.error(&format!(
+            "the {name} was opened before a fork; open it again in the child"
+        )))
     }
 }
 
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
-        if self.check().is_err() {
+        if !self.is_ours() {
             std::mem::forget(self.value.take());
         }
+    }
+}
+
+/// A snapshot, which `close` ends for all that share it.
+pub struct Held<T>(Owned<RwLock<Option<T>>>);
+
+impl<T: Send + Sync> Held<T> {
+    pub fn new(of: Of, snapshot: T) -> Held<T> {
+        Held(Owned::new(of, RwLock::new(Some(snapshot))))
+    }
+
+    /// Reads the snapshot. A closing waits until the work is done, so the GIL is released by who
+    /// works for long.
+    pub fn read<R>(&self, work: impl FnOnce(&T) -> R) -> PyResult<R> {
+        let lock = self.0.get()?;
+        let snapshot = lock.read().unwrap_or_else(PoisonError::into_inner);
+        let done = snapshot.as_ref().map(work);
+        done.ok_or_else(|| self.0.of.error("the snapshot is closed"))
+    }
+
+    /// Ends the snapshot. Nothing if it has ended.
+    pub fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let lock = self.0.get()?;
+        py.detach(|| drop(lock.write().unwrap_or_else(PoisonError::into_inner).take()));
+        Ok(())
     }
 }

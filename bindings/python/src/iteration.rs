@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use senko_dbm::{Cursor, DbmError, Snapshot, Table};
 
-use crate::failure::exception;
-use crate::guard::Owned;
+use crate::failure::{exception, unpicklable};
+use crate::guard::{Of, Owned};
 
 /// The part of a record that an iterator gives.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -124,6 +124,7 @@ impl Records {
     /// Over what `more` pushes; it says false when there is no more. It is called with the GIL
     /// released.
     pub fn new(
+        of: Of,
         part: Part,
         more: impl FnMut(&mut Batch) -> PyResult<bool> + Send + 'static,
     ) -> Records {
@@ -133,7 +134,7 @@ impl Records {
             ended: false,
         };
         Records {
-            state: Owned::new(Mutex::new(state)),
+            state: Owned::new(of, Mutex::new(state)),
             part,
         }
     }
@@ -152,7 +153,7 @@ impl Records {
 
     pub fn over(mut cursor: Cursor, reverse: bool, part: Part) -> Records {
         let values = part != Part::Key;
-        Records::new(part, move |batch| {
+        Records::new(Of::Database, part, move |batch| {
             let push = |key: &[u8], value: &[u8]| {
                 batch.push(&Row {
                     key,
@@ -197,6 +198,10 @@ impl Records {
 
 #[pymethods]
 impl Records {
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(unpicklable())
+    }
+
     fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
         this
     }

@@ -8,9 +8,10 @@
 
 #![deny(unsafe_code)]
 
-mod guard; // what a process opened, refused in its children
 mod failure; // the engine's errors as Python's exceptions
+mod guard; // what a process opened, refused in its children
 mod bytes; // keys and values from Python
+mod arguments; // numbers, choices and texts from Python
 mod interrupt; // long work that Ctrl-C ends
 mod iteration; // records in batches
 mod reads; // base classes of all that is read

@@ -4,8 +4,8 @@
 //! that looks for Ctrl-C.
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use pyo3::prelude::*;
 use senko_dbm::{Cached, DbmError, Options, Table};
@@ -23,17 +23,25 @@ pub struct Shared {
     pub options: Options,
 }
 
+/// Counts what was opened, so that a table is known to be of it.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
 /// The database, and the tables that are in use. A reorganization takes the place of both.
 pub struct Opened {
     pub db: senko_dbm::Database,
     pub tables: Mutex<Vec<Table>>,
+    number: u64,
 }
+
+/// A table that was found, and of which opening. It spares reads the look for its name.
+pub type Known = OnceLock<(u64, Table)>;
 
 impl Opened {
     pub fn new(db: senko_dbm::Database) -> Opened {
         Opened {
             db,
             tables: Mutex::default(),
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
         }
     }
 
@@ -51,16 +59,27 @@ impl Opened {
     fn get_cached<T>(
         &self,
         name: &str,
+        known: &Known,
         key: &[u8],
         take: impl FnOnce(&[u8]) -> T,
-    ) -> Result<Cached<T>, DbmError> {
-        let Ok(tables) = self.tables.try_lock() else {
-            return Ok(Cached::Unknown);
+    ) -> Cached<T> {
+        let cached = |table: &Table| {
+            // A table that is gone may be there again, as another one.
+            let cached = self.db.get_cached(table, key, take);
+            cached.unwrap_or(Cached::Unknown)
         };
-        match tables.iter().find(|table| table.name() == name) {
-            Some(table) => self.db.get_cached(table, key, take),
-            None => Ok(Cached::Unknown),
+        match known.get() {
+            Some((number, table)) if *number == self.number => return cached(table),
+            _ => {}
         }
+        let Ok(tables) = self.tables.try_lock() else {
+            return Cached::Unknown;
+        };
+        let Some(table) = tables.iter().find(|table| table.name() == name) else {
+            return Cached::Unknown;
+        };
+        known.get_or_init(|| (self.number, table.clone()));
+        cached(table)
     }
 }
 
@@ -83,6 +102,7 @@ impl Shared {
     pub fn get_cached<T>(
         &self,
         table: &str,
+        known: &Known,
         key: &[u8],
         take: impl FnOnce(&[u8]) -> T,
     ) -> PyResult<Cached<T>> {
@@ -90,7 +110,7 @@ impl Shared {
             return Ok(Cached::Unknown);
         };
         let opened = opened.as_ref().ok_or_else(closed)?;
-        opened.get_cached(table, key, take).map_err(exception)
+        Ok(opened.get_cached(table, known, key, take))
     }
 
     /// As `on`, for what changes the database.

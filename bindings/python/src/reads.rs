@@ -9,8 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use senko_dbm::Table;
 
+use crate::arguments::{Argument, maybe_truth};
 use crate::bytes;
-use crate::failure::exception;
+use crate::failure::{exception, unpicklable};
 use crate::iteration::{Part, Records, Span};
 
 /// What has values under keys.
@@ -65,6 +66,10 @@ impl Reads {
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(self._get(py, key)?.map(Bound::into_any).or(default))
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(unpicklable())
     }
 
     fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -134,26 +139,30 @@ impl Ordered {
     }
 
     /// The records from `start` on and before `stop`, of one snapshot.
-    #[pyo3(signature = (start=None, stop=None, *, reverse=false))]
+    #[pyo3(signature = (start=None, stop=None, *, reverse=None),
+        text_signature = "($self, start=None, stop=None, *, reverse=False)")]
     fn range(
         &self,
         py: Python<'_>,
-        start: Option<&Bound<'_, PyAny>>,
-        stop: Option<&Bound<'_, PyAny>>,
-        reverse: bool,
+        start: Argument<'_, '_>,
+        stop: Argument<'_, '_>,
+        reverse: Argument<'_, '_>,
     ) -> PyResult<Records> {
+        let reverse = maybe_truth("reverse", reverse)?;
         let (from, to) = (bytes::maybe(start)?, bytes::maybe(stop)?);
         self.records(py, Span { from, to, reverse }, Part::Both)
     }
 
     /// The records whose keys begin with `prefix`, of one snapshot.
-    #[pyo3(signature = (prefix, *, reverse=false))]
+    #[pyo3(signature = (prefix, *, reverse=None),
+        text_signature = "($self, prefix, *, reverse=False)")]
     fn prefix(
         &self,
         py: Python<'_>,
         prefix: &Bound<'_, PyAny>,
-        reverse: bool,
+        reverse: Argument<'_, '_>,
     ) -> PyResult<Records> {
+        let reverse = maybe_truth("reverse", reverse)?;
         let (snapshot, table) = self.source.state(py)?;
         let cursor = snapshot.prefix(&table, &bytes::of(prefix)?);
         Ok(Records::over(

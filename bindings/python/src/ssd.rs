@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict, PyString};
 use senko_ssd::precondition::Precondition;
 use senko_ssd::profile::Profile;
 use senko_ssd::report::{SeriesPoint, Wear};
@@ -18,18 +18,25 @@ use senko_ssd::{Error, Request, catalogue, plot};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::arguments;
 use crate::interrupt::{Stop, interruptible};
 use crate::requests::{Given, Requests, Source};
 use crate::simulation_error::{SimulationError, exception};
 
 /// Bytes as a number, or as on the command line: `64k`.
-#[derive(FromPyObject)]
-pub enum Size {
+enum Size {
     Bytes(u64),
     Text(String),
 }
 
 impl Size {
+    fn of(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Size> {
+        match object.is_instance_of::<PyString>() {
+            true => Ok(Size::Text(arguments::text(name, object)?.to_owned())),
+            false => arguments::whole(name, 0..=u64::MAX, object).map(Size::Bytes),
+        }
+    }
+
     fn bytes(&self, option: &str) -> Result<u64, Error> {
         match self {
             Size::Bytes(bytes) => Ok(*bytes),
@@ -40,13 +47,19 @@ impl Size {
 }
 
 /// How a drive is filled: a percentage as a number, or text as on the command line.
-#[derive(FromPyObject)]
-pub enum Way {
+enum Way {
     Percent(f64),
     Text(String),
 }
 
 impl Way {
+    fn of(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Way> {
+        match object.is_instance_of::<PyString>() {
+            true => Ok(Way::Text(arguments::text(name, object)?.to_owned())),
+            false => arguments::number(name, object).map(Way::Percent),
+        }
+    }
+
     fn parsed(&self) -> Result<Precondition, Error> {
         match self {
             Way::Percent(percent) => Ok(Precondition::InOrder { percent: *percent }),
@@ -55,31 +68,58 @@ impl Way {
     }
 }
 
-/// How a workload is read: a dictionary.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub struct ReadingArgs {
-    format: String,
-    fold: Option<String>,
-    limit: Option<u64>,
-    rounds: u32,
-}
-
-impl From<ReadingArgs> for Reading {
-    fn from(args: ReadingArgs) -> Reading {
-        Reading {
-            format: args.format,
-            fold: args.fold,
-            limit: args.limit,
-            rounds: args.rounds,
+/// A dictionary's entry `name` as `of` reads it. What is out of range is an error of the simulator,
+/// as its own checks are.
+fn entry<T>(
+    settings: &Bound<'_, PyDict>,
+    name: &str,
+    of: impl FnOnce(&str, &Bound<'_, PyAny>) -> PyResult<T>,
+) -> PyResult<T> {
+    of(name, &arguments::entry(settings, name)?).map_err(|error| {
+        match error.is_instance_of::<PyValueError>(settings.py()) {
+            true => SimulationError::new_err(error.value(settings.py()).to_string()),
+            false => error,
         }
-    }
+    })
 }
 
-/// The drives of a run and how requests come: a dictionary.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub struct DriveArgs {
+/// An entry that may be None.
+fn maybe<T>(
+    settings: &Bound<'_, PyDict>,
+    name: &str,
+    of: impl FnOnce(&str, &Bound<'_, PyAny>) -> PyResult<T>,
+) -> PyResult<Option<T>> {
+    entry(settings, name, |name, object| match object.is_none() {
+        true => Ok(None),
+        false => of(name, object).map(Some),
+    })
+}
+
+fn text(name: &str, object: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(arguments::text(name, object)?.to_owned())
+}
+
+/// One or more of something.
+fn some(name: &str, object: &Bound<'_, PyAny>) -> PyResult<u32> {
+    arguments::whole_u32(name, 1, object)
+}
+
+fn count(name: &str, object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    arguments::whole(name, 0..=u64::MAX, object)
+}
+
+/// How a workload is read, from a dictionary.
+fn reading_of(settings: &Bound<'_, PyDict>) -> PyResult<Reading> {
+    Ok(Reading {
+        format: entry(settings, "format", text)?,
+        fold: maybe(settings, "fold", text)?,
+        limit: maybe(settings, "limit", count)?,
+        rounds: entry(settings, "rounds", some)?,
+    })
+}
+
+/// The drives of a run and how requests come.
+struct DriveArgs {
     profile: String,
     ftl: Option<String>,
     buffer: Option<String>,
@@ -96,6 +136,24 @@ pub struct DriveArgs {
 }
 
 impl DriveArgs {
+    fn of(settings: &Bound<'_, PyDict>) -> PyResult<DriveArgs> {
+        Ok(DriveArgs {
+            profile: entry(settings, "profile", text)?,
+            ftl: maybe(settings, "ftl", text)?,
+            buffer: maybe(settings, "buffer", text)?,
+            buffer_size: maybe(settings, "buffer_size", Size::of)?,
+            drives: entry(settings, "drives", some)?,
+            stripe: entry(settings, "stripe", Size::of)?,
+            precondition: entry(settings, "precondition", Way::of)?,
+            closed: maybe(settings, "closed", some)?,
+            speed: entry(settings, "speed", arguments::number)?,
+            wa: entry(settings, "wa", arguments::truth)?,
+            check: entry(settings, "check", arguments::truth)?,
+            seed: entry(settings, "seed", count)?,
+            drain: entry(settings, "drain", arguments::truth)?,
+        })
+    }
+
     fn setup(&self) -> Result<Setup, Error> {
         let mut profile = Profile::find(&self.profile)?;
         if let Some(size) = &self.buffer_size {
@@ -158,11 +216,12 @@ fn summary(
 pub fn simulate(
     py: Python<'_>,
     workload: Given<'_>,
-    reading: ReadingArgs,
-    drive: DriveArgs,
+    reading: &Bound<'_, PyDict>,
+    drive: &Bound<'_, PyDict>,
     stop: Option<&Stop>,
 ) -> PyResult<String> {
-    let reading = Reading::from(reading);
+    let reading = reading_of(reading)?;
+    let drive = DriveArgs::of(drive)?;
     let source = Source::from(workload);
     let work = move |stop: &'static AtomicBool| {
         let setup = drive.setup()?;
@@ -190,9 +249,9 @@ pub fn simulate(
 pub fn trace_summary(
     py: Python<'_>,
     workload: String,
-    reading: ReadingArgs,
+    reading: &Bound<'_, PyDict>,
 ) -> PyResult<(String, String)> {
-    let reading = Reading::from(reading);
+    let reading = reading_of(reading)?;
     let work = move |stop: &'static AtomicBool| {
         let workload = reading.open(&workload)?;
         let summary = summary(&workload, None, stop)?;
@@ -213,9 +272,9 @@ fn requests(name: &str, reading: &Reading, stop: &AtomicBool) -> Result<Vec<Requ
 pub fn trace_columns<'py>(
     py: Python<'py>,
     workload: String,
-    reading: ReadingArgs,
+    reading: &Bound<'_, PyDict>,
 ) -> PyResult<[Bound<'py, PyBytes>; 5]> {
-    let reading = Reading::from(reading);
+    let reading = reading_of(reading)?;
     let all = interruptible(py, None, move |stop| requests(&workload, &reading, stop))?;
     let all = all.map_err(exception)?;
     Ok([
@@ -243,8 +302,12 @@ fn column<'py, const N: usize>(
 
 /// The picture of a workload's requests over time, as SVG.
 #[pyfunction]
-pub fn draw_requests(py: Python<'_>, workload: String, reading: ReadingArgs) -> PyResult<String> {
-    let reading = Reading::from(reading);
+pub fn draw_requests(
+    py: Python<'_>,
+    workload: String,
+    reading: &Bound<'_, PyDict>,
+) -> PyResult<String> {
+    let reading = reading_of(reading)?;
     let work = move |stop: &'static AtomicBool| {
         let all = requests(&workload, &reading, stop)?;
         Ok(plot::requests(&reading.open(&workload)?.name(), &all))

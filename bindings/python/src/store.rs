@@ -4,26 +4,20 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use pyo3::create_exception;
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use senko_store::{Durability, Options, StoreError, Value, WriteOptions};
 
+use crate::arguments::{self, Argument};
 use crate::bytes;
-use crate::guard::Owned;
+use crate::failure::{StoreFailure, unpicklable};
+use crate::guard::{Held, Of, Owned};
 use crate::interrupt::interruptible;
 use crate::iteration::{Part, Records, Row};
 use crate::reads::{Reads, Source};
-
-create_exception!(
-    senko_flash.store,
-    StoreFailure,
-    PyOSError,
-    "What the store reports: an OSError, with errno where the system gave one."
-);
 
 /// ENOENT and ENOSPC.
 const NO_ENTRY: i32 = 2;
@@ -64,7 +58,7 @@ impl Opened {
     fn get(&self) -> PyResult<senko_store::Store> {
         let store = self.store.get()?;
         let store = store.read().unwrap_or_else(PoisonError::into_inner);
-        let closed = || StoreFailure::new_err("the store is closed");
+        let closed = || Of::Store.error("the store is closed");
         store.as_ref().cloned().ok_or_else(closed)
     }
 
@@ -80,31 +74,43 @@ impl Opened {
 
     fn write_options(
         &self,
-        durability: Option<&str>,
-        ttl: Option<f64>,
-        expires_at: Option<u64>,
+        durability: Argument<'_, '_>,
+        ttl: Argument<'_, '_>,
+        expires_at: Argument<'_, '_>,
     ) -> PyResult<WriteOptions> {
-        let ttl = ttl.map(|seconds| {
-            Duration::try_from_secs_f64(seconds)
-                .map_err(|error| PyValueError::new_err(format!("ttl: {error}")))
-        });
         Ok(WriteOptions {
             durability: durability.map_or(Ok(self.durability), durability_of)?,
-            expires_at: expires_at.unwrap_or(0),
-            ttl: ttl.transpose()?,
+            expires_at: expiry_of(expires_at)?.unwrap_or(0),
+            ttl: ttl.map(ttl_of).transpose()?,
         })
     }
 }
 
-fn durability_of(name: &str) -> PyResult<Durability> {
-    match name {
-        "none" => Ok(Durability::None),
-        "buffered" => Ok(Durability::Buffered),
-        "synced" => Ok(Durability::Synced),
-        _ => Err(PyValueError::new_err(format!(
-            "durability is 'none', 'buffered' or 'synced', not {name:?}"
-        ))),
-    }
+fn durability_of(name: &Bound<'_, PyAny>) -> PyResult<Durability> {
+    let all = [Durability::None, Durability::Buffered, Durability::Synced];
+    Ok(all[arguments::durability(name)?])
+}
+
+/// For how long a value lives, from seconds.
+fn ttl_of(seconds: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    let seconds = arguments::number("ttl", seconds)?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        let text = format!("ttl is from 0 to 1.8e19 seconds, not {seconds}");
+        PyValueError::new_err(text)
+    })
+}
+
+/// A second since 1970.
+fn expiry_of(second: Argument<'_, '_>) -> PyResult<Option<u64>> {
+    arguments::maybe_whole("expires_at", 0..=u64::MAX, second)
+}
+
+/// The first second that begins when a value has lived for `ttl`.
+fn second_after(ttl: Duration) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let end = now.unwrap_or_default().saturating_add(ttl);
+    end.as_secs()
+        .saturating_add(u64::from(end.subsec_nanos() > 0))
 }
 
 impl Source for Opened {
@@ -155,7 +161,7 @@ fn many<'py>(
 }
 
 fn entries(mut scan: senko_store::Scan, part: Part) -> Records {
-    Records::new(part, move |batch| {
+    Records::new(Of::Store, part, move |batch| {
         let entry = scan.next().transpose().map_err(exception)?;
         if let Some(entry) = &entry {
             batch.push(&Row {
@@ -172,32 +178,33 @@ fn entries(mut scan: senko_store::Scan, part: Part) -> Records {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (path, flag="r", *, durability="buffered", keep_versions=None, max_bytes=None,
-        cache_bytes=None, block_bytes=None))]
+    #[pyo3(signature = (path, flag, *, durability, keep_versions, max_bytes, cache_bytes,
+        block_bytes))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         path: PathBuf,
-        flag: &str,
-        durability: &str,
-        keep_versions: Option<u32>,
-        max_bytes: Option<u64>,
-        cache_bytes: Option<u64>,
-        block_bytes: Option<u64>,
+        flag: &Bound<'_, PyAny>,
+        durability: &Bound<'_, PyAny>,
+        keep_versions: Argument<'_, '_>,
+        max_bytes: Argument<'_, '_>,
+        cache_bytes: Argument<'_, '_>,
+        block_bytes: Argument<'_, '_>,
     ) -> PyResult<PyClassInitializer<Store>> {
-        if !matches!(flag, "r" | "w" | "c") {
-            let text = format!("flag is 'r', 'w' or 'c', not {flag:?}");
-            return Err(PyValueError::new_err(text));
-        }
+        let flag = ["r", "w", "c"][arguments::choice("flag", &["r", "w", "c"], flag)?];
         let durability = durability_of(durability)?;
         let usual = Options::default();
+        let keep_versions = keep_versions
+            .map(|versions| arguments::whole_u32("keep_versions", 1, versions))
+            .transpose()?;
+        let bytes = |name, object| arguments::maybe_whole(name, 0..=isize::MAX as u64, object);
         let options = Options {
             create: flag == "c",
             read_only: flag == "r",
             keep_versions: keep_versions.unwrap_or(usual.keep_versions),
-            cache_bytes: cache_bytes.unwrap_or(usual.cache_bytes),
-            block_bytes: block_bytes.unwrap_or(usual.block_bytes),
-            max_bytes,
+            cache_bytes: bytes("cache_bytes", cache_bytes)?.unwrap_or(usual.cache_bytes),
+            block_bytes: bytes("block_bytes", block_bytes)?.unwrap_or(usual.block_bytes),
+            max_bytes: bytes("max_bytes", max_bytes)?,
             ..usual
         };
         let place = path.clone();
@@ -209,7 +216,7 @@ impl Store {
             exception(failure)
         });
         let opened = Arc::new(Opened {
-            store: Owned::new(RwLock::new(Some(store?))),
+            store: Owned::new(Of::Store, RwLock::new(Some(store?))),
             path,
             durability,
         });
@@ -224,9 +231,9 @@ impl Store {
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
-        ttl: Option<f64>,
-        expires_at: Option<u64>,
-        durability: Option<&str>,
+        ttl: Argument<'_, '_>,
+        expires_at: Argument<'_, '_>,
+        durability: Argument<'_, '_>,
     ) -> PyResult<u64> {
         let options = self.opened.write_options(durability, ttl, expires_at)?;
         let (key, value) = (bytes::of(key)?, bytes::of(value)?);
@@ -240,7 +247,7 @@ impl Store {
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
-        durability: Option<&str>,
+        durability: Argument<'_, '_>,
     ) -> PyResult<u64> {
         let options = self.opened.write_options(durability, None, None)?;
         let key = bytes::of(key)?;
@@ -257,9 +264,9 @@ impl Store {
         key: &Bound<'_, PyAny>,
         expected: Option<&Bound<'_, PyAny>>,
         new: Option<&Bound<'_, PyAny>>,
-        ttl: Option<f64>,
-        expires_at: Option<u64>,
-        durability: Option<&str>,
+        ttl: Argument<'_, '_>,
+        expires_at: Argument<'_, '_>,
+        durability: Argument<'_, '_>,
     ) -> PyResult<Option<u64>> {
         let options = self.opened.write_options(durability, ttl, expires_at)?;
         let (key, expected, new) = (bytes::of(key)?, bytes::maybe(expected)?, bytes::maybe(new)?);
@@ -270,7 +277,7 @@ impl Store {
 
     /// Carries out a batch: all of it or none. Gives the time of its writes.
     #[pyo3(signature = (batch, *, durability=None))]
-    fn write(&self, py: Python<'_>, batch: &Batch, durability: Option<&str>) -> PyResult<u64> {
+    fn write(&self, py: Python<'_>, batch: &Batch, durability: Argument<'_, '_>) -> PyResult<u64> {
         let options = self.opened.write_options(durability, None, None)?;
         self.opened.on(py, |store| {
             let batch = batch.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -293,9 +300,10 @@ impl Store {
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
-        time: u64,
+        time: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let key = bytes::of(key)?;
+        let time = arguments::whole("at", 0..=u64::MAX, time)?;
         let found = self.opened.on(py, |store| store.get_at(&key, time))?;
         Ok(found.map(|value| PyBytes::new(py, &value)))
     }
@@ -339,7 +347,7 @@ impl Store {
     /// The state of now, which stays while writes go on.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Py<StoreSnapshot>> {
         let snapshot = self.opened.on(py, |store| store.snapshot())?;
-        let view = Arc::new(View(Owned::new(snapshot)));
+        let view = Arc::new(View(Held::new(Of::Store, snapshot)));
         let class = Reads::of(view.clone()).add_subclass(StoreSnapshot { view });
         Py::new(py, class)
     }
@@ -402,13 +410,12 @@ impl Store {
     }
 }
 
-struct View(Owned<senko_store::Snapshot>);
+struct View(Held<senko_store::Snapshot>);
 
 impl Source for View {
     fn value(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>> {
-        let snapshot = self.0.get()?;
-        let found = py.detach(|| snapshot.get(key)).map_err(exception)?;
-        Ok(found.map(Value::into_vec))
+        let found = py.detach(|| self.0.read(|snapshot| snapshot.get(key)))?;
+        Ok(found.map_err(exception)?.map(Value::into_vec))
     }
 }
 
@@ -423,7 +430,7 @@ impl StoreSnapshot {
     /// The moment that it shows: microseconds since 1970.
     #[getter]
     fn time(&self) -> PyResult<u64> {
-        Ok(self.view.0.get()?.time())
+        self.view.0.read(senko_store::Snapshot::time)
     }
 
     /// The values of many keys, in their order. An absent key has None.
@@ -432,22 +439,23 @@ impl StoreSnapshot {
         py: Python<'py>,
         keys: Vec<Bound<'py, PyAny>>,
     ) -> PyResult<Values<'py>> {
-        self.view.0.get()?;
-        let view = self.view.clone();
-        many(py, keys, move |keys| match view.0.get() {
-            Ok(snapshot) => snapshot.multi_get(keys),
-            Err(_) => Vec::new(),
-        })
+        let snapshot = self.view.0.read(Clone::clone)?;
+        many(py, keys, move |keys| snapshot.multi_get(keys))
     }
 
     fn __iter__(&self) -> PyResult<Records> {
-        let scan = self.view.0.get()?.scan().map_err(exception)?;
-        Ok(entries(scan, Part::Key))
+        let scan = self.view.0.read(senko_store::Snapshot::scan)?;
+        Ok(entries(scan.map_err(exception)?, Part::Key))
     }
 
     fn _scan(&self) -> PyResult<Records> {
-        let scan = self.view.0.get()?.scan().map_err(exception)?;
-        Ok(entries(scan, Part::Entry))
+        let scan = self.view.0.read(senko_store::Snapshot::scan)?;
+        Ok(entries(scan.map_err(exception)?, Part::Entry))
+    }
+
+    /// Ends the snapshot. Nothing if it has ended. A scan that began before goes on.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.view.0.close(py)
     }
 }
 
@@ -458,19 +466,27 @@ pub struct Batch(Mutex<senko_store::Batch>);
 #[pymethods]
 impl Batch {
     #[new]
-    fn new() -> Batch {
-        Batch(Mutex::default())
+    #[pyo3(signature = (durability))]
+    fn new(durability: Argument<'_, '_>) -> PyResult<Batch> {
+        // Looked at before anything is gathered; the write has it again.
+        durability.map(durability_of).transpose()?;
+        Ok(Batch(Mutex::default()))
     }
 
-    /// Puts a value, which is gone from `expires_at` on (seconds since 1970).
-    #[pyo3(signature = (key, value, *, expires_at=None))]
+    /// Puts a value. It lives for `ttl` seconds, or until `expires_at` (seconds since 1970).
+    #[pyo3(signature = (key, value, *, ttl=None, expires_at=None))]
     fn put(
         &self,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
-        expires_at: Option<u64>,
+        ttl: Argument<'_, '_>,
+        expires_at: Argument<'_, '_>,
     ) -> PyResult<()> {
         let (key, value) = (bytes::of(key)?, bytes::of(value)?);
+        let expires_at = match ttl {
+            Some(ttl) => Some(second_after(ttl_of(ttl)?)),
+            None => expiry_of(expires_at)?,
+        };
         let mut batch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match expires_at {
             Some(second) => batch.put_expiring(&key, &value, second),
@@ -485,6 +501,10 @@ impl Batch {
         let mut batch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         batch.delete(&key);
         Ok(())
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(unpicklable())
     }
 
     fn __len__(&self) -> usize {

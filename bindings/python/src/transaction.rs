@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyIterator, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyTuple};
 use senko_dbm::{DbmError, Durability, Record, Table};
 
+use crate::arguments::{Argument, maybe_truth, text};
 use crate::bytes;
 use crate::failure::{error, exception};
 use crate::guard::Owned;
@@ -17,7 +18,36 @@ use crate::reads::{Reads, Source};
 /// The transaction that the views of all tables share; none when it has ended.
 pub type Running = Arc<Owned<Mutex<Option<senko_dbm::Transaction>>>>;
 
-/// A table as a transaction sees it.
+/// A table as a transaction sees it. Its `with` block commits, or rolls back when it raises.
+///
+/// ```python
+/// >>> import senko_flash.dbm, tempfile
+/// >>> folder = tempfile.TemporaryDirectory()
+/// >>> db = senko_flash.dbm.open(folder.name + "/data", "c")
+/// >>> log = db.table("log", create=True)
+/// >>> with db.transaction() as tx:
+/// ...     tx.update({"apple": "red"}, plum="blue")
+/// ...     tx["pear"] = tx["apple"]
+/// ...     tx.setdefault("plum", "white"), tx.pop("pear"), tx.pop("pear", None)
+/// ...     tx.get("pear"), tx.keys(), tx.values(), len(tx)
+/// ...     tx.items() == tx.range(), tx.range("b"), tx.prefix("a")
+/// ...     tx.table("log")["1"] = "two are left"
+/// (b'blue', b'red', None)
+/// (None, [b'apple', b'plum'], [b'red', b'blue'], 2)
+/// (True, [(b'plum', b'blue')], [(b'apple', b'red')])
+/// >>> db.keys(), log["1"]
+/// ([b'apple', b'plum'], b'two are left')
+/// >>> one, other = db.transaction(), db.transaction()
+/// >>> one.clear()
+/// >>> one.rollback()
+/// >>> other["plum"] = other["apple"]
+/// >>> other.commit()
+/// >>> db["plum"]
+/// b'red'
+/// >>> db.close()
+/// >>> folder.cleanup()
+///
+/// ```
 #[pyclass(extends = Reads, module = "senko_flash._native", frozen)]
 pub struct Transaction {
     view: Arc<View>,
@@ -62,6 +92,32 @@ impl View {
     }
 }
 
+/// Records of a range between two looks for Ctrl-C.
+const LOOK_EVERY: usize = 1 << 13;
+
+impl View {
+    /// The records of a range, in order. The transaction is free between two parts of them, so that
+    /// a handler of a signal may roll it back.
+    fn range(&self, py: Python<'_>, mut from: Vec<u8>, to: Option<&[u8]>) -> PyResult<Vec<Record>> {
+        let mut all = Vec::new();
+        loop {
+            let part = self.on(py, |tx, table| {
+                tx.range_at_most(table, &from, to, LOOK_EVERY)
+            })?;
+            let count = part.len();
+            all.extend(part);
+            if count < LOOK_EVERY {
+                return Ok(all);
+            }
+            if let Some((last, _)) = all.last() {
+                // The first key behind it.
+                from = [last, &[0][..]].concat();
+            }
+            py.check_signals()?;
+        }
+    }
+}
+
 fn ended() -> PyErr {
     error::new_err("the transaction has ended")
 }
@@ -80,7 +136,9 @@ fn pairs(py: Python<'_>, mut records: Vec<Record>, reverse: bool) -> Vec<Pair<'_
 #[pymethods]
 impl Transaction {
     /// Another table within the same transaction.
-    fn table(&self, py: Python<'_>, name: &str) -> PyResult<Py<Transaction>> {
+    fn table(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Py<Transaction>> {
+        let name = text("name", name)?;
+        self.view.on(py, |_, _| Ok(()))?;
         let view = View {
             running: self.view.running.clone(),
             table: self.view.shared.find(py, name)?,
@@ -161,14 +219,25 @@ impl Transaction {
         Ok(PyBytes::new(py, &found))
     }
 
-    /// Sets the keys of a mapping, or of pairs, to their values.
-    fn update(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<()> {
-        let pairs = match other.hasattr("keys")? {
-            true => other.call_method0("items")?,
-            false => other.clone(),
-        };
-        for pair in pairs.try_iter()? {
-            let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
+    /// Sets the keys of a mapping, or of pairs, to their values, and then those that have names.
+    #[pyo3(signature = (other=None, /, **more))]
+    fn update(
+        &self,
+        py: Python<'_>,
+        other: Argument<'_, '_>,
+        more: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        if let Some(other) = other {
+            let pairs = match other.hasattr("keys")? {
+                true => other.call_method0("items")?,
+                false => other.clone(),
+            };
+            for pair in pairs.try_iter()? {
+                let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
+                self.__setitem__(py, &key, &value)?;
+            }
+        }
+        for (key, value) in more.into_iter().flatten() {
             self.__setitem__(py, &key, &value)?;
         }
         Ok(())
@@ -203,39 +272,41 @@ impl Transaction {
 
     /// The records, in order, as a list, read as `range` reads.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Vec<Pair<'py>>> {
-        self.range(py, None, None, false)
+        self.range(py, None, None, None)
     }
 
     /// The records from `start` on and before `stop`, as a list. The commit fails if another
     /// transaction changed one of them, or added one between them.
-    #[pyo3(signature = (start=None, stop=None, *, reverse=false))]
+    #[pyo3(signature = (start=None, stop=None, *, reverse=None),
+        text_signature = "($self, start=None, stop=None, *, reverse=False)")]
     fn range<'py>(
         &self,
         py: Python<'py>,
-        start: Option<&Bound<'py, PyAny>>,
-        stop: Option<&Bound<'py, PyAny>>,
-        reverse: bool,
+        start: Argument<'_, 'py>,
+        stop: Argument<'_, 'py>,
+        reverse: Argument<'_, 'py>,
     ) -> PyResult<Vec<Pair<'py>>> {
-        let (from, to) = (
-            bytes::maybe(start)?.unwrap_or_default(),
-            bytes::maybe(stop)?,
-        );
+        let reverse = maybe_truth("reverse", reverse)?;
+        let (from, to) = (bytes::maybe(start)?, bytes::maybe(stop)?);
         let found = self
             .view
-            .on(py, |tx, table| tx.range(table, &from, to.as_deref()))?;
+            .range(py, from.unwrap_or_default(), to.as_deref())?;
         Ok(pairs(py, found, reverse))
     }
 
     /// The records whose keys begin with `prefix`, as `range` gives them.
-    #[pyo3(signature = (prefix, *, reverse=false))]
+    #[pyo3(signature = (prefix, *, reverse=None),
+        text_signature = "($self, prefix, *, reverse=False)")]
     fn prefix<'py>(
         &self,
         py: Python<'py>,
         prefix: &Bound<'py, PyAny>,
-        reverse: bool,
+        reverse: Argument<'_, 'py>,
     ) -> PyResult<Vec<Pair<'py>>> {
+        let reverse = maybe_truth("reverse", reverse)?;
         let prefix = bytes::of(prefix)?;
-        let found = self.view.on(py, |tx, table| tx.prefix(table, &prefix))?;
+        let end = senko_dbm::keys::after_prefix(&prefix);
+        let found = self.view.range(py, prefix.into_owned(), end.as_deref())?;
         Ok(pairs(py, found, reverse))
     }
 

@@ -2,7 +2,9 @@
 """The DBM from Python: what dbm.gnu has, transactions, threads, forks and kills."""
 
 import collections.abc
+import ctypes
 import doctest
+import operator
 import os
 import pickle
 import shelve
@@ -288,3 +290,25 @@ def test_ctrl_c_ends_an_iteration(db):
             if n == 0:
                 os.kill(os.getpid(), signal.SIGINT)
     assert pickle.loads(pickle.dumps(db.keys())) == db.keys()
+
+
+def test_ctrl_c_ends_a_transactions_list_and_the_transaction_is_rolled_back(db):
+    with db.transaction() as tx:
+        for n in range(20_000):
+            tx["%05d" % n] = b"x"
+    # Ctrl-C is there before the list begins, and no bytecode between looks for it.
+    seen, interrupt = [], ctypes.pythonapi.PyErr_SetInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        with db.transaction() as tx:
+            tx["new"] = b"x"
+            seen.extend(map(operator.methodcaller("__call__"), [interrupt, tx.keys]))
+    assert len(seen) == 1, "the list went on to its end"
+    assert len(db) == 20_000
+    # Lists of several parts are those of one.
+    with db.transaction() as tx:
+        assert tx.keys() == db.keys() and len(tx.range("00005", "19995")) == 19_990
+        assert len(tx.prefix("1")) == 10_000 and len(tx.prefix("00", reverse=True)) == 1000
+        tx["k"] = b"x"
+        db["08192x"] = b"another came between two parts"
+        with pytest.raises(dbm.Conflict):
+            tx.commit()

@@ -18,7 +18,6 @@ use crate::commit::Node;
 use crate::entry::{Head, Kind};
 use crate::group::Group;
 use crate::growing::Growing;
-use crate::hint::Hints;
 use crate::images::Images;
 use crate::log::Log;
 use crate::mapping::{Nodes, Version};
@@ -66,7 +65,6 @@ pub(crate) struct Core {
     pub options: Options,
     pub space: Arc<Space>,
     pub nodes: Nodes,
-    pub hints: Hints,
     /// Page of each part of a long value.
     pub blobs: Growing<AtomicU64>,
     /// Long values that are not in the log yet.
@@ -205,7 +203,6 @@ impl Core {
             node: Arc::clone(&node),
         };
         Core {
-            hints: Hints::new(options.cache_bytes / PAGE_SIZE),
             device,
             options,
             space,

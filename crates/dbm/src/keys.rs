@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Integers as keys: 8 bytes that sort as the numbers do.
+//! Integers as keys: 8 bytes that sort as the numbers do. Where a prefix ends.
 
 /// The key of an unsigned number: big-endian.
 ///
@@ -42,4 +42,22 @@ pub fn from_i64(number: i64) -> [u8; 8] {
 /// ```
 pub fn to_i64(key: &[u8]) -> Option<i64> {
     Some(i64::from_be_bytes(key.try_into().ok()?) ^ i64::MIN)
+}
+
+/// The first key behind all that begin with `prefix`; `None` if there is none.
+///
+/// ```
+/// use senko_dbm::keys;
+/// assert_eq!(keys::after_prefix(b"ab").as_deref(), Some(&b"ac"[..]));
+/// assert_eq!(keys::after_prefix(b"\xff"), None);
+/// ```
+pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return Some(end);
+        }
+    }
+    None
 }

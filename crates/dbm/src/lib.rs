@@ -57,7 +57,7 @@ mod mapping;
 mod node;
 mod spare; // pages that nobody has any more
 mod resident; // whose bytes leave DRAM next
-mod hint; // where a key is likely to lie in a leaf
+mod inner; // an inner page as numbers, and where its leaves lie
 mod log;
 mod tail;
 mod entry;

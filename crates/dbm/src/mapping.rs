@@ -10,10 +10,11 @@
 //! PLACE-1: bytes or place, at least one of them is there. PLACE-2: a version that an open snapshot
 //! sees is in the chain. PLACE-3: only the holder of the writer's lock changes a word or a chain.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use crate::growing::Growing;
+use crate::inner::Inner;
 use crate::node::Page;
 use crate::space::Space;
 use crate::sync::{ArcSwapOption, AtomicBool, AtomicU64, Mutex};
@@ -34,6 +35,8 @@ pub(crate) struct Version {
     older: Mutex<Option<Arc<Version>>>,
     /// Read since the queue asked last (`resident.rs`).
     pub used: AtomicBool,
+    /// An inner page's keys as numbers, once it was read twice.
+    pub inner: OnceLock<Box<Inner>>,
     space: Arc<Space>,
 }
 
@@ -77,6 +80,7 @@ impl Version {
             place: AtomicU64::new(place),
             older: Mutex::new(older),
             used: AtomicBool::new(false),
+            inner: OnceLock::new(),
             space: Arc::clone(space),
         }
     }

@@ -13,6 +13,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::core::Core;
+use crate::inner::Inner;
 use crate::{Database, DbmError, Table};
 
 /// Reads before a snapshot is taken, while others commit.
@@ -60,25 +61,39 @@ impl Core {
         key: &[u8],
         take: impl FnOnce(&[u8]) -> T,
     ) -> Option<Cached<T>> {
-        let mut id = root;
+        let (mut id, mut above, mut likely) = (root, None, None);
         loop {
-            let likely = self.hints.likely(id, key);
             let newest = self.nodes.get(id)?.load();
             let version = newest.as_deref()?;
             if version.commit > commit || version.freed {
                 return None;
             }
-            let body = version.body().load();
-            let page = body.as_deref()?;
-            let hinted = likely.as_ref().and_then(|likely| likely.find(page, key));
-            if !version.used.load(Ordering::Relaxed) {
+            let used = version.used.load(Ordering::Relaxed);
+            if !used {
                 version.used.store(true, Ordering::Relaxed);
             }
-            if hinted.is_none() && page.level() > 0 {
-                id = page.child(page.child_for(key, false));
+            let inner = version.inner.get();
+            let told = inner.and_then(|inner| Some((inner, inner.place(key)?)));
+            if let Some((inner, place)) = told {
+                likely = inner.likely(place);
+                id = inner.child(place);
+                above = Some((newest, place));
                 continue;
             }
-            self.hints.keep(id, page, likely.as_ref());
+            let body = version.body().load();
+            let page = body.as_deref()?;
+            if page.level() > 0 {
+                if used && inner.is_none() {
+                    version.inner.get_or_init(|| Box::new(Inner::of(page)));
+                }
+                (id, above, likely) = (page.child(page.child_for(key, false)), None, None);
+                continue;
+            }
+            let hinted = likely.as_ref().and_then(|likely| likely.find(page, key));
+            if let Some((version, place)) = &above {
+                let inner = version.as_ref().and_then(|version| version.inner.get());
+                inner.inspect(|inner| inner.keep(*place, page));
+            }
             let Some(nth) = hinted.or_else(|| page.search(key).ok()) else {
                 return Some(Cached::Absent);
             };

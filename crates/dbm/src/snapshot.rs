@@ -6,6 +6,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use crate::core::{Core, Seen};
+use crate::keys::after_prefix;
 use crate::table::{Catalogue, TableInfo};
 use crate::tree::Found;
 use crate::{DbmError, Table};
@@ -334,18 +335,6 @@ impl Snapshot {
         let nth = if back { found.page.count() } else { 0 };
         Ok(Some((found, nth)))
     }
-}
-
-/// The first key behind all that begin with `prefix`; `None` if there is none.
-pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.pop() {
-        if last < u8::MAX {
-            end.push(last + 1);
-            return Some(end);
-        }
-    }
-    None
 }
 
 /// A place in the keys of a table, as of a snapshot.

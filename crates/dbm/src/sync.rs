@@ -6,7 +6,7 @@
 //! with another thread. It runs one thread at a time. So every ordering of memory counts as the
 //! strongest one, and what only a weaker one allows is not found.
 //!
-//! Two kinds of words are left out. A wrong hint costs only time (HINT-1 in `hint.rs`). A chunk
+//! Two kinds of words are left out. A wrong hint costs only time (HINT-1 in `inner.rs`). A chunk
 //! of `growing.rs` is made in one step.
 
 #[cfg(not(feature = "shuttle"))]

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::blob::MAX_VALUE_BYTES;
 use crate::commit::{Node, Work};
 use crate::flush::Size;
+use crate::keys::after_prefix;
 use crate::node::{MAX_INLINE, MAX_KEY_BYTES};
-use crate::snapshot::{Record, after_prefix};
+use crate::snapshot::Record;
 use crate::writes::{Own, Range};
 use crate::{DbmError, Durability, PendingCommit, Snapshot, Table};
 
@@ -382,8 +383,33 @@ impl Transaction {
         from: &[u8],
         to: Option<&[u8]>,
     ) -> Result<Vec<Record>, DbmError> {
-        self.limit(from.len() + to.map_or(0, <[u8]>::len))?;
-        let range = Range {
+        self.range_at_most(table, from, to, usize::MAX)
+    }
+
+    /// The first `most` records, and at least one, from `from` on below `to`. Fewer are all. The
+    /// commit conflicts if another changes a record that was given, or adds one between them.
+    ///
+    /// # Errors
+    /// As [`Transaction::next`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"a", b"1")?;
+    /// tx.put(&table, b"b", b"2")?;
+    /// assert_eq!(tx.range_at_most(&table, b"", None, 1)?.len(), 1);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn range_at_most(
+        &mut self,
+        table: &Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+        most: usize,
+    ) -> Result<Vec<Record>, DbmError> {
+        self.limit(from.len() + to.map_or(0, <[u8]>::len) + MAX_KEY_BYTES)?;
+        let mut range = Range {
             table: table.id,
             from: from.to_vec(),
             to: to.map(<[u8]>::to_vec),
@@ -392,6 +418,12 @@ impl Transaction {
         let mut step = self.look(table, Some(from), true, false)?;
         while let Some(record) = step {
             if to.is_some_and(|to| *record.0 >= *to) {
+                break;
+            }
+            if records.len() + 1 >= most {
+                // What lies behind was not looked at.
+                range.to = Some(after(&record.0));
+                records.push(record);
                 break;
             }
             step = self.look(table, Some(&record.0), false, false)?;

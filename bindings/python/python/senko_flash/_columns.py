@@ -50,6 +50,11 @@ class Columns(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._views)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A memoryview is not pickled. Its bytes are, with the format.
+        columns = [(name, view.format, view.tobytes()) for name, view in self._views.items()]
+        return _unpickled, (columns,)
+
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._views]
 
@@ -73,3 +78,7 @@ class Columns(Mapping[str, Any]):
             return pyarrow.Array.from_buffers(kind, len(view), buffers)
 
         return pyarrow.table({name: column(view) for name, view in self._views.items()})
+
+
+def _unpickled(columns: list[tuple[str, Any, bytes]]) -> Columns:
+    return Columns({name: memoryview(column).cast(kind) for name, kind, column in columns})

@@ -52,8 +52,13 @@ _FIGURES: dict[str, tuple[str, ...]] = {
 class Picture:
     """A picture as SVG, which notebooks show.
 
-    >>> Picture("<svg/>").svg
-    '<svg/>'
+    >>> import os, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> picture = Picture("<svg/>")
+    >>> picture.save(os.path.join(folder.name, "picture.svg"))
+    >>> picture.svg, os.listdir(folder.name)
+    ('<svg/>', ['picture.svg'])
+    >>> folder.cleanup()
     """
 
     def __init__(self, svg: str) -> None:
@@ -76,6 +81,13 @@ class Result:
 
     The attributes are the figures that are asked for most; `to_dict()` has all of them. `series`
     has the response times over virtual time, and `wear` how many blocks were erased how often.
+
+    >>> from senko_flash import ssd
+    >>> run = ssd.simulate("uniform:count=1000", profile="paper-1gb", ftl="page")
+    >>> run.requests, run.figures()["requests"], run.to_dict()["report"]["all"]["count"]
+    (1000, 1000, 1000)
+    >>> sum(run.series["count"].tolist()), run.picture("erases").svg[:4]
+    (1000, '<svg')
     """
 
     workload: str
@@ -146,8 +158,7 @@ class Result:
         Where matplotlib is installed it gives the axes, which are `ax` if that is given. Elsewhere
         it gives a Picture.
         """
-        if what not in ("responses", "erases"):
-            raise ValueError(f"what to plot is 'responses' or 'erases', not {what!r}")
+        _check(what)
         try:
             from matplotlib import pyplot
         except ImportError:
@@ -171,6 +182,7 @@ class Result:
 
     def picture(self, what: str = "responses") -> Picture:
         """The same as SVG, without matplotlib."""
+        _check(what)
         report = self._outcome["report"]
         if what == "erases":
             return Picture(_native.draw_erases(self._title(), json.dumps(report["wear"])))
@@ -201,6 +213,11 @@ class Result:
     def _repr_html_(self) -> str:
         rows = html_rows((name, shown(value)) for name, value in self.figures().items())
         return f"<table>{rows}</table>{self.picture().svg}"
+
+
+def _check(what: str) -> None:
+    if what not in ("responses", "erases"):
+        raise ValueError(f"what to plot is 'responses' or 'erases', not {what!r}")
 
 
 def shown(value: Any) -> str:

@@ -84,7 +84,8 @@ def run(options: Mapping[str, Any], stop: _native.Stop | None = None) -> Result:
     if "workload" not in chosen:
         raise TypeError("a run needs a workload: a trace's file, a generator or requests")
     workload = _workload(chosen.pop("workload"), chosen["format"])
-    chosen["profile"] = os.fspath(chosen["profile"])
+    if isinstance(chosen["profile"], os.PathLike):
+        chosen["profile"] = os.fspath(chosen["profile"])
     reading = {name: chosen.pop(name) for name in READING}
     drive = {name: chosen.pop(name) for name in DRIVE}
     if chosen:
@@ -112,6 +113,9 @@ class Trace:
 
     >>> trace("uniform:count=1000,writes=0.25").summary["mix"]["reads"] > 700
     True
+    >>> load = trace("seq:count=3,size=4096")
+    >>> load.requests().offset.tolist(), load.picture().svg[:4]
+    ([0, 4096, 8192], '<svg')
     """
 
     def __init__(
@@ -160,7 +164,11 @@ def trace(
     limit: int | None = None,
     rounds: int = 1,
 ) -> Trace:
-    """Reads a trace's file, or makes the requests of a generator, and says what they are."""
+    """Reads a trace's file, or makes the requests of a generator, and says what they are.
+
+    >>> trace("uniform:count=1000,writes=1", limit=10).summary["mix"]["writes"]
+    10
+    """
     reading = {"format": format, "fold": fold, "limit": limit, "rounds": rounds}
     path = os.fspath(workload)
     name, summary = _native.trace_summary(path, reading)
@@ -171,7 +179,11 @@ def trace(
 
 
 class Part(NamedTuple):
-    """Something that can be named."""
+    """Something that can be named.
+
+    >>> [part.name for part in parts() if part.kind == "fold"][0]
+    'none'
+    """
 
     kind: str
     name: str

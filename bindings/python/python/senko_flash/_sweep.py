@@ -44,7 +44,12 @@ def _hash(path: str) -> str:
 
 
 class Row:
-    """A cell of the grid and what came of it: a result, or the error's sentence."""
+    """A cell of the grid and what came of it: a result, or the error's sentence.
+
+    >>> row = sweep({"workload": "uniform:count=50", "ftl": "typo"}, progress=False)[0]
+    >>> row.options["ftl"], row.result, row.error == row.to_dict()["error"]
+    ('typo', None, True)
+    """
 
     __slots__ = ("options", "result", "error")
 
@@ -73,7 +78,15 @@ class Row:
 
 
 class Table(Sequence[Row]):
-    """What a sweep found: a row for each cell, in the order of the grid."""
+    """What a sweep found: a row for each cell, in the order of the grid.
+
+    >>> grid = {"workload": "uniform:count=50", "seed": [1, 2]}
+    >>> table = sweep(grid, progress=False)
+    >>> len(table), [row["seed"] for row in table.to_dicts()]
+    (2, [1, 2])
+    >>> table.best("erases").result.requests
+    50
+    """
 
     def __init__(self, rows: list[Row]) -> None:
         self._rows = rows
@@ -129,9 +142,20 @@ class Table(Sequence[Row]):
         return f"<table><tr>{head}</tr>{body}</table>"
 
 
+def _no_grid(given: object) -> TypeError:
+    kind = type(given).__name__
+    return TypeError(
+        "a grid is a mapping from options to values, or a list of mappings from options to a "
+        f"value; {kind} is neither"
+    )
+
+
 def _cells(grid: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     if not isinstance(grid, Mapping):
-        yield from (dict(cell) for cell in grid)
+        for cell in grid:
+            if not isinstance(cell, Mapping):
+                raise _no_grid(cell)
+            yield dict(cell)
         return
     lists = [
         list(value) if isinstance(value, Iterable) and not isinstance(value, _ONE) else [value]
@@ -220,8 +244,8 @@ def sweep(
     >>> [row.result is not None for row in table], table[2].error[:30]
     ([True, True, False], 'there is no translation layer ')
     """
-    if isinstance(grid, _ONE):
-        raise TypeError("a grid is a mapping from options to values, or a list of such mappings")
+    if isinstance(grid, _ONE) or not isinstance(grid, Iterable):
+        raise _no_grid(grid)
     if executor is not None and not callable(getattr(executor, "submit", None)):
         kind = type(executor).__name__
         raise TypeError(f"an executor is one of concurrent.futures, not {kind}")

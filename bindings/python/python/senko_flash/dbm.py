@@ -117,14 +117,64 @@ class _Mapping(_MutableMapping[_Any, bytes]):
 
 
 class Database(_native.Database, _Mapping):  # type: ignore[misc]
-    """An open database: a mapping over its table "main". `open` makes it."""
+    """An open database: a mapping over its table "main". `open` makes it.
+
+    >>> import senko_flash.dbm, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> db = senko_flash.dbm.open(folder.name + "/data", "c")
+    >>> db.update(apple="red", pear="green", plum="blue")
+    >>> db["apple"], db.get("fig"), db.setdefault("fig", "violet"), "fig" in db
+    (b'red', None, b'violet', True)
+    >>> db.pop("fig"), db.pop("fig", None), db.popitem()
+    (b'violet', None, (b'apple', b'red'))
+    >>> db.keys(), list(db.values()), len(db)
+    ([b'pear', b'plum'], [b'green', b'blue'], 2)
+    >>> list(db.items()) == list(db.range()) == list(db.prefix("p"))
+    True
+    >>> list(db.range("pf", "q", reverse=True)), db.firstkey(), db.nextkey("pear")
+    ([(b'plum', b'blue')], b'pear', b'plum')
+
+    Several writes are one transaction. `run` repeats it where it conflicts with another.
+
+    >>> with db.transaction(durability="synced") as tx:
+    ...     tx["pear"], tx["plum"] = tx["plum"], tx["pear"]
+    >>> db.run(lambda tx: tx.pop("plum"))
+    b'green'
+
+    A snapshot stays as it is, and a table is a mapping of its own.
+
+    >>> log = db.table("log", create=True)
+    >>> with db.snapshot() as before:
+    ...     db.clear()
+    ...     before.keys(), db.keys(), db.tables()
+    ([b'pear'], [], ['log', 'main'])
+    >>> db.drop_table("log")
+    >>> db.sync()
+    >>> db.reorganize()
+    >>> db.stats()["open_snapshots"]
+    0
+    >>> db.close()
+    >>> folder.cleanup()
+    """
 
     items = _Mapping.items
     values = _Mapping.values
 
 
 class Table(_Mapping):
-    """Another table of a database, which it keeps open."""
+    """Another table of a database, which it keeps open.
+
+    It has all that a database has: `sync`, `close` and the like are those of its database.
+
+    >>> import senko_flash.dbm, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with senko_flash.dbm.open(folder.name + "/data", "c") as db:
+    ...     log = db.table("log", create=True)
+    ...     log["1"] = "began"
+    ...     list(log.items()), list(db.items())
+    ([(b'1', b'began')], [])
+    >>> folder.cleanup()
+    """
 
     __slots__ = ("_database", "_native")
 
@@ -133,7 +183,12 @@ class Table(_Mapping):
         self._native = native
 
     def __getattr__(self, name: str) -> _Any:
+        if name in Table.__slots__:
+            raise AttributeError(name)
         return getattr(self._native, name)
+
+    def __reduce__(self) -> _Any:
+        return self._native.__reduce__()
 
     def __getitem__(self, key: _Data) -> bytes:
         return self._native[key]
@@ -186,7 +241,17 @@ def open(
     `flag` is 'r' to read, 'w' to write, 'c' to make it if it is not there, 'n' to begin empty.
     `durability` is what one write waits for: 'none', 'buffered' (it survives the process) or
     'synced' (it survives a power failure). `sync()` makes all of them synced. `cache_bytes` bounds
-    the DRAM for pages that the device has too; it is 256 MiB where nothing is said.
+    the DRAM for pages that the device has too; it is 256 MiB where nothing is said. An argument
+    that does not fit is a TypeError or a ValueError; what the database reports is `error`.
+
+    >>> import senko_flash.dbm, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with senko_flash.dbm.open(folder.name + "/data", "c", 0o600, durability="synced") as db:
+    ...     db["apple"] = "red"
+    >>> with senko_flash.dbm.open(folder.name + "/data", cache_bytes=1 << 20) as db:
+    ...     db["apple"]
+    b'red'
+    >>> folder.cleanup()
     """
     # The mode is the system's: it takes the umask away itself.
     place = _os.fsdecode(path)

@@ -13,10 +13,12 @@ Every number is the one that `senko ssd run --json` prints.
 """
 
 from ._columns import Columns
-from ._native import SimulationError as error
+from ._native import SimulationError
 from ._result import Picture, Result
 from ._run import Part, Trace, parts, profiles, simulate, trace, traces
 from ._sweep import Row, Table, sweep
+
+error = SimulationError
 
 __all__ = [
     "Columns",

@@ -16,9 +16,7 @@
 from __future__ import annotations
 
 import errno as _errno
-import math as _math
 import os as _os
-import time as _time
 from collections.abc import Callable as _Callable
 from collections.abc import ItemsView as _ItemsView
 from collections.abc import Iterable as _Iterable
@@ -32,7 +30,7 @@ from typing import Any as _Any
 from typing import NamedTuple as _NamedTuple
 
 from . import _native
-from ._native import StoreFailure as error
+from ._native import StoreFailure
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -41,11 +39,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Entry", "Snapshot", "Store", "Verified", "Version", "error", "open", "verify"]
 
+error = StoreFailure
+
 _DELETED_AT_ONCE = 1000
 
 
 class Entry(_NamedTuple):
-    """A key with its value. `time` is in microseconds, `expires_at` in seconds, both since 1970."""
+    """A key with its value. `time` is in microseconds, `expires_at` in seconds, both since 1970.
+
+    >>> Entry(b"colour", b"green", 1_700_000_000_000_000, None).value
+    b'green'
+    """
 
     key: bytes
     value: bytes
@@ -54,7 +58,11 @@ class Entry(_NamedTuple):
 
 
 class Version(_NamedTuple):
-    """A version of a key. The value is None if the key was deleted, or has expired since."""
+    """A version of a key. The value is None if the key was deleted, or has expired since.
+
+    >>> Version(1_700_000_000_000_000, None, None).value is None
+    True
+    """
 
     time: int
     value: bytes | None
@@ -62,7 +70,11 @@ class Version(_NamedTuple):
 
 
 class Verified(_NamedTuple):
-    """What a check read, and what is wrong: the byte in the file, and a sentence."""
+    """What a check read, and what is wrong: the byte in the file, and a sentence.
+
+    >>> Verified({"pages": 3}, []).problems
+    []
+    """
 
     counts: dict[str, int]
     problems: list[tuple[int, str]]
@@ -96,14 +108,29 @@ class _Values(_ValuesView[bytes]):
 
 
 class Batch(_native.Batch):
-    """Writes that are carried out together when the `with` block ends, or not at all."""
+    """Writes that are carried out together when the `with` block ends, or not at all.
+
+    >>> import senko_flash.store, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = senko_flash.store.open(folder.name + "/data.kv", "c")
+    >>> with store.batch(durability="synced") as batch:
+    ...     batch.put("session", "of an hour", ttl=3600)
+    ...     batch.put("colour", "green")
+    ...     batch.delete("shape")
+    ...     len(batch)
+    3
+    >>> sorted(store)
+    [b'colour', b'session']
+    >>> store.close()
+    >>> folder.cleanup()
+    """
 
     def __init__(self, store: Store, durability: str | None) -> None:
         self._store = store
         self._durability = durability
 
     def __new__(cls, store: Store, durability: str | None) -> Self:
-        return super().__new__(cls)
+        return super().__new__(cls, durability)
 
     def put(
         self,
@@ -114,10 +141,7 @@ class Batch(_native.Batch):
         expires_at: int | None = None,
     ) -> None:
         """Puts a value, which lives for `ttl` seconds or until `expires_at`."""
-        seconds = _seconds(ttl)
-        if seconds is not None:
-            expires_at = _math.ceil(_time.time() + seconds)
-        super().put(key, value, expires_at=expires_at)
+        super().put(key, value, ttl=_seconds(ttl), expires_at=expires_at)
 
     def __repr__(self) -> str:
         return f"<senko_flash.store batch of {len(self)} writes>"
@@ -131,15 +155,32 @@ class Batch(_native.Batch):
 
 
 class Snapshot:
-    """The store at a moment: single keys, many keys, everything.
+    """The store at a moment: single keys, many keys, everything. Its `with` block closes it.
 
     It ends when its space is needed; what it is asked then raises `error`.
+
+    >>> import senko_flash.store, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = senko_flash.store.open(folder.name + "/data.kv", "c")
+    >>> written = store.put("colour", "green")
+    >>> with store.snapshot() as before:
+    ...     store["colour"] = "red"
+    ...     before["colour"], before.get("shape"), before.multi_get(["colour", "shape"])
+    ...     list(before.keys()), list(before.values()), list(before.items())
+    ...     [entry.value for entry in before.scan()], before.time >= written
+    (b'green', None, [b'green', None])
+    ([b'colour'], [b'green'], [(b'colour', b'green')])
+    ([b'green'], True)
+    >>> before.close()  # It is closed already.
+    >>> store.close()
+    >>> folder.cleanup()
     """
 
-    __slots__ = ("_native",)
+    __slots__ = ("_native", "_time")
 
     def __init__(self, native: _native.StoreSnapshot) -> None:
         self._native = native
+        self._time = native.time
 
     @property
     def time(self) -> int:
@@ -179,12 +220,72 @@ class Snapshot:
         """The keys with their values, in no order, as an iterator."""
         return ((key, value) for key, value, _, _ in self._native._scan())
 
+    def close(self) -> None:
+        """Ends the snapshot. Nothing if it has ended. A scan that began before goes on."""
+        self._native.close()
+
+    def __enter__(self) -> Snapshot:
+        self._native.time  # Raises where it is closed.
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __repr__(self) -> str:
-        return f"<senko_flash.store snapshot of {self.time} us since 1970>"
+        return f"<senko_flash.store snapshot of {self._time} us since 1970>"
 
 
 class Store(_native.Store, _MutableMapping[_Any, bytes]):
-    """An open store: a mapping of bytes to bytes, in no order. `open` makes it."""
+    """An open store: a mapping of bytes to bytes, in no order. `open` makes it.
+
+    >>> import senko_flash.store, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = senko_flash.store.open(folder.name + "/data.kv", "c", keep_versions=2)
+    >>> store["colour"] = "green"
+    >>> store.get("colour"), store.get("shape"), store.setdefault("shape", "round")
+    (b'green', None, 'round')
+    >>> store.pop("shape"), list(store.keys()), list(store.values()), list(store.items())
+    (b'round', [b'colour'], [b'green'], [(b'colour', b'green')])
+    >>> store.multi_get(["shape", "colour"]), [entry.key for entry in store.scan()]
+    ([None, b'green'], [b'colour'])
+
+    Writes give their time, and an older version is there for as long as it is kept.
+
+    >>> green = store.history("colour")[0].time
+    >>> store.put("colour", "red", ttl=3600) > green
+    True
+    >>> store["colour"], store.get("colour", at=green)
+    (b'red', b'green')
+
+    Of several writers `update` loses none.
+
+    >>> visits = store.update("visits", lambda old: str(int(old or 0) + 1))
+    >>> store.compare_and_swap("visits", "0", "9") is None, store["visits"]
+    (True, b'1')
+    >>> deleted = store.delete("visits")
+    >>> with store.batch() as batch:
+    ...     batch.put("a", "1")
+    >>> store.popitem()[1] in (b"1", b"red")
+    True
+
+    `write` carries out a batch at once.
+
+    >>> batch = store.batch()
+    >>> batch.delete("a")
+    >>> written = store.write(batch)
+    >>> with store.snapshot() as before:
+    ...     store.clear()
+    ...     len(store)
+    0
+    >>> store.sync()
+    >>> store.backup(folder.name + "/copy.kv")["bytes"] < 1000
+    True
+    >>> store.compact()
+    >>> store.stats()["read_only"]
+    0
+    >>> store.close()
+    >>> folder.cleanup()
+    """
 
     def __setitem__(self, key: _Data, value: _Data) -> None:
         super().put(key, value)
@@ -311,6 +412,15 @@ def open(
     write waits for: 'none', 'buffered' (it survives the process) or 'synced' (it survives a power
     failure). `keep_versions` and `block_bytes` count when the store is made. `max_bytes` bounds the
     file, `cache_bytes` the memory for records that are read often.
+
+    >>> import senko_flash.store, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with senko_flash.store.open(folder.name + "/data.kv", "c", durability="synced") as store:
+    ...     store["colour"] = "green"
+    >>> with senko_flash.store.open(folder.name + "/data.kv") as store:
+    ...     store["colour"]
+    b'green'
+    >>> folder.cleanup()
     """
     return Store(
         _os.fsdecode(path),
@@ -324,7 +434,15 @@ def open(
 
 
 def verify(path: str | _os.PathLike[str]) -> Verified:
-    """Reads a whole store that no process has open, and checks everything."""
+    """Reads a whole store that no process has open, and checks everything.
+
+    >>> import senko_flash.store, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> senko_flash.store.open(folder.name + "/data.kv", "c").close()
+    >>> senko_flash.store.verify(folder.name + "/data.kv").problems
+    []
+    >>> folder.cleanup()
+    """
     place = _os.fsdecode(path)
     if not _os.path.exists(place):
         raise error(_errno.ENOENT, f"there is no store at {place}")
