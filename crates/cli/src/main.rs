@@ -23,6 +23,7 @@ mod progress; // the time that is left
 mod serve; // starts a server and waits for its end
 mod service; // what a service manager is told
 mod ssd; // the simulator of drives
+mod stdin; // standard input that was closed is an error
 mod store; // the unordered store
 mod together; // options of `senko serve` that have no effect beside others
 #[cfg(test)]

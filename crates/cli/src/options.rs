@@ -366,6 +366,12 @@ impl ServeOptions {
         settings.admin = self.admin;
         settings.hot_keys = self.hot_keys;
         settings.prefix_delimiter = self.prefix_delimiter;
+        if self.flash_rated_writes == Some(Bytes(0)) {
+            bail!(
+                "--flash-rated-writes 0 says that the devices take no write at all; give what they \
+                 are rated to take, such as 600t"
+            );
+        }
         settings.rated_writes = self.flash_rated_writes.map(|Bytes(bytes)| bytes);
         settings.admission.budget = self.flash_write_budget.map(|b| b.0);
         if let Some(hits) = self.promote_after {

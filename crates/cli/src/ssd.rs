@@ -10,7 +10,7 @@ mod progress; // how far a run is
 mod trace; // what a trace is, its conversion, its picture
 mod transfer; // the direct transfer engine
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
@@ -154,6 +154,8 @@ impl WorkloadArgs {
     }
 
     fn open(&self, name: &str) -> Result<Workload> {
+        let path = if name == "-" { "/dev/stdin" } else { name };
+        crate::stdin::check(Path::new(path))?;
         let reading = Reading {
             format: self.format.clone(),
             fold: self.fold.clone(),

@@ -86,6 +86,7 @@ impl Input {
         let mut regular = false;
         let from: Box<dyn Read> = match path {
             Some(path) => {
+                crate::stdin::check(path)?;
                 let file =
                     std::fs::File::open(path).with_context(|| format!("cannot open {name}"))?;
                 let meta = file.metadata();
@@ -95,7 +96,7 @@ impl Input {
                 regular = meta.is_ok_and(|meta| meta.is_file());
                 Box::new(file)
             }
-            None => Box::new(io::stdin()),
+            None => Box::new(crate::stdin::open()?),
         };
         let mut from = BufReader::with_capacity(1 << 18, from);
         let mut start = Vec::new();

@@ -81,6 +81,7 @@ impl PutArgs {
         }
         let value = match self.from.as_deref().filter(|path| *path != Path::new("-")) {
             Some(path) => {
+                crate::stdin::check(path)?;
                 let name = path.display();
                 let file = std::fs::File::open(path);
                 let file = file.with_context(|| format!("cannot open {name}"))?;
@@ -89,7 +90,7 @@ impl PutArgs {
             None => {
                 // Its own descriptor, so that a file that was redirected tells its length, and
                 // nothing is buffered in between.
-                let stdin = std::io::stdin().as_fd().try_clone_to_owned();
+                let stdin = crate::stdin::open()?.as_fd().try_clone_to_owned();
                 let read = stdin.and_then(|stdin| read_value(std::fs::File::from(stdin)));
                 read.context("cannot read the value from stdin")?
             }

@@ -111,6 +111,7 @@ impl Reader {
         let mut total = None;
         let from: Box<dyn Read> = match path {
             Some(path) if !stdin => {
+                crate::stdin::check(path)?;
                 let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
                 let meta = file
                     .metadata()
@@ -121,7 +122,7 @@ impl Reader {
                 total = meta.is_file().then_some(meta.len());
                 Box::new(file)
             }
-            _ => Box::new(io::stdin()),
+            _ => Box::new(crate::stdin::open()?),
         };
         let read = Arc::new(AtomicU64::new(0));
         let counted = Counted {

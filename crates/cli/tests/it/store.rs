@@ -688,3 +688,50 @@ fn interrupted_bench() -> Option<()> {
     assert_eq!(step["step"], "run");
     Some(())
 }
+
+/// `senko store put k <&-` stored an empty value: a stream that is closed reads as an empty one.
+#[test]
+fn a_closed_stdin_is_no_empty_input() {
+    let folder = Scratch::new();
+    let run = |command: &str, stdin: &str| {
+        Command::new("sh")
+            .args(["-c", &format!("exec \"$0\" {command} {stdin}"), SENKO])
+            .current_dir(folder.path())
+            .output()
+            .unwrap()
+    };
+    for command in [
+        "store put s.kv k",
+        "store put s.kv k --from -",
+        "store put s.kv k --from /dev/stdin",
+        "store load s.kv",
+        "store load s.kv -",
+        "dbm load d",
+        "dbm load d -",
+        "ssd run - --format spc",
+        "ssd trace info /dev/stdin",
+    ] {
+        let out = run(command, "<&-");
+        assert!(!out.status.success(), "{command}");
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert!(said.contains("stdin is closed"), "{command}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    assert!(
+        !run("store get s.kv k", "<&-").status.success(),
+        "nothing was stored"
+    );
+    // An input that is there and empty is a value.
+    for (command, stdin) in [
+        ("store put s.kv k", "</dev/null"),
+        ("store put s.kv l", "<>/dev/null"),
+    ] {
+        let out = run(command, stdin);
+        assert!(out.status.success(), "{command} {stdin}: {out:?}");
+    }
+    let out = run("store get s.kv l", "<&-");
+    assert!(
+        out.status.success() && out.stdout.trim_ascii().is_empty(),
+        "{out:?}"
+    );
+}

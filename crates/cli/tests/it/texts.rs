@@ -97,6 +97,7 @@ fn bad_values_are_refused_in_one_sentence() {
     assert!(serve(&["--config", "missing.toml"]).contains("missing.toml"));
     assert!(serve(&["-c", "4000000000"]).contains("hard limit"));
     assert!(serve(&["--trace", "t"]).contains("--trace"));
+    assert!(serve(&["--flash-rated-writes", "0"]).contains("no write at all"));
     std::fs::write(folder.join("bad.toml"), "memroy = 1\n").unwrap();
     assert!(serve(&["--config", "bad.toml"]).contains("memroy"));
 }

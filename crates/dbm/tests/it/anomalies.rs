@@ -198,6 +198,68 @@ fn phantoms_at_the_borders_of_every_kind_of_range() {
     }
 }
 
+/// A deleted range conflicts with who read a key or a range in it, also at its borders and where
+/// nothing was. Who only wrote there comes behind it.
+#[test]
+fn a_deleted_range_conflicts_with_who_read_there() {
+    type Read = fn(&mut Transaction, &Table);
+    let cases: [(Read, &[u8], &[u8], bool); 6] = [
+        (|tx, t| drop(tx.get(t, b"1").unwrap()), b"1", b"2", false),
+        (|tx, t| drop(tx.get(t, b"1").unwrap()), b"2", b"9", true),
+        (
+            |tx, t| drop(tx.range(t, b"1", Some(b"2")).unwrap()),
+            b"0",
+            b"15",
+            false,
+        ),
+        (
+            |tx, t| drop(tx.range(t, b"3", Some(b"5")).unwrap()),
+            b"4",
+            b"9",
+            false,
+        ),
+        (
+            |tx, t| drop(tx.range(t, b"3", Some(b"5")).unwrap()),
+            b"5",
+            b"9",
+            true,
+        ),
+        (|_, _| (), b"0", b"9", true),
+    ];
+    for (nth, (read, from, to, expected)) in cases.into_iter().enumerate() {
+        let (db, t) = two_rows();
+        let mut tx = db.begin();
+        read(&mut tx, &t);
+        tx.put(&t, b"1", b"11").unwrap();
+        db.run(Durability::None, |tx| tx.delete_range(&t, from, Some(to)))
+            .unwrap();
+        assert_eq!(commits(tx), expected, "case {nth}");
+    }
+}
+
+/// A table that is dropped conflicts with who read it or wrote to it, and with nobody else.
+#[test]
+fn a_dropped_table_conflicts_with_who_used_it() {
+    type Use = fn(&mut Transaction, &Table);
+    let cases: [(Use, bool); 5] = [
+        (|tx, t| drop(tx.get(t, b"1").unwrap()), false),
+        (|tx, t| drop(tx.range(t, b"5", None).unwrap()), false),
+        (|tx, t| tx.put(t, b"1", b"11").unwrap(), false),
+        (|tx, t| tx.delete_range(t, b"5", None).unwrap(), false),
+        (|_, _| (), true),
+    ];
+    for (nth, (used, expected)) in cases.into_iter().enumerate() {
+        let (db, t) = two_rows();
+        let other = db.create_table("other").unwrap();
+        let mut tx = db.begin();
+        used(&mut tx, &t);
+        tx.put(&other, b"x", b"").unwrap();
+        db.drop_table(&t).unwrap();
+        assert_eq!(commits(tx), expected, "case {nth}");
+        assert_eq!(db.snapshot().count(&other).unwrap(), u64::from(expected));
+    }
+}
+
 /// A leaf that splits, or takes other keys, aborts nobody.
 #[test]
 fn other_keys_of_a_leaf_conflict_with_nobody() {

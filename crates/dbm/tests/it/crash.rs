@@ -124,6 +124,15 @@ struct Run {
     /// The newest commit that a kill must not lose.
     handed_over: usize,
     rng: Rng,
+    /// Those of processes that were killed: they close nothing, as long as the run lasts.
+    killed: Vec<Database>,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // What they write now nobody looks at.
+        self.watched.state.lock().unwrap().copies = 0;
+    }
 }
 
 impl Run {
@@ -145,6 +154,7 @@ impl Run {
             history: vec![Model::new()],
             handed_over: 0,
             rng: Rng::new(seed),
+            killed: Vec::new(),
         }
     }
 
@@ -239,8 +249,7 @@ impl Run {
             Step::Reopen => {
                 let device = Arc::clone(&self.watched);
                 let again = Database::open_device(device as _, quiet()).unwrap();
-                // A killed process closes nothing.
-                std::mem::forget(std::mem::replace(&mut self.db, again));
+                self.killed.push(std::mem::replace(&mut self.db, again));
                 let at = self.check_open(&self.db, self.handed_over, "reopened");
                 self.history.truncate(at + 1);
             }

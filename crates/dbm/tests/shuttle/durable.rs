@@ -20,8 +20,9 @@ fn count(db: &Database, table: &Table, thread: usize) -> u64 {
     })
 }
 
-/// Threads count, each in a record of its own. Copies of the device are taken at any moment, as a
-/// crash or a kill would leave it. Each has what was acknowledged before.
+/// Threads count, each in a record of its own. After each commit its thread takes a copy of the
+/// device, as a crash or a kill would leave it there. The copy has what was acknowledged before, of
+/// all threads.
 fn counters(durability: Durability, copy: fn(&FaultyDevice, u64) -> Arc<FaultyDevice>) {
     let device = FaultyDevice::new(300, 1);
     let db = open(&device);
@@ -30,9 +31,10 @@ fn counters(durability: Durability, copy: fn(&FaultyDevice, u64) -> Arc<FaultyDe
     db.run(durability, |tx| tx.put(&table, b"first", b""))
         .unwrap();
     let acknowledged: Arc<[AtomicU64; THREADS]> = Arc::default();
-    let mut threads: Vec<_> = (0..THREADS)
+    let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
-            let (db, table, acknowledged) = (db.clone(), table.clone(), acknowledged.clone());
+            let (db, table, device) = (db.clone(), table.clone(), device.clone());
+            let acknowledged = acknowledged.clone();
             thread::spawn(move || {
                 for number in 1..4u64 {
                     // Some are more than the memory beside the log has room for.
@@ -42,30 +44,19 @@ fn counters(durability: Durability, copy: fn(&FaultyDevice, u64) -> Arc<FaultyDe
                     db.run(durability, |tx| tx.put(&table, &[thread as u8], &value))
                         .unwrap();
                     acknowledged[thread].store(number, Ordering::SeqCst);
+                    let least: Vec<u64> = acknowledged
+                        .iter()
+                        .map(|count| count.load(Ordering::SeqCst))
+                        .collect();
+                    let found = open(&copy(&device, number));
+                    for (thread, least) in least.iter().enumerate() {
+                        let found = count(&found, &table, thread);
+                        assert!(found >= *least, "thread {thread}: {found} of {least}");
+                    }
                 }
             })
         })
         .collect();
-    threads.push(thread::spawn({
-        let (table, acknowledged, device) = (table.clone(), acknowledged.clone(), device.clone());
-        move || {
-            for nth in 0..3 {
-                // The others get further by a few steps, or by many.
-                for _ in 0..thread_rng().gen_range(0..60) {
-                    thread::yield_now();
-                }
-                let least: Vec<u64> = acknowledged
-                    .iter()
-                    .map(|count| count.load(Ordering::SeqCst))
-                    .collect();
-                let found = open(&copy(&device, nth));
-                for (thread, least) in least.iter().enumerate() {
-                    let found = count(&found, &table, thread);
-                    assert!(found >= *least, "thread {thread}: {found} of {least}");
-                }
-            }
-        }
-    }));
     for thread in threads {
         thread.join().unwrap();
     }

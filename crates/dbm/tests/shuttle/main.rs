@@ -22,7 +22,6 @@ use senko_dbm::{Database, Options};
 use senko_io::faulty::FaultyDevice;
 use senko_io::{AlignedBuf, Device, IoError, Tag};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
-use shuttle::sync::atomic::{AtomicU8, Ordering};
 use shuttle::{Config, Runner};
 
 /// Runs a test with many schedules.
@@ -52,11 +51,13 @@ fn open(device: &Arc<FaultyDevice>) -> Database {
     Database::open_device(Arc::new(Stepped(Arc::clone(device))), options).unwrap()
 }
 
-/// A device before each of whose operations another thread may go on.
+/// A device whose writes and flushes take long: others get far meanwhile.
 struct Stepped(Arc<FaultyDevice>);
 
-fn point() {
-    AtomicU8::new(0).load(Ordering::SeqCst);
+fn wait() {
+    for _ in 0..4 {
+        shuttle::thread::yield_now();
+    }
 }
 
 impl Device for Stepped {
@@ -67,22 +68,22 @@ impl Device for Stepped {
         self.0.read(page, buf, tag)
     }
     fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
-        point();
+        wait();
         self.0.write(page, buf, tag)
     }
     fn write_durable(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
-        point();
+        wait();
         self.0.write_durable(page, buf, tag)
     }
     fn flush(&self, tag: Tag) -> Result<(), IoError> {
-        point();
+        wait();
         self.0.flush(tag)
     }
     fn map(&self, page: u64, pages: usize) -> std::io::Result<Option<AlignedBuf>> {
         self.0.map(page, pages)
     }
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
-        point();
+        wait();
         self.0.discard(page, pages, tag)
     }
 }

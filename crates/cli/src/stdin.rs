@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Standard input, for the commands that read it. One that was closed (`<&-`) is an error.
+//!
+//! Before `main` the standard library opens /dev/null where a standard stream is closed. A read
+//! then gives nothing, as if the input were empty. So this file looks at the stream before that.
+
+#![allow(unsafe_code)]
+
+use std::io::Stdin;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Result, bail};
+
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn look() {
+    // SAFETY: asks for the flags of a descriptor, and takes no memory.
+    let flags = unsafe { libc::fcntl(libc::STDIN_FILENO, libc::F_GETFD) };
+    CLOSED.store(flags < 0, Ordering::Relaxed);
+}
+
+// SAFETY: the C library calls what stands in this section, one after the other, before `main`. The
+// function needs nothing of what the standard library sets up.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = look;
+
+/// An error if a path names standard input, and that was closed.
+pub fn check(path: &Path) -> Result<()> {
+    let names = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
+    if names.iter().any(|name| path == Path::new(name)) {
+        open()?;
+    }
+    Ok(())
+}
+
+/// Standard input; an error if whoever started the process had closed it.
+pub fn open() -> Result<Stdin> {
+    if CLOSED.load(Ordering::Relaxed) {
+        bail!("stdin is closed, so there is nothing to read; for an empty input give < /dev/null");
+    }
+    Ok(std::io::stdin())
+}
