@@ -15,8 +15,8 @@ use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, Tag};
 
 const MAGIC: &[u8; 8] = b"SENKODIR";
 const LABEL_MAGIC: &[u8; 8] = b"SENKODEV";
-/// Version of all that a cache keeps for its next start, and of its flash files: one number, so
-/// that the superblock's decides for all.
+/// Version of everything that a cache keeps for its next start, and of its flash files. There is
+/// one number, so the superblock's decides for all.
 pub(crate) const VERSION: u32 = 4;
 const DEVICES_AT: usize = 144;
 const DEVICE_BYTES: usize = 16;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The things that a session and its commands work with while they run: the shard and its devices,
-//! counters, the way to other shards, and how much they may do now.
+//! The context of a session and its commands while they run: the shard and its devices, counters,
+//! the way to other shards, and how much they may do now.
 //!
 //! A worker makes a [`Ctx`] for each call of a session. The session hands it on to its commands.
 

@@ -17,9 +17,10 @@
 //! its own reply, a *unit*, which the shard that asked puts in its place:
 //! [`ReplyQueue::next_unit`].
 //!
-//! Always holds: (REPLY-1) bytes leave in the order of the commands; (REPLY-2) a page or pin is
-//! owned by exactly one reply or batch; (REPLY-3) recycled buffers keep at most [`KEPT`] bytes
-//! each, and at most [`SPARE`] of them are kept.
+//! Always holds:
+//! - REPLY-1: bytes leave in the order of the commands.
+//! - REPLY-2: a page or pin is owned by exactly one reply or batch.
+//! - REPLY-3: recycled buffers keep at most [`KEPT`] bytes each, and at most [`SPARE`] are kept.
 
 #![allow(unsafe_code)]
 

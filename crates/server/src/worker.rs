@@ -18,51 +18,47 @@
 
 mod accounts; // what connections make the worker hold
 mod accept; // newcomers: the limit, the spreading, leaving
-mod ahead; // what the round will look up, asked for before
 mod cipher; // connections with TLS
 mod conns; // the connections, sockets and virtual ones
 mod devices; // what becomes of flash devices is told
+mod disk; // device operations that ended
 mod drain; // the end: answer what was received, then close
 mod flow; // bytes in, answers out, and the limits on both
 mod intake; // memory for values that are coming in
 mod lend; // sockets lent to other workers with a command
 mod mail; // messages from other workers
+mod peers; // what there is with other workers
+mod prefetch; // memory that the round will read, asked for together
 mod secure; // what a connection with TLS has
+mod timers; // when upkeep is due
 mod watching; // lines for connections that watch
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use senko_cache::{Recovered, Shard, ShardConfig};
-use senko_io::{
-    Backend, Completion, ConnId, Event, EventLoop, FlashFile, ListenerId, LoopConfig, Op, RecvBuf,
-    SendBatch,
-};
+use senko_io::{Backend, Event, EventLoop, FlashFile, LoopConfig, Op, RecvBuf, SendBatch};
 
-use crate::connection::{ConnKey, Newcomer, Origin};
+use crate::connection::ConnKey;
 use crate::context::{Ctx, Window, Work};
 use crate::hot::HotKeys;
 use crate::latency::Meter;
 use crate::parked::Held;
 use crate::route::{Mesh, Message, Outbox};
 use crate::server::data_dir::{DataDir, Stopped};
-use crate::settings::TlsMode;
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
 pub use accept::Door;
-use conns::{ByNumber, Conns};
+use accept::Entrance;
+use conns::Conns;
+use disk::Disk;
+use intake::Crowd;
+use peers::Peers;
+use timers::{TICK, Timers};
 
-/// Longest wait for events: how late a tick, a delayed flush or another worker's counters may be.
-const TICK: Duration = Duration::from_millis(100);
-/// More time than this does not pass in one round, as far as devices are concerned.
-const LONGEST_ROUND_MS: u64 = 250;
-/// Device reads that ended: so many are looked at in any round.
-const DISK_TURN: usize = 16;
 /// Heavy commands and parts of them in a round: some tenths of a millisecond.
 const HEAVY_TURN: usize = 4;
-/// How often connections are looked over for idle ones.
-const SWEEP: Duration = Duration::from_secs(1);
-/// After so many of these the counts of hot keys are halved.
+/// After so many sweeps over connections the counts of hot keys are halved.
 const HOT_SWEEPS: u64 = 60;
 
 /// What a worker is made from.
@@ -111,13 +107,13 @@ pub struct Worker {
     index: usize,
     core: Core,
     conns: Conns,
-    doors: Vec<Door>,
-    door_names: Vec<(ListenerId, Arc<str>, bool, TlsMode)>,
+    entrance: Entrance,
+    peers: Peers,
+    crowd: Crowd,
+    disk: Disk,
+    timers: Timers,
     /// Handshakes, and what connections with TLS are read into.
     ciphers: cipher::Ciphers,
-    /// Sockets above the connection limit, where they wait instead of being refused.
-    waiting: VecDeque<Newcomer>,
-    stopped_accepting_ms: u64,
     /// Connections with unread input, in turn, and those whose next command is heavy.
     run: VecDeque<ConnKey>,
     heavy: VecDeque<ConnKey>,
@@ -125,63 +121,21 @@ pub struct Worker {
     dirty: Vec<ConnKey>,
     /// Connections that wait for memory.
     blocked: Vec<ConnKey>,
-    /// Connections that wait for memory for their values, the newest behind, and whether the newest
-    /// is next.
-    crowded: VecDeque<ConnKey>,
-    newest_next: bool,
-    /// How often such memory had been given back when they were last tried, and asked for in vain,
-    /// by shard, at the last tick.
-    room_returns: u64,
-    room_refusals: Vec<u64>,
-    /// Connections that wait for another worker to catch up, and for which.
-    paused: Vec<(ConnKey, usize)>,
-    /// Virtual connections whose answers wait until another worker takes them.
-    held_back: VecDeque<ConnKey>,
-    /// Sends on sockets that other workers lent: the virtual connection, and whose it is.
-    sends_for_others: ByNumber<ConnId, (ConnKey, Origin)>,
-    /// Sockets of closed connections that are lent still, and the shards that they are lent to.
-    closed_lent: ByNumber<ConnKey, (ConnId, usize)>,
-    /// Connections for whose sockets something waits.
-    needed: Vec<ConnKey>,
     /// Connections that watch.
     watching: Vec<ConnKey>,
-    /// Connections of other workers that were closed here, and may still send until they hear of
-    /// it.
-    refused: HashSet<Origin>,
     /// Emptied batches; boxed, because that is how they go into the loop and come back.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<SendBatch>>,
     unpinned: Vec<u64>,
     mail: Vec<Message>,
     /// Hashes of keys that the round will look up.
-    ahead: Vec<u64>,
-    /// Frames may have been returned since the shard was told.
-    frames_freed: bool,
-    /// Device reads that ended and were not looked at yet.
-    ended: VecDeque<Completion>,
-    /// A device operation ended in this round.
-    disk_moved: bool,
+    coming: Vec<u64>,
     /// Clock: Unix milliseconds, read once a round.
     now_ms: u64,
-    /// The second that was noted last.
-    second: u32,
-    /// Upkeep goes by the machine's own time: a driven clock may stand still.
-    next_tick: Instant,
-    next_sweep: Instant,
-    sweeps: u64,
-    /// The last round began then; what devices are given to answer goes by rounds (see
-    /// [`Worker::pass_time`]).
-    last_round: Instant,
-    steady_ms: u64,
     /// When the next closing of a slow reader is worth a line.
     tell_of_slow_ms: u64,
-    /// Device operations had ended at the last upkeep.
-    disk_ended: u64,
-    disk_ended_before: u64,
     /// What was told of the shard's parts of devices.
     told: Vec<devices::Told>,
-    /// Bytes that an answer between two workers takes: what one counts for that is not there yet.
-    usual_answer: usize,
     /// Bytes that may be held for connections.
     pending: usize,
     /// The receive buffers kept from the loop while requests that can't run yet are many.
@@ -279,50 +233,29 @@ impl Worker {
             },
             meter,
         };
-        let room_refusals = vec![0; core.shared.shards];
+        let shards = core.shared.shards;
         Ok(Worker {
             index: config.index,
             core,
             conns: Conns::default(),
-            doors: config.doors,
-            door_names: Vec::new(),
+            entrance: Entrance::new(config.doors),
+            peers: Peers::default(),
+            crowd: Crowd::new(shards),
+            disk: Disk::default(),
+            timers: Timers::new(Instant::now()),
             ciphers: cipher::Ciphers::default(),
-            waiting: VecDeque::new(),
-            stopped_accepting_ms: 0,
             run: VecDeque::new(),
             heavy: VecDeque::new(),
             dirty: Vec::new(),
             blocked: Vec::new(),
-            crowded: VecDeque::new(),
-            newest_next: true,
-            room_returns: 0,
-            room_refusals,
-            paused: Vec::new(),
-            held_back: VecDeque::new(),
-            sends_for_others: ByNumber::default(),
-            closed_lent: ByNumber::default(),
-            needed: Vec::new(),
             watching: Vec::new(),
-            refused: HashSet::new(),
             spare: Vec::new(),
             unpinned: Vec::new(),
             mail: Vec::new(),
-            ahead: Vec::with_capacity(ahead::MOST_KEYS),
-            frames_freed: false,
-            ended: VecDeque::new(),
-            disk_moved: false,
+            coming: Vec::with_capacity(prefetch::MOST_KEYS),
             now_ms,
-            second: 0,
-            next_tick: Instant::now(),
-            next_sweep: Instant::now(),
-            sweeps: 0,
-            last_round: Instant::now(),
-            steady_ms: 0,
             tell_of_slow_ms: 0,
-            disk_ended: 0,
-            disk_ended_before: 0,
             told: Vec::new(),
-            usual_answer: 1 << 10,
             withheld: VecDeque::new(),
             pending: config.pending,
             drain: None,
@@ -358,7 +291,7 @@ impl Worker {
                 && self.heavy.is_empty()
                 && self.dirty.is_empty()
                 && !self.ciphers.are_busy()
-                && self.ended.is_empty());
+                && self.disk.waiting().is_empty());
             let timeout = if busy {
                 Duration::ZERO
             } else if self.draining() {
@@ -374,7 +307,7 @@ impl Worker {
             let core = &mut self.core;
             core.meter.begin_round(&mut core.work.waited, now);
             self.pass_time(now);
-            self.look_ahead(&events);
+            self.prefetch_events(&events);
             // Who waits for a turn of heavy work has it before those who come now.
             self.core.work.heavy = if self.heavy.is_empty() { HEAVY_TURN } else { 0 };
             self.take_events(&mut events);
@@ -392,23 +325,17 @@ impl Worker {
     /// (RESTART-9).
     fn note_second(&mut self) {
         let second = self.core.shard.now();
-        if std::mem::replace(&mut self.second, second) != second {
+        if self.timers.is_new(second) {
             self.core.shared.note_second(second);
         }
     }
 
-    /// Tells the shard how much time has passed while this thread was running: a round that took
-    /// longer than any does was not the devices' fault (the machine slept, the process was
-    /// stopped), and what they have ended meanwhile is still to be seen.
+    /// Tells the shard how much time has passed while this thread was running. A long round was not
+    /// the devices' fault; what they have ended meanwhile is still to be seen.
     fn pass_time(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.last_round);
-        // With more patience this time passes more slowly.
-        let patience = u64::from(self.core.shared.settings.patience.max(1));
-        // The rest of a millisecond is left to the next round.
-        let ms = passed.as_millis() as u64 / patience;
-        self.last_round += Duration::from_millis(ms * patience);
-        self.steady_ms += ms.min(LONGEST_ROUND_MS.div_ceil(patience));
-        self.core.shard.set_steady(self.steady_ms);
+        let patience = self.core.shared.settings.patience;
+        let steady_ms = self.timers.begin_round(now, patience);
+        self.core.shard.set_steady(steady_ms);
     }
 
     /// Requests go first, and so do the answers that need no device. Only some of the device reads
@@ -420,7 +347,7 @@ impl Worker {
         for event in events.drain(..) {
             match event {
                 Event::Disk(completion) if completion.op == Op::Read => {
-                    self.ended.push_back(completion);
+                    self.disk.ended(completion);
                 }
                 event => {
                     requests += usize::from(matches!(event, Event::Received { .. }));
@@ -428,11 +355,10 @@ impl Worker {
                 }
             }
         }
-        let turn = (DISK_TURN + (requests + self.run.len()) / 8).max(self.ended.len() / 16);
-        let turn = turn.min(self.ended.len());
-        self.expect_frames(turn);
+        let turn = self.disk.turn(requests + self.run.len());
+        self.prefetch_frames(turn);
         for _ in 0..turn {
-            if let Some(completion) = self.ended.pop_front() {
+            if let Some(completion) = self.disk.next() {
                 self.event(Event::Disk(completion));
             }
         }
@@ -447,8 +373,7 @@ impl Worker {
                 result,
             } => self.sent(conn, batch, result),
             Event::Disk(completion) => {
-                self.disk_moved = true;
-                self.disk_ended += 1;
+                self.disk.taken();
                 self.core.shard.on_disk(&mut self.core.ev, completion);
             }
             Event::Ended { conn, error } => self.ended(conn, error),
@@ -464,19 +389,17 @@ impl Worker {
         self.run_queue();
         self.run_heavy();
         self.run_handshakes();
-        let tick = now >= self.next_tick;
-        if tick {
-            self.next_tick = now + TICK;
-        }
+        let tick = self.timers.tick(now);
         self.look_for_mail(tick);
-        if tick || self.disk_moved {
+        if tick || self.disk.has_moved() {
             self.core.shard.tick(&mut self.core.ev);
         }
-        if std::mem::take(&mut self.frames_freed) {
+        if self.disk.take_frames_freed() {
             self.core.shard.frames_freed(&mut self.core.ev);
         }
         self.finish_fetches();
-        if (tick || std::mem::take(&mut self.disk_moved)) && !self.blocked.is_empty() {
+        let moved = self.disk.take_moved();
+        if (tick || moved) && !self.blocked.is_empty() {
             let mut blocked = std::mem::take(&mut self.blocked);
             for at in blocked.drain(..) {
                 if let Some(conn) = self.conns.get(at) {
@@ -490,7 +413,6 @@ impl Worker {
             }
             self.finish_fetches();
         }
-        self.disk_moved = false;
         self.resume_paused();
         if tick {
             self.free_room();
@@ -564,7 +486,7 @@ impl Worker {
             let at = ConnKey(done.user >> 16);
             // A fetch of a connection that is gone ends here; a frame it brought goes back.
             let Some(conn) = self.conns.get(at) else {
-                self.frames_freed = true;
+                self.disk.frames_freed(true);
                 continue;
             };
             conn.session.done(
@@ -597,10 +519,8 @@ impl Worker {
         }
         self.tell_of_devices();
         self.free_stuck_frames();
-        if now >= self.next_sweep {
-            self.next_sweep = now + SWEEP;
-            self.sweeps += 1;
-            if self.sweeps.is_multiple_of(HOT_SWEEPS) {
+        if let Some(sweep) = self.timers.sweep(now) {
+            if sweep.is_multiple_of(HOT_SWEEPS) {
                 self.core.work.hot.age();
             }
             self.kick_idle();
@@ -611,17 +531,14 @@ impl Worker {
     /// A read that had to be repeated waits for a frame. Answers behind it may hold all frames of
     /// that size. When nothing moves, they are copied.
     fn free_stuck_frames(&mut self) {
-        // A device that does not answer moves nothing either.
-        let moved = std::mem::replace(&mut self.disk_ended_before, self.disk_ended);
-        let busy = self.core.ev.disk_in_flight() > 0 || !self.ended.is_empty();
-        let moving = busy && moved != self.disk_ended;
-        if self.core.ev.frames().usage().1 == 0 || moving {
+        let still = self.disk.stands_still(self.core.ev.disk_in_flight());
+        if self.core.ev.frames().usage().1 == 0 || !still {
             return;
         }
         for (_, conn) in self.conns.iter() {
             if conn.session.replies().pages() > 0 {
                 conn.session.replies().spill();
-                self.frames_freed = true;
+                self.disk.frames_freed(true);
             }
         }
     }

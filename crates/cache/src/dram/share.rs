@@ -66,7 +66,8 @@ impl Share {
 mod tests {
     use super::*;
 
-    /// What the index gave back stays its own until a rebalancing finds that it grows no more.
+    /// The index keeps the memory that it gave back until a rebalancing finds that it grows no
+    /// more.
     #[test]
     fn items_get_back_what_the_index_left_once_it_rests() {
         let mut share = Share::new(1000);

@@ -52,8 +52,8 @@ impl Flash {
     /// Gets a frame and fills it from write buffers, or asks the device; true if all pages are here
     /// now.
     pub fn begin<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> bool {
-        // Frames go to the reads that have waited longest. An answer that overtook one before it on
-        // its connection would hold its frame until the other has found one.
+        // Frames go to the reads that have waited longest. An answer that overtook an earlier one
+        // of its connection would hold its frame until the earlier one has found a frame.
         let frame = if self.reads.waiting.is_empty() {
             queue.frame(self.reads.op(n).pages as usize)
         } else {
@@ -124,8 +124,9 @@ impl Flash {
         Ok(())
     }
 
-    /// The device ended a read: its log, whether only the device still knew of the read, so that
-    /// its frame is free now, and whether the state of the log's device became worse.
+    /// The device ended a read. Returns three things. First, the read's log. Second, whether only
+    /// the device still knew of the read, so that its frame is free now. Third, whether the state
+    /// of the log's device became worse.
     pub fn read_ended(&mut self, n: u32, completion: Completion) -> (usize, bool, bool) {
         self.reads.in_flight -= 1;
         let op = self.reads.op(n);

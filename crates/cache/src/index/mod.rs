@@ -17,8 +17,8 @@
 //! Lines are 64 bytes, 8 slots; a full line overflows into the segment's next (linear probing).
 //! Always holds:
 //! - INDEX-1: within a segment at most one slot of kind flash has a given tag.
-//! - INDEX-2: from a slot's home line to the line it lies in, every line before the last is full;
-//!   removal moves slots back to keep that, so a probe may end at the first line with a hole.
+//! - INDEX-2: from a slot's home line to the line it lies in, every line before the last is full.
+//!   Removal moves slots back, so a probe may end at the first line with a hole.
 
 mod aging; // which hits on flash were lately
 mod shape; // what follows from the sizes that an index was planned for

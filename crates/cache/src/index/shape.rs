@@ -5,9 +5,9 @@
 use super::{MAX_TAG_BITS, PLACE_BITS, Shape, Slot};
 use crate::arena::{Arena, Handle};
 
-/// There are so many segments that one holds about this many slots when flash is full of items of
-/// the size planned for; four times as many is the most that it can hold. Large segments differ
-/// little in how full they are, so few outrun the wave, and what it leaves is freed page by page.
+/// Slots of a segment when flash is full of items of the planned size. A segment can hold four
+/// times as many. Large segments differ little in how full they are, so few outrun the wave, and
+/// the pages behind the wave are freed one by one.
 const PLANNED_SLOTS: u64 = 4096;
 const PLANNED_RECORD: u64 = 320;
 

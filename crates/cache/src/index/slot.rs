@@ -40,8 +40,8 @@ impl Slot {
     pub fn len(self) -> usize {
         (self.0 >> LEN_SHIFT & 15) as usize
     }
-    /// What hits on flash have left: 0, there was none; 1, there was one, but not lately; 2 and 3,
-    /// one or more lately, that is since the hand came by (`aging.rs`).
+    /// How lately the item was hit on flash. 0: never. 1: not since the CLOCK hand came by
+    /// (`aging.rs`). 2 and 3: once or more since then.
     #[inline]
     pub fn hot(self) -> u8 {
         (self.0 >> HOT_SHIFT & 3) as u8

@@ -3,9 +3,9 @@
 //! whatever its size.
 //!
 //! The records that begin in one page go together. The one of several pages goes first, so the
-//! small ones before it find its new front as wide as the old (KEEP-5). What has moved is forgotten
-//! when the page is looked at again, so a walk that had to wait begins its page anew. A record
-//! larger than a frame is copied frame by frame; its slot changes when all of it is placed
+//! small ones before it find its new front as wide as the old (KEEP-5). Records that have moved are
+//! forgotten when their page is looked at again, so a walk that had to wait begins its page anew. A
+//! record larger than a frame is copied frame by frame; its slot changes when all of it is placed
 //! (KEEP-7).
 //!
 //! Always holds: no record of the region is passed over while a slot names it, unless the device

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory for items: chunks from the arena, by eviction where there is none left.
 //!
-//! A victim of the class that asks frees a chunk of the right size. Now and then a page moves to
-//! the class whose items turn over fastest from the one whose items stay longest, so that the
-//! classes age alike and the whole behaves like one queue.
+//! A victim of the class that asks frees a chunk of the right size. Now and then a page moves from
+//! the class whose items stay longest to the class whose items turn over fastest. So the classes
+//! age alike, and the whole behaves like one queue.
 
 use senko_io::Queue;
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device goes out of use and comes back: what waited for it ends as a miss, nothing new is asked
-//! of it, probes find out when it is well.
+//! A device goes out of use and comes back. Reads that waited for it end as misses, nothing new is
+//! asked of it, and probes find out when it is well.
 //!
-//! `health.rs` says when; this file does what follows. The kernel gives no operation back before it
-//! has ended, so the frame of a read that was given up stays away until then: only its caller goes
-//! on. With several devices the frames of one that never answers are gone for the others; a read
-//! that waits for a frame all that time ends as a miss too, so nobody hangs.
+//! `flash/health.rs` says when; this file does what follows. The kernel gives no operation back
+//! before the operation has ended. So the frame of a read that was given up stays away until then,
+//! and only the read's caller goes on. With several devices, the others lack the frames of a device
+//! that never answers. A read that waits for a frame all that time ends as a miss too, so nobody
+//! hangs.
 //!
 //! Always holds: a read that is given up drops its slot. So a key that was answered as absent does
 //! not come back with its device.

@@ -228,8 +228,8 @@ impl Shard {
         true
     }
 
-    /// Copies an intact record to a new place, for which there is room; its slot then names that,
-    /// as hot as `slot` (else it is the one that there is).
+    /// Copies an intact record to a new place, for which there is room. The record's slot, which is
+    /// `slot` but for its hits, then names the new place with the hits of `slot`.
     pub(super) fn write_again<Q: Queue>(
         &mut self,
         queue: &mut Q,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What each command does to the shard.
 //!
-//! A command is a function of its [`Request`] and of how its last fetch ended. It looks the key up;
-//! if only flash can tell, it returns [`Outcome::Fetch`] before it has written anything, and
+//! A command is a function of its [`Request`] and of how its last fetch ended. It looks the key up.
+//! If only flash can tell, it returns [`Outcome::Fetch`] before it has written anything.
 //! [`crate::session`] runs it again from its start when the fetch has ended. So no command keeps
 //! state across a wait except a storage command's [`Draft`].
 //!

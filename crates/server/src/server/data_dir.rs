@@ -8,10 +8,10 @@
 //!  ours?
 //! ```
 //!
-//! Always holds: the clean mark is taken away, durably, before the first command; it is set only
-//! when every shard has saved all and the devices have been flushed, and it says whether a
-//! `flush_all` was too late for a shard. While it is set, the files count and shared memory does
-//! not; while it is not, the other way round (RESTART-6).
+//! Always holds: the clean mark is taken away, durably, before the first command. It is set only
+//! when every shard has saved all and the devices have been flushed. It says whether a `flush_all`
+//! was too late for a shard. While it is set, the files count and shared memory does not; while it
+//! is not, the other way round (RESTART-6).
 
 mod absence; // whether a start comes too late after the server before
 mod checks; // whether settings, directory and flash files belong together

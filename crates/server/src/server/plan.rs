@@ -220,8 +220,8 @@ pub fn least_memory(settings: &Settings, flash: &[u64], shard: u64) -> Option<u6
     None
 }
 
-/// Frames of about `bytes` bytes in all, in classes that waste at most half of a frame, up to the
-/// largest that a shard asks for: most for the short reads that are most of the work.
+/// Frames of about `bytes` bytes in all. Their classes waste at most half of a frame, up to the
+/// largest frame that a shard asks for. Most are short, as most reads are.
 fn frame_classes(bytes: u64) -> Vec<(usize, usize)> {
     // Parts of 64.
     const PARTS: [(usize, u64); 5] = [(1, 24), (2, 12), (4, 10), (8, 9), (FRAME_PAGES, 9)];
@@ -236,8 +236,8 @@ fn frame_classes(bytes: u64) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// The region that was asked for, or one of which a sixteenth of the shard's memory holds one, and
-/// of which the smallest slice of flash holds sixteen.
+/// Bytes of a region: as asked for, else at most a sixteenth of the shard's memory and of the
+/// smallest slice of flash.
 fn region_for(settings: &Settings, shard: u64, flash: &[u64]) -> usize {
     if let Some(region) = settings.region {
         return region;

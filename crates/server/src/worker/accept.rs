@@ -6,6 +6,7 @@
 //! newcomer is told so and closed (memcached's `maxconns_fast`, its default), or accepting stops
 //! until somebody leaves.
 
+use std::collections::VecDeque;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -37,32 +38,63 @@ pub struct Door {
     pub tls: TlsMode,
 }
 
+/// Where a worker's connections come in, and those that wait for room.
+pub(super) struct Entrance {
+    doors: Vec<Door>,
+    /// The listener of each door, once it is open.
+    open: Vec<ListenerId>,
+    /// Sockets above the connection limit, where they wait instead of being refused.
+    waiting: VecDeque<Newcomer>,
+    /// Since when nothing is accepted.
+    stopped_ms: u64,
+}
+
+impl Entrance {
+    pub fn new(doors: Vec<Door>) -> Entrance {
+        Entrance {
+            doors,
+            open: Vec::new(),
+            waiting: VecDeque::new(),
+            stopped_ms: 0,
+        }
+    }
+
+    /// Nobody who waits comes in any more.
+    pub fn turn_away(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// The door with this listener.
+    fn door(&self, listener: ListenerId) -> Option<&Door> {
+        let place = self.open.iter().position(|&id| id == listener)?;
+        self.doors.get(place)
+    }
+}
+
 impl Worker {
     /// Starts accepting.
     pub(super) fn open_doors(&mut self) -> Result<(), String> {
-        for door in &self.doors {
+        for door in &self.entrance.doors {
             let id = self
                 .core
                 .ev
                 .listen(&door.listener)
                 .map_err(|e| format!("cannot accept on {}: {e}", door.name))?;
-            self.door_names
-                .push((id, Arc::clone(&door.name), door.guarded, door.tls));
+            self.entrance.open.push(id);
         }
         Ok(())
     }
 
     /// A connection was accepted.
     pub(super) fn accepted(&mut self, listener: ListenerId, stream: OwnedFd) {
-        let door = self.door_names.iter().find(|(id, ..)| *id == listener);
-        let Some((_, door, guarded, tls)) = door else {
+        let Some(door) = self.entrance.door(listener) else {
             return; // no listener of this worker's
         };
         let newcomer = Newcomer {
             stream,
-            door: Arc::clone(door),
-            guarded: *guarded,
-            tls: *tls,
+            door: Arc::clone(&door.name),
+            guarded: door.guarded,
+            tls: door.tls,
         };
         if self.draining() {
             return;
@@ -78,7 +110,7 @@ impl Worker {
             }
             return;
         } else {
-            self.waiting.push_back(newcomer);
+            self.entrance.waiting.push_back(newcomer);
         }
         if !shared.settings.refuse_fast
             && shared.conn_counts.current.load(Ordering::Relaxed) >= shared.settings.max_connections
@@ -181,7 +213,7 @@ impl Worker {
         let counts = &self.core.shared.conn_counts;
         if counts.accepting.swap(0, Ordering::Relaxed) != 0 {
             counts.listen_disabled.fetch_add(1, Ordering::Relaxed);
-            self.stopped_accepting_ms = self.now_ms;
+            self.entrance.stopped_ms = self.now_ms;
             self.core.ev.set_accepting(false);
         }
     }
@@ -191,15 +223,17 @@ impl Worker {
     pub(super) fn reopen_doors(&mut self) {
         let shared = Arc::clone(&self.core.shared);
         let counts = &shared.conn_counts;
-        if self.doors.is_empty() || counts.accepting.load(Ordering::Relaxed) != 0 || self.draining()
+        if self.entrance.doors.is_empty()
+            || counts.accepting.load(Ordering::Relaxed) != 0
+            || self.draining()
         {
             return;
         }
         while counts.current.load(Ordering::Relaxed) < shared.settings.max_connections {
-            match self.waiting.pop_front() {
+            match self.entrance.waiting.pop_front() {
                 Some(newcomer) => self.admit(newcomer),
                 None => {
-                    let stopped = self.now_ms.saturating_sub(self.stopped_accepting_ms) * 1000;
+                    let stopped = self.now_ms.saturating_sub(self.entrance.stopped_ms) * 1000;
                     counts
                         .listen_disabled_us
                         .fetch_add(stopped, Ordering::Relaxed);

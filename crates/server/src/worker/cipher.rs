@@ -163,7 +163,7 @@ impl Worker {
                 tls.plain = Some(std::mem::take(&mut next));
             }
             if let Some(mut plain) = tls.plain.take() {
-                self.frames_freed |= has_pages(&plain);
+                self.disk.frames_freed(has_pages(&plain));
                 let sealed = tls.stream.seal(plain.slices(), CIPHERED, &mut batch.bytes);
                 let taken = *sealed.as_ref().unwrap_or(&0);
                 self.core.stats.bytes_written += taken as u64;
@@ -208,7 +208,7 @@ impl Worker {
         let mut plain = tls.plain.take()?;
         if has_pages(&plain) {
             plain.copy_pages();
-            self.frames_freed = true;
+            self.disk.frames_freed(true);
         }
         let (mut lent, mut of) = (0, ShardSet::default());
         for piece in &plain.pieces {

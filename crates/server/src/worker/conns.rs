@@ -6,9 +6,9 @@
 //! after its connection is gone finds nothing. Sockets are found from the loop's [`ConnId`],
 //! virtual ones from who asks.
 //!
-//! Always holds: a key finds the connection it was made for or none (the generation moves on when a
-//! slot is freed); the run queue and the dirty list name a connection at most once each (its flags
-//! say so).
+//! Always holds: a key finds the connection it was made for or none, since the generation moves on
+//! when a slot is freed. The run queue and the dirty list name a connection at most once each, as
+//! its flags say.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

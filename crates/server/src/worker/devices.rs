@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of a flash device is told: one line in the log for each change, however many
-//! workers use it and however many operations failed.
+//! Lines in the log about flash devices: one for each change of a device's state, however many
+//! workers use the device and however many operations failed.
 //!
-//! Each shard finds out for itself (`senko_cache`); what is told is the worst that any of them
+//! Each shard finds out for itself (`senko_cache`). A line tells the worst state that any of them
 //! found. A device that comes and goes is probed at longer and longer intervals, which bounds the
 //! lines too. Pauses change no state; each worker has a line a minute for them at most.
 
@@ -31,7 +31,7 @@ impl Worker {
                 self.told.push(Told::default());
             }
             let told = &mut self.told[part];
-            told.tell_of_pauses(shared, health, self.steady_ms);
+            told.tell_of_pauses(shared, health, self.timers.steady_ms());
             told.tell_of_state(shared, health, self.index);
         }
     }

@@ -75,7 +75,7 @@ impl Worker {
             last_input: Some(now + LAST_INPUT * patience),
         });
         self.core.ev.set_accepting(false);
-        self.waiting.clear();
+        self.entrance.turn_away();
         self.core.outbox.mesh().drains();
         for (_, id) in sockets {
             self.core.ev.end_input(id);
@@ -114,7 +114,7 @@ impl Worker {
     /// Lets device operations end, so that what was written is whole.
     pub(super) fn finish_disk(&mut self) -> Result<(), String> {
         let until = Instant::now() + PATIENCE * self.core.shared.settings.patience;
-        for completion in std::mem::take(&mut self.ended) {
+        while let Some(completion) = self.disk.next() {
             self.core.shard.on_disk(&mut self.core.ev, completion);
         }
         let mut events = Vec::new();

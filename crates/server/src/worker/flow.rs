@@ -226,7 +226,7 @@ impl Worker {
                         self.heavy.push_back(at);
                     }
                     Wait::Memory if before != Some(Wait::Memory) => self.blocked.push(at),
-                    Wait::Room if before != Some(Wait::Room) => self.crowded.push_back(at),
+                    Wait::Room if before != Some(Wait::Room) => self.crowd.join(at),
                     Wait::Memory | Wait::Room | Wait::Fetch | Wait::Window => {}
                 }
             }
@@ -234,8 +234,7 @@ impl Worker {
         if let Some(worker) = self.core.outbox.take_behind()
             && conn.session.foreign_bytes() > FEW_BYTES
         {
-            conn.paused = true;
-            self.paused.push((at, worker));
+            self.peers.pause(at, conn, worker);
         }
         if let Link::Socket(id) = conn.link
             && fed.consumed == data.len()
@@ -287,7 +286,7 @@ impl Worker {
                     // FLOW-3: behind a slow batch nothing may hold frames.
                     if conn.slow_since != 0 && conn.session.replies().pages() > 0 {
                         conn.session.replies().spill();
-                        self.frames_freed = true;
+                        self.disk.frames_freed(true);
                     }
                 } else if conn.tls.is_some() {
                     self.flush_ciphered(at, id);
@@ -393,12 +392,11 @@ impl Worker {
             any = true;
             // An answer gives the socket back.
             conn.borrowed = None;
-            self.usual_answer = usual(self.usual_answer, unit.bytes.len());
+            self.peers.answered(unit.bytes.len());
             outbox.answer(origin, unit);
         }
-        if !conn.held_back && conn.session.replies().has_unit() {
-            conn.held_back = true;
-            self.held_back.push_back(at);
+        if conn.session.replies().has_unit() {
+            self.peers.hold_back(at, conn);
         }
         if any && conn.wait == Some(Wait::Window) {
             self.feed_again(at);
@@ -415,7 +413,7 @@ impl Worker {
         result: std::io::Result<usize>,
     ) {
         let Some(at) = self.conns.of_socket(id) else {
-            match self.sends_for_others.remove(&id) {
+            match self.peers.sent_for(id) {
                 Some((at, origin)) => self.sent_for(at, origin, batch, result),
                 None => self.recycle(batch), // the connection was closed meanwhile
             }
@@ -494,7 +492,7 @@ impl Worker {
         } else {
             batch.spill(sent, &mut self.unpinned);
         }
-        self.frames_freed |= has_pages;
+        self.disk.frames_freed(has_pages);
         let behind = self.hold_behind(at);
         if let Some(conn) = self.conns.get(at) {
             conn.slow_since = self.now_ms.max(1);
@@ -516,7 +514,7 @@ impl Worker {
 
     /// Empties a batch and keeps it for another send.
     pub(super) fn recycle(&mut self, mut batch: Box<SendBatch>) {
-        self.frames_freed |= has_pages(&batch);
+        self.disk.frames_freed(has_pages(&batch));
         batch.clear(&mut self.unpinned);
         self.give_back_pins();
         if self.spare.len() < SPARE_BATCHES {
@@ -541,7 +539,7 @@ impl Worker {
             return;
         };
         let unread = conn.unread();
-        let account = conn.counted(self.usual_answer);
+        let account = conn.counted(self.peers.usual_answer());
         self.conns.count(at, account);
         let sums = self.conns.sums();
         let Some(conn) = self.conns.get(at) else {
@@ -616,16 +614,16 @@ impl Worker {
 
     /// Closes a connection whose answers took too much, and says so.
     fn close_slow(&mut self, at: ConnKey) {
-        if self.steady_ms >= self.tell_of_slow_ms {
-            self.tell_of_slow_ms = self.steady_ms + 10_000;
+        if self.timers.steady_ms() >= self.tell_of_slow_ms {
+            self.tell_of_slow_ms = self.timers.steady_ms() + 10_000;
             tracing::warn!(
                 "a connection was closed: unsent answers took the memory that there is for them; others are counted in stats"
             );
         }
         self.core.stats.slow_readers_closed += 1;
         if let Some(Link::Virtual(origin)) = self.conns.get(at).map(|conn| conn.link) {
-            // What it still sends begins in the middle of something.
-            self.refused.insert(origin);
+            // The next bytes from there may begin in the middle of a request.
+            self.peers.refuse(origin);
             let message = Message::Refused(origin.conn);
             self.core.outbox.send(origin.worker, message);
         }
@@ -670,7 +668,7 @@ impl Worker {
         };
         conn.session.cancel(&mut self.core.ctx(at, (None, 0)));
         // Its replies may have held frames.
-        self.frames_freed = true;
+        self.disk.frames_freed(true);
         match conn.link {
             Link::Socket(id) => {
                 // Before the descriptor's number can be another's.
@@ -691,11 +689,6 @@ impl Worker {
             }
         }
     }
-}
-
-/// What answers between workers took lately, with one more.
-pub(super) fn usual(before: usize, bytes: usize) -> usize {
-    (before - before / 32 + bytes / 32).max(256)
 }
 
 pub(super) fn has_pages(batch: &SendBatch) -> bool {

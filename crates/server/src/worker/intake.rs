@@ -2,6 +2,8 @@
 //! Memory for values that are coming in (INTAKE-1 to INTAKE-4 in `crate::intake`), as a worker
 //! deals it out among its connections.
 
+use std::collections::VecDeque;
+
 use super::Worker;
 use super::conns::{Conn, ShardSet};
 use crate::connection::ConnKey;
@@ -10,43 +12,93 @@ use crate::session::Wait;
 /// Most connections that are tried in vain in a round.
 const MOST_TRIES: usize = 16;
 
+/// Connections that wait for memory for their values.
+pub(super) struct Crowd {
+    /// The newest behind.
+    waiting: VecDeque<ConnKey>,
+    /// Whether the newest is next.
+    newest_next: bool,
+    /// How often such memory had been given back when they were last tried.
+    returns: u64,
+    /// How often it was asked for in vain, by shard, at the last tick.
+    refusals: Vec<u64>,
+}
+
+impl Crowd {
+    pub fn new(shards: usize) -> Crowd {
+        Crowd {
+            waiting: VecDeque::new(),
+            newest_next: true,
+            returns: 0,
+            refusals: vec![0; shards],
+        }
+    }
+
+    /// A connection waits from now on.
+    pub fn join(&mut self, at: ConnKey) {
+        self.waiting.push_back(at);
+    }
+
+    /// The next one, from both ends in turn, and whether it was the newest.
+    fn next(&mut self) -> Option<(ConnKey, bool)> {
+        let newest = self.newest_next;
+        let next = if newest {
+            self.waiting.pop_back()
+        } else {
+            self.waiting.pop_front()
+        };
+        let at = next?;
+        self.newest_next = !newest;
+        Some((at, newest))
+    }
+
+    /// The one that came last keeps its old place, at the front.
+    fn last_to_front(&mut self) {
+        if let Some(at) = self.waiting.pop_back() {
+            self.waiting.push_front(at);
+        }
+    }
+
+    /// Whether memory was given back since this was asked last.
+    fn has_returns(&mut self, returns: u64) -> bool {
+        std::mem::replace(&mut self.returns, returns) != returns
+    }
+
+    /// Whether a shard refused memory since this was asked last.
+    fn was_refused(&mut self, shard: usize, refusals: u64) -> bool {
+        std::mem::replace(&mut self.refusals[shard], refusals) != refusals
+    }
+}
+
 impl Worker {
     /// INTAKE-4: lets values in that waited for memory, in turn from both ends of the queue, if
     /// some was given back or a tick has passed.
     pub(super) fn admit_values(&mut self, tick: bool) {
-        if self.crowded.is_empty() {
+        if self.crowd.waiting.is_empty() {
             return;
         }
         let returns = self.core.shared.intakes.iter().map(|i| i.returns()).sum();
-        if !tick && self.room_returns == returns {
+        if !self.crowd.has_returns(returns) && !tick {
             return;
         }
-        self.room_returns = returns;
         let mut tries = MOST_TRIES;
         while tries > 0 {
-            let newest = self.newest_next;
-            let next = if newest {
-                self.crowded.pop_back()
-            } else {
-                self.crowded.pop_front()
-            };
-            let Some(at) = next else {
+            let Some((at, newest)) = self.crowd.next() else {
                 return;
             };
-            self.newest_next = !newest;
             if !self.waits_for_room(at) {
                 continue;
             }
-            let before = self.crowded.len();
+            let before = self.crowd.waiting.len();
             if let Some(conn) = self.conns.get(at) {
                 conn.wait = None;
             }
             self.feed_again(at);
-            if self.waits_for_room(at) && self.crowded.len() > before {
+            if self.waits_for_room(at) && self.crowd.waiting.len() > before {
                 tries -= 1;
                 // It came back to the end; it keeps its place.
-                if !newest && let Some(at) = self.crowded.pop_back() {
-                    self.crowded.push_front(at);
+                if !newest {
+                    self.crowd.last_to_front();
                 }
             }
         }
@@ -55,15 +107,15 @@ impl Worker {
     /// Those that wait longest are refused while what came of all their values takes more than
     /// `pending`, half of what closes connections.
     pub(super) fn bound_crowd(&mut self) {
-        if self.crowded.is_empty() {
+        if self.crowd.waiting.is_empty() {
             return;
         }
         let conns = &mut self.conns;
         let memory = |conn: Option<&mut Conn>| conn.map_or(0, |conn| conn.unread_memory());
-        let crowd = self.crowded.iter();
+        let crowd = self.crowd.waiting.iter();
         let mut unread: usize = crowd.map(|&at| memory(conns.get(at))).sum();
         while unread > self.pending
-            && let Some(at) = self.crowded.pop_front()
+            && let Some(at) = self.crowd.waiting.pop_front()
         {
             unread -= memory(self.conns.get(at));
             if !self.waits_for_room(at) {
@@ -88,7 +140,7 @@ impl Worker {
         let mut wanted = ShardSet::default();
         for (shard, intake) in self.core.shared.intakes.iter().enumerate() {
             let refusals = intake.refusals();
-            if std::mem::replace(&mut self.room_refusals[shard], refusals) != refusals {
+            if self.crowd.was_refused(shard, refusals) {
                 wanted.add(shard);
             }
         }

@@ -14,7 +14,6 @@ use senko_io::{ConnId, SendBatch};
 
 use super::Worker;
 use super::conns::{Conn, Link};
-use super::flow::usual;
 use crate::connection::ConnKey;
 use crate::connection::Origin;
 use crate::reply::Answer;
@@ -54,9 +53,8 @@ impl Worker {
         }
         if let Some(conn) = self.conns.get(at)
             && conn.lent_to.is_some()
-            && !std::mem::replace(&mut conn.needed, true)
         {
-            self.needed.push(at);
+            self.peers.need(at, conn);
         }
     }
 
@@ -67,16 +65,14 @@ impl Worker {
 
     /// LEND-3: looks for words that woke nobody.
     pub(super) fn look_for_mail(&mut self, tick: bool) {
-        let mut needed = std::mem::take(&mut self.needed);
-        needed.retain(|&at| {
-            let Some(conn) = self.conns.get(at) else {
+        let conns = &mut self.conns;
+        let waits = self.peers.look_over(|at| {
+            let Some(conn) = conns.get(at) else {
                 return false;
             };
             conn.needed = conn.lent_to.is_some();
             conn.needed
         });
-        let waits = !needed.is_empty() || !self.closed_lent.is_empty();
-        self.needed = needed;
         let mesh = self.core.outbox.mesh();
         if waits {
             // In each round, since the wake-up may have come for something else.
@@ -93,10 +89,7 @@ impl Worker {
             Some(conn) if conn.lent_to == Some(shard) => conn.lent_to = None,
             Some(_) => {}
             None => {
-                if let Some(&(id, to)) = self.closed_lent.get(&at)
-                    && to == shard
-                {
-                    self.closed_lent.remove(&at);
+                if let Some(id) = self.peers.back_from(at, shard) {
                     self.close_back(id);
                 }
             }
@@ -110,7 +103,7 @@ impl Worker {
             None => self.close_back(id),
             Some(shard) => {
                 self.core.ev.set_receiving(id, false);
-                self.closed_lent.insert(at, (id, shard));
+                self.peers.closed_while_lent(at, id, shard);
             }
         }
     }
@@ -140,11 +133,11 @@ impl Worker {
             return false;
         }
         conn.borrowed = None;
-        self.usual_answer = usual(self.usual_answer, batch.bytes.len());
+        self.peers.answered(batch.bytes.len());
         match self.core.ev.send_for(socket, batch) {
             Ok(id) => {
                 conn.sending = true;
-                self.sends_for_others.insert(id, (at, origin));
+                self.peers.sends_for(id, at, origin);
                 true
             }
             Err(batch) => {
@@ -199,8 +192,8 @@ impl Drop for Worker {
                 self.core.ev.leave_open(id);
             }
         }
-        for (id, _) in self.closed_lent.values() {
-            self.core.ev.leave_open(*id);
+        for id in self.peers.closed_lent() {
+            self.core.ev.leave_open(id);
         }
     }
 }

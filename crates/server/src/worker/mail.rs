@@ -7,7 +7,6 @@ use std::os::fd::RawFd;
 
 use super::Worker;
 use super::conns::{Conn, Link};
-use super::flow::usual;
 use crate::connection::Origin;
 use crate::reply::Answer;
 use crate::route::Message;
@@ -18,7 +17,7 @@ impl Worker {
     pub(super) fn read_mail(&mut self) {
         let mut mail = std::mem::take(&mut self.mail);
         self.core.outbox.mesh().take(self.index, &mut mail);
-        self.ahead.clear();
+        self.coming.clear();
         for message in &mail {
             if let Message::Commands { bytes, .. } = message {
                 self.note_keys(bytes);
@@ -45,7 +44,7 @@ impl Worker {
                 } => {
                     let mesh = self.core.outbox.mesh();
                     mesh.taken(self.index, answer.bytes.len());
-                    self.usual_answer = usual(self.usual_answer, answer.bytes.len());
+                    self.peers.answered(answer.bytes.len());
                     self.got_back(at, shard);
                     let conn = self.conns.get(at);
                     let waited_for = conn.is_some();
@@ -66,7 +65,7 @@ impl Worker {
                     buffer,
                 } => {
                     self.core.outbox.keep(buffer);
-                    self.usual_answer = usual(self.usual_answer, 0);
+                    self.peers.answered(0);
                     self.got_back(at, shard);
                     if let Some(conn) = self.conns.get(at) {
                         conn.session.remote_reply(shard, Answer::default());
@@ -100,7 +99,7 @@ impl Worker {
                     }
                 }
                 Message::Gone(origin) => {
-                    self.refused.remove(&origin);
+                    self.peers.gone(origin);
                     if let Some(at) = self.conns.of_origin(origin) {
                         self.close(at);
                     }
@@ -113,7 +112,7 @@ impl Worker {
     /// Another worker's connection has commands for this shard: they run in a virtual connection
     /// that stands for it.
     fn commands(&mut self, origin: Origin, bytes: &[u8], socket: Option<RawFd>) {
-        if self.refused.contains(&origin) {
+        if self.peers.refuses(origin) {
             if socket.is_some() {
                 self.core.outbox.give_back(origin);
             }
@@ -135,14 +134,14 @@ impl Worker {
     /// however that is where a tick has passed: what fills that worker may be stuck behind this
     /// very answer.
     pub(super) fn hand_over(&mut self, tick: bool) {
-        if self.held_back.is_empty() {
+        if !self.peers.holds_back() {
             return;
         }
         self.core.outbox.mesh().wait(self.index);
         let mut anyway = tick;
-        // Who had a turn comes behind those who had none.
+        // Connections that had a turn come behind those that had none.
         let mut later = VecDeque::new();
-        for at in std::mem::take(&mut self.held_back) {
+        for at in self.peers.take_held_back() {
             let Some(conn) = self.conns.get(at) else {
                 continue;
             };
@@ -159,19 +158,18 @@ impl Worker {
                 self.answer_origin(at, std::mem::take(&mut anyway));
             }
         }
-        later.append(&mut self.held_back);
-        self.held_back = later;
+        self.peers.put_back(later);
     }
 
     /// Lets connections go on that waited for a worker to catch up.
     pub(super) fn resume_paused(&mut self) {
-        if self.paused.is_empty() {
+        if !self.peers.has_paused() {
             return;
         }
         self.core.outbox.mesh().wait(self.index);
-        for (at, worker) in std::mem::take(&mut self.paused) {
+        for (at, worker) in self.peers.take_paused() {
             if self.core.outbox.mesh().congested(worker) {
-                self.paused.push((at, worker));
+                self.peers.pauses_still(at, worker);
             } else if let Some(conn) = self.conns.get(at) {
                 conn.paused = false;
                 self.feed_again(at);

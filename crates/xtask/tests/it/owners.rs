@@ -5,10 +5,15 @@ use crate::complain;
 use crate::tree::{File, rust_files};
 
 /// A type, and what the paths of the files that it belongs to begin with.
-const OWNERS: [(&str, &str); 3] = [
+const OWNERS: [(&str, &str); 8] = [
     ("Shard", "crates/cache/src/shard/"),
     ("Dram", "crates/cache/src/dram/"),
     ("Flash", "crates/cache/src/flash/"),
+    ("Worker", "crates/server/src/worker"),
+    ("Conns", "crates/server/src/worker/conns.rs"),
+    ("Peers", "crates/server/src/worker/peers.rs"),
+    ("Timers", "crates/server/src/worker/timers.rs"),
+    ("Disk", "crates/server/src/worker/disk.rs"),
 ];
 
 /// The crate of a path: `crates/cache/`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What of a shard outlives its process, and how the next one goes on from it.
+//! The parts of a shard that outlive its process, and how the next process goes on from them.
 //!
 //! ```text
 //!                     +-- clean stop: close -> save_items -> save --> files ----+
@@ -8,12 +8,12 @@
 //!     +---------------------------- neither: empty ----------------------------+
 //! ```
 //!
-//! Card. The index itself is what survives, not a journal of it: its slots, and what each item in
-//! DRAM is a copy of, lie in shared memory and are changed in place, a word at a time, before a
-//! command is answered. So there is nothing to replay, and nothing that a reply promised can be
-//! lost: a deleted or overwritten key has no slot any more. A kill can tear only what takes several
-//! words, and each of those is either named by one last word (a grown segment) or mended from what
-//! it left (a removal that moves slots back).
+//! Card. The index itself survives, and no journal of it. Its slots lie in shared memory, and so
+//! does the place of each DRAM item's flash copy. They are changed in place, a word at a time,
+//! before a command is answered. So there is nothing to replay, and no promise of a reply can be
+//! lost: a deleted or overwritten key has no slot any more. A kill can tear only changes of several
+//! words. Each of them is either named by one last word (a grown segment) or mended from what it
+//! left (a removal that moves slots back).
 //!
 //! Always holds (`docs/architecture/restart.md` has the arguments):
 //! - RESTART-1: between two commands, memory says what the commands before have been answered.

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Looking ahead: before the events of a round are taken one by one, what they will read in memory
-//! is asked for together (`senko_cache::Shard::prefetch_line`).
+//! Prefetch: before the events of a round are taken one by one, the memory that they will read is
+//! asked for together (`senko_cache::Shard::prefetch_line`).
 //!
 //! Only the commands that are most of the work are recognised, `get` and `mg` of one key at the
-//! start of what was received and right behind each other. What is not is merely not asked for, so
-//! this needs to be neither complete nor exact.
+//! start of what was received and right behind each other. Others are merely not asked for, so this
+//! needs to be neither complete nor exact.
 
 use senko_cache::{Key, MAX_KEY};
 use senko_io::{Event, prefetch};
 
 use super::Worker;
 
-/// Most keys that are looked ahead for in a round: what they need is to stay in the nearest caches
-/// until it is used.
+/// Most keys of a round whose memory is asked for: it is to stay in the nearest caches until it is
+/// used.
 pub(super) const MOST_KEYS: usize = 256;
 /// Bytes at the start of a frame that came: the header and the key of the first record.
 const FRAME_START: usize = 256;
 
 impl Worker {
     /// Asks for the memory that the events of a round will read.
-    pub(super) fn look_ahead(&mut self, events: &[Event]) {
-        self.ahead.clear();
+    pub(super) fn prefetch_events(&mut self, events: &[Event]) {
+        self.coming.clear();
         for event in events {
             if let Event::Received { data, .. } = event {
                 self.note_keys(data);
@@ -30,9 +30,10 @@ impl Worker {
     }
 
     /// Asks for the beginning of what the next `reads` that ended brought.
-    pub(super) fn expect_frames(&self, reads: usize) {
+    pub(super) fn prefetch_frames(&self, reads: usize) {
         for frame in self
-            .ended
+            .disk
+            .waiting()
             .iter()
             .take(reads)
             .filter_map(|read| read.buf.as_ref())
@@ -47,8 +48,8 @@ impl Worker {
         let seed = self.core.shared.settings.hash_seed;
         keys(commands, |bytes| {
             let key = Key::new(bytes, seed);
-            if self.ahead.len() < MOST_KEYS && (shards == 1 || key.shard(shards) == me) {
-                self.ahead.push(key.hash);
+            if self.coming.len() < MOST_KEYS && (shards == 1 || key.shard(shards) == me) {
+                self.coming.push(key.hash);
             }
         });
     }
@@ -56,14 +57,14 @@ impl Worker {
     /// Asks for the memory that look-ups of the keys noted will read.
     pub(super) fn ask_for_noted(&mut self) {
         // A single key would be read right away.
-        if self.ahead.len() < 2 {
+        if self.coming.len() < 2 {
             return;
         }
         let shard = &self.core.shard;
-        self.ahead
+        self.coming
             .iter()
             .for_each(|&hash| shard.prefetch_line(hash));
-        self.ahead
+        self.coming
             .iter()
             .for_each(|&hash| shard.prefetch_item(hash));
     }

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//! State between this worker and the others: connections that wait for one of them, sockets that
+//! are lent, and the usual size of an answer between two workers.
+//!
+//! Always holds: a connection's marks `paused`, `held_back` and `needed` say whether it is in the
+//! list of that name.
+
+use std::collections::{HashSet, VecDeque};
+
+use senko_io::ConnId;
+
+use super::conns::{ByNumber, Conn};
+use crate::connection::{ConnKey, Origin};
+
+/// State between this worker and the others.
+#[derive(Default)]
+pub(super) struct Peers {
+    /// Connections that wait for another worker to catch up, and for which.
+    paused: Vec<(ConnKey, usize)>,
+    /// Virtual connections whose answers wait until another worker takes them.
+    held_back: VecDeque<ConnKey>,
+    /// Sends on sockets that other workers lent: the virtual connection, and whose it is.
+    sends_for_others: ByNumber<ConnId, (ConnKey, Origin)>,
+    /// Sockets of closed connections that are lent still, and the shards that they are lent to.
+    closed_lent: ByNumber<ConnKey, (ConnId, usize)>,
+    /// Connections for whose sockets something waits.
+    needed: Vec<ConnKey>,
+    /// Connections of other workers that were closed here, and may still send until they hear of
+    /// it.
+    refused: HashSet<Origin>,
+    usual_answer: UsualAnswer,
+}
+
+/// Bytes that an answer between two workers takes, by those of late.
+struct UsualAnswer(usize);
+
+impl Default for UsualAnswer {
+    fn default() -> UsualAnswer {
+        UsualAnswer(1 << 10)
+    }
+}
+
+impl Peers {
+    // ---- connections that wait ----
+
+    /// A connection waits until a worker has caught up.
+    pub fn pause(&mut self, at: ConnKey, conn: &mut Conn, worker: usize) {
+        conn.paused = true;
+        self.paused.push((at, worker));
+    }
+    pub fn has_paused(&self) -> bool {
+        !self.paused.is_empty()
+    }
+    /// The connections that wait, and for which worker, to be looked at.
+    pub fn take_paused(&mut self) -> Vec<(ConnKey, usize)> {
+        std::mem::take(&mut self.paused)
+    }
+    /// One of them waits still.
+    pub fn pauses_still(&mut self, at: ConnKey, worker: usize) {
+        self.paused.push((at, worker));
+    }
+
+    /// The answers of a virtual connection wait until the other worker takes them.
+    pub fn hold_back(&mut self, at: ConnKey, conn: &mut Conn) {
+        if !conn.held_back {
+            conn.held_back = true;
+            self.held_back.push_back(at);
+        }
+    }
+    pub fn holds_back(&self) -> bool {
+        !self.held_back.is_empty()
+    }
+    /// The connections whose answers wait, to be looked at.
+    pub fn take_held_back(&mut self) -> VecDeque<ConnKey> {
+        std::mem::take(&mut self.held_back)
+    }
+    /// Those of them that still wait. They come before those that were held back meanwhile.
+    pub fn put_back(&mut self, mut later: VecDeque<ConnKey>) {
+        later.append(&mut self.held_back);
+        self.held_back = later;
+    }
+
+    // ---- sockets that are lent ----
+
+    /// Something waits for the socket of this connection, which is lent.
+    pub fn need(&mut self, at: ConnKey, conn: &mut Conn) {
+        if !std::mem::replace(&mut conn.needed, true) {
+            self.needed.push(at);
+        }
+    }
+    /// Looks over those for whose sockets something waits; `needed` says of each whether that is so
+    /// still. Whether any lent socket is waited for.
+    pub fn look_over(&mut self, mut needed: impl FnMut(ConnKey) -> bool) -> bool {
+        self.needed.retain(|&at| needed(at));
+        !self.needed.is_empty() || !self.closed_lent.is_empty()
+    }
+    /// The socket of a connection that was closed is lent to a shard still.
+    pub fn closed_while_lent(&mut self, at: ConnKey, socket: ConnId, shard: usize) {
+        self.closed_lent.insert(at, (socket, shard));
+    }
+    /// A shard answered a connection that is gone: its socket, if it was lent there.
+    pub fn back_from(&mut self, at: ConnKey, shard: usize) -> Option<ConnId> {
+        let &(socket, to) = self.closed_lent.get(&at)?;
+        (to == shard).then(|| {
+            self.closed_lent.remove(&at);
+            socket
+        })
+    }
+    /// Sockets of closed connections that are lent still.
+    pub fn closed_lent(&self) -> impl Iterator<Item = ConnId> {
+        self.closed_lent.values().map(|&(socket, _)| socket)
+    }
+
+    /// An answer of a virtual connection is being sent on a socket that this worker lent.
+    pub fn sends_for(&mut self, send: ConnId, at: ConnKey, origin: Origin) {
+        self.sends_for_others.insert(send, (at, origin));
+    }
+    /// Such a send ended: the virtual connection, and whose it is.
+    pub fn sent_for(&mut self, send: ConnId) -> Option<(ConnKey, Origin)> {
+        self.sends_for_others.remove(&send)
+    }
+
+    // ---- connections that were closed here ----
+
+    /// A connection of another worker was closed here: what it still sends is refused.
+    pub fn refuse(&mut self, origin: Origin) {
+        self.refused.insert(origin);
+    }
+    pub fn refuses(&self, origin: Origin) -> bool {
+        self.refused.contains(&origin)
+    }
+    /// Its worker has heard of it.
+    pub fn gone(&mut self, origin: Origin) {
+        self.refused.remove(&origin);
+    }
+
+    // ---- answers ----
+
+    /// Bytes that an answer between two workers takes: what one counts for that is not there yet.
+    pub fn usual_answer(&self) -> usize {
+        self.usual_answer.0
+    }
+    /// There was an answer of so many bytes.
+    pub fn answered(&mut self, bytes: usize) {
+        let before = self.usual_answer.0;
+        self.usual_answer.0 = (before - before / 32 + bytes / 32).max(256);
+    }
+}
