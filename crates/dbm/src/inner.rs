@@ -10,8 +10,8 @@
 //! stay right. They are made when a page is read for the second time, since a page that just
 //! changed may change again at once.
 //!
-//! Beside a child's number stands where the bytes of that leaf were. So the processor loads the
-//! record while the leaf's version is looked up, and the search looks at few other keys.
+//! Beside a child's number stands where that leaf's version and its bytes were. So the processor
+//! loads both while the version is looked up, and the search looks at few other keys.
 //!
 //! INNER-1: a child that is told is the one that [`Page::child_for`] finds. Where numbers cannot
 //! tell, there is no answer. HINT-1: where a record is likely to lie is only a hint. The page says
@@ -23,6 +23,9 @@ use crate::node::{Page, number};
 
 /// Records to each side of the likely one that are looked at with it.
 const BESIDE: usize = 1;
+
+/// Bytes of a version, about: they lie in two cache lines.
+const VERSION_BYTES: usize = 64;
 
 /// The keys and children of an inner page.
 pub(crate) struct Inner {
@@ -47,7 +50,11 @@ struct Entry {
     /// Where the bytes of a dense leaf were. 0: nothing is known. Words that do not belong together
     /// are a wrong hint.
     address: AtomicUsize,
+    /// Where the leaf's version was. 0: nothing is known.
+    version: AtomicUsize,
 }
+
+const _: () = assert!(size_of::<Entry>() == 32);
 
 /// The place of a child among its siblings.
 #[derive(Clone, Copy)]
@@ -83,6 +90,7 @@ impl Inner {
             id: page.child(nth),
             shape: AtomicU32::new(0),
             address: AtomicUsize::new(0),
+            version: AtomicUsize::new(0),
         };
         let entries: Box<[Entry]> = (0..=count).map(entry).collect();
         let between = match count {
@@ -167,6 +175,9 @@ impl Inner {
         let shape = entry.shape.load(Ordering::Relaxed);
         let (count, record) = ((shape & 0xffff) as usize, (shape >> 16) as usize);
         senko_io::prefetch_address(address);
+        let version = entry.version.load(Ordering::Relaxed);
+        senko_io::prefetch_address(version);
+        senko_io::prefetch_address(version.wrapping_add(VERSION_BYTES - 1));
         // The first and the last leaf have a key on one side only.
         let (wanted, next) = (place.wanted?, self.entries.get(place.nth + 1)?);
         let (first, end) = (entry.number, next.number);
@@ -184,8 +195,8 @@ impl Inner {
         Some(Likely { nth, record })
     }
 
-    /// Keeps what there is to know of a leaf.
-    pub fn keep(&self, place: Place, page: &Page) {
+    /// Keeps what there is to know of a leaf. `version` is where its version lies.
+    pub fn keep(&self, place: Place, version: usize, page: &Page) {
         if !self.above_leaves {
             return;
         }
@@ -197,13 +208,11 @@ impl Inner {
         let entry = &self.entries[place.nth];
         // Mostly they are known, and no other thread's cache line is taken away. A page may stand
         // where another stood, so the address alone does not tell.
-        let known = (
-            entry.address.load(Ordering::Relaxed),
-            entry.shape.load(Ordering::Relaxed),
-        );
-        if known != (address, shape) {
+        let known = [&entry.address, &entry.version].map(|word| word.load(Ordering::Relaxed));
+        if known != [address, version] || entry.shape.load(Ordering::Relaxed) != shape {
             entry.shape.store(shape, Ordering::Relaxed);
             entry.address.store(address, Ordering::Relaxed);
+            entry.version.store(version, Ordering::Relaxed);
         }
     }
 }
@@ -253,7 +262,7 @@ mod tests {
         let place = inner.place(&key).expect("keys of four bytes are told");
         let likely = inner.likely(place);
         let found = likely.as_ref().and_then(|likely| likely.find(page, &key));
-        inner.keep(place, page);
+        inner.keep(place, 64, page);
         found
     }
 

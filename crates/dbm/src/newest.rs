@@ -90,9 +90,10 @@ impl Core {
                 continue;
             }
             let hinted = likely.as_ref().and_then(|likely| likely.find(page, key));
-            if let Some((version, place)) = &above {
-                let inner = version.as_ref().and_then(|version| version.inner.get());
-                inner.inspect(|inner| inner.keep(*place, page));
+            if let Some((above, place)) = &above {
+                let inner = above.as_ref().and_then(|above| above.inner.get());
+                let at = std::ptr::from_ref(version).addr();
+                inner.inspect(|inner| inner.keep(*place, at, page));
             }
             let Some(nth) = hinted.or_else(|| page.search(key).ok()) else {
                 return Some(Cached::Absent);
