@@ -12,6 +12,8 @@
 
 use std::fmt;
 
+use senko_io::le::{u32_at, u64_at};
+
 use crate::Extent;
 
 /// The key is gone from this time on; the value is empty.
@@ -448,8 +450,8 @@ impl ExtentRef {
     /// ```
     pub fn decode(from: &[u8]) -> Option<ExtentRef> {
         let from: &[u8; ExtentRef::BYTES] = from.try_into().ok()?;
-        let word = |at: usize| u64::from_le_bytes(from[at..at + 8].try_into().expect("8 bytes"));
-        let half = |at: usize| u32::from_le_bytes(from[at..at + 4].try_into().expect("4 bytes"));
+        let word = |at: usize| u64_at(from, at);
+        let half = |at: usize| u32_at(from, at);
         let extent = Extent {
             first: word(0),
             pages: half(16),

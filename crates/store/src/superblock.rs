@@ -9,9 +9,11 @@
 //! durable before it). The extents that only the previous state named are free once the commit has
 //! returned (SPACE-1).
 //!
-//! Two equal pages a slot tell damage from a torn write: of a torn write, made before anything of
-//! the old state was reused, the other slot is right; one page that went bad later has its twin.
+//! Each slot has two equal pages, which tell damage from a torn write. A torn write was made before
+//! anything of the old state was reused, so the other slot is right. A single page that went bad
+//! later has its twin.
 
+use senko_io::le::{u32_at, u64_at};
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::block::BlockRecord;
@@ -164,18 +166,6 @@ impl Manifest {
             holes: holes.collect(),
         })
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut four = [0; 4];
-    four.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(four)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut eight = [0; 8];
-    eight.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(eight)
 }
 
 /// What is fixed when a store is made.

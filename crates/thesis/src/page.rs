@@ -14,6 +14,7 @@
 use std::ops::Range;
 
 use anyhow::{Result, bail, ensure};
+use senko_io::le::{u16_at, u32_at, u64_at};
 use senko_workload::fill_value;
 
 /// Bytes of a page's header.
@@ -38,18 +39,6 @@ pub struct Header {
     pub count: u16,
     /// Bytes in use, the header's included.
     used: usize,
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
 }
 
 /// The header of a page of which at least the first bytes are given.

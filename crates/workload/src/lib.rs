@@ -2,12 +2,12 @@
 //! The requests of a benchmark or a simulation: which key, which operation, how long a value, when,
 //! and what bytes.
 //!
-//! The load generator, the store's bench, the SSD simulator and the lab draw their requests here,
-//! so that a setting such as "Zipf 0.99, ETC sizes" means the same thing to all of them.
+//! The load generator, the store's bench, the SSD simulator and the lab draw their requests here.
+//! So a setting such as "Zipf 0.99, ETC sizes" means the same thing to all of them.
 //!
 //! What always holds:
-//! - There is no I/O: no file, no socket, no clock. Trace readers take an `impl Read` that the
-//!   caller opened.
+//! - There is no I/O: no file, no socket. No request depends on a clock. Trace readers take an
+//!   `impl Read` that the caller opened.
 //! - The same seed gives the same requests. Integer parts are the same on every machine; parts that
 //!   go through `ln`, `exp` or `pow` depend on the platform's maths library in their last bit.
 //! - Key `i` always has the same bytes, and value `(i, version, length)` always has the same bytes,
@@ -45,6 +45,9 @@ pub mod value;
 
 // Operation mixes, YCSB's among them.
 pub mod mix;
+
+// Threads that drive what is measured.
+pub mod drive;
 
 // Latencies and sizes, counted in buckets of bounded relative error.
 pub mod histogram;

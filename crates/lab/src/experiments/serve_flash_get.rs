@@ -33,7 +33,7 @@ use senko_io::PAGE_SIZE;
 use serde_json::json;
 
 use crate::rig::fio::{self, Job, Reads};
-use crate::rig::series::{COLUMNS, Contender, take_turn, take_turns};
+use crate::rig::series::{COLUMNS, Contender, end, take_turn, take_turns};
 use crate::rig::traffic::{self, us};
 use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, median, over, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
@@ -153,13 +153,8 @@ impl Experiment for ServeFlashGet {
             &["small50_hits_over_extstore", "small300_hits_over_extstore"],
             ended,
         );
-        run.steps.next("last probe");
-        let Run {
-            mut outcome, table, ..
-        } = run;
-        outcome.tables.insert(0, table);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        run.outcome.tables.insert(0, run.table);
+        end(&bench, &run.steps, run.outcome, [])
     }
 }
 

@@ -33,7 +33,7 @@ use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::protocol::Opened;
 use crate::kv::{DeviceReads, OURS, Session, Step};
 use crate::rig::fio::{self, Job};
-use crate::rig::{Bench, Figure, Steps, median, put};
+use crate::rig::{Bench, Figure, Steps, end, median, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -94,9 +94,7 @@ impl Experiment for StoreGets {
         }
         run.report(&mut outcome, &mut table);
         drop(run);
-        outcome.tables.push(table);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &steps, outcome, [table])
     }
 }
 

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session};
-use crate::rig::{Bench, Steps, put};
+use crate::rig::{Bench, Steps, end, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -64,10 +64,7 @@ impl Experiment for StoreMemory {
                 run.outcome.miss(key, format!("{error:#}"));
             }
         }
-        run.steps.next("last probe");
-        let mut outcome = run.outcome;
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &run.steps, run.outcome, [])
     }
 }
 

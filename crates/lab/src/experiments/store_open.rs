@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::protocol::Request;
 use crate::kv::{Durability, OURS};
-use crate::rig::{Bench, Steps, put};
+use crate::rig::{Bench, Steps, end, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -72,12 +72,11 @@ impl Experiment for StoreOpen {
         let worst = |all: &[f64]| Ok(all.iter().copied().fold(f64::NAN, f64::max));
         put(&mut outcome, "open_after_kill_s", worst(&killed));
         put(&mut outcome, "open_clean_s", worst(&clean));
-        run.steps.next("last probe");
-        let Run { table, home, .. } = run;
-        outcome.tables.push(table);
+        let Run {
+            table, home, steps, ..
+        } = run;
         drop(home);
-        bench.finish(&mut outcome)?;
-        Ok(outcome)
+        end(&bench, &steps, outcome, [table])
     }
 }
 

@@ -20,9 +20,7 @@ use anyhow::Result;
 use senko_thesis::Keys;
 use senko_thesis::btree::Tree;
 
-use crate::rig::scratch::Scratch;
-use crate::rig::{Steps, cleanup};
-use crate::thesis::bed::{Bed, STICK, Simulated, X25M, X25M_FULL};
+use crate::thesis::bed::{Beds, STICK, X25M, X25M_FULL, run_on};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -50,46 +48,28 @@ impl Experiment for ThesisBtree {
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        cleanup::on_signals();
-        let scratch = Scratch::new(&options.scratch)?;
-        let mut outcome = Outcome::new();
-        let drives = [X25M, X25M_FULL, STICK];
-        measure(
-            &scratch,
+        run_on(
+            options,
             progress,
-            &drives,
-            PUTS,
-            options.seed,
-            &mut outcome,
-        )?;
-        Ok(outcome)
+            &[X25M, X25M_FULL, STICK],
+            |beds, outcome| measure(beds, PUTS, outcome),
+        )
     }
 }
 
-/// Measures so many puts on a file and on these drives. Called by the test with a few.
+/// Measures so many puts on each bed. Called by the test with a few.
 ///
 /// # Errors
 /// If a device fails.
-pub fn measure(
-    scratch: &Scratch,
-    progress: &dyn Progress,
-    drives: &[Simulated],
-    puts: u64,
-    seed: u64,
-    outcome: &mut Outcome,
-) -> Result<()> {
-    let steps = Steps::new(progress, drives.len() as u64 + 1);
+pub fn measure(beds: &Beds<'_>, puts: u64, outcome: &mut Outcome) -> Result<()> {
+    let steps = beds.steps(1);
     outcome.setting("puts", puts);
     outcome.setting("value_bytes", VALUE);
-    let keys = Keys::new(seed);
+    let keys = Keys::new(beds.seed);
     let mut all = Vec::new();
-    for at in 0..=drives.len() {
-        let drive = at.checked_sub(1).map(|at| drives[at]);
+    for drive in beds.all() {
         steps.next(drive.map_or("a file", |drive| drive.name));
-        let bed = match drive {
-            Some(drive) => Bed::simulated(drive, seed)?,
-            None => Bed::file(scratch, "btree", puts * 4096)?,
-        };
+        let bed = beds.bed(drive, "btree", puts * 4096)?;
         let mut tree = Tree::new(bed.device(), VALUE)?;
         let mut times = Vec::with_capacity(puts as usize);
         for number in 0..puts {
@@ -97,7 +77,7 @@ pub fn measure(
             tree.put(&keys.wanted(number))?;
             times.push(bed.now_us() - start);
         }
-        if at == 0 {
+        if drive.is_none() {
             outcome.bar("writes_per_put", tree.writes as f64 / puts as f64);
             outcome.bar(
                 "index_writes_share",

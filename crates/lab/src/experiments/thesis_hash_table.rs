@@ -21,9 +21,7 @@ use senko_thesis::Keys;
 use senko_thesis::linear::{Table as Slots, expected_slots};
 use senko_thesis::slot::{PER_PAGE, SLOT};
 
-use crate::rig::scratch::Scratch;
-use crate::rig::{Steps, cleanup};
-use crate::thesis::bed::{Bed, Recent, STICK, Simulated, X25M};
+use crate::thesis::bed::{Bed, Beds, Recent, STICK, X25M, run_on};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
 
 /// The experiment.
@@ -49,23 +47,13 @@ impl Experiment for ThesisHashTable {
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        cleanup::on_signals();
-        let (on_file, simulated) = match options.scale {
+        let slots = match options.scale {
             Scale::Quick => (4_096, 32_768),
             Scale::Full => (65_536, 524_288),
         };
-        let scratch = Scratch::new(&options.scratch)?;
-        let mut outcome = Outcome::new();
-        let drives = [X25M, STICK];
-        measure(
-            &scratch,
-            progress,
-            &drives,
-            (on_file, simulated),
-            options.seed,
-            &mut outcome,
-        )?;
-        Ok(outcome)
+        run_on(options, progress, &[X25M, STICK], |beds, outcome| {
+            measure(beds, slots, outcome)
+        })
     }
 }
 
@@ -78,32 +66,29 @@ struct Filled {
     stopped: Option<f64>,
 }
 
-/// Fills tables of so many slots on a file and on these drives. Called by the test with a few.
+/// Fills tables of so many slots on the file and on the drives. Called by the test with a few.
 ///
 /// # Errors
 /// If a device fails.
 pub fn measure(
-    scratch: &Scratch,
-    progress: &dyn Progress,
-    drives: &[Simulated],
+    beds: &Beds<'_>,
     (on_file, simulated): (u64, u64),
-    seed: u64,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    let steps = Steps::new(progress, drives.len() as u64 + 1);
+    let steps = beds.steps(1);
     outcome.setting("slots_on_file", on_file);
     outcome.setting("slots_simulated", simulated);
     outcome.setting("slots_of_the_thesis", (8_u64 << 30) / SLOT as u64);
-    let keys = Keys::new(seed);
+    let keys = Keys::new(beds.seed);
     let mut all = Vec::new();
-    steps.next("a file");
-    let bed = Bed::file(scratch, "hash-table", on_file.div_ceil(PER_PAGE) * 4096)?;
-    all.push(fill(&bed, &keys, on_file, FILE_FILL)?);
-    drop(bed);
-    for drive in drives {
-        steps.next(drive.name);
-        let bed = Bed::simulated(*drive, seed)?;
-        all.push(fill(&bed, &keys, simulated, 1.0)?);
+    for drive in beds.all() {
+        steps.next(drive.map_or("a file", |drive| drive.name));
+        let (slots, until) = match drive {
+            Some(_) => (simulated, 1.0),
+            None => (on_file, FILE_FILL),
+        };
+        let bed = beds.bed(drive, "hash-table", slots.div_ceil(PER_PAGE) * 4096)?;
+        all.push(fill(&bed, &keys, slots, until)?);
     }
     report(&all, outcome);
     Ok(())

@@ -23,9 +23,7 @@ use senko_thesis::linear::Table as Slots;
 use senko_thesis::slot::{PER_PAGE, SLOT, VALUE};
 use senko_workload::{Rng, check_value};
 
-use crate::rig::scratch::Scratch;
-use crate::rig::{Steps, cleanup};
-use crate::thesis::bed::{Bed, Simulated, X25M};
+use crate::thesis::bed::{Bed, Beds, X25M, run_on};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
 
 /// The experiment.
@@ -61,40 +59,28 @@ impl Experiment for ThesisIsam {
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        cleanup::on_signals();
-        let (on_file, simulated) = match options.scale {
+        let elements = match options.scale {
             Scale::Quick => (2_000, 20_000),
             Scale::Full => (20_000, 200_000),
         };
-        let scratch = Scratch::new(&options.scratch)?;
-        let mut outcome = Outcome::new();
-        measure(
-            &scratch,
-            progress,
-            &[X25M],
-            (on_file, simulated),
-            options.seed,
-            &mut outcome,
-        )?;
-        Ok(outcome)
+        run_on(options, progress, &[X25M], |beds, outcome| {
+            measure(beds, elements, outcome)
+        })
     }
 }
 
-/// Measures on a file and on these drives, with so many elements each. Called by the test with a
-/// few.
+/// Measures each structure on the file and on the drives, with so many elements. Called by the test
+/// with a few.
 ///
 /// # Errors
 /// If a device fails, or a structure lost an element.
 pub fn measure(
-    scratch: &Scratch,
-    progress: &dyn Progress,
-    drives: &[Simulated],
+    beds: &Beds<'_>,
     (on_file, simulated): (u64, u64),
-    seed: u64,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    let keys = Keys::new(seed);
-    let steps = Steps::new(progress, (STRUCTURES.len() * (drives.len() + 1)) as u64);
+    let (keys, seed) = (Keys::new(beds.seed), beds.seed);
+    let steps = beds.steps(STRUCTURES.len());
     outcome.setting("elements_on_file", on_file);
     outcome.setting("elements_simulated", simulated);
     outcome.setting("value_bytes", VALUE);
@@ -111,19 +97,15 @@ pub fn measure(
             "DRAM B/key",
         ],
     );
-    for at in 0..=drives.len() {
+    for drive in beds.all() {
         for structure in STRUCTURES {
-            let drive = at.checked_sub(1).map(|at| drives[at]);
             let elements = if drive.is_some() { simulated } else { on_file };
             steps.next(&format!(
                 "{structure} on {}",
                 drive.map_or("a file", |drive| drive.name)
             ));
             // A bed of its own: the table wants zeros, and no structure is to find a used drive.
-            let bed = match drive {
-                Some(drive) => Bed::simulated(drive, seed)?,
-                None => Bed::file(scratch, structure, elements * PAGES * 4096)?,
-            };
+            let bed = beds.bed(drive, structure, elements * PAGES * 4096)?;
             let cost = structure_cost(structure, &bed, &keys, elements, seed)?;
             table.row(vec![
                 bed.name.to_owned(),

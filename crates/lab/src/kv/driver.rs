@@ -10,12 +10,13 @@
 //! [`Worked::put_due`], from due to done, has the cost of a stall for puts that come meanwhile (no
 //! "coordinated omission"). [`Worked::put`] has the calls alone.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use senko_load::cpu::wake_promptly;
+use senko_workload::drive::{DriveError, Stop, on_threads};
 use senko_workload::permutation::Permutation;
 use senko_workload::popularity::KeyChooser;
 use senko_workload::{Histogram, Popularity, Rng};
@@ -223,47 +224,23 @@ fn since(start: Instant) -> u64 {
 }
 
 /// Runs `one` in each of `threads` threads and puts together what they counted.
-fn spread(
-    threads: usize,
-    one: impl Fn(usize, &AtomicBool) -> Result<Tally> + Sync,
-) -> Result<Worked> {
+fn spread(threads: usize, one: impl Fn(usize, &Stop) -> Result<Tally> + Sync) -> Result<Worked> {
     ensure!(
         (1..=MOST_THREADS).contains(&threads),
         "between 1 and {MOST_THREADS} threads can work, not {threads}"
     );
-    let failed = AtomicBool::new(false);
     let start = Instant::now();
-    let tallies: Result<Vec<Tally>> = thread::scope(|scope| {
-        let started: Vec<_> = (0..threads)
-            .map(|number| {
-                let (one, failed) = (&one, &failed);
-                thread::Builder::new()
-                    .name(format!("work-{number}"))
-                    .spawn_scoped(scope, move || {
-                        let tally = one(number, failed);
-                        if tally.is_err() {
-                            failed.store(true, Ordering::Relaxed);
-                        }
-                        tally
-                    })
-            })
-            .collect();
-        started
-            .into_iter()
-            .map(|thread| {
-                thread
-                    .context("a thread cannot be started")?
-                    .join()
-                    .map_err(|_| anyhow!("a thread of the work panicked"))?
-            })
-            .collect()
-    });
-    let seconds = start.elapsed().as_secs_f64();
-    let mut sum = Tally::default();
-    for tally in tallies? {
-        sum.merge(&tally);
-    }
-    Ok(sum.worked(seconds))
+    let sum: Tally = on_threads(
+        threads,
+        one,
+        |sum: &mut Tally, tally| sum.merge(&tally),
+        None,
+    )
+    .map_err(|failed| match failed {
+        DriveError::Failed(error) => error,
+        other => anyhow!("{other}"),
+    })?;
+    Ok(sum.worked(start.elapsed().as_secs_f64()))
 }
 
 /// Fills an engine.
@@ -279,11 +256,11 @@ pub fn fill(engine: &dyn Engine, fill: &Fill) -> Result<Worked> {
     let order = Permutation::new(keys, fill.seed);
     let next = AtomicU64::new(0);
     let threads = if fill.ascending { 1 } else { fill.threads };
-    spread(threads, |_, failed| {
+    spread(threads, |_, stop| {
         let mut tally = Tally::default();
         let mut names = vec![[0; KEY_BYTES]; fill.batch];
         let mut values = vec![Vec::new(); fill.batch];
-        while !failed.load(Ordering::Relaxed) {
+        while !stop.is_set() {
             let first = next.fetch_add(fill.batch as u64, Ordering::Relaxed);
             if first >= keys {
                 break;
@@ -364,7 +341,7 @@ pub fn work(engine: &dyn Engine, work: &Work) -> Result<Worked> {
         Amount::Ops(_) => None,
         Amount::Seconds(seconds) => Some(start + Duration::from_secs_f64(seconds)),
     };
-    spread(work.threads, |number, failed| {
+    spread(work.threads, |number, stop| {
         let mut worker = Worker {
             engine,
             work,
@@ -382,9 +359,8 @@ pub fn work(engine: &dyn Engine, work: &Work) -> Result<Worked> {
                 next: between * number as f64 / work.threads as f64,
             }
         });
-        let more = |now: Instant| {
-            !failed.load(Ordering::Relaxed) && end.is_none_or(|end| now < end) && take_one(&left)
-        };
+        let more =
+            |now: Instant| !stop.is_set() && end.is_none_or(|end| now < end) && take_one(&left);
         if work.depth > 1 {
             worker.get_each(more)?;
             return Ok(worker.tally);

@@ -13,6 +13,8 @@ use senko_ssd::precondition::Precondition;
 use senko_ssd::profile::Profile;
 
 use crate::rig::scratch::Scratch;
+use crate::rig::{Steps, cleanup};
+use crate::{Options, Outcome, Progress};
 
 /// A simulated drive, and what was written to it before.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +47,65 @@ pub const STICK: Simulated = Simulated {
     profile: "usb-stick",
     ..X25M
 };
+
+/// Where an experiment of chapter 4.2 runs: on a file and on these drives.
+pub struct Beds<'a> {
+    /// Where the file is.
+    pub scratch: &'a Scratch,
+    /// Shows how far the experiment is.
+    pub progress: &'a dyn Progress,
+    /// The drives.
+    pub drives: &'a [Simulated],
+    /// Of keys and drives.
+    pub seed: u64,
+}
+
+impl Beds<'_> {
+    /// So many steps on each bed.
+    pub fn steps(&self, each: usize) -> Steps<'_> {
+        Steps::new(self.progress, (each * (self.drives.len() + 1)) as u64)
+    }
+
+    /// The file, and then the drives.
+    pub fn all(&self) -> impl Iterator<Item = Option<Simulated>> {
+        let drives = self.drives.iter().copied().map(Some);
+        std::iter::once(None).chain(drives)
+    }
+
+    /// A bed: a drive, or else a file of this name with so many bytes.
+    ///
+    /// # Errors
+    /// If the drive has no profile, or the file can't be made.
+    pub fn bed(&self, on: Option<Simulated>, name: &str, bytes: u64) -> Result<Bed> {
+        match on {
+            Some(drive) => Bed::simulated(drive, self.seed),
+            None => Bed::file(self.scratch, name, bytes),
+        }
+    }
+}
+
+/// Runs an experiment of chapter 4.2 on a file and on these drives.
+///
+/// # Errors
+/// If there is no scratch folder, or those of `measure`.
+pub fn run_on(
+    options: &Options,
+    progress: &dyn Progress,
+    drives: &[Simulated],
+    measure: impl FnOnce(&Beds<'_>, &mut Outcome) -> Result<()>,
+) -> Result<Outcome> {
+    cleanup::on_signals();
+    let scratch = Scratch::new(&options.scratch)?;
+    let beds = Beds {
+        scratch: &scratch,
+        progress,
+        drives,
+        seed: options.seed,
+    };
+    let mut outcome = Outcome::new();
+    measure(&beds, &mut outcome)?;
+    Ok(outcome)
+}
 
 /// What is behind a bed.
 enum Kind {

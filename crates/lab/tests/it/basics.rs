@@ -4,12 +4,18 @@
 use senko_lab::Outcome;
 use senko_lab::experiments::{thesis_btree, thesis_hash_table, thesis_isam};
 use senko_lab::rig::scratch::Scratch;
-use senko_lab::thesis::bed::{STICK, X25M};
+use senko_lab::thesis::bed::{Beds, STICK, Simulated, X25M};
 
-fn measured(measure: impl Fn(&Scratch, &mut Outcome)) -> Outcome {
+fn measured(drives: &[Simulated], measure: impl Fn(&Beds<'_>, &mut Outcome)) -> Outcome {
     let scratch = Scratch::new(&std::env::temp_dir()).unwrap();
+    let beds = Beds {
+        scratch: &scratch,
+        progress: &(),
+        drives,
+        seed: 1,
+    };
     let mut outcome = Outcome::new();
-    measure(&scratch, &mut outcome);
+    measure(&beds, &mut outcome);
     outcome
 }
 
@@ -17,8 +23,8 @@ fn measured(measure: impl Fn(&Scratch, &mut Outcome)) -> Outcome {
 /// of DRAM for the other two.
 #[test]
 fn the_three_structures_stand_as_in_table_7() {
-    let outcome = measured(|scratch, outcome| {
-        thesis_isam::measure(scratch, &(), &[X25M], (200, 600), 1, outcome).unwrap();
+    let outcome = measured(&[X25M], |beds, outcome| {
+        thesis_isam::measure(beds, (200, 600), outcome).unwrap();
     });
     let bars = outcome.bars();
     let written = |name: &str| bars[&format!("written_over_payload_{name}")];
@@ -37,8 +43,8 @@ fn the_three_structures_stand_as_in_table_7() {
 /// The drive that maps pages has no stall, the one with log blocks merges.
 #[test]
 fn puts_into_a_tree_stall_on_log_blocks_alone() {
-    let outcome = measured(|scratch, outcome| {
-        thesis_btree::measure(scratch, &(), &[X25M, STICK], 800, 1, outcome).unwrap();
+    let outcome = measured(&[X25M, STICK], |beds, outcome| {
+        thesis_btree::measure(beds, 800, outcome).unwrap();
     });
     let bars = outcome.bars();
     assert_eq!(bars["stalls_x25m"], 0.0);
@@ -51,8 +57,8 @@ fn puts_into_a_tree_stall_on_log_blocks_alone() {
 /// Figure 31's shape, by counts that any pace gives; the rule stops far behind the thesis's 74 %.
 #[test]
 fn puts_into_a_table_go_as_theory_says() {
-    let outcome = measured(|scratch, outcome| {
-        thesis_hash_table::measure(scratch, &(), &[X25M], (400, 8000), 1, outcome).unwrap();
+    let outcome = measured(&[X25M], |beds, outcome| {
+        thesis_hash_table::measure(beds, (400, 8000), outcome).unwrap();
     });
     let bars = outcome.bars();
     let over = bars["slots_over_theory_at_two_thirds_x25m"];

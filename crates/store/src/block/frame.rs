@@ -2,6 +2,7 @@
 //! The frame of a head page: its header and checksum around the payload.
 
 use senko_io::PAGE_SIZE;
+use senko_io::le::u32_at;
 
 /// Bytes in front of a head page's payload.
 pub const HEAD_HEADER: usize = 16;
@@ -26,7 +27,7 @@ pub(crate) fn seal(page: &mut [u8], id: u64, number: u32) {
 
 /// Checks one head page and gives its payload.
 pub(crate) fn check(page: &[u8], id: u64, number: u32) -> Result<&[u8], &'static str> {
-    let half = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"));
+    let half = |at: usize| u32_at(page, at);
     if half(0) != crc32c::crc32c_append(seed(id), &page[4..]) {
         return Err("the checksum of a head page is wrong");
     }

@@ -8,6 +8,7 @@
 //! only; the hash list begins on a page of its own and is read slice by slice.
 
 use senko_io::PAGE_SIZE;
+use senko_io::le::u32_at;
 
 use super::frame::{self, HEAD_HEADER, HEAD_PAYLOAD};
 use super::hash_list::{DIRECTORY_BYTES, Directory, ENTRIES_PER_PAGE, ENTRY_BYTES, HashEntry};
@@ -97,7 +98,7 @@ impl Meta {
 /// The record, and the bytes of the page index.
 fn decode_header(from: &[u8]) -> Result<(BlockRecord, u32), &'static str> {
     let header = from.get(..META_HEADER).ok_or("the head is cut off")?;
-    let half = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("4 bytes"));
+    let half = |at: usize| u32_at(header, at);
     if header[..8] != MAGIC {
         return Err("there is no head of a block");
     }

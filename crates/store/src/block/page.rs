@@ -18,6 +18,8 @@
 use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
 
+use senko_io::le::{u16_at, u32_at};
+
 use crate::element::{self, Element, ElementHeader};
 use crate::{Hasher, KeyHash};
 
@@ -154,7 +156,7 @@ impl PageFormat {
         if page.len() != self.page_bytes() {
             return bad(at, "a page is cut off");
         }
-        let half = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"));
+        let half = |at: usize| u32_at(page, at);
         if half(0) != crc32c::crc32c_append(self.seed, &page[4..]) {
             return bad(at, "the checksum of a data page is wrong");
         }
@@ -164,7 +166,7 @@ impl PageFormat {
         if half(8) != number {
             return bad(at, "a data page belongs to another place of the block");
         }
-        let quarter = |at: usize| u16::from_le_bytes([page[at], page[at + 1]]);
+        let quarter = |at: usize| u16_at(page, at);
         let head = PageHead {
             count: quarter(12),
             first: quarter(14),

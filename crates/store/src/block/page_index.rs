@@ -18,6 +18,8 @@
 //! Always holds: an element of a hash begins and ends in the pages that [`PageIndex::find`] gives
 //! for it.
 
+use senko_io::le::u32_at;
+
 /// Cells that a page covers, as a power of two. One more makes the index a bit a page larger and
 /// halves what the writer loses by moving elements that share a cell with the next page's first
 /// (0.8 % of a page at 6).
@@ -385,7 +387,7 @@ impl PageIndex {
     pub(crate) fn decode(from: &[u8]) -> Result<PageIndex, &'static str> {
         const CUT: &str = "the page index has another length than it says";
         let (head, words) = from.split_at_checked(PageIndex::HEADER).ok_or(CUT)?;
-        let half = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("4 bytes"));
+        let half = |at: usize| u32_at(head, at);
         let base = u64::from_le_bytes(head[..8].try_into().expect("8 bytes"));
         let (pages, high_len) = (half(8), half(12) as usize);
         let (shift, low_bits, has_tails) = (head[16], head[17], head[18]);

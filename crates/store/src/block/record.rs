@@ -6,6 +6,7 @@
 //! a record that was mixed up is noticed. The manifest's own checksum covers a record.
 
 use senko_io::PAGE_SIZE;
+use senko_io::le::{u32_at, u64_at};
 
 use crate::Extent;
 
@@ -164,8 +165,8 @@ impl BlockRecord {
     /// assert_eq!(again, Ok(*record));
     /// ```
     pub fn decode(from: &[u8; BlockRecord::BYTES]) -> Result<BlockRecord, &'static str> {
-        let word = |at: usize| u64::from_le_bytes(from[at..at + 8].try_into().expect("8 bytes"));
-        let half = |at: usize| u32::from_le_bytes(from[at..at + 4].try_into().expect("4 bytes"));
+        let word = |at: usize| u64_at(from, at);
+        let half = |at: usize| u32_at(from, at);
         let record = BlockRecord {
             id: word(0),
             extent: Extent {

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+use senko_io::le::u64_at;
 use senko_io::{AlignedBuf, PAGE_SIZE};
 
 /// Bytes of a cache line.
@@ -109,9 +110,7 @@ impl fmt::Debug for Memory {
 /// The `at`-th word of 8 bytes.
 #[inline]
 pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at * 8..at * 8 + 8]);
-    u64::from_le_bytes(word)
+    u64_at(bytes, at * 8)
 }
 
 /// Sets the `at`-th word of 8 bytes.

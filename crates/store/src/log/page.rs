@@ -21,6 +21,7 @@
 //!   page, 0: none does.
 
 use senko_io::PAGE_SIZE;
+use senko_io::le::{u16_at, u32_at, u64_at};
 
 use crate::{Extent, StoreError};
 
@@ -59,18 +60,6 @@ fn seed(id: u64, number: u32) -> u32 {
 /// What the first page of log `id` names as the page before it.
 pub(super) fn root(id: u64) -> u32 {
     seed(id, u32::MAX)
-}
-
-fn u16_at(page: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([page[at], page[at + 1]])
-}
-
-fn u32_at(page: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]])
-}
-
-fn u64_at(page: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(page, at)) | u64::from(u32_at(page, at + 4)) << 32
 }
 
 impl PageHeader {

@@ -10,9 +10,11 @@
 //!  record: u32 length, its low bits the padding, its top bit: dead | u32 check | u64 order | u56 time, u8 uses | u40 expiry, u24 key length
 //!          | key | value | padding to 16
 //! ```
-//! What always holds: a record lies in one piece; a dead one fills the end of the bytes where none
-//! fits. Positions only grow. Between tail and head there is nothing but records, some of them
-//! dead.
+//! Always holds: a record lies in one piece. A dead record fills the end of the bytes where no
+//! other fits. Positions only grow. Between tail and head there is nothing but records, some of
+//! them dead.
+
+use senko_io::le::{u32_at, u64_at};
 
 use super::Record;
 use crate::KeyHash;
@@ -93,7 +95,7 @@ impl Ring {
     }
 
     fn u32_at(&self, at: usize) -> u32 {
-        u32::from_le_bytes(self.bytes[at..at + 4].try_into().expect("4 bytes"))
+        u32_at(&self.bytes, at)
     }
 
     fn put_u32(&mut self, at: usize, word: u32) {
@@ -103,7 +105,7 @@ impl Ring {
     /// The record at a place.
     pub fn head(&self, place: usize) -> Head {
         let bytes = &self.bytes[place..];
-        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        let word = |at: usize| u64_at(bytes, at);
         let len = self.u32_at(place);
         let (len, pad, dead) = (
             (len & !DEAD) as usize & !(UNIT - 1),

@@ -2,11 +2,12 @@
 //! The threads of a bench: one loads or runs the mix as fast as the store lets it, and measures
 //! each call.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use senko_store::{Batch, Durability, Store, StoreError, WriteOptions};
+use senko_workload::drive::{self, DriveError, Stop};
 use senko_workload::key::MAX_KEY_LEN;
 use senko_workload::{Histogram, KeyChooser, KeySpace, Mix, Op, Rng};
 
@@ -88,64 +89,34 @@ impl Tally {
     }
 }
 
-/// What the threads share.
-struct Shared {
-    done: AtomicU64,
-    stop: AtomicBool,
-}
-
 /// Runs `work` on so many threads, shows how far they are, and adds up what they did.
 fn on_threads(
     doing: &'static str,
     threads: u64,
     part: impl Fn(u64, Duration) -> f64,
-    work: impl Fn(u64, &Shared) -> Result<Tally, StoreError> + Sync,
+    work: impl Fn(u64, &Stop, &AtomicU64) -> Result<Tally, StoreError> + Sync,
 ) -> Result<Tally> {
-    let shared = Shared {
-        done: AtomicU64::new(0),
-        stop: AtomicBool::new(false),
-    };
+    let done = AtomicU64::new(0);
     let started = Instant::now();
-    let mut total = Tally::default();
-    let mut failed = None;
-    std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..threads)
-            .map(|nth| {
-                let (work, shared) = (&work, &shared);
-                scope.spawn(move || {
-                    let done = work(nth, shared);
-                    if done.is_err() {
-                        shared.stop.store(true, Ordering::Relaxed);
-                    }
-                    done
-                })
-            })
-            .collect();
-        let mut bar = Bar::new(doing);
-        while handles.iter().any(|handle| !handle.is_finished()) {
-            if Interrupted::now().is_some() {
-                shared.stop.store(true, Ordering::Relaxed);
-            }
-            let done = shared.done.load(Ordering::Relaxed);
-            let elapsed = started.elapsed();
-            bar.show(Some(part(done, elapsed)), || {
-                format!("{:.0}/s", done as f64 / elapsed.as_secs_f64().max(1e-3))
-            });
-            std::thread::sleep(Duration::from_millis(5));
+    let mut bar = Bar::new(doing);
+    let mut watch = |stop: &Stop| {
+        if Interrupted::now().is_some() {
+            stop.set();
         }
-        for handle in handles {
-            match handle.join() {
-                Ok(Ok(tally)) => total.add(tally),
-                Ok(Err(error)) => failed = failed.take().or(Some(anyhow!(error))),
-                Err(_) => failed = failed.take().or(Some(anyhow!("a thread panicked"))),
-            }
-        }
-    });
+        let done = done.load(Ordering::Relaxed);
+        let elapsed = started.elapsed();
+        bar.show(Some(part(done, elapsed)), || {
+            format!("{:.0}/s", done as f64 / elapsed.as_secs_f64().max(1e-3))
+        });
+    };
+    let work = |nth: usize, stop: &Stop| work(nth as u64, stop, &done);
+    let total = drive::on_threads(threads as usize, work, Tally::add, Some(&mut watch));
+    let mut total: Tally = total.map_err(|failed| match failed {
+        DriveError::Failed(error) => anyhow!(error),
+        other => anyhow!("{other}"),
+    })?;
     total.seconds = started.elapsed().as_secs_f64();
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(total),
-    }
+    Ok(total)
 }
 
 /// Puts every key once, then makes all durable.
@@ -157,7 +128,7 @@ pub fn load(plan: &Plan<'_>) -> Result<Tally> {
         "loading",
         plan.threads,
         |done, _| done as f64 / keys.max(1) as f64,
-        |_, shared| load_some(plan, keys, &next, shared),
+        |_, stop, done| load_some(plan, keys, &next, stop, done),
     )?;
     plan.store.sync()?;
     total.seconds = started.elapsed().as_secs_f64();
@@ -168,7 +139,8 @@ fn load_some(
     plan: &Plan<'_>,
     keys: u64,
     next: &AtomicU64,
-    shared: &Shared,
+    stop: &Stop,
+    done: &AtomicU64,
 ) -> Result<Tally, StoreError> {
     let mut tally = Tally::default();
     let mut batch = Batch::new();
@@ -177,7 +149,7 @@ fn load_some(
         durability: Durability::None,
         ..WriteOptions::default()
     };
-    while !shared.stop.load(Ordering::Relaxed) {
+    while !stop.is_set() {
         let first = next.fetch_add(LOAD_BATCH, Ordering::Relaxed);
         if first >= keys {
             break;
@@ -200,7 +172,7 @@ fn load_some(
         let count = some.end - some.start;
         tally.operations += count;
         tally.puts += count;
-        shared.done.fetch_add(count, Ordering::Relaxed);
+        done.fetch_add(count, Ordering::Relaxed);
     }
     Ok(tally)
 }
@@ -213,7 +185,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Tally> {
     };
     let keys = plan.keys.count.load(Ordering::Relaxed);
     let chooser = KeyChooser::new(&plan.mix.popularity, keys)?;
-    on_threads("running", plan.threads, part, |nth, shared| {
+    on_threads("running", plan.threads, part, |nth, stop, done| {
         let quota = match plan.amount {
             Amount::For(_) => u64::MAX,
             Amount::Operations(all) => all / plan.threads + u64::from(nth < all % plan.threads),
@@ -233,7 +205,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Tally> {
             value: Vec::new(),
             waiting: Vec::new(),
         }
-        .run(quota, end, shared)
+        .run(quota, end, stop, done)
     })
 }
 
@@ -259,11 +231,12 @@ impl Worker<'_> {
         mut self,
         quota: u64,
         end: Option<Instant>,
-        shared: &Shared,
+        stop: &Stop,
+        done: &AtomicU64,
     ) -> Result<Tally, StoreError> {
         for nth in 0..quota {
             let over = end.is_some_and(|end| Instant::now() >= end);
-            if over || shared.stop.load(Ordering::Relaxed) {
+            if over || stop.is_set() {
                 break;
             }
             match self.plan.mix.draw(&mut self.rng) {
@@ -287,7 +260,7 @@ impl Worker<'_> {
             }
             self.tally.operations += 1;
             if nth % TELL == TELL - 1 {
-                shared.done.fetch_add(TELL, Ordering::Relaxed);
+                done.fetch_add(TELL, Ordering::Relaxed);
             }
         }
         self.get_waiting()?;
