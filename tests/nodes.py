@@ -63,8 +63,9 @@ BRIEF = ["--max-absence", "1s"]
 
 
 class Absence:
-    """A node that is away for longer than `BRIEF` allows, and what clients find while it is and after. A model has the keys, by
-    `change(key, value)`, and tells which of them are older than they may be, by `stale(keys)`."""
+    """A node that is away for longer than `BRIEF` allows, and what clients find while it is and
+    after. A model has the keys, by `change(key, value)`, and tells which of them are older than
+    they may be, by `stale(keys)`."""
 
     def __init__(self, node, model, absent, others):
         self.node, self.model, self.absent, self.others = node, model, absent, others
@@ -85,7 +86,9 @@ class Absence:
         return hits
 
     def end(self, direct, probe_value):
-        """Starts the node again, and waits until it is asked. `direct` makes a client of it alone. The stale keys, and what its start said."""
+        """Starts the node again, and waits until it is asked. `direct` makes a client of it alone.
+        The stale keys, and what its start said.
+        """
         # No more than the option allows is too long an absence, however fast all that was.
         while time.time() < self.killed + 3:
             time.sleep(0.1)

@@ -10,7 +10,8 @@
 //! each kind are put together over all turns. The crowd has 2,000 connections: slow readers, halves
 //! of values and of lines, handshakes that stop before and after their first message. Others come
 //! and go in a storm, and eight scrapers of `/metrics` never read. The crowd runs on the load
-//! generator's core, so the generator's own lateness stands beside the bar.
+//! generator's core, with less priority, so the generator's own lateness stands beside the bar. The
+//! same turns on Debian's memcached, without the scrapers, tell what of the bar is the machine's.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,7 @@ use crate::rig::probe::on_core;
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic::{self, ZIPF, us};
 use crate::rig::{
-    Bench, Certificate, Items, Load, Series, Server, Steps, Window, end, process, sys,
+    Bench, Certificate, Items, Load, Series, Server, Spec, Steps, Window, end, process, sys,
 };
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
@@ -59,12 +60,12 @@ impl Experiment for ServeOverload {
         let bench = Bench::open(options)?;
         sys::open_files(CROWD as u64 + OTHER_FILES)
             .context("the crowd needs more open files than this process may have")?;
-        let turns: usize = bench.scaled(4, 15);
+        let turns: usize = bench.scaled(3, 10);
         let mut run = Run {
-            steps: Steps::new(progress, 3 + 2 * turns as u64),
+            steps: Steps::new(progress, 4 + 4 * turns as u64),
             bench: &bench,
             turns,
-            time: Duration::from_secs(bench.scaled(4, 20)),
+            time: Duration::from_secs(bench.scaled(3, 20)),
             outcome: Outcome::new(),
             table: Table::new("Windows", &COLUMNS),
         };
@@ -74,9 +75,22 @@ impl Experiment for ServeOverload {
         run.outcome.setting("storm_per_s", STORM);
         run.outcome.setting("share_of_peak", SHARE);
         let ended = run.overload();
-        run.outcome.part(&["p99_over_calm", "rss_over_cap"], ended);
+        run.outcome.part(
+            &["p99_over_calm", "rss_over_cap", "memcached_p99_over_calm"],
+            ended,
+        );
         end(&bench, &run.steps, run.outcome, [run.table])
     }
+}
+
+/// A server, and what was measured on it.
+struct Contender {
+    server: Server,
+    admin: Option<SocketAddr>,
+    steady: Load,
+    calm: Vec<Window>,
+    beside: Vec<Window>,
+    crowd: Counts,
 }
 
 struct Run<'a> {
@@ -103,62 +117,47 @@ impl Run<'_> {
         // A fifth more than the memory holds, so that it is full.
         let items = Items::fixed(memory / 1000 * 12 / 10, 16, 1000);
         let certificate = Certificate::new(&self.bench.scratch).map_err(|why| anyhow!(why))?;
+        let limit = (2 * CROWD).to_string();
         let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
         let admin = free.context("there is no free port")?;
-        let limit = (2 * CROWD).to_string();
-        let server = self
-            .bench
-            .senko("senko", memory)
-            .dram_only()
-            .with(&["-c", &limit, "--admin", &admin.to_string()])
-            .tls(&certificate)
-            .map_err(|why| anyhow!(why))?
-            .start(&self.bench.scratch)?;
-        self.outcome.setting("command", server.command.clone());
-        self.steps.next("filling the memory");
-        traffic::fill_fast(self.bench, &server, &items)?;
-        self.steps.next("the peak");
-        let closed = Load {
-            gets: 0.9,
-            popularity: ZIPF,
-            ..Load::gets(STEADY)
-        };
-        let peak = traffic::measure(self.bench, &server, &items, &closed, self.time / 2)?;
-        let rate = (peak.rate() * SHARE).round();
-        self.outcome.setting("rate", rate);
-        let steady = Load {
-            rate: Some(rate),
-            ..closed
-        };
-        let (mut calm, mut beside) = (Vec::new(), Vec::new());
-        let mut crowd = Counts::default();
+        let senko = self.bench.senko("senko", memory).dram_only().with(&[
+            "-c",
+            &limit,
+            "--admin",
+            &admin.to_string(),
+        ]);
+        let mut senko = self.start(senko, Some(admin), &certificate, &items)?;
+        // The machine's floor: the same turns on a server that everybody knows. Its memory has no
+        // cap, since what it holds for connections comes on top of `-m`.
+        let memcached = self.bench.memcached("memcached", memory);
+        let mut memcached = memcached.and_then(|spec| {
+            let spec = spec.with(&["-c", &limit]).capped(None);
+            self.start(spec, None, &certificate, &items)
+                .map_err(|error| format!("{error:#}"))
+        });
         for turn in 0..self.turns {
-            let load = steady.clone().round(turn);
-            self.steps.next("calm");
-            calm.push(traffic::measure(
-                self.bench, &server, &items, &load, self.time,
-            )?);
-            self.steps.next("beside the crowd");
-            let (window, counts) = self.beside(&server, admin, &items, &load)?;
-            beside.push(window);
-            crowd.opened += counts.opened;
-            crowd.again += counts.again;
-            crowd.stormed += counts.stormed;
-            crowd.refused += counts.refused;
+            self.turn(&mut senko, &items, turn)?;
+            if let Ok(contender) = &mut memcached
+                && let Err(error) = self.turn(contender, &items, turn)
+            {
+                memcached = Err(format!("{error:#}"));
+            }
         }
-        self.row("peak", &[peak]);
-        self.row("calm, medians of turns", &calm);
-        self.row("beside the crowd, medians of turns", &beside);
-        self.figures(&calm, &beside);
-        self.outcome.setting("crowd_opened", crowd.opened);
-        self.outcome.setting("crowd_opened_again", crowd.again);
-        self.outcome.setting("crowd_stormed", crowd.stormed);
-        self.outcome.setting("crowd_refused", crowd.refused);
+        self.figures("", &senko);
+        self.setting("", &senko.crowd);
+        match &memcached {
+            Ok(contender) => {
+                self.figures("memcached_", contender);
+                self.setting("memcached_", &contender.crowd);
+            }
+            Err(why) => self.outcome.miss("memcached_p99_over_calm", why.clone()),
+        }
         ensure!(
-            crowd.stormed > 0 && crowd.opened >= (CROWD * self.turns) as u64,
-            "the crowd was not there: {crowd:?}"
+            senko.crowd.stormed > 0 && senko.crowd.opened >= (CROWD * self.turns) as u64,
+            "the crowd was not there: {:?}",
+            senko.crowd
         );
-        let peak = process::memory(server.pid())
+        let peak = process::memory(senko.server.pid())
             .map_err(|why| anyhow!(why))?
             .peak;
         self.outcome.setting("cap_bytes", memory);
@@ -167,15 +166,92 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn figures(&mut self, calm: &[Window], beside: &[Window]) {
-        let (quiet, loud) = (pooled(calm), pooled(beside));
+    /// A server that is full, and the load that is a part of its peak.
+    fn start(
+        &mut self,
+        spec: Spec,
+        admin: Option<SocketAddr>,
+        certificate: &Certificate,
+        items: &Items,
+    ) -> Result<Contender> {
+        let spec = spec.tls(certificate).map_err(|why| anyhow!(why))?;
+        let server = spec.start(&self.bench.scratch)?;
+        let name = server.name.clone();
+        self.outcome
+            .setting(format!("command_{name}"), server.command.clone());
+        self.steps.next(&format!("filling {name}"));
+        traffic::fill_fast(self.bench, &server, items)?;
+        self.steps.next(&format!("the peak of {name}"));
+        let closed = Load {
+            gets: 0.9,
+            popularity: ZIPF,
+            ..Load::gets(STEADY)
+        };
+        let peak = traffic::measure(self.bench, &server, items, &closed, self.time / 2)?;
+        let rate = (peak.rate() * SHARE).round();
+        self.outcome.setting(format!("rate_{name}"), rate);
+        self.row(&name, "peak", &[peak]);
+        Ok(Contender {
+            server,
+            admin,
+            steady: Load {
+                rate: Some(rate),
+                ..closed
+            },
+            calm: Vec::new(),
+            beside: Vec::new(),
+            crowd: Counts::default(),
+        })
+    }
+
+    /// A calm window, and one beside the crowd.
+    fn turn(&mut self, contender: &mut Contender, items: &Items, turn: usize) -> Result<()> {
+        let load = contender.steady.clone().round(turn);
+        let name = contender.server.name.clone();
+        self.steps.next(&format!("{name}, calm"));
+        let server = &contender.server;
+        let calm = traffic::measure(self.bench, server, items, &load, self.time)?;
+        contender.calm.push(calm);
+        self.steps.next(&format!("{name}, beside the crowd"));
+        let (window, counts) = self.beside(server, contender.admin, items, &load)?;
+        contender.beside.push(window);
+        let crowd = &mut contender.crowd;
+        crowd.opened += counts.opened;
+        crowd.again += counts.again;
+        crowd.stormed += counts.stormed;
+        crowd.refused += counts.refused;
+        Ok(())
+    }
+
+    fn setting(&mut self, prefix: &str, crowd: &Counts) {
+        for (what, count) in [
+            ("opened", crowd.opened),
+            ("opened_again", crowd.again),
+            ("stormed", crowd.stormed),
+            ("refused", crowd.refused),
+        ] {
+            self.outcome.setting(format!("{prefix}crowd_{what}"), count);
+        }
+    }
+
+    /// Figures of a contender, whose names begin so.
+    fn figures(&mut self, prefix: &str, contender: &Contender) {
+        let name = contender.server.name.clone();
+        self.row(&name, "calm, medians of turns", &contender.calm);
+        self.row(
+            &name,
+            "beside the crowd, medians of turns",
+            &contender.beside,
+        );
+        let (quiet, loud) = (pooled(&contender.calm), pooled(&contender.beside));
         for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
             let (quiet, loud) = (us(&quiet, quantile), us(&loud, quantile));
-            self.outcome.bar(format!("{name}_over_calm"), loud / quiet);
-            self.outcome.bar(format!("{name}_calm_us"), quiet);
-            self.outcome.bar(format!("{name}_beside_us"), loud);
+            self.outcome
+                .bar(format!("{prefix}{name}_over_calm"), loud / quiet);
+            self.outcome.bar(format!("{prefix}{name}_calm_us"), quiet);
+            self.outcome.bar(format!("{prefix}{name}_beside_us"), loud);
         }
-        for (name, windows) in [("calm", calm), ("beside", beside)] {
+        for (name, windows) in [("calm", &contender.calm), ("beside", &contender.beside)] {
             let mut late = Histogram::new();
             let mut failed = 0;
             for window in windows {
@@ -183,10 +259,11 @@ impl Run<'_> {
                 failed += window.step.counts.failed;
             }
             self.outcome.bar(
-                format!("load_generator_late_p99_us_{name}"),
+                format!("{prefix}load_generator_late_p99_us_{name}"),
                 us(&late, 0.99),
             );
-            self.outcome.bar(format!("failed_{name}"), failed as f64);
+            self.outcome
+                .bar(format!("{prefix}failed_{name}"), failed as f64);
         }
     }
 
@@ -194,7 +271,7 @@ impl Run<'_> {
     fn beside(
         &self,
         server: &Server,
-        admin: SocketAddr,
+        admin: Option<SocketAddr>,
         items: &Items,
         load: &Load,
     ) -> Result<(Window, Counts)> {
@@ -218,8 +295,8 @@ impl Run<'_> {
         })
     }
 
-    fn row(&mut self, what: &str, windows: &[Window]) {
-        let mut series = Series::new("senko", what);
+    fn row(&mut self, name: &str, what: &str, windows: &[Window]) {
+        let mut series = Series::new(name, what);
         for window in windows {
             series.add(Ok(window.clone()));
         }

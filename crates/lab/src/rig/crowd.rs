@@ -16,6 +16,7 @@ use senko_load::TlsOptions;
 use senko_load::tls::TlsClient;
 
 use super::contender::Server;
+use super::sys;
 
 /// Time from one look at the sockets to the next.
 const TICK: Duration = Duration::from_millis(50);
@@ -57,7 +58,8 @@ const SCRAPERS: usize = 8;
 pub struct Burden {
     plain: SocketAddr,
     secure: SocketAddr,
-    admin: SocketAddr,
+    /// Nobody scrapes a server without an admin listener.
+    admin: Option<SocketAddr>,
     hello: Vec<u8>,
     /// A key that the server has.
     key: String,
@@ -81,13 +83,14 @@ pub struct Counts {
 }
 
 impl Burden {
-    /// On a server that has TLS and an admin listener at `admin`, with `key` among its items.
+    /// On a server that has TLS, with `key` among its items. Scrapers ask at `admin`, if the server
+    /// has such a listener.
     ///
     /// # Errors
     /// If the server has no TLS.
     pub fn new(
         server: &Server,
-        admin: SocketAddr,
+        admin: Option<SocketAddr>,
         key: &str,
         connections: usize,
         storm: usize,
@@ -111,13 +114,16 @@ impl Burden {
         })
     }
 
-    /// Burdens the server until `over`; `there` is set once all connections were opened.
+    /// Burdens the server until `over`; `there` is set once all connections were opened. The
+    /// calling thread steps back behind others on its core, since the load that is measured runs
+    /// there too.
     pub fn carry(&self, there: &AtomicBool, over: &AtomicBool) -> Counts {
+        sys::step_back();
         let mut counts = Counts::default();
         let kinds = PARTS
             .iter()
             .flat_map(|&(kind, part)| vec![kind; self.connections * part / 100]);
-        let scrapers = vec![Kind::Scraper; SCRAPERS];
+        let scrapers = vec![Kind::Scraper; self.admin.map_or(0, |_| SCRAPERS)];
         let mut clients: Vec<(Kind, Option<TcpStream>)> = kinds
             .chain(scrapers)
             .map(|kind| (kind, self.open(kind, &mut counts)))
@@ -156,7 +162,7 @@ impl Burden {
         let address = match kind {
             Kind::SlowReader | Kind::HalfValue | Kind::HalfLine => self.plain,
             Kind::HalfHello | Kind::WholeHello => self.secure,
-            Kind::Scraper => self.admin,
+            Kind::Scraper => self.admin?,
         };
         let mut socket = Self::connect(address, counts)?;
         counts.opened += 1;
