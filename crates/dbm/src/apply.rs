@@ -30,13 +30,6 @@ const SWEPT: usize = 64;
 /// Bytes of changes that one batch takes, about.
 const MOST_BYTES: usize = 4 << 20;
 
-/// What a batch changes, before anybody sees it.
-pub(crate) struct Applied {
-    commit: u64,
-    touched: Touched,
-    catalogue: Arc<Catalogue>,
-}
-
 /// The trees and the catalogue while changes are put into them.
 pub(crate) struct Changing<'a> {
     pub batch: Batch<'a>,
@@ -129,11 +122,11 @@ impl Core {
             pending,
             next_table,
             born,
-            carried,
+            touched,
             ..
         } = writer;
         let mut changing = Changing {
-            batch: Batch::new(self, ids, std::mem::take(carried)),
+            batch: Batch::new(self, ids, touched),
             catalogue,
         };
         while let Some(node) = last.next().cloned() {
@@ -165,15 +158,10 @@ impl Core {
         let long: usize = pending.blobs.iter().map(|(_, value)| value.len()).sum();
         self.unlogged
             .store(pending.bytes.len() + long, Ordering::Relaxed);
-        let Changing { batch, catalogue } = changing;
-        let applied = Applied {
-            commit: last.number(),
-            touched: batch.touched,
-            catalogue,
-        };
+        let catalogue = changing.catalogue;
         writer.applied = Arc::clone(&last);
         self.commits.fetch_add(commits, Ordering::Relaxed);
-        self.publish(writer, applied, last);
+        self.publish(writer, last, catalogue);
         Ok(())
     }
 
@@ -193,29 +181,34 @@ impl Core {
                 _ => {}
             }
         }
+        // A replay before this one may have ended with an error.
+        writer.touched = Touched::default();
         let mut changing = Changing {
-            batch: Batch::new(self, &mut writer.ids, Touched::default()),
+            batch: Batch::new(self, &mut writer.ids, &mut writer.touched),
             catalogue,
         };
         for change in changes {
             changing.change(change)?;
         }
-        let Changing { batch, catalogue } = changing;
-        let applied = Applied {
-            commit,
-            touched: batch.touched,
-            catalogue,
-        };
+        let catalogue = changing.catalogue;
         let node = Node::first(commit);
         writer.applied = Arc::clone(&node);
-        self.publish(writer, applied, node);
+        self.publish(writer, node, catalogue);
         Ok(())
     }
 
     /// Enters the new versions, lets new snapshots see them, and drops what nobody needs any more.
-    fn publish(&self, writer: &mut Writer, applied: Applied, node: Arc<Node>) {
-        let (commit, mut touched) = (applied.commit, applied.touched);
-        let mut chained = Vec::with_capacity(touched.pages.len() + touched.freed.len());
+    fn publish(&self, writer: &mut Writer, node: Arc<Node>, catalogue: Arc<Catalogue>) {
+        let commit = node.number();
+        let mut chained = std::mem::take(&mut writer.heads);
+        let Writer {
+            touched,
+            limbo,
+            dirty,
+            changed,
+            ..
+        } = writer;
+        touched.end();
         let freed = touched.freed.iter().map(|id| (*id, None));
         let pages = touched.pages.drain().map(|(id, page)| (id, Some(page)));
         for (id, page) in pages.chain(freed) {
@@ -224,7 +217,7 @@ impl Core {
             let is_new_page = before.is_none();
             let version = Arc::new(Version::new(id, commit, page, before, &self.space));
             if version.freed {
-                writer.limbo.push_back(Limbo {
+                limbo.push_back(Limbo {
                     commit,
                     node: Some(id),
                     blobs: (0, 0),
@@ -232,10 +225,10 @@ impl Core {
             }
             let is_shaped = is_new_page || touched.shaped.contains(&id);
             if version.freed {
-                writer.dirty.forget(id);
-                writer.changed.insert(id / CHUNK);
+                dirty.forget(id);
+                changed.insert(id / CHUNK);
             } else {
-                writer.dirty.change(id, is_shaped);
+                dirty.change(id, is_shaped);
             }
             word.store(Some(Arc::clone(&version)));
             if !version.freed {
@@ -245,35 +238,36 @@ impl Core {
                 chained.push(version);
             }
         }
-        self.dirty.store(writer.dirty.len(), Ordering::Relaxed);
-        self.shaped.store(writer.dirty.shaped(), Ordering::Relaxed);
+        self.dirty.store(dirty.len(), Ordering::Relaxed);
+        self.shaped.store(dirty.shaped(), Ordering::Relaxed);
         self.pages
             .store(writer.ids.next as usize, Ordering::Relaxed);
         for blobs in touched.freed_blobs.drain(..) {
             let node = None;
-            writer.limbo.push_back(Limbo {
+            limbo.push_back(Limbo {
                 commit,
                 node,
                 blobs,
             });
         }
+        touched.clear();
         let mut needed = std::mem::take(&mut writer.needed);
         {
             let mut registry = self.registry.lock();
             registry.visible = Visible {
                 commit,
                 node,
-                catalogue: Arc::clone(&applied.catalogue),
+                catalogue: Arc::clone(&catalogue),
             };
             registry.needed(&mut needed);
             // Before any version is dropped (NEWEST-1).
             self.newest.store(commit, Ordering::Release);
         }
-        writer.catalogue = applied.catalogue;
-        writer.carried = touched.carried();
-        for head in chained {
+        writer.catalogue = catalogue;
+        for head in chained.drain(..) {
             self.prune(writer, &head, &needed);
         }
+        writer.heads = chained;
         self.settle_limbo(writer, needed[0]);
         writer.needed = needed;
         self.evict();

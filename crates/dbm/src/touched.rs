@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What one batch of commits touches in the trees (`tree.rs`), before anybody sees it.
+//!
+//! TIP-1: the bytes that are carried to the next batch are the newest of their page. Only batches
+//! change pages, one after the other.
 
 use std::sync::Arc;
 
@@ -22,11 +25,25 @@ pub(crate) struct Touched {
     pub freed_blobs: Vec<(u32, u32)>,
     /// The leaf of the last put, and its root.
     pub last: Option<(u32, Leaf)>,
+    /// That leaf as the batch before left it.
+    pub tip: Option<Arc<Page>>,
 }
 
 impl Touched {
-    /// Nothing, for the next batch: the memory, and the leaf where ascending keys go on.
-    pub fn carried(mut self) -> Touched {
+    /// The batch ends: keeps the leaf where ascending keys go on. On another one the next batch
+    /// hardly begins.
+    pub fn end(&mut self) {
+        self.last = self.last.filter(|(_, leaf)| leaf.is_last);
+        let page = self.last.and_then(|(_, leaf)| self.pages.get(&leaf.id));
+        match (page, self.last) {
+            (Some(page), _) => self.tip = Some(Arc::clone(page)),
+            (None, Some(_)) => {}
+            (None, None) => self.tip = None,
+        }
+    }
+
+    /// Leaves the memory, and the leaf, to the next batch. Only after [`Touched::end`].
+    pub fn clear(&mut self) {
         if self.pages.capacity() + self.shaped.capacity() > MOST_CARRIED {
             self.pages = FxHashMap::default();
             self.shaped = FxHashSet::default();
@@ -35,9 +52,6 @@ impl Touched {
         self.shaped.clear();
         self.freed.clear();
         self.freed_blobs.clear();
-        // On another leaf the next batch hardly begins.
-        self.last = self.last.filter(|(_, leaf)| leaf.is_last);
-        self
     }
 }
 

@@ -26,15 +26,15 @@ const MERGED: usize = crate::node::ROOM * 3 / 4;
 pub(crate) struct Batch<'a> {
     core: &'a Core,
     pub ids: &'a mut Ids,
-    pub touched: Touched,
+    touched: &'a mut Touched,
 }
 
 /// The way to a page: ancestors, each with the child that was taken.
 type Path = Vec<(u32, usize)>;
 
 impl<'a> Batch<'a> {
-    /// `touched` is what the batch before left ([`Touched::carried`]).
-    pub fn new(core: &'a Core, ids: &'a mut Ids, touched: Touched) -> Batch<'a> {
+    /// `touched` is what the batch before left ([`Touched::clear`]).
+    pub fn new(core: &'a Core, ids: &'a mut Ids, touched: &'a mut Touched) -> Batch<'a> {
         Batch { core, ids, touched }
     }
 
@@ -44,7 +44,10 @@ impl<'a> Batch<'a> {
             Entry::Occupied(entry) => Ok(Arc::make_mut(entry.into_mut())),
             Entry::Vacant(entry) => {
                 // Readers have the page, so it is copied.
-                let page = self.core.page_at(id, u64::MAX)?;
+                let page = match self.touched.tip.take_if(|tip| tip.id() == id) {
+                    Some(tip) => tip,
+                    None => self.core.page_at(id, u64::MAX)?,
+                };
                 let copy = self.core.space.spare.filled(page.bytes());
                 Ok(Arc::make_mut(entry.insert(copy)))
             }
@@ -53,7 +56,8 @@ impl<'a> Batch<'a> {
 
     /// What a page holds, without a copy if it is as it was.
     fn look<T>(&self, id: u32, work: impl FnOnce(&Page) -> T) -> Result<T, DbmError> {
-        match self.touched.pages.get(&id) {
+        let tip = || self.touched.tip.as_ref().filter(|tip| tip.id() == id);
+        match self.touched.pages.get(&id).or_else(tip) {
             Some(page) => Ok(work(page)),
             None => Ok(work(&*self.core.page_at(id, u64::MAX)?)),
         }

@@ -9,6 +9,7 @@ use rustc_hash::FxHashSet;
 use crate::blob::BlobIds;
 use crate::commit::Node;
 use crate::dirty::Dirty;
+use crate::mapping::Version;
 use crate::table::Catalogue;
 use crate::tail::Tail;
 use crate::touched::Touched;
@@ -59,8 +60,10 @@ pub(crate) struct Writer {
     pub born: BTreeMap<u32, (u64, u32)>,
     /// Changes that are not in the log yet.
     pub pending: Pending,
-    /// What the batch before left to the next one.
-    pub carried: Touched,
+    /// What the batch under way touches, or what the one before left to the next one.
+    pub touched: Touched,
+    /// Versions that a batch enters; empty, kept for its memory.
+    pub heads: Vec<Arc<Version>>,
     /// Commits that snapshots need; kept for its memory.
     pub needed: Vec<u64>,
     pub tail: Option<Tail>,
@@ -92,7 +95,8 @@ impl Writer {
             changed_blobs: FxHashSet::default(),
             born: BTreeMap::new(),
             pending: Pending::default(),
-            carried: Touched::default(),
+            touched: Touched::default(),
+            heads: Vec::new(),
             needed: Vec::new(),
             tail: None,
             asked_for_tail: false,
