@@ -5,9 +5,13 @@
 //! are full, and it has no dead pages.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use rustc_hash::FxHashSet;
 use senko_io::Unfinished;
 
+use crate::node::Page;
 use crate::snapshot::Record;
 use crate::table::TableInfo;
 use crate::{Database, DbmError, Durability, Options, Snapshot};
@@ -60,6 +64,22 @@ pub struct Lost {
     /// What is wrong with the page.
     pub why: DbmError,
 }
+
+/// The table of a leaf that no page leads to: the one that lost the range around its keys. `None`
+/// if several tables lost such a range, or none did.
+pub(crate) fn owner<'a>(lost: &'a [Lost], leaf: &Page) -> Option<&'a str> {
+    let (first, last) = (leaf.key(0), leaf.key(leaf.count() - 1));
+    let is_around = |lost: &&Lost| {
+        lost.from.as_deref().is_none_or(|from| from <= first)
+            && lost.to.as_deref().is_none_or(|to| last < to)
+    };
+    let mut tables = lost.iter().filter(is_around).map(|lost| &*lost.table);
+    let table = tables.next()?;
+    tables.all(|other| other == table).then_some(table)
+}
+
+/// Where records go whose table is not known.
+pub(crate) const RECOVERED: &str = "recovered";
 
 /// What a copy does about a page that can't be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -193,11 +213,15 @@ impl Database {
             progress,
             batch: Vec::new(),
             bytes: 0,
+            reached: FxHashSet::default(),
             report: CopyReport::default(),
         };
         let tables = copying.from.catalogue();
         for table in tables.iter() {
             copying.table(table)?;
+        }
+        if !copying.report.lost.is_empty() {
+            copying.orphans()?;
         }
         let report = copying.report;
         copy.clone().close()?;
@@ -212,6 +236,8 @@ struct Copying<'a, P> {
     progress: P,
     batch: Vec<Record>,
     bytes: usize,
+    /// Pages that trees lead to.
+    reached: FxHashSet<u32>,
     report: CopyReport,
 }
 
@@ -258,7 +284,8 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
         id: u32,
         (low, high): (Border, Border),
     ) -> Result<(), DbmError> {
-        let (core, commit) = (std::sync::Arc::clone(self.from.core()), self.from.commit());
+        let (core, commit) = (Arc::clone(self.from.core()), self.from.commit());
+        self.reached.insert(id);
         let page = match self.from.valid(core.page_at(id, commit)) {
             Ok(page) => page,
             Err(why) => return self.lose(to, (low, high), why),
@@ -278,7 +305,46 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
             }
             return Ok(());
         }
-        for nth in 0..count {
+        self.leaf(to, &page)
+    }
+
+    /// Leaves whose way from the root is lost. The translation table names them still, and each
+    /// lies in one tree (TREE-1). Those whose table is not known go into one of their own.
+    fn orphans(&mut self) -> Result<(), DbmError> {
+        let (core, commit) = (Arc::clone(self.from.core()), self.from.commit());
+        let lost = self.report.lost.clone();
+        for id in 0..core.pages.load(Ordering::Relaxed) as u32 {
+            let version = core.version_at(id, commit);
+            let Some(version) = version.filter(|_| !self.reached.contains(&id)) else {
+                continue;
+            };
+            let leaf = match self.from.valid(core.page(&version)) {
+                Ok(page) if page.level() == 0 && page.count() > 0 => page,
+                Err(why @ DbmError::SnapshotExpired) => return Err(why),
+                Ok(_) | Err(_) => continue,
+            };
+            let name = owner(&lost, &leaf).unwrap_or(RECOVERED);
+            let to = self.to.create_table(name)?;
+            let before = self.report.records;
+            self.leaf(&to, &leaf)?;
+            self.put(&to)?;
+            let found = self.report.records - before;
+            for lost in self.report.lost.iter_mut().filter(|l| l.table == name) {
+                lost.missing = lost.missing.saturating_sub(found);
+            }
+            if name == RECOVERED && !self.report.lost.iter().any(|l| l.table == name) {
+                let why = DbmError::damaged(0, "whose records these are is lost");
+                self.lose(&to, (None, None), why)?;
+                self.report.tables += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The records of a leaf.
+    fn leaf(&mut self, to: &crate::Table, page: &Page) -> Result<(), DbmError> {
+        let core = Arc::clone(self.from.core());
+        for nth in 0..page.count() {
             let key = page.key(nth).to_vec();
             let value = match page.value(nth) {
                 (value, false) => Ok(value.to_vec()),

@@ -16,7 +16,7 @@ use crate::blob::Blob;
 use crate::changes::{Change, next_commit};
 use crate::checkpoint::Record;
 use crate::codec::Reader;
-use crate::copy::{CopyReport, Lost};
+use crate::copy::{CopyReport, Lost, RECOVERED, owner};
 use crate::core::MapPlaces;
 use crate::entry::{HEAD, Head, Kind};
 use crate::flush::GROUP_HEAD;
@@ -158,6 +158,8 @@ impl Database {
         }
         if !is_newest {
             salvage.orphans()?;
+        } else if !salvage.report.lost.is_empty() {
+            salvage.orphan_leaves()?;
         }
         salvage.log(&record)?;
         salvage.commit()?;
@@ -330,11 +332,7 @@ impl Salvage<'_> {
             Some(place) => Some(*place),
             None => newest.map(|(.., place)| *place),
         };
-        let page = place.and_then(|place| {
-            let bytes = self.read(place)?;
-            Head::read(&bytes).filter(|head| head.kind == Kind::Node)?;
-            Page::read(&bytes).filter(|page| page.id() == id)
-        });
+        let page = place.and_then(|place| self.node(id, place));
         let Some(page) = page else {
             let why = DbmError::damaged(0, format!("page {id} of the tree is nowhere whole"));
             self.lose(table.name(), from, to, why);
@@ -357,7 +355,12 @@ impl Salvage<'_> {
             }
             return Ok(());
         }
-        for nth in 0..count {
+        self.leaf(table, &page)
+    }
+
+    /// The records of a leaf.
+    fn leaf(&mut self, table: &Table, page: &Page) -> Result<(), DbmError> {
+        for nth in 0..page.count() {
             let key = page.key(nth).to_vec();
             let value = match page.value(nth) {
                 (value, false) => Some(value.to_vec()),
@@ -376,6 +379,46 @@ impl Salvage<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Leaves whose way from the root is lost, and that the translation table names.
+    fn orphan_leaves(&mut self) -> Result<(), DbmError> {
+        let lost = self.report.lost.clone();
+        let mut places: Vec<(u32, u64)> = self.places.iter().map(|(id, at)| (*id, *at)).collect();
+        places.sort_unstable();
+        for (id, place) in places {
+            if place == 0 || self.visited.contains(&id) {
+                continue;
+            }
+            let Some(leaf) = self.node(id, place) else {
+                continue;
+            };
+            if leaf.level() > 0 || leaf.count() == 0 {
+                continue;
+            }
+            let name = owner(&lost, &leaf).unwrap_or(RECOVERED);
+            self.commit()?;
+            let table = self.to.create_table(name)?;
+            self.tx = self.to.begin();
+            let before = self.report.records;
+            self.leaf(&table, &leaf)?;
+            let found = self.report.records - before;
+            for lost in self.report.lost.iter_mut().filter(|l| l.table == name) {
+                lost.missing = lost.missing.saturating_sub(found);
+            }
+            if name == RECOVERED && !self.report.lost.iter().any(|l| l.table == name) {
+                let why = DbmError::damaged(0, "whose records these are is lost");
+                self.lose(name, None, None, why);
+            }
+        }
+        Ok(())
+    }
+
+    /// A page of a tree, if it lies whole at a place.
+    fn node(&self, id: u32, place: u64) -> Option<Page> {
+        let bytes = self.read(place)?;
+        Head::read(&bytes).filter(|head| head.kind == Kind::Node)?;
+        Page::read(&bytes).filter(|page| page.id() == id)
     }
 
     /// Trees whose table's name is lost: pages that no other page names. Each goes into a table of
@@ -399,8 +442,8 @@ impl Salvage<'_> {
                 continue;
             }
             let name = match level {
-                0 => "recovered".to_owned(),
-                _ => format!("recovered-{id}"),
+                0 => RECOVERED.to_owned(),
+                _ => format!("{RECOVERED}-{id}"),
             };
             self.commit()?;
             let table = self.to.create_table(&name)?;

@@ -173,6 +173,81 @@ fn a_repair_saves_all_that_is_whole() {
     );
 }
 
+/// Damages all pages of the files that `is_hit`, and says how many those are.
+fn damage(path: &std::path::Path, is_hit: impl Fn(&[u8]) -> bool) -> usize {
+    let mut damaged = 0;
+    let further = senko_io::SpannedFile::further_files(path);
+    for file in std::iter::once(path.to_owned()).chain(further) {
+        let mut bytes = std::fs::read(&file).unwrap();
+        for page in bytes.chunks_mut(4096).filter(|page| is_hit(page)) {
+            page[100] ^= 1;
+            damaged += 1;
+        }
+        std::fs::write(file, bytes).unwrap();
+    }
+    damaged
+}
+
+/// All pages above the leaves are lost, the root among them. The translation table names the
+/// leaves, and every record is saved: with a superblock and without one, and where two tables lost
+/// their roots and nobody knows whose a leaf is.
+#[test]
+fn leaves_are_saved_without_the_pages_above_them() {
+    for (tables, opens) in [(1, true), (1, false), (2, true), (2, false)] {
+        let folder = senko_dbm::example::Folder::new();
+        let path = folder.path().join("data");
+        let db = Database::open(&path, quiet()).unwrap();
+        let mut rng = Rng::new(seed("leaves"));
+        let mut model = Model::new();
+        for name in ["t", "u"] {
+            let table = db.create_table(name).unwrap();
+            match tables == 2 || name == "t" {
+                true => model.extend(fill(&db, &table, &mut rng, 10_000)),
+                // One leaf, which is its root.
+                false => db
+                    .run(Durability::Synced, |tx| tx.put(&table, b"key", b"value"))
+                    .unwrap(),
+            }
+        }
+        db.close().unwrap();
+        let is_inner = |page: &[u8]| page[38] == 3 && page[44] > 0;
+        let is_superblock = |page: &[u8]| page.starts_with(b"SENKODB");
+        let damaged = damage(&path, |page| {
+            !is_superblock(page) && is_inner(page) || !opens && is_superblock(page)
+        });
+        assert!(damaged > tables);
+
+        let saved = folder.path().join("saved");
+        let report = match Database::open_to_read(&path, quiet()) {
+            Ok(db) => {
+                assert!(opens);
+                db.repair(&saved, |_| true)
+            }
+            Err(_) => {
+                assert!(!opens);
+                Database::salvage(&path, &saved, |_| true)
+            }
+        }
+        .unwrap();
+        assert!(!report.lost.is_empty(), "the damage is listed");
+        let copy = Database::open(&saved, quiet()).unwrap();
+        let mut found = Model::new();
+        let names = match tables {
+            1 => &["t"][..],
+            _ => &["t", "u", "recovered"],
+        };
+        for name in names {
+            found.extend(content(&copy.snapshot(), &copy.table(name).unwrap()));
+        }
+        assert!(found == model, "{} of {}", found.len(), model.len());
+        if tables == 1 {
+            assert_eq!(report.lost[0].missing, 0);
+            let other = content(&copy.snapshot(), &copy.table("u").unwrap());
+            assert_eq!(other.len(), 1);
+        }
+    }
+}
+
 /// Databases that do not open: without the superblock, the newest checkpoint, or a part of the
 /// translation table, and with a hole in the log. Their records are found page by page.
 #[test]
