@@ -115,7 +115,7 @@ pub fn choice(name: &str, words: &[&str], object: &Bound<'_, PyAny>) -> PyResult
         .ok_or_else(|| wrong_value(name, &is, object))
 }
 
-/// What a write waits for, as `durability` names it: its place in the order of strength.
+/// The value of `durability` as its place in the order of strength.
 pub fn durability(object: &Bound<'_, PyAny>) -> PyResult<usize> {
     choice("durability", &["none", "buffered", "synced"], object)
 }

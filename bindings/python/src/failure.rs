@@ -48,7 +48,7 @@ pub fn closed() -> PyErr {
     error::new_err("the database is closed")
 }
 
-/// What was opened works in one process only.
+/// An open object works in one process only.
 pub fn unpicklable() -> PyErr {
     PyTypeError::new_err(
         "what belongs to an open database or store is not pickled or copied; open the file again \

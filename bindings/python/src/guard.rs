@@ -8,7 +8,7 @@ use pyo3::{PyErr, PyResult, Python};
 
 use crate::failure::{StoreFailure, error};
 
-/// What a value is a part of.
+/// The kind of object that a value belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     Database,

@@ -519,7 +519,7 @@ def test_the_child_of_a_fork_is_refused_whatever_it_calls(opened):
             refusals(scan, {"next": next}, kv.error, of_store),
         ]
         os.write(writer, repr([found for found in wrong if found]).encode())
-        # What it holds of its parent it leaves alone when it drops it, and when it ends.
+        # The child lets go of its parent's objects, and does nothing to the files.
         del o.db, o.table, o.before, o.tx, o.store, o.moment, rows, scan
         # Its own openings work.
         with dbm.open(o.folder / "own", "c") as own:

@@ -4,7 +4,7 @@
 //!
 //! One word a page, in chunks that double, so that the table grows and nobody who reads it waits. A
 //! word leads to the page's newest version; versions lead to older ones for as long as a snapshot
-//! needs them. A version never changes what it holds: it may lose its bytes in DRAM once it has a
+//! needs them. The content of a version never changes. It may lose its bytes in DRAM once it has a
 //! place in the log, and the cleaner may change that place.
 //!
 //! PLACE-1: bytes or place, at least one of them is there. PLACE-2: a version that an open snapshot

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whose bytes leave DRAM next.
 //!
-//! Card: CLOCK (Corbato 1968) as a queue, FIFO with reinsertion: a page that was read since it came
-//! goes behind the others, with its mark taken off; one that was not goes. The queue has pages
-//! whose bytes are in DRAM, not all pages: a database may have many times what its cache holds.
+//! Card: CLOCK (Corbato 1968) as a queue, which is FIFO with reinsertion. A page that was read
+//! since it came loses its mark and goes behind the others. One that was not read leaves DRAM. The
+//! queue has only pages with bytes in DRAM. A database may have many times what its cache holds.
 //!
 //! RESIDENT-1: a page with bytes in DRAM is in the queue, or in the hands of the thread that took
 //! it out. RESIDENT-2: a number is in the queue once.
@@ -36,7 +36,7 @@ impl Resident {
         }
     }
 
-    /// Takes the first one out. Whoever does looks at its bytes, and enters it again if they stay.
+    /// Takes the first one out. The caller looks at its bytes, and enters it again if they stay.
     pub fn leave(&self) -> Option<u32> {
         let id = self.queue.lock().pop_front()?;
         // Before its bytes are looked at: bytes that come later enter it.

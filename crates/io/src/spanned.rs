@@ -7,9 +7,9 @@
 //! and only then gets its name. So a file with the name is whole, and none of its extents is
 //! unwritten.
 //!
-//! A file of such a name may be somebody else's. So one that is shorter than any growth makes it is
-//! refused, and so is a draft that holds anything but zeros. What is in a further file can tell
-//! only the engine ([`SpannedFile::parts`]).
+//! A file of such a name may be somebody else's. A file that is shorter than any growth is refused,
+//! and so is a draft that holds anything but zeros. Only the engine can tell what is in a further
+//! file ([`SpannedFile::parts`]).
 //!
 //! Files at the end that hold nothing are removed again ([`Device::shrink`]), which no commit waits
 //! for either.

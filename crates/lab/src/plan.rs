@@ -235,7 +235,7 @@ impl Sample {
     }
 }
 
-/// A curve by simulations, at sizes that halve from all downwards and between them: an interval is
+/// A curve by simulations. Sizes halve from all downwards. An interval between two of them is
 /// halved while its middle lies off a straight line, as it does at the cliff of a loop.
 fn refined(footprint: u64, references: f64, hits_at: impl Fn(u64) -> f64) -> Vec<(u64, f64)> {
     const HALVINGS: u32 = 10;

@@ -19,8 +19,8 @@ fn a_decision_is_a_function_of_the_list() {
     check("decisions", 3000, senko_dbm::scheduled::commits_of_threads);
 }
 
-/// Transactions of three threads on five keys, run again one by one in the order of their numbers,
-/// see what they saw; who began when another had ended comes behind it.
+/// Three threads run transactions on five keys. Run again one by one in the order of their numbers,
+/// each sees what it saw. One that began after another had ended comes behind it.
 #[test]
 fn transactions_are_serial() {
     check("serial", 400, || {

@@ -15,8 +15,8 @@ use crate::{check, open};
 
 const KEYS: u64 = 9;
 
-/// What the table holds at state `state`: three or fewer records a leaf, and each state has others
-/// than the one before, so that leaves split, merge and go.
+/// The table's records at a state. A leaf has three or fewer. Each state has other records than the
+/// one before, so leaves split, merge and go.
 fn model(state: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     (0..KEYS)
         .filter(|key| !(key + state).is_multiple_of(3))

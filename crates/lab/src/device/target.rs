@@ -130,8 +130,8 @@ impl FileTarget {
         })
     }
 
-    /// Mean times of a second handle with these flags. What it leaves in the page cache is written
-    /// out at the end, so that the next one finds a clean cache.
+    /// Mean times of a second handle with these flags. At the end its pages in the cache are
+    /// written out, so the next one finds a clean cache.
     fn with_flags(&mut self, direct: bool, durable: bool) -> Result<Flags> {
         let name = self.path.display();
         let flags =

@@ -7,7 +7,7 @@
 //!   (2.2.5).
 //! - Without TRIM, collection keeps pages that the host forgot (2.2.4).
 //! - A layer with log blocks switches them for writes in order. It merges them for random writes,
-//!   so that one in so many takes very long (2.2.3, figures 8 to 10).
+//!   and then a write takes very long now and then (2.2.3, figures 8 to 10).
 //! - A layer that maps pages takes random writes as they come (figure 11).
 //!
 //! Expected shape: hits grow with the cache, sooner for a skewed load than for an even one. Write

@@ -2,15 +2,14 @@
 //! Are the hit ratios that `senko plan` computes those of the cache it plans?
 //!
 //! Claim: Waldspurger et al. (SHARDS, FAST 2015) find a median error of a miss-ratio curve below
-//! 0.01 while a small share of the objects is followed. Expected shape: no error by objects where
-//! all are followed, since the curve is exact there; errors that grow as fewer are followed, and a
-//! small one by bytes, where a cache that holds objects of several sizes is no stack.
+//! 0.01 while a small share of the objects is followed. Expected shape: a curve by objects is exact
+//! where all are followed. Errors grow as fewer are followed. By bytes there is a small error,
+//! since a cache with objects of several sizes is no stack.
 //!
-//! The curves of S3-FIFO and of LRU are compared with the simulated policies of `dram-policy`, at
-//! sizes from a hundredth
-//! to nine tenths of all, on every trace of keys in the folder `kv` of the traces, and on keys by
-//! Zipf's law. `hit_ratio_error` is of curves as `senko plan` makes them. Curves that follow fewer
-//! objects stand beside it, since small traces are followed as a whole.
+//! The curves of S3-FIFO and of LRU are compared with the simulated policies of `dram-policy`.
+//! Sizes go from a hundredth to nine tenths of all. Keys come from every trace in the folder `kv`
+//! of the traces, and from Zipf's law. `hit_ratio_error` is of curves as `senko plan` makes them.
+//! Curves that follow fewer objects stand beside it, since small traces are followed as a whole.
 
 use std::path::{Path, PathBuf};
 
