@@ -72,7 +72,8 @@ pub struct RunArgs {
     quick: bool,
     /// With --all: ends after so many minutes. An experiment that takes more than its part is
     /// stopped, and its figures up to then count [default: 19 with --quick, else no limit]
-    #[arg(long, value_name = "N", value_parser = count::<u64>, requires = "all")]
+    #[arg(long, value_name = "N", value_parser = count::<u64>, requires = "all",
+        conflicts_with = "name")]
     minutes: Option<u64>,
     /// Folder of the real traces
     #[arg(long, value_name = "DIR", default_value = DEFAULT_TRACES)]

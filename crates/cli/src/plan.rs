@@ -79,13 +79,15 @@ pub struct PlanArgs {
     #[arg(long, conflicts_with_all = ["trace", "items"])]
     ratios: bool,
     /// With --ratios: the prices, the machine and the index of paper A (2012)
-    #[arg(long, requires = "ratios")]
+    #[arg(long, requires = "ratios", conflicts_with_all = ["trace", "items"])]
     paper: bool,
     /// With --ratios: DRAM that a machine holds [default: 1536 GB, or 96 GB with --paper]
-    #[arg(long, value_name = "SIZE", value_parser = crate::units::size_of, requires = "ratios")]
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::size_of, requires = "ratios",
+        conflicts_with_all = ["trace", "items"])]
     machine_dram: Option<u64>,
     /// With --ratios: flash that it holds [default: 368.64 TB, or 3600 GB with --paper]
-    #[arg(long, value_name = "SIZE", value_parser = crate::units::size_of, requires = "ratios")]
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::size_of, requires = "ratios",
+        conflicts_with_all = ["trace", "items"])]
     machine_flash: Option<u64>,
     /// One JSON object on stdout
     #[arg(long)]

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::progress::Progress;
 use super::stopped;
 use crate::process::stop_on_signals;
-use crate::units::microseconds;
+use crate::units::{microseconds, within};
 
 /// Arguments of `senko ssd transfer`. The defaults are the fit to the paper's figures.
 #[derive(Args, Debug)]
@@ -50,16 +50,19 @@ pub struct TransferArgs {
     #[arg(value_parser = rate, long, value_name = "RATE", conflicts_with = "clients")]
     rate: Option<f64>,
     /// Requests that come at once under open load
-    #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = |text: &str| within(text, 1, u32::MAX),
+        default_value_t = 1, requires = "rate", conflicts_with = "clients")]
     burst: u32,
     /// Closed load: clients
-    #[arg(value_parser = count::<u32>, long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = |text: &str| within(text, 1, u32::MAX))]
     clients: Option<u32>,
     /// From a client's answer to its next request
-    #[arg(value_parser = microseconds, long, value_name = "US", default_value_t = 0.0)]
+    #[arg(long, value_name = "US", value_parser = microseconds, default_value_t = 0.0,
+        requires = "clients", conflicts_with = "rate")]
     think_us: f64,
     /// Answers that are simulated
-    #[arg(value_parser = count::<u64>, long, value_name = "N", default_value = "1m")]
+    #[arg(long, value_name = "N", value_parser = |text: &str| within(text, 1, u64::MAX),
+        default_value = "1m")]
     answers: u64,
     /// Seed
     #[arg(value_name = "N", value_parser = count::<u64>, long, default_value_t = 1)]
@@ -102,7 +105,7 @@ pub fn main(args: &TransferArgs) -> Result<()> {
             lanes: args.lanes,
             in_order: !args.any_order,
         };
-        let answers = args.answers.max(1);
+        let answers = args.answers;
         let progress = Progress::new("simulating", "answers", answers);
         let goes_on = |share: f64| {
             progress.set((share * answers as f64) as u64, answers);

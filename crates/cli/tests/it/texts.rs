@@ -193,3 +193,49 @@ fn sizes_of_one_output_are_of_one_system() {
     }
     assert!(with_units > 6, "{with_units}: are units found?");
 }
+
+/// Options that say nothing without another one were taken and had no effect: clap does not miss
+/// the other one where a third excludes it. And 0 answers were simulated as one.
+#[test]
+fn what_would_have_no_effect_is_refused() {
+    let folder = crate::process::Scratch::new();
+    for (args, what) in [
+        (
+            &["lab", "run", "dbm-floor", "--minutes", "5"][..],
+            "--minutes",
+        ),
+        (&["plan", "--items", "1m", "--paper"], "--paper"),
+        (
+            &["plan", "--items", "1m", "--machine-dram", "1g"],
+            "--machine-dram",
+        ),
+        (
+            &["plan", "--items", "1m", "--machine-flash", "1g"],
+            "--machine-flash",
+        ),
+        (&["ssd", "transfer", "--answers", "0"], "--answers"),
+        (&["ssd", "transfer", "--clients", "0"], "--clients"),
+        (
+            &["ssd", "transfer", "--rate", "1000", "--burst", "0"],
+            "--burst",
+        ),
+        (&["ssd", "transfer", "--burst", "2"], "--rate"),
+        (
+            &["ssd", "transfer", "--clients", "2", "--burst", "2"],
+            "--burst",
+        ),
+        (&["ssd", "transfer", "--think-us", "2"], "--clients"),
+        (
+            &["ssd", "transfer", "--rate", "1000", "--think-us", "2"],
+            "--think-us",
+        ),
+    ] {
+        let output = run(SENKO, &folder, args);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !output.status.success() && output.stdout.is_empty(),
+            "{args:?}: {text}"
+        );
+        assert!(text.contains(what), "{args:?}: {text}");
+    }
+}
