@@ -57,7 +57,7 @@ pub enum DriveError<E> {
 /// use senko_workload::drive::{DriveError, Stop, on_threads};
 ///
 /// let work = |nth: usize, _: &Stop| Ok::<_, String>(nth);
-/// let sum = on_threads(4, work, |sum, nth| *sum += nth, None);
+/// let sum = on_threads(4, work, |sum: &mut usize, nth| *sum += nth, None);
 /// assert_eq!(sum.unwrap(), 0 + 1 + 2 + 3);
 ///
 /// let fails = |nth: usize, stop: &Stop| {
