@@ -14,7 +14,7 @@ use senko_io::Unfinished;
 use crate::node::Page;
 use crate::snapshot::Record;
 use crate::table::TableInfo;
-use crate::{Database, DbmError, Durability, Options, Snapshot};
+use crate::{Database, DbmError, Durability, Options, Snapshot, Table};
 
 /// Bytes of records that one transaction of a copy takes, about.
 const BATCH: usize = 1 << 20;
@@ -39,6 +39,15 @@ pub struct CopyReport {
     pub bytes: u64,
     /// What could not be read; only [`Database::repair`] goes on behind it.
     pub lost: Vec<Lost>,
+}
+
+impl CopyReport {
+    /// So many records of a table are not missing after all.
+    pub(crate) fn found(&mut self, table: &str, records: u64) {
+        for lost in self.lost.iter_mut().filter(|lost| lost.table == table) {
+            lost.missing = lost.missing.saturating_sub(records);
+        }
+    }
 }
 
 /// Records that could not be read.
@@ -66,11 +75,12 @@ pub struct Lost {
 }
 
 /// The table of a leaf that no page leads to: the one that lost the range around its keys. `None`
-/// if several tables lost such a range, or none did.
+/// if several tables lost such a range, or none did. Rows without a table tell nothing.
 pub(crate) fn owner<'a>(lost: &'a [Lost], leaf: &Page) -> Option<&'a str> {
     let (first, last) = (leaf.key(0), leaf.key(leaf.count() - 1));
     let is_around = |lost: &&Lost| {
-        lost.from.as_deref().is_none_or(|from| from <= first)
+        !lost.table.is_empty()
+            && lost.from.as_deref().is_none_or(|from| from <= first)
             && lost.to.as_deref().is_none_or(|to| last < to)
     };
     let mut tables = lost.iter().filter(is_around).map(|lost| &*lost.table);
@@ -78,8 +88,16 @@ pub(crate) fn owner<'a>(lost: &'a [Lost], leaf: &Page) -> Option<&'a str> {
     tables.all(|other| other == table).then_some(table)
 }
 
-/// Where records go whose table is not known.
-pub(crate) const RECOVERED: &str = "recovered";
+/// A new table for records whose own is not known: `name`, or with a number where a table has that.
+pub(crate) fn unowned(to: &Database, name: &str) -> Result<Table, DbmError> {
+    let mut free = name.to_owned();
+    let mut number = 2;
+    while to.table(&free).is_ok() {
+        free = format!("{name}-{number}");
+        number += 1;
+    }
+    to.create_table(&free)
+}
 
 /// What a copy does about a page that can't be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -261,7 +279,7 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
     /// Takes what could not be read into the report, or ends the copy.
     fn lose(
         &mut self,
-        to: &crate::Table,
+        to: &Table,
         borders: (Border, Border),
         why: DbmError,
     ) -> Result<(), DbmError> {
@@ -278,12 +296,7 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
         Ok(())
     }
 
-    fn tree(
-        &mut self,
-        to: &crate::Table,
-        id: u32,
-        (low, high): (Border, Border),
-    ) -> Result<(), DbmError> {
+    fn tree(&mut self, to: &Table, id: u32, (low, high): (Border, Border)) -> Result<(), DbmError> {
         let (core, commit) = (Arc::clone(self.from.core()), self.from.commit());
         self.reached.insert(id);
         let page = match self.from.valid(core.page_at(id, commit)) {
@@ -313,6 +326,7 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
     fn orphans(&mut self) -> Result<(), DbmError> {
         let (core, commit) = (Arc::clone(self.from.core()), self.from.commit());
         let lost = self.report.lost.clone();
+        let mut recovered = None;
         for id in 0..core.pages.load(Ordering::Relaxed) as u32 {
             let version = core.version_at(id, commit);
             let Some(version) = version.filter(|_| !self.reached.contains(&id)) else {
@@ -323,26 +337,28 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
                 Err(why @ DbmError::SnapshotExpired) => return Err(why),
                 Ok(_) | Err(_) => continue,
             };
-            let name = owner(&lost, &leaf).unwrap_or(RECOVERED);
-            let to = self.to.create_table(name)?;
+            let to = match (owner(&lost, &leaf), &recovered) {
+                (Some(name), _) => self.to.table(name)?,
+                (None, Some(table)) => Table::clone(table),
+                (None, None) => {
+                    let table = unowned(self.to, "recovered")?;
+                    let why = DbmError::damaged(0, "the table of these records is lost");
+                    self.lose(&table, (None, None), why)?;
+                    self.report.tables += 1;
+                    recovered.insert(table).clone()
+                }
+            };
             let before = self.report.records;
             self.leaf(&to, &leaf)?;
             self.put(&to)?;
             let found = self.report.records - before;
-            for lost in self.report.lost.iter_mut().filter(|l| l.table == name) {
-                lost.missing = lost.missing.saturating_sub(found);
-            }
-            if name == RECOVERED && !self.report.lost.iter().any(|l| l.table == name) {
-                let why = DbmError::damaged(0, "whose records these are is lost");
-                self.lose(&to, (None, None), why)?;
-                self.report.tables += 1;
-            }
+            self.report.found(to.name(), found);
         }
         Ok(())
     }
 
     /// The records of a leaf.
-    fn leaf(&mut self, to: &crate::Table, page: &Page) -> Result<(), DbmError> {
+    fn leaf(&mut self, to: &Table, page: &Page) -> Result<(), DbmError> {
         let core = Arc::clone(self.from.core());
         for nth in 0..page.count() {
             let key = page.key(nth).to_vec();
@@ -361,7 +377,7 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
         Ok(())
     }
 
-    fn record(&mut self, to: &crate::Table, key: Vec<u8>, value: Vec<u8>) -> Result<(), DbmError> {
+    fn record(&mut self, to: &Table, key: Vec<u8>, value: Vec<u8>) -> Result<(), DbmError> {
         let bytes = key.len() + value.len();
         self.report.records += 1;
         self.report.bytes += bytes as u64;
@@ -373,7 +389,7 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
         Ok(())
     }
 
-    fn put(&mut self, to: &crate::Table) -> Result<(), DbmError> {
+    fn put(&mut self, to: &Table) -> Result<(), DbmError> {
         let mut tx = self.to.begin();
         for (key, value) in self.batch.drain(..) {
             tx.put(to, &key, &value)?;

@@ -16,7 +16,7 @@ use crate::blob::Blob;
 use crate::changes::{Change, next_commit};
 use crate::checkpoint::Record;
 use crate::codec::Reader;
-use crate::copy::{CopyReport, Lost, RECOVERED, owner};
+use crate::copy::{CopyReport, Lost, owner, unowned};
 use crate::core::MapPlaces;
 use crate::entry::{HEAD, Head, Kind};
 use crate::flush::GROUP_HEAD;
@@ -384,6 +384,7 @@ impl Salvage<'_> {
     /// Leaves whose way from the root is lost, and that the translation table names.
     fn orphan_leaves(&mut self) -> Result<(), DbmError> {
         let lost = self.report.lost.clone();
+        let mut recovered = None;
         let mut places: Vec<(u32, u64)> = self.places.iter().map(|(id, at)| (*id, *at)).collect();
         places.sort_unstable();
         for (id, place) in places {
@@ -396,22 +397,30 @@ impl Salvage<'_> {
             if leaf.level() > 0 || leaf.count() == 0 {
                 continue;
             }
-            let name = owner(&lost, &leaf).unwrap_or(RECOVERED);
-            self.commit()?;
-            let table = self.to.create_table(name)?;
-            self.tx = self.to.begin();
+            let table = match (owner(&lost, &leaf), &recovered) {
+                (Some(name), _) => self.to.table(name)?,
+                (None, Some(table)) => Table::clone(table),
+                (None, None) => {
+                    let table = self.unowned("recovered")?;
+                    let why = DbmError::damaged(0, "the table of these records is lost");
+                    self.lose(table.name(), None, None, why);
+                    recovered.insert(table).clone()
+                }
+            };
             let before = self.report.records;
             self.leaf(&table, &leaf)?;
             let found = self.report.records - before;
-            for lost in self.report.lost.iter_mut().filter(|l| l.table == name) {
-                lost.missing = lost.missing.saturating_sub(found);
-            }
-            if name == RECOVERED && !self.report.lost.iter().any(|l| l.table == name) {
-                let why = DbmError::damaged(0, "whose records these are is lost");
-                self.lose(name, None, None, why);
-            }
+            self.report.found(table.name(), found);
         }
         Ok(())
+    }
+
+    /// A new table for records whose own is not known.
+    fn unowned(&mut self, name: &str) -> Result<Table, DbmError> {
+        self.commit()?;
+        let table = unowned(&self.to, name)?;
+        self.tx = self.to.begin();
+        Ok(table)
     }
 
     /// A page of a tree, if it lies whole at a place.
@@ -437,20 +446,19 @@ impl Salvage<'_> {
             }
         }
         pages.sort_unstable();
+        let mut leaves = None;
         for (_, id, level) in pages {
             if named.contains(&id) || self.visited.contains(&id) {
                 continue;
             }
-            let name = match level {
-                0 => RECOVERED.to_owned(),
-                _ => format!("{RECOVERED}-{id}"),
+            let table = match &leaves {
+                Some(table) if level == 0 => Table::clone(table),
+                None if level == 0 => leaves.insert(self.unowned("recovered")?).clone(),
+                _ => self.unowned(&format!("recovered-{id}"))?,
             };
-            self.commit()?;
-            let table = self.to.create_table(&name)?;
-            self.tx = self.to.begin();
             self.tree(&table, id, None, None)?;
             let what = format!("the name of the table of page {id} is lost");
-            self.lose(&name, None, None, DbmError::damaged(0, what));
+            self.lose(table.name(), None, None, DbmError::damaged(0, what));
         }
         Ok(())
     }
