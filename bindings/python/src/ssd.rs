@@ -68,8 +68,8 @@ impl Way {
     }
 }
 
-/// A dictionary's entry `name` as `of` reads it. What is out of range is an error of the simulator,
-/// as its own checks are.
+/// A dictionary's entry `name` as `of` reads it. A value out of range is an error of the
+/// simulator, as in its own checks.
 fn entry<T>(
     settings: &Bound<'_, PyDict>,
     name: &str,

@@ -11,7 +11,7 @@ from senko_flash import dbm, ssd
 from senko_flash import store as kv
 
 MODULES = {"dbm": dbm, "store": kv, "ssd": ssd}
-# What these call is on the pages in docs/python, or needs what may not be installed.
+# These call functions that docs/python shows, or need packages that may not be installed.
 ELSEWHERE = {"to_pandas", "to_arrow", "plot"}
 
 

@@ -19,7 +19,7 @@ from senko_flash import store as kv
 LARGE = 2**64
 LOAD = "uniform:count=10"
 
-# What an argument takes of the values that every argument is given.
+# Every argument is given these values. Tables below say which of them it takes.
 GIVEN = {
     "-1": -1,
     "2**64": LARGE,
@@ -475,7 +475,7 @@ def test_what_has_ended_says_so(opened):
     assert refusals(o.db, OF_A_DATABASE, dbm.error, closed) == {}
     assert refusals(o.table, OF_A_DATABASE, dbm.error, closed) == {}
     assert refusals(o.store, OF_A_STORE, kv.error, "the store is closed") == {}
-    # What began before the end goes on, and each can be ended twice.
+    # A scan that began before goes on, and each object can be ended twice.
     assert list(scan) == [(b"k", b"v")]
     for thing in (o.tx, o.before, o.moment, o.db, o.store, inner, other, o.table):
         getattr(thing, "rollback" if thing in (o.tx, other) else "close")()

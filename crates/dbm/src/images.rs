@@ -2,8 +2,8 @@
 //! Merged pages and parts of the translation table: they fill segments of their own, apart from the
 //! log's, and whoever writes them does not hold the log.
 //!
-//! Card: hot and cold data apart (Rosenblum and Ousterhout, SOSP 1991). What the log has is dead a
-//! few checkpoints later, all of it at once; a merged page lives until its page is written again.
+//! Card: hot and cold data apart (Rosenblum and Ousterhout, SOSP 1991). The log's content is dead
+//! a few checkpoints later, all of it at once. A merged page lives until its page is written again.
 //! In one segment each would hold the other's space. Deviation: paper D, 2.2, writes one log. Here
 //! only a checkpoint says where these pages are. So a crash before the checkpoint loses nothing,
 //! and no commit waits for a page to be written.

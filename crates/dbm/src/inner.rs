@@ -42,7 +42,7 @@ pub(crate) struct Inner {
 
 /// A child.
 struct Entry {
-    /// What follows in the key in front of the child. Ascending.
+    /// The rest of the key in front of the child. Ascending.
     number: u64,
     id: u32,
     /// Of a dense leaf, 16 bits each: records, and the bytes of a record.

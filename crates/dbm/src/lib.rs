@@ -74,7 +74,7 @@ mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 
-// What the tests under a scheduler run of the inner parts.
+// Inner parts that the tests under a scheduler run.
 #[doc(hidden)]
 #[cfg(feature = "shuttle")]
 pub use commit::scheduled;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one batch of commits touches in the trees (`tree.rs`), before anybody sees it.
+//! The pages that one batch of commits touches in the trees (`tree.rs`), before anybody sees them.
 //!
 //! TIP-1: the bytes that are carried to the next batch are the newest of their page. Only batches
 //! change pages, one after the other.

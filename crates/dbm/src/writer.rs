@@ -60,7 +60,7 @@ pub(crate) struct Writer {
     pub born: BTreeMap<u32, (u64, u32)>,
     /// Changes that are not in the log yet.
     pub pending: Pending,
-    /// What the batch under way touches, or what the one before left to the next one.
+    /// Pages of the batch under way. Between two batches: memory and a leaf for the next one.
     pub touched: Touched,
     /// Versions that a batch enters; empty, kept for its memory.
     pub heads: Vec<Arc<Version>>,

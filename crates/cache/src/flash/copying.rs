@@ -2,8 +2,8 @@
 //! A record larger than a frame on its way from the oldest region to the head of its log, piece by
 //! piece.
 //!
-//! Always holds: the bytes that are placed are those that were read. What was damaged stays so,
-//! since the new checksum follows from the old one.
+//! Always holds: the bytes that are placed are those that were read. Damage stays damage, since
+//! the new checksum follows from the old one.
 
 use senko_io::{PAGE_SIZE, PageBuf, Queue};
 

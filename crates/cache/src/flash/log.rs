@@ -110,7 +110,7 @@ pub(crate) struct Log {
     /// Free pages that only reclaim may take, and the most pages of a record, where every live
     /// record is kept (KEEP-4).
     kept: Option<(u64, u64)>,
-    /// What no slot names any more.
+    /// Bytes of records that no slot names any more.
     dead: Dead,
     /// Freed regions that are not writable yet.
     pub(super) discards: Discards,

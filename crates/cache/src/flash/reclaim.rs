@@ -177,7 +177,7 @@ impl Flash {
         self.reclaims[n].copied(copying.end(), self.steady_ms);
     }
 
-    /// What the reclaim of a log has to do now; begins one if the log runs out of pages.
+    /// The next step of a log's reclaim. Begins one if the log runs out of pages.
     pub fn reclaim_next(&mut self, n: usize) -> Next {
         if self.closed {
             return Next::Wait;

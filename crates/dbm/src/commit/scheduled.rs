@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `tests/shuttle` runs of the parts that no user sees. Each function is one run, inside of
+//! Parts that no user sees, for `tests/shuttle`. Each function is one run, inside of
 //! the scheduler.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn key() -> [u8; 1] {
     [thread_rng().gen_range(0..4)]
 }
 
-/// What a transaction at random did: it reads a key or a range, and writes a key.
+/// The work of a transaction at random: it reads a key or a range, and writes a key.
 fn work() -> Work {
     let mut work = Work::default();
     if thread_rng().gen_bool(0.5) {
@@ -94,7 +94,7 @@ pub fn commits_of_threads() {
 }
 
 impl Node {
-    /// What the list says of this node, told from its beginning and without any decision.
+    /// Whether this node commits by the list alone, read from its beginning.
     fn commits_alone(self: &Arc<Node>, first: &Arc<Node>) -> bool {
         let start = self.start.upgrade().map_or(0, |start| start.number());
         let mut at = first.next();

@@ -199,7 +199,7 @@ fn phantoms_at_the_borders_of_every_kind_of_range() {
 }
 
 /// A deleted range conflicts with who read a key or a range in it, also at its borders and where
-/// nothing was. Who only wrote there comes behind it.
+/// nothing was. A transaction that only wrote there comes behind it.
 #[test]
 fn a_deleted_range_conflicts_with_who_read_there() {
     type Read = fn(&mut Transaction, &Table);

@@ -130,7 +130,7 @@ struct Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // What they write now nobody looks at.
+        // Nobody looks at what they write now.
         self.watched.state.lock().unwrap().copies = 0;
     }
 }

@@ -222,7 +222,7 @@ fn a_further_file_of_somebody_is_left_alone() {
     std::fs::write(&part, &late).unwrap();
     refused("data.1 holds data at byte 102400");
     assert!(std::fs::read(&part).unwrap() == late);
-    // What a growth left is zeros, or the torn beginning of an entry.
+    // A growth leaves zeros, or the torn beginning of an entry.
     let mut torn = vec![0; 256 << 10];
     torn[..900].fill(7);
     std::fs::write(&part, &torn).unwrap();

@@ -13,7 +13,7 @@ use shuttle::thread;
 use crate::replay::{Done, one, replay};
 use crate::{check, open};
 
-/// Whoever decides a transaction comes to what the list says (ORDER-1 to ORDER-3).
+/// Each thread that decides a transaction comes to what the list says (ORDER-1 to ORDER-3).
 #[test]
 fn a_decision_is_a_function_of_the_list() {
     check("decisions", 3000, senko_dbm::scheduled::commits_of_threads);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was acknowledged survives: groups of synced commits, and buffered ones beside the log.
+//! Acknowledged commits survive: groups of synced ones, and buffered ones beside the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,10 +5,10 @@
 //! Claim of paper A, section 9.4: a get ends after one page read in hash-table blocks, and after
 //! two in sorted ones. A lookup took 800 us (section 10.2, figure 51). That is 12 times its drive's
 //! 65 us page read (table 3) and 4.5 times its 177 us read of 32 KB (section 7.2.3.3, figure 18).
-//! What misses cost is false positives of the filters (section 5.4.2). Expected shape: 1.00 and
-//! some thousandths of a read; one get in a tenth more time than the device's own read of 4 KB;
-//! with 64 under way nearly the device's rate, and above RocksDB's, which pays for locks, a cache
-//! and threads.
+//! What misses cost is false positives of the filters (section 5.4.2). Expected shape: a
+//! get takes 1.00 and some thousandths of a read, and a tenth more time than the device's own read
+//! of 4 KB. 64 gets under way come near the device's rate. RocksDB is below, since it pays for
+//! locks, a cache and threads.
 //!
 //! Everything takes turns within a round, on the same disk. There are our gets, with the store's
 //! map and with the thesis's Bloom Filter Map (`--index bloom`). There are the device's reads of

@@ -30,7 +30,7 @@ use senko_thesis::unsorted::{self, Unsorted};
 /// The experiment.
 pub struct ThesisBlocks;
 
-const UNSORTED: [(&str, u32); 2] = [("unsorted16", 16), ("unsorted24", 24)];
+pub(super) const UNSORTED: [(&str, u32); 2] = [("unsorted16", 16), ("unsorted24", 24)];
 
 impl Experiment for ThesisBlocks {
     fn name(&self) -> &'static str {
@@ -47,26 +47,7 @@ impl Experiment for ThesisBlocks {
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let mut run = Run::open(options, progress, 18)?;
         let geometries = run.geometries.clone();
-        // One file of elements in append order, cut into blocks of all sizes. The largest blocks
-        // round the file up the furthest.
-        run.steps.next("writing unsorted blocks");
-        let built = unsorted::write(
-            run.device(),
-            &run.keys,
-            geometries.last().expect("there are three sizes"),
-        )?;
-        run.built("all", "unsorted", built);
-        for (size, geometry) in geometries.iter().enumerate() {
-            let index = run.map(size, "map over blocks", |keys| {
-                BlockBloom::build(keys, geometry, BLOCK_BITS)
-            });
-            for (name, bits) in UNSORTED {
-                let layout = run.map(size, &format!("page maps of {name}"), |keys| {
-                    Unsorted::new(name, keys, geometry, bits)
-                });
-                run.measure(size, built.written, &index, &layout)?;
-            }
-        }
+        unsorted_blocks(&mut run)?;
         for (size, geometry) in geometries.iter().enumerate() {
             run.steps.next("writing sorted blocks");
             let (file, built) = SortedFile::write(run.device(), &run.keys, geometry)?;
@@ -80,6 +61,28 @@ impl Experiment for ThesisBlocks {
         shapes(&mut run);
         run.finish()
     }
+}
+
+/// One file of elements in append order, cut into blocks of all sizes. The largest blocks round the
+/// file up the furthest.
+pub(super) fn unsorted_blocks(run: &mut Run<'_>) -> Result<()> {
+    let geometries = run.geometries.clone();
+    run.steps.next("writing unsorted blocks");
+    let largest = geometries.last().expect("there are three sizes");
+    let built = unsorted::write(run.device(), &run.keys, largest)?;
+    run.built("all", "unsorted", built);
+    for (size, geometry) in geometries.iter().enumerate() {
+        let index = run.map(size, "map over blocks", |keys| {
+            BlockBloom::build(keys, geometry, BLOCK_BITS)
+        });
+        for (name, bits) in UNSORTED {
+            let layout = run.map(size, &format!("page maps of {name}"), |keys| {
+                Unsorted::new(name, keys, geometry, bits)
+            });
+            run.measure(size, built.written, &index, &layout)?;
+        }
+    }
+    Ok(())
 }
 
 /// The thesis's comparisons as numbers; above 1 is a rise, below a fall.

@@ -20,15 +20,14 @@ use anyhow::Result;
 use senko_thesis::bloom::BlockBloom;
 use senko_thesis::hashed::{self, Hashed, Sized};
 use senko_thesis::sorted::{Head, Scattered, SortedFile};
-use senko_thesis::unsorted::{self, Unsorted};
 
+use super::thesis_blocks::{UNSORTED, unsorted_blocks};
 use crate::thesis::{BLOCK_BITS, Run, SIZES, Size};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale};
 
 /// The experiment.
 pub struct ThesisCounts;
 
-const UNSORTED: [(&str, u32); 2] = [("unsorted16", 16), ("unsorted24", 24)];
 const HASHED: [(&str, u32); 2] = [("hash16", 16), ("hash24", 24)];
 
 /// The thesis's numbers with small values.
@@ -65,22 +64,7 @@ impl Experiment for ThesisCounts {
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let mut run = Run::sized(options, progress, 29, size(options.scale))?;
         let geometries = run.geometries.clone();
-        run.steps.next("writing unsorted blocks");
-        // The largest blocks round the file up the furthest.
-        let largest = geometries.last().expect("there are three sizes");
-        let built = unsorted::write(run.device(), &run.keys, largest)?;
-        run.built("all", "unsorted", built);
-        for (size, geometry) in geometries.iter().enumerate() {
-            let index = run.map(size, "map over blocks", |keys| {
-                BlockBloom::build(keys, geometry, BLOCK_BITS)
-            });
-            for (name, bits) in UNSORTED {
-                let layout = run.map(size, &format!("page maps of {name}"), |keys| {
-                    Unsorted::new(name, keys, geometry, bits)
-                });
-                run.measure(size, built.written, &index, &layout)?;
-            }
-        }
+        unsorted_blocks(&mut run)?;
         for (size, geometry) in geometries.iter().enumerate() {
             let index = run.map(size, "map over blocks", |keys| {
                 BlockBloom::build(keys, geometry, BLOCK_BITS)
