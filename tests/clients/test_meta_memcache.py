@@ -47,7 +47,7 @@ def test_sizes(server, client, size):
 
 
 def test_keys_of_all_kinds(server, client):
-    """What is no word of ASCII goes as base64, with the flag `b`."""
+    """What is not a word of ASCII goes as base64, with the flag `b`."""
     keys = ["k" * 250, "schlüssel", "with spaces", "閃光", "a\nb"]
     for number, key in enumerate(keys):
         assert client.set(key, number, TTL)

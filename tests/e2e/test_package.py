@@ -163,7 +163,7 @@ def test_installed_started_upgraded_and_removed(system):
 
 def stop(pid):
     os.kill(pid, signal.SIGTERM)
-    # It is no child of this process.
+    # It is not a child of this process.
     while True:
         try:
             with open("/proc/%d/stat" % pid) as file:

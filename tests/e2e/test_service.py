@@ -81,7 +81,7 @@ def test_an_abstract_socket_and_one_that_nobody_reads(senko, tmp_path):
             pass
         process.terminate()
         assert process.wait(PATIENCE) == 0
-    # A manager that is gone is no reason not to serve.
+    # A manager that is gone is not a reason not to serve.
     process = start(senko, tmp_path, "-p", "0", "--json", NOTIFY_SOCKET=str(tmp_path / "nobody"))
     assert json.loads(process.stdout.readline())["event"] == "start"
     process.terminate()

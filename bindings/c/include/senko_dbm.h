@@ -27,7 +27,7 @@ extern "C" {
 #define SENKO_EXISTS   (-30698)  /* the key is there already */
 #define SENKO_CONFLICT (-30697)  /* another transaction changed what this one read: run it again */
 #define SENKO_DAMAGED  (-30696)  /* what lies in the file is not what was written there */
-#define SENKO_FOREIGN  (-30695)  /* the file is no database */
+#define SENKO_FOREIGN  (-30695)  /* the file is not a database */
 #define SENKO_NEWER    (-30694)  /* the file was written by a later version */
 #define SENKO_NOTABLE  (-30693)  /* there is no table of that name, or it was dropped */
 #define SENKO_TXNFULL  (-30692)  /* the transaction is larger than transaction_bytes */

@@ -30,7 +30,7 @@ codes! {
     EXISTS = -30698, c"the key is there already";
     CONFLICT = -30697, c"the transaction conflicts with another; run it again";
     DAMAGED = -30696, c"the database is damaged";
-    FOREIGN = -30695, c"the file is no Senko database";
+    FOREIGN = -30695, c"the file is not a Senko database";
     NEWER = -30694, c"the database was written by a later version";
     NOTABLE = -30693, c"there is no such table";
     TXNFULL = -30692, c"the transaction is larger than its limit";

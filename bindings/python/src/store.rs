@@ -254,7 +254,7 @@ impl Store {
         self.opened.on(py, |store| store.delete_with(&key, options))
     }
 
-    /// Puts `new` if the key has the value `expected`; None is no value. Gives the time of the
+    /// Puts `new` if the key has the value `expected`; None is not a value. Gives the time of the
     /// write, or None if the key has another value.
     #[pyo3(signature = (key, expected, new, *, ttl=None, expires_at=None, durability=None))]
     #[allow(clippy::too_many_arguments)]

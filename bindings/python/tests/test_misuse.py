@@ -317,7 +317,7 @@ def test_a_key_or_value_of_another_kind_is_refused(argument, opened):
             continue
         with pytest.raises(TypeError, match="^keys and values are bytes, bytearray or str, not "):
             call(opened, GIVEN[shown])
-    # A str that is no Unicode text has no bytes in UTF-8.
+    # A str that is not Unicode text has no bytes in UTF-8.
     with pytest.raises(UnicodeEncodeError):
         call(opened, "\ud800")
     assert (opened.db["k"], opened.table["k"], opened.store["k"]) == (b"v", b"v", b"v")

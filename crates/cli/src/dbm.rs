@@ -34,16 +34,16 @@ mod berkeley; // db_dump's
 mod gdbm; // gdbm_dump's
 mod transfer; // load and dump
 
-/// The table of who names none.
+/// The table of commands that name none.
 const MAIN: &str = "main";
 
 /// Arguments of `senko dbm`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A database is one file, and further ones beside it (NAME.1, NAME.2) once it grows. One process writes; others read beside it.\n\
-    put, load and bench make it if there is none. Keys and values are text, or any bytes with --hex.\n\
+    after_help = "A database is one file, plus further files (NAME.1, NAME.2) once it grows. One process can write while others read.\n\
+    put, load and bench create a missing database. Keys and values are text, or any bytes with --hex.\n\
     Exit codes: 0 done; 1 the answer is no (no such key, problems found, something lost); 2 it could not be done, and stderr says why;\n\
-    141 the reader of stdout has closed it, as head does.\n\n\
+    141 the reader closed stdout early, as head does.\n\n\
     Examples:\n  \
     senko dbm put data.db colour green\n  \
     senko dbm get data.db colour\n  \
@@ -64,7 +64,7 @@ pub struct DbmArgs {
 struct Place {
     /// The database's file
     file: PathBuf,
-    /// Table [default: main, for dump all]; put, load and bench make it if there is none
+    /// Table [default: main; all tables for dump]; put, load and bench create a missing table
     #[arg(long, short)]
     table: Option<String>,
     /// Keys and values are given and printed as hexadecimal digits
@@ -81,7 +81,7 @@ enum Wait {
     None,
     /// Until a killed process would lose nothing
     Buffered,
-    /// Until a power cut would lose nothing
+    /// Until a power failure would lose nothing
     Synced,
 }
 
@@ -130,7 +130,7 @@ enum Command {
         /// From the last to the first
         #[arg(long)]
         reverse: bool,
-        /// At most so many records
+        /// At most this many records
         #[arg(value_name = "N", value_parser = count::<u64>, long)]
         limit: Option<u64>,
     },
@@ -140,7 +140,7 @@ enum Command {
     #[command(
         after_help = "JSON lines have the fields key and value, or key_hex, value_hex, key_base64, value_base64, and may have table. CSV has a first \
         line with the columns' names, the same ones. A dump of db_dump or mdb_dump may have several tables; one of gdbm_dump has one.\n\
-        A record without a table goes into --table. Without --whole what was loaded before an error stays, and is told."
+        A record without a table goes into --table. Without --whole, records loaded before an error stay, and the message counts them."
     )]
     Load {
         #[command(flatten)]
@@ -165,7 +165,7 @@ enum Command {
         #[arg(long, value_enum)]
         format: Option<Format>,
         /// Writes to this file, which must not exist, instead of stdout; it is FILE.part until it
-        /// is whole
+        /// is complete
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
     },
@@ -173,7 +173,7 @@ enum Command {
     Backup {
         #[command(flatten)]
         place: Place,
-        /// The new database; it is TO.part until it is whole
+        /// The new database; it is TO.part until it is complete
         to: PathBuf,
     },
     /// Writes a database anew, without dead pages
@@ -497,7 +497,7 @@ fn tables(place: &Place, out: &mut impl Write) -> Result<bool> {
     Ok(true)
 }
 
-/// Runs a copy, shows how far it is, and tells what it took over. False if something is lost.
+/// Runs a copy, shows its progress, and prints what it copied. False if something is lost.
 fn copied(
     place: &Place,
     to: Option<&PathBuf>,

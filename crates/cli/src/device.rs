@@ -31,7 +31,7 @@ use serde_json::json;
 pub struct DeviceArgs {
     /// A file, a raw device, or sim:PROFILE for a simulated drive
     target: String,
-    /// Allows that all data of this file or device is lost; the same name in full
+    /// Allows the loss of all data of this file or device; repeat its full name
     #[arg(long, value_name = "NAME")]
     destroy_data: Option<String>,
     /// Bytes to measure over

@@ -9,7 +9,7 @@
 //!
 //! Flash is used when `-o ext_path=FILE:SIZE` asks for it, as in memcached, or when a TOML file
 //! named by `-o senko_config=FILE` does (its names are those of `senko serve`; the command line
-//! goes over it).
+//! overrides it).
 
 use std::ffi::OsString;
 use std::io::Write;

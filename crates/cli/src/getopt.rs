@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! memcached's way of reading a command line, which is GNU getopt_long's: clusters of short options
 //! (`-vvkm64`), values glued or apart, long names that may be cut short (`--mem=64`), and words
-//! that are no options ignored.
+//! that are not options ignored.
 
 /// One option that memcached 1.6 knows.
 #[derive(Debug)]

@@ -30,12 +30,12 @@ const OPEN_CONNECTIONS: usize = 2048;
     senko lab run dram-policy --quick\n      \
       the report for people, then one line RESULT {...}\n  \
     senko lab run serve-flash-get --scratch /mnt/nvme\n      \
-      on the disk of that folder; as root, so that memory can be capped\n  \
+      on the disk of that folder; root is needed to cap memory\n  \
     senko lab run --all --quick && senko lab report --open\n      \
       every experiment, in at most 20 minutes, then all results as one page\n\n\
     Results are appended to a file (--results), one JSON line a run.\n\
     Exit codes: 0 figures were measured, though some may be missing, with the reason; 1 none was, or the run was impossible;\n\
-    2 a wrong option; 130 Ctrl-C. With --all, an experiment that lacks something is a gap in the report, and no failure.")]
+    2 a wrong option; 130 Ctrl-C. With --all, an experiment that lacks something is a gap in the report, not a failure.")]
 pub struct LabArgs {
     #[command(subcommand)]
     command: LabCommand,
@@ -70,8 +70,8 @@ pub struct RunArgs {
     /// The same measurement, smaller: at most a minute or two
     #[arg(long)]
     quick: bool,
-    /// With --all: ends after so many minutes. An experiment that takes more than its part is
-    /// stopped, and its figures up to then count [default: 19 with --quick, else no limit]
+    /// With --all: ends after this many minutes. An experiment that takes more than its share is
+    /// stopped, and its figures so far count [default: 19 with --quick, else no limit]
     #[arg(long, value_name = "N", value_parser = count::<u64>, requires = "all",
         conflicts_with = "name")]
     minutes: Option<u64>,
@@ -81,15 +81,15 @@ pub struct RunArgs {
     /// Seed of everything random
     #[arg(value_name = "N", value_parser = count::<u64>, long, default_value_t = 1)]
     seed: u64,
-    /// Folder on the disk to measure, for flash files and the like; what is made there is removed
-    /// at the end [default: the system's temporary folder, or /var/tmp where that lies in memory]
+    /// Folder on the disk to measure, for flash files and the like, which are removed at the end
+    /// [default: the system's temporary folder, or /var/tmp if that is in memory]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// File to which results are appended [default: senko/lab.jsonl in $XDG_STATE_HOME or
     /// ~/.local/state]
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
-    /// Only one JSON object on stdout, with --all one a line
+    /// Only one JSON object on stdout; with --all, one object a line
     #[arg(long)]
     json: bool,
 }

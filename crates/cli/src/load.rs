@@ -33,10 +33,10 @@ use crate::units::{Bytes, Io, whole_seconds};
 #[command(
     after_help = "Steps run in this order: --load, the mix (for --requests or --duration), --read-back. With none of them \
     named, the mix runs for 10 seconds. Keys and values follow from the options under Items, so runs that read what another \
-    run wrote need the same ones.\n\n\
+    run wrote need the same options.\n\n\
     Exit codes: 0 all was done; 1 it was not, and stderr says why: the server could not be reached or died, a value was \
     wrong, too few keys were found, too many requests failed (--max-failed), or fewer than 95 % of the requests of --rate \
-    could be sent in time; 2 a wrong option; 130 Ctrl-C. The results up to then are printed.\n\n\
+    could be sent in time; 2 a wrong option; 130 Ctrl-C. The results so far are printed in any case.\n\n\
     Examples:\n  \
     senko load --load --keys 1000000 --value-size 4096     write a million keys\n  \
     senko load --get-ratio 1 --keys 1000000 --duration 30  then read them, Zipf 0.99, 64 connections\n  \
@@ -93,7 +93,7 @@ pub struct LoadArgs {
         help_heading = "Connections"
     )]
     pipeline: usize,
-    /// How long to wait for an answer before the connection is given up
+    /// How long to wait for an answer before the connection is closed
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_above_zero, help_heading = "Connections")]
     timeout: Duration,
     /// I/O backend: auto, uring or posix
@@ -104,9 +104,9 @@ pub struct LoadArgs {
         help_heading = "Connections"
     )]
     io: Io,
-    /// Answers to let gather before the kernel wakes a thread, and for how many microseconds at
-    /// most; 1 turns it off [default: off in an open loop; in a closed one 32:100 while a thread
-    /// uses more than half of its processor]
+    /// Answers to wait for before the kernel wakes a thread, and for how many microseconds at most;
+    /// 1 turns it off [default: off in an open loop; in a closed one 32:100 while a thread uses
+    /// more than half of its processor]
     #[arg(long, value_name = "N[:US]", value_parser = gather, help_heading = "Connections")]
     gather: Option<Gather>,
     #[command(flatten)]
@@ -115,7 +115,7 @@ pub struct LoadArgs {
     /// Write every key once
     #[arg(long, help_heading = "Steps")]
     load: bool,
-    /// Read keys back, each once (all, or what --first-key, --last-key or --last-bytes say)
+    /// Read each key once (all, or the range of --first-key, --last-key or --last-bytes)
     #[arg(long, help_heading = "Steps")]
     read_back: bool,
     /// Run the mix for this many requests
@@ -195,7 +195,7 @@ pub struct LoadArgs {
         help_heading = "Items"
     )]
     keys: u64,
-    /// As many keys as it takes for keys and values to have so many bytes, such as 2g
+    /// Use as many keys as it takes for keys and values to reach this size, such as 2g
     #[arg(
         long,
         value_name = "SIZE",
@@ -225,8 +225,7 @@ pub struct LoadArgs {
     /// A key's value changes its length when it is overwritten
     #[arg(long, help_heading = "Items")]
     vary_size: bool,
-    /// --load writes keys in a random order (the same each time) instead of in that of their
-    /// numbers
+    /// --load writes keys in a random order (the same each time) instead of by number
     #[arg(long, help_heading = "Items")]
     permuted: bool,
     /// First place of the load order that --read-back reads
@@ -247,7 +246,7 @@ pub struct LoadArgs {
         help_heading = "Items"
     )]
     last_key: Option<u64>,
-    /// --read-back reads the items written last, so many bytes of keys and values
+    /// --read-back reads the items written last, with this many bytes of keys and values
     #[arg(long, value_name = "SIZE", help_heading = "Items")]
     last_bytes: Option<Bytes>,
 
@@ -260,8 +259,7 @@ pub struct LoadArgs {
     /// Fail if a larger share of a step's requests fails: errors, timeouts, lost connections
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share, help_heading = "Checks")]
     max_failed: f64,
-    /// Version that --load writes, or, without --load, the version that the server is known to
-    /// hold, so that any other is a fault
+    /// Version that --load writes; without --load, the version that every value must have
     #[arg(value_parser = count::<u32>, long, value_name = "N", help_heading = "Checks")]
     generation: Option<u32>,
     /// Process number of the server, to report its processor time
@@ -271,7 +269,7 @@ pub struct LoadArgs {
     /// form, in microseconds
     #[arg(long, value_name = "DIR", help_heading = "Results")]
     histograms: Option<PathBuf>,
-    /// One JSON object a line on stdout, nothing else there
+    /// One JSON object a line on stdout, and nothing else
     #[arg(long, help_heading = "Results")]
     json: bool,
     /// With --json, also a line for each second
@@ -295,7 +293,7 @@ enum GapsName {
 
 fn gather(text: &str) -> Result<Gather, String> {
     let wrong =
-        |_| format!("\"{text}\" is no way to gather; write N or N:MICROSECONDS, such as 8:50");
+        |_| format!("\"{text}\" is not a way to gather; write N or N:MICROSECONDS, such as 8:50");
     let (answers, wait) = text.split_once(':').unwrap_or((text, "50"));
     Ok(Gather {
         answers: count(answers).map_err(wrong)?,

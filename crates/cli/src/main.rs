@@ -41,7 +41,7 @@ use senko_io::tell;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The name that `senko version` and memcached's `-V` give.
+/// The version that `senko version` and memcached's `-V` print.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The version, and the commit that was built where it is known.
@@ -58,8 +58,8 @@ const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), env!("SENKO_COMMIT"));
         senko load --help                             the load generator\n  \
         senko store --help                            the unordered key-value store\n  \
         senko dbm --help                              the ordered, transactional one\n\n\
-        A command whose stdout is closed early, as head does it, ends with 141.\n\
-        Called by the name memcached (a link to this binary), it takes memcached's command line."
+        If the reader closes stdout early, as head does, a command exits with 141.\n\
+        Under the name memcached (a link to this binary), it accepts memcached's command line."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -70,7 +70,7 @@ struct Cli {
 enum Command {
     /// Runs the cache server: memcached's protocols over DRAM and flash
     Serve(Box<serve::ServeArgs>),
-    /// Loads and checks a memcached server, ours or any
+    /// Loads and checks any memcached-compatible server
     Load(Box<load::LoadArgs>),
     /// The unordered store: puts, gets, loads, dumps, checks and measures
     Store(Box<store::StoreArgs>),

@@ -43,7 +43,7 @@ pub struct ServeOptions {
     /// TCP port [default: 11211]; 0 takes any free port
     #[arg(value_parser = count::<u16>, short = 'p', long, value_name = "PORT", help_heading = "Network")]
     pub port: Option<u16>,
-    /// Address, name or address:port to listen on, comma separated or repeated; noauth: in front
+    /// Address, name or address:port to listen on, comma-separated or repeated; noauth: in front
     /// asks for no password, notls:, btls: and mtls: choose how it is encrypted [default:
     /// 127.0.0.1]
     #[arg(
@@ -65,7 +65,7 @@ pub struct ServeOptions {
     /// TLS.
     #[command(flatten)]
     pub tls: TlsOptions,
-    /// Unix socket to listen on; TCP is then off unless -p or -l is given too
+    /// Unix socket to listen on; TCP is then off unless -p or -l is also given
     #[arg(short = 's', long, value_name = "PATH", help_heading = "Network")]
     pub unix_socket: Option<PathBuf>,
     /// Access mask of the Unix socket, in octal [default: 700]
@@ -81,19 +81,19 @@ pub struct ServeOptions {
         help_heading = "Network"
     )]
     pub connections: Option<usize>,
-    /// Close a connection after so long without a request; a plain number is seconds [default: 0:
+    /// Close a connection after this time without a request; a plain number is seconds [default: 0:
     /// never]
     #[arg(value_parser = whole_seconds, long, value_name = "TIME", help_heading = "Network")]
     pub idle_timeout: Option<u32>,
     /// Connections that may wait to be accepted [default: 1024]
     #[arg(value_parser = count::<u32>, short = 'b', long, value_name = "N", help_heading = "Network")]
     pub listen_backlog: Option<u32>,
-    /// Accepted for memcached's sake when 0: there is no UDP
+    /// Must be 0, as there is no UDP; accepted for compatibility with memcached
     #[arg(value_parser = count::<u32>, short = 'U', long, value_name = "0", help_heading = "Network")]
     pub udp_port: Option<u32>,
 
-    /// Serve metrics, health and a page for operators by HTTP on this address: ADDR:PORT, or a port
-    /// of 127.0.0.1 [default: off]
+    /// Serve metrics, health and a page for operators over HTTP on this address: ADDR:PORT, or a
+    /// port of 127.0.0.1 [default: off]
     #[arg(long, value_name = "ADDR", value_parser = admin_address, help_heading = "Network")]
     pub admin: Option<SocketAddr>,
 
@@ -113,26 +113,26 @@ pub struct ServeOptions {
     /// Which items leave DRAM first: s3-fifo or lru
     #[arg(long, value_name = "POLICY", help_heading = "Memory")]
     pub policy: Option<Policy>,
-    /// Answer an error when memory and flash are full of live items, instead of evicting
+    /// Answer with an error when memory and flash are full of live items, instead of evicting
     #[arg(short = 'M', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Memory")]
     pub disable_evictions: Option<bool>,
 
-    /// Flash file (made if missing) and its size, or a block device; may be repeated
+    /// Flash file (created if missing) and its size, or a block device; may be repeated
     #[arg(long, value_name = "PATH:SIZE", help_heading = "Flash")]
     pub flash: Vec<Flash>,
-    /// Come back warm: what is on flash survives a stop, and a killed process; also the folder of
-    /// the flash file when --flash names none
+    /// Restart warm: items on flash survive a stop and a kill of the process; also the folder of
+    /// the flash file if --flash names none
     #[arg(long, value_name = "DIR", help_heading = "Flash")]
     pub data_dir: Option<PathBuf>,
-    /// With --data-dir: a stop keeps the items of DRAM too
+    /// With --data-dir: a stop also saves the items of DRAM
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub keep_dram: Option<bool>,
-    /// With --data-dir: begin empty when the server was away for longer, as behind a proxy that
-    /// takes absent nodes out; a plain number is seconds [default: off]
+    /// With --data-dir: begin empty if the server was down for longer, for use behind a proxy that
+    /// ejects failing nodes; a plain number is seconds [default: off]
     #[arg(value_parser = absence, long, value_name = "TIME", help_heading = "Flash")]
     pub max_absence: Option<u32>,
-    /// Start over with an empty cache, whatever lies in --data-dir or --flash (another format,
-    /// size, device, number of threads; another directory's)
+    /// Start with an empty cache, whatever --data-dir or --flash contain (another format, size,
+    /// device or number of threads; files of another directory)
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub reinit: Option<bool>,
     /// DRAM only
@@ -147,18 +147,17 @@ pub struct ServeOptions {
     /// Most bytes written to flash: 20m/s, 100g/day
     #[arg(long, value_name = "SIZE/TIME", help_heading = "Flash")]
     pub flash_write_budget: Option<WriteBudget>,
-    /// Bytes that the flash devices together are rated to take, as in 600t: the metrics then tell
+    /// Bytes that all flash devices together are rated for, such as 600t: the metrics then show
     /// their years of life
     #[arg(long, value_name = "SIZE", help_heading = "Flash")]
     pub flash_rated_writes: Option<Bytes>,
-    /// Hits on flash, not long after each other, that bring an item back to DRAM, 1 to 3 [default:
-    /// 2]
+    /// Recent hits on flash after which an item is copied back to DRAM, 1 to 3 [default: 2]
     #[arg(long, value_name = "N", value_parser = |text: &str| within(text, 1_u8, 3), help_heading = "Flash")]
     pub promote_after: Option<u8>,
-    /// Do not write items that were hit again when their region is reclaimed
+    /// When a region is reclaimed, drop its hit items too instead of writing them again
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub no_reinsert: Option<bool>,
-    /// How long a worker looks for the end of a flash read before it sleeps; 0 to sleep at once
+    /// How long a worker polls for the end of a flash read before it sleeps; 0 to sleep at once
     /// [default: 20]
     #[arg(long, value_name = "US", value_parser = |text: &str| within(text, 0, MOST_SPIN_US), help_heading = "Flash")]
     pub spin_us: Option<u32>,
@@ -186,10 +185,10 @@ pub struct ServeOptions {
     /// Requests of one connection before others get their turn [default: 20]
     #[arg(value_parser = count::<usize>, short = 'R', long, value_name = "N", help_heading = "Running")]
     pub max_reqs_per_event: Option<usize>,
-    /// Say more on stderr; -vv and -vvv still more
+    /// Log more on stderr; -vv and -vvv even more
     #[arg(short = 'v', long, action = ArgAction::Count, help_heading = "Running")]
     pub verbose: u8,
-    /// How lines on stderr are written: text, or json with one object a line [default: text]
+    /// Format of lines on stderr: text, or json with one object a line [default: text]
     #[arg(long, value_name = "FORMAT", help_heading = "Running")]
     pub log_format: Option<LogFormat>,
     /// Run as this user (when started as root)
@@ -219,7 +218,7 @@ pub struct ServeOptions {
     pub disable_dumping: Option<bool>,
 }
 
-/// How lines on stderr are written.
+/// The format of lines on stderr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// For people
@@ -230,7 +229,7 @@ pub enum LogFormat {
 }
 
 impl ServeOptions {
-    /// What the command line said, and where it said nothing, what `file` says.
+    /// The options of the command line, and those of `file` where the command line has none.
     pub fn over(self, file: ServeOptions) -> ServeOptions {
         let many = |own: Vec<String>, other: Vec<String>| if own.is_empty() { other } else { own };
         // An address list in the file must not bring TCP back when the command line asked for a
@@ -497,7 +496,7 @@ fn admin_address(text: &str) -> Result<SocketAddr, String> {
         return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
     }
     text.parse().map_err(|_| {
-        format!("\"{text}\" is no address with a port, such as 127.0.0.1:11212 or [::1]:11212, and no port")
+        format!("\"{text}\" is neither an address with a port, such as 127.0.0.1:11212 or [::1]:11212, nor a port")
     })
 }
 
@@ -520,7 +519,7 @@ fn split_host(text: &str, port: u16) -> Result<(&str, u16)> {
     let parse = |digits: &str| {
         digits
             .parse::<u16>()
-            .with_context(|| format!("\"{digits}\" in the address \"{text}\" is no port"))
+            .with_context(|| format!("\"{digits}\" in the address \"{text}\" is not a port"))
     };
     if let Some(rest) = text.strip_prefix('[') {
         let (host, after) = rest
@@ -529,7 +528,7 @@ fn split_host(text: &str, port: u16) -> Result<(&str, u16)> {
         return match after.strip_prefix(':') {
             Some(digits) => Ok((host, parse(digits)?)),
             None if after.is_empty() => Ok((host, port)),
-            None => bail!("\"{text}\" is no address; write [v6-address]:port"),
+            None => bail!("\"{text}\" is not an address; write [v6-address]:port"),
         };
     }
     match text.matches(':').count() {
@@ -628,7 +627,7 @@ mod tests {
             "{error}"
         );
         let error = from_toml("memory = 'lots'\n").unwrap_err().to_string();
-        assert!(error.contains("\"lots\" is no size"), "{error}");
+        assert!(error.contains("\"lots\" is not a size"), "{error}");
     }
 
     /// A misspelt name was answered in the words of the parser's programming language.
@@ -644,11 +643,14 @@ mod tests {
                 "did you mean flash-write-budget?",
             ),
             ("nonsense = 1", "line 1: there is no option nonsense"),
-            ("port = 'x'", "line 1: port: \"x\" is no whole number"),
-            ("threads = -1", "line 1: threads: \"-1\" is no whole number"),
-            ("threads = 1.5", "threads: \"1.5\" is no whole number"),
+            ("port = 'x'", "line 1: port: \"x\" is not a whole number"),
+            (
+                "threads = -1",
+                "line 1: threads: \"-1\" is not a whole number",
+            ),
+            ("threads = 1.5", "threads: \"1.5\" is not a whole number"),
             ("port = 70000", "at most 65535"),
-            ("memory = true", "memory: \"true\" is no size"),
+            ("memory = true", "memory: \"true\" is not a size"),
             (
                 "daemon = 'perhaps'",
                 "\"perhaps\" is neither true nor false",

@@ -22,7 +22,7 @@ use crate::units::Policy;
 /// Items that are drawn, at most; more are a multiple of these.
 const DRAWN: u64 = 500_000;
 const DAY: f64 = 86_400.0;
-/// A drive is meant to last so long.
+/// Years that a drive is meant to last.
 const YEARS: f64 = 5.0;
 
 /// Arguments of `senko plan`.
@@ -47,7 +47,7 @@ pub struct PlanArgs {
     /// Without a trace: the exponent of Zipf's law
     #[arg(long, value_name = "FACTOR", value_parser = number, default_value_t = 0.99)]
     zipf: f64,
-    /// Which items leave first: s3-fifo, as senko serve has unless it is told otherwise, or lru
+    /// Which items leave first: s3-fifo, the default of senko serve, or lru
     #[arg(long, value_name = "POLICY", default_value = "s3-fifo")]
     policy: Policy,
     /// Requests a second
@@ -65,17 +65,17 @@ pub struct PlanArgs {
     /// Price of flash, a GB [default: 0.1, or 2 with --paper]
     #[arg(long, value_name = "PRICE", value_parser = number)]
     flash_price: Option<f64>,
-    /// Bits of DRAM for each item on flash [default: 72, as senko serve has, or 16 with --paper]
+    /// Bits of DRAM for each item on flash [default: 72, as in senko serve, or 16 with --paper]
     #[arg(long, value_name = "FACTOR", value_parser = number)]
     index_bits: Option<f64>,
     /// Writes that a block of the drive survives
     #[arg(long, value_name = "FACTOR", value_parser = number, default_value_t = 3000.0)]
     cycles: f64,
-    /// Bytes that the drive writes to its flash for each byte
+    /// Bytes that the drive writes to its flash for each byte of the host
     #[arg(long, value_name = "FACTOR", value_parser = number, default_value_t = 1.2)]
     write_amplification: f64,
-    /// Instead of a plan, how much flash for each byte of DRAM: by price, by what a machine holds,
-    /// and by what the index of items of several sizes needs
+    /// Instead of a plan, print how much flash goes with a byte of DRAM: by price, by what a
+    /// machine holds, and by the index for items of several sizes
     #[arg(long, conflicts_with_all = ["trace", "items"])]
     ratios: bool,
     /// With --ratios: the prices, the machine and the index of paper A (2012)

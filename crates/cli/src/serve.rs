@@ -39,7 +39,7 @@ use crate::units::show_size;
 pub struct ServeArgs {
     #[command(flatten)]
     options: ServeOptions,
-    /// Read options from a TOML file; the command line goes over it
+    /// Read options from a TOML file; the command line overrides it
     #[arg(long, value_name = "FILE", help_heading = "Running")]
     config: Option<PathBuf>,
     /// Print one JSON object a line on stdout: start and stop

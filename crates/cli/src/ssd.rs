@@ -82,7 +82,7 @@ pub fn main(args: SsdArgs) -> Result<()> {
     }
 }
 
-/// Whether a signal asked to end, once [`crate::process::stop_on_signals`] was called.
+/// Whether a signal asked to stop, after [`crate::process::stop_on_signals`] was called.
 fn stopped() -> bool {
     Interrupted::now().is_some()
 }
@@ -128,18 +128,18 @@ fn summarise(workload: &Workload, capacity: Option<u64>, shown: bool) -> Result<
 /// What a workload is read as, shared by all commands that take one.
 #[derive(Args, Clone, Debug)]
 struct WorkloadArgs {
-    /// Format of the trace, where its content does not say it: a name with options, such as
+    /// Format of the trace, if its content does not show it: a name with options, such as
     /// columns:unit=ms,write=0
     #[arg(long, value_name = "FORMAT", default_value = "auto")]
     format: String,
-    /// Into the drive's capacity: modulo, compact, or as `senko ssd parts` says; without it a
-    /// request beyond the end is an error
+    /// Maps addresses into the drive's capacity: modulo, compact, or another of `senko ssd parts`;
+    /// without it a request beyond the end is an error
     #[arg(long, value_name = "FOLD")]
     fold: Option<String>,
     /// Takes only the first N requests
     #[arg(value_parser = count::<u64>, long, value_name = "N")]
     limit: Option<u64>,
-    /// Repeats the workload so often
+    /// Runs the workload this many times
     #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = 1)]
     rounds: u32,
 }
@@ -181,21 +181,21 @@ struct DriveArgs {
     /// Bytes of a stripe on one drive
     #[arg(value_parser = size_text, long, value_name = "SIZE", default_value = "64k")]
     stripe: String,
-    /// Fills the drive before the workload begins: a percentage of it in order; random:2x, all in
-    /// order and then random overwrites of twice the capacity; or steady, until write amplification
-    /// stays
+    /// Fills the drive before the workload begins: 90, a percentage of it in order; random:2x, all
+    /// in order and then random overwrites of twice the capacity; or steady, until write
+    /// amplification is steady
     #[arg(value_parser = str::parse::<Precondition>, long, value_name = "WAY", default_value = "0")]
     precondition: Precondition,
-    /// Keeps so many requests under way, whatever the times of the workload
+    /// Keeps this many requests under way, and ignores the times of the workload
     #[arg(value_parser = count::<u32>, long, value_name = "N")]
     closed: Option<u32>,
-    /// Lets time run faster: 2 halves the distances between requests
+    /// Speeds time up: 2 halves the gaps between requests
     #[arg(value_parser = number, long, value_name = "FACTOR", default_value_t = 1.0)]
     speed: f64,
-    /// Counts only, with no times: much faster
+    /// Only counts, without times: much faster
     #[arg(long)]
     wa: bool,
-    /// Checks that every read returns the latest version, at some memory
+    /// Checks that every read returns the latest version; takes more memory
     #[arg(long)]
     check: bool,
     /// Seed of everything random in the drive

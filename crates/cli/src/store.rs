@@ -33,11 +33,11 @@ use crate::units::Bytes;
 /// Arguments of `senko store`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A store is one file, or a block device, that one process uses at a time. put, load and bench make it if there is none.\n\
-    Keys and values are any bytes: --hex on the command line, base64 in JSON where they are no text.\n\
+    after_help = "A store is one file or a block device, used by one process at a time. put, load and bench create a missing store.\n\
+    Keys and values can be any bytes: use --hex on the command line. In JSON, bytes that are not text are base64.\n\
     Exit codes: 0 done; 1 the answer is no (no such key, problems found, something lost); 2 it could not be done, and stderr says why;\n\
-    141 the reader of stdout has closed it, as head does.\n\
-    A backup, a repaired store and a dump are NAME.part until they are whole.\n\n\
+    141 the reader closed stdout early, as head does.\n\
+    A backup, a repaired store and a dump are named NAME.part until they are complete.\n\n\
     Examples:\n  \
     senko store put data.kv colour green\n  \
     senko store get data.kv colour\n  \
@@ -56,7 +56,7 @@ pub struct StoreArgs {
 enum StoreCommand {
     /// Puts a value
     Put(Box<one::PutArgs>),
-    /// Prints the value of a key, now or as it was
+    /// Prints the value of a key, now or at an earlier time
     Get(one::GetArgs),
     /// Deletes keys
     Delete(one::DeleteArgs),
@@ -64,17 +64,17 @@ enum StoreCommand {
     History(one::HistoryArgs),
     /// Lists keys and values, in no order
     Scan(bulk::ScanArgs),
-    /// Puts what a file of JSON lines or CSV has
+    /// Puts the rows of a file of JSON lines or CSV
     Load(Box<bulk::LoadArgs>),
     /// Writes everything as JSON lines or CSV, which load reads
     Dump(bulk::DumpArgs),
     /// Prints settings, counts and sizes
     Stats(care::StatsArgs),
-    /// Drops what is dead, and gives one map to all blocks
+    /// Drops dead elements, and merges the maps of all blocks into one
     Compact(care::CompactArgs),
     /// Checks every page and every value
     Verify(care::VerifyArgs),
-    /// Saves what is intact of a damaged store into a new one
+    /// Saves the intact elements of a damaged store into a new one
     Repair(care::RepairArgs),
     /// Copies the store into a new one
     Backup(care::BackupArgs),
@@ -82,7 +82,7 @@ enum StoreCommand {
     Bench(Box<bench::BenchArgs>),
 }
 
-/// How a command ended, where it was done.
+/// How a command ended that did its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Yes,
@@ -184,7 +184,7 @@ enum Wait {
     None,
     /// Until the device has it: a killed process loses nothing
     Buffered,
-    /// Until the device has it for good: a power cut loses nothing
+    /// Until the write is durable: a power failure loses nothing
     Synced,
 }
 
@@ -237,13 +237,13 @@ struct MakeArgs {
     /// Versions of a key to keep, for history and get --at [default: 1]
     #[arg(long, value_name = "N", value_parser = units::count::<u32>, help_heading = "A new store")]
     keep_versions: Option<u32>,
-    /// Larger values lie outside of logs and blocks [default: 512k]
+    /// Larger values are stored outside logs and blocks [default: 512k]
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "A new store")]
     inline_max: Option<Bytes>,
     /// The map in memory from a key to its block [default: static]
     #[arg(long, value_name = "NAME", help_heading = "A new store")]
     index: Option<IndexName>,
-    /// Bits of memory a key that tell absent keys: an absent key costs a read with probability
+    /// Fingerprint bits a key in memory: a get of an absent key reads in vain with probability
     /// 2^-bits [default: 7]
     #[arg(long, value_name = "BITS", value_parser = units::count::<u32>, help_heading = "A new store")]
     fingerprint_bits: Option<u32>,
@@ -254,13 +254,13 @@ struct MakeArgs {
 /// How the space of a store is kept, at each opening.
 #[derive(Args, Clone, Debug, Default)]
 struct SpaceArgs {
-    /// The most that the file may have; less than a store has in use is refused
+    /// Largest size of the file; must not be less than the size in use
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Space")]
     max_size: Option<Bytes>,
-    /// Compaction keeps what is used below this multiple of what is live [default: 1.3]
+    /// Compaction keeps the used space below this multiple of the live data [default: 1.3]
     #[arg(long, value_name = "RATIO", value_parser = units::number, help_heading = "Space")]
     space_ratio: Option<f64>,
-    /// Bytes a second that compaction may write while nobody waits for it, such as 20m/s
+    /// Bytes a second that compaction may write while no write waits for it, such as 20m/s
     #[arg(long, value_name = "RATE", value_parser = bytes_a_second, help_heading = "Space")]
     compaction_rate: Option<Bytes>,
 }
@@ -295,7 +295,7 @@ impl MakeArgs {
         }
     }
 
-    /// Says what of the options a store that exists already cannot follow.
+    /// Names the options that cannot change for an existing store.
     fn check(&self, path: &Path, has: &Options) -> Result<()> {
         let size = |size: Option<Bytes>| size.map(|size| size.0.to_string());
         let asked = [

@@ -110,7 +110,7 @@ const NUMBERS: &[(&str, &[&str])] = &[
     ("RATIO", &["2", "2e0", "0.2e1"]),
 ];
 
-/// Names of values that are no numbers, or have a grammar of their own.
+/// Names of values that are not numbers, or have a grammar of their own.
 const OTHERS: &[&str] = &[
     "ADDR",
     "BACKEND",

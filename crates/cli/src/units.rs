@@ -136,7 +136,7 @@ impl FromStr for WriteBudget {
     fn from_str(text: &str) -> Result<WriteBudget, String> {
         let wrong = || {
             format!(
-                "\"{text}\" is no write budget; write bytes per second or day, such as 20m/s or 100g/day"
+                "\"{text}\" is not a write budget; write bytes per second or day, such as 20m/s or 100g/day"
             )
         };
         let Ok((bytes, Some(seconds))) = units::byte_rate(text) else {
@@ -167,7 +167,7 @@ impl FromStr for Rule {
     fn from_str(text: &str) -> Result<Rule, String> {
         let wrong = || {
             format!(
-                "\"{text}\" is no admission rule; it is one of all, fetched, random:P (P in percent, 1 to 100)"
+                "\"{text}\" is not an admission rule; it is one of all, fetched, random:P (P in percent, 1 to 100)"
             )
         };
         match text {
@@ -247,7 +247,7 @@ impl FromStr for Octal {
         match u32::from_str_radix(text, 8) {
             Ok(mask) if mask <= 0o777 => Ok(Octal(mask)),
             _ => Err(format!(
-                "\"{text}\" is no access mask; write three octal digits, such as 700"
+                "\"{text}\" is not an access mask; write three octal digits, such as 700"
             )),
         }
     }

@@ -105,7 +105,7 @@ pub(crate) fn end_commit(to: &mut [u8], begun: usize) {
     to[begun - 4..begun].copy_from_slice(&bytes.to_le_bytes());
 }
 
-/// The next commit of a group: its number and changes. `None`: these are no changes.
+/// The next commit of a group: its number and changes. `None`: these are not changes.
 pub(crate) fn next_commit<'a>(from: &mut Reader<'a>) -> Option<(u64, Vec<Change<'a>>)> {
     let number = from.u64()?;
     let bytes = from.u32()?;

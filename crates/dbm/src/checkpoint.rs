@@ -438,7 +438,7 @@ impl Core {
     fn blob_map(&self, changed: &Changed) -> Words {
         let later: Vec<(u32, u32)> = {
             let writer = self.writer.lock();
-            // What was born since the checkpoint began is no part of it.
+            // What was born since the checkpoint began is not a part of it.
             let born = writer.born.iter();
             born.map(|(first, (_, count))| (*first, *count)).collect()
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One entry of the log: a page of 4 KiB whose first 40 bytes say all that is no page update (paper
-//! D, 2.2).
+//! One entry of the log: a page of 4 KiB whose first 40 bytes say all that is not a page update
+//! (paper D, 2.2).
 //!
 //! Layout: docs/formats/dbm.md. Every entry names the checksum of the one before it. So an entry is
 //! taken for valid only behind the very entries that it was written behind, and what an earlier

@@ -31,7 +31,7 @@ const VERSION_BYTES: usize = 64;
 pub(crate) struct Inner {
     /// What all keys begin with.
     same: Box<[u8]>,
-    /// In front of the first child is no key.
+    /// In front of the first child is not a key.
     entries: Box<[Entry]>,
     /// Children a unit of the numbers.
     scale: f64,
@@ -72,7 +72,7 @@ pub(crate) struct Likely {
 }
 
 impl Inner {
-    /// Of a page that is no leaf.
+    /// Of a page that is not a leaf.
     pub fn of(page: &Page) -> Inner {
         let count = page.count();
         let (first, last) = match count {

@@ -90,7 +90,7 @@ impl fmt::Display for Content {
 
 /// Looks for content on a device of `bytes` bytes; `None` if all that was read is zero. `read`
 /// reads whole pages at an offset in bytes. `extent` gives the next bytes from an offset on that
-/// are no hole, in whole pages; `None` where none follow. A page that `ours` knows, by its offset
+/// are not holes, in whole pages; `None` where none follow. A page that `ours` knows, by its offset
 /// and bytes, does not count.
 ///
 /// # Errors

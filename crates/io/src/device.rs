@@ -105,7 +105,7 @@ pub trait Device: Send + Sync {
         let _ = page;
         None
     }
-    /// The next pages from `page` on that are no hole, as far as the device tells; `None` where
+    /// The next pages from `page` on that are not holes, as far as the device tells; `None` where
     /// only holes follow.
     fn extent(&self, page: u64) -> Option<Range<u64>> {
         let end = self.pages();

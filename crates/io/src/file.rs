@@ -100,7 +100,7 @@ impl FlashFile {
     /// that is made is durable when this returns.
     ///
     /// An existing file that is larger than `options.bytes` keeps its size; the pages beyond are
-    /// not used. A size that is no multiple of the page is rounded down.
+    /// not used. A size that is not a multiple of the page is rounded down.
     ///
     /// # Errors
     /// One clear sentence with the path: directory missing, no space, held by another process (with

@@ -82,7 +82,7 @@ impl Listener {
     /// memcached's `-a`. The path is removed on the last drop.
     ///
     /// # Errors
-    /// The system's, with the path in its text; a file there that is no socket, or on which
+    /// The system's, with the path in its text; a file there that is not a socket, or on which
     /// somebody listens, is left alone.
     pub fn unix(path: &Path, mask: u32, backlog: u32) -> io::Result<Listener> {
         let context =
@@ -122,11 +122,11 @@ impl Listener {
     /// A socket that listens already, as a service manager passes it; it is made non-blocking.
     ///
     /// # Errors
-    /// When the descriptor is no stream socket that listens.
+    /// When the descriptor is not a stream socket that listens.
     pub fn inherited(fd: OwnedFd) -> io::Result<Listener> {
         let number = |option| get_number(&fd, option).unwrap_or(0);
         if number(libc::SO_ACCEPTCONN) == 0 || number(libc::SO_TYPE) != libc::SOCK_STREAM {
-            let text = "it is no stream socket that listens";
+            let text = "it is not a stream socket that listens";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let listener = std::net::TcpListener::from(fd);
@@ -385,7 +385,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     if !meta.file_type().is_socket() {
         return Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "a file that is no socket stands there",
+            "a file that is not a socket is in the way",
         ));
     }
     let (name, length) = unix_address(path)?;

@@ -20,7 +20,7 @@ const MOST: usize = 64;
 /// The sockets that were passed to this process, with their names; none after the first call.
 ///
 /// # Errors
-/// One sentence: the variables are nonsense, or a descriptor is no listening stream socket.
+/// One sentence: the variables are nonsense, or a descriptor is not a listening stream socket.
 ///
 /// ```
 /// // Nothing was passed to this program.

@@ -267,7 +267,7 @@ fn remove_draft(draft: &Path) -> io::Result<()> {
         meta => meta?,
     };
     if !meta.is_file() {
-        return Err(in_the_way("is no regular file".to_owned()));
+        return Err(in_the_way("is not a regular file".to_owned()));
     }
     let file = std::fs::File::open(draft)?;
     if let Some(content) = crate::file::content(&file, meta.len())? {

@@ -51,8 +51,8 @@ impl Unfinished {
     /// `path` is a link to a file, that file is replaced, and the link stays.
     ///
     /// # Errors
-    /// As [`Unfinished::create`], but for a file at `path`. What lies there and is no regular file
-    /// (a device, a folder, a pipe) is refused: the new file would take its place.
+    /// As [`Unfinished::create`], but for a file at `path`. What lies there and is not a regular
+    /// file (a device, a folder, a pipe) is refused: the new file would take its place.
     pub fn replacing(path: &Path) -> io::Result<(Unfinished, File)> {
         let target = std::fs::canonicalize(path);
         let target = target.as_deref().unwrap_or(path);
@@ -300,7 +300,7 @@ mod tests {
         assert!(made.unwrap().success());
         let refused = Unfinished::replacing(&pipe).unwrap_err();
         assert!(
-            refused.to_string().contains("is no regular file"),
+            refused.to_string().contains("is not a regular file"),
             "{refused}"
         );
         assert!(Unfinished::restarting(&pipe, b"MAGIC").is_err());

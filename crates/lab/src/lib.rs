@@ -155,8 +155,8 @@ pub trait Experiment: Sync {
     /// Measures.
     ///
     /// # Errors
-    /// If the run as a whole is impossible. A part that is impossible is no error but an entry in
-    /// [`Outcome::missing`].
+    /// If the run as a whole is impossible. A part that is impossible is not an error but an entry
+    /// in [`Outcome::missing`].
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome>;
 }
 
@@ -196,7 +196,7 @@ pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Rep
     // A run of an hour may outlive what is checked out.
     let commit = Commit::current();
     let outcome = experiment.run(options, progress);
-    // A file that a signal's clean-up took away is no failure of the experiment.
+    // A file that a signal's clean-up took away is not a failure of the experiment.
     rig::cleanup::wait_if_stopped();
     let outcome = outcome.with_context(|| format!("the experiment {name} could not be run"))?;
     Ok(Report {

@@ -515,7 +515,7 @@ mod tests {
         for entry in catalogue::ALL {
             assert!(
                 names.contains(&entry.experiment),
-                "{} is no experiment",
+                "{} is not an experiment",
                 entry.experiment
             );
         }

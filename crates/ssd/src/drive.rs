@@ -137,7 +137,7 @@ impl Drive {
     /// Several erased drives as RAID 0.
     ///
     /// # Errors
-    /// If a drive can't be made, there is none, or the stripe is no multiple of a page.
+    /// If a drive can't be made, there is none, or the stripe is not a multiple of a page.
     pub fn raid0(
         profile: &Profile,
         parts: &Parts,
@@ -150,7 +150,7 @@ impl Drive {
         }
         if stripe_bytes == 0 || !stripe_bytes.is_multiple_of(page_bytes) {
             return Err(Error::profile(format!(
-                "a stripe of {stripe_bytes} bytes is no multiple of the page's {page_bytes}"
+                "a stripe of {stripe_bytes} bytes is not a multiple of the page's {page_bytes}"
             )));
         }
         let devices = (0..drives)

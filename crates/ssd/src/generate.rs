@@ -500,7 +500,7 @@ impl FromStr for Phase {
             ),
             _ => {
                 return Err(Error::spec(format!(
-                    "\"{name}\" is no generator; known are {}",
+                    "\"{name}\" is not a generator; known are {}",
                     PATTERNS.join(", ")
                 )));
             }

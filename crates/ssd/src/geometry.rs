@@ -94,7 +94,7 @@ impl Geometry {
     /// Refuses shapes that can't be.
     ///
     /// # Errors
-    /// If a part is zero, pages are no multiple of 512 bytes, or there are too many pages to
+    /// If a part is zero, pages are not a multiple of 512 bytes, or there are too many pages to
     /// number.
     pub fn check(&self) -> Result<(), Error> {
         let parts = [
@@ -110,7 +110,7 @@ impl Geometry {
         }
         if !self.page_bytes.is_multiple_of(512) {
             return Err(Error::geometry(format!(
-                "page_bytes is {}, which is no multiple of 512",
+                "page_bytes is {}, which is not a multiple of 512",
                 self.page_bytes
             )));
         }

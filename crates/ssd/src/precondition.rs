@@ -85,7 +85,7 @@ impl FromStr for Precondition {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "\"{text}\" is no way to fill a drive; write a percentage such as 90, random:2x, or steady"
+                "\"{text}\" is not a way to fill a drive; write a percentage such as 90, random:2x, or steady"
             )
         };
         let trimmed = text.trim();

@@ -142,7 +142,7 @@ impl Profile {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let table = schema::checked(text).map_err(Error::Profile)?;
         let profile = Self::deserialize(table)
-            .map_err(|error| Error::profile(format!("it is no profile: {}", error.message())))?;
+            .map_err(|error| Error::profile(format!("it is not a profile: {}", error.message())))?;
         profile.check()?;
         Ok(profile)
     }
@@ -175,7 +175,7 @@ impl Profile {
             .is_multiple_of(u64::from(self.geometry.page_bytes))
         {
             return Err(Error::profile(format!(
-                "user_bytes is {}, which is no multiple of the page's {} bytes",
+                "user_bytes is {}, which is not a multiple of the page's {} bytes",
                 self.user_bytes, self.geometry.page_bytes
             )));
         }

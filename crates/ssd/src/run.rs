@@ -121,7 +121,7 @@ impl Setup {
     /// given.
     ///
     /// # Errors
-    /// If one is no specification.
+    /// If one is not a specification.
     pub fn parts(&self, ftl: Option<&str>, buffer: Option<&str>) -> Result<Parts, Error> {
         let spec = |text: Option<&str>| text.map(str::parse::<Spec>).transpose();
         Ok(Parts {

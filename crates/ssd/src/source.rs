@@ -258,8 +258,8 @@ impl Inner {
         (all > 0).then(|| (done as f64 / all as f64).min(1.0))
     }
 
-    /// Refuses what was read if it is no load: no request came of it, or most of its lines make no
-    /// sense.
+    /// Refuses what was read if it is not a load: no request came of it, or most of its lines make
+    /// no sense.
     fn check(&self, taken: u64, name: &str) -> Result<(), Error> {
         match self {
             Self::Trace(reader) => reader.check(name).map_err(Error::Request),

@@ -39,7 +39,7 @@ impl Spec {
     /// Takes an option out; `default` if it is not there.
     ///
     /// # Errors
-    /// If its value is no `T`.
+    /// If its value is not a `T`.
     pub fn take<T: FromStr>(&mut self, option: &str, default: T) -> Result<T, Error> {
         Ok(self.take_optional(option)?.unwrap_or(default))
     }
@@ -47,7 +47,7 @@ impl Spec {
     /// Takes an option out, if it is there.
     ///
     /// # Errors
-    /// If its value is no `T`.
+    /// If its value is not a `T`.
     pub fn take_optional<T: FromStr>(&mut self, option: &str) -> Result<Option<T>, Error> {
         let Some(text) = self.options.remove(option) else {
             return Ok(None);
@@ -66,7 +66,7 @@ impl Spec {
             .and_then(|number| number.to_string().parse().ok());
         value.map(Some).ok_or_else(|| {
             Error::spec(format!(
-                "{}: \"{text}\" is no value for the option {option}",
+                "{}: \"{text}\" is not a value for the option {option}",
                 self.name
             ))
         })
@@ -107,7 +107,7 @@ impl FromStr for Spec {
         for option in rest.into_iter().flat_map(|rest| rest.split(',')) {
             let Some((key, value)) = option.split_once('=') else {
                 return Err(Error::spec(format!(
-                    "{name}: \"{option}\" is no option=value"
+                    "{name}: \"{option}\" is not an option=value"
                 )));
             };
             if spec
@@ -146,7 +146,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, Error> {
 mod tests {
     use super::*;
 
-    /// A user wrote `count=200k` as in the README, and was told that it is no whole number;
+    /// A user wrote `count=200k` as in the README, and was told that it is not a whole number;
     /// `cmt-bytes=64k` likewise.
     #[test]
     fn numbers_have_one_grammar() {

@@ -65,7 +65,7 @@ impl Model {
     /// Refuses engines that never answer.
     ///
     /// # Errors
-    /// If a part is missing or a time is no time.
+    /// If a part is missing or a time is not a time.
     pub fn check(&self) -> Result<(), Error> {
         let counts = [
             ("drives", self.drives),
@@ -84,7 +84,9 @@ impl Model {
             ("serial_ns", self.serial_ns),
         ] {
             if !time.is_finite() || time < 0.0 {
-                return Err(Error::spec(format!("{name} is {time}, which is no time")));
+                return Err(Error::spec(format!(
+                    "{name} is {time}, which is not a time"
+                )));
             }
         }
         Ok(())

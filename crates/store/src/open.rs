@@ -56,7 +56,7 @@ pub(crate) fn none_at(path: &Path) -> StoreError {
     StoreError::Invalid(format!("there is no store at {}", path.display()))
 }
 
-/// Refuses a file that is too short for a page: whatever it is, it is no store.
+/// Refuses a file that is too short for a page: whatever it is, it is not a store.
 pub(crate) fn check_length(meta: &std::fs::Metadata) -> Result<(), StoreError> {
     if meta.is_file() && meta.len() < PAGE_SIZE as u64 {
         let text = format!("it has {} bytes, a superblock takes 65536", meta.len());

@@ -174,7 +174,7 @@ impl<'d> Tree<'d> {
         let node = Node { bytes, entry };
         ensure!(
             magic == MAGIC && node.count() <= node.room(),
-            "page {page} of the tree is no page of it"
+            "page {page} of the tree is not a page of it"
         );
         Ok(node)
     }

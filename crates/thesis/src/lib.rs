@@ -58,7 +58,7 @@ pub trait Layout: Sync {
     /// Looks for a key in a block; gives where the value lies in [`Reader::bytes`].
     ///
     /// # Errors
-    /// If the device fails, or what it holds is no page of this layout.
+    /// If the device fails, or what it holds is not a page of this layout.
     fn look(
         &self,
         block: u32,
@@ -118,7 +118,7 @@ pub struct Built {
 /// work in.
 ///
 /// # Errors
-/// If the device fails, or what it holds is no page of this layout.
+/// If the device fails, or what it holds is not a page of this layout.
 pub fn get(
     index: &dyn BlockIndex,
     layout: &dyn Layout,

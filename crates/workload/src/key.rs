@@ -61,7 +61,7 @@ impl FromStr for KeyShape {
                 .map(|bytes| Self::Fixed(bytes as usize))
                 .map_err(|_| {
                     SpecError::new(format!(
-                        "\"{text}\" is no key size: use a number of bytes, etc or shortest"
+                        "\"{text}\" is not a key size: use a number of bytes, etc or shortest"
                     ))
                 }),
         }

@@ -107,7 +107,7 @@ impl FromStr for Mix {
             )),
             "f" => Self::new(0.5, 0.0, 0.0, 0.5, zipf),
             _ => Err(SpecError::new(format!(
-                "\"{text}\" is no YCSB workload: use A, B, C, D or F"
+                "\"{text}\" is not a YCSB workload: use A, B, C, D or F"
             ))),
         }
     }

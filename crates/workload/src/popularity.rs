@@ -74,7 +74,7 @@ impl FromStr for Popularity {
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let unknown = || {
             SpecError::new(format!(
-                "\"{text}\" is no key distribution: use uniform, zipf[:S], zipf-ordered[:S], latest[:S], \
+                "\"{text}\" is not a key distribution: use uniform, zipf[:S], zipf-ordered[:S], latest[:S], \
                  hotcold[:KEYS:REQUESTS] or sequential"
             ))
         };

@@ -34,7 +34,7 @@ pub use crate::compress::Compression;
 pub struct Record {
     /// When, in the unit of [`TraceReader::time_unit`].
     pub time: u64,
-    /// Which object. A name that is no number is hashed (XXH3, 64 bits).
+    /// Which object. A name that is not a number is hashed (XXH3, 64 bits).
     pub key: u64,
     /// How many bytes, where the trace says so.
     pub size: Option<u64>,

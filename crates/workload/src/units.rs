@@ -102,11 +102,11 @@ impl Decimal {
 /// `4m` or `4e6`. `T` is an unsigned integer.
 ///
 /// # Errors
-/// If the text is no such number, or the number is too large for `T`.
+/// If the text is not such a number, or the number is too large for `T`.
 pub fn count<T: TryFrom<u64>>(text: &str) -> Result<T, SpecError> {
     let wrong = || {
         SpecError::new(format!(
-            "\"{text}\" is no whole number; write digits, with k, m or g for thousands, millions or billions, such as 4000000 or 4m"
+            "\"{text}\" is not a whole number; write digits, with k, m or g for thousands, millions or billions, such as 4000000 or 4m"
         ))
     };
     let (number, suffix) = Decimal::cut(text).ok_or_else(wrong)?;
@@ -139,11 +139,11 @@ pub fn count<T: TryFrom<u64>>(text: &str) -> Result<T, SpecError> {
 /// in `b` or `ib`. A number without a suffix counts `plain` bytes. Part of a byte is dropped.
 ///
 /// # Errors
-/// If the text is no such size, or the size is 2^62 bytes or more.
+/// If the text is not such a size, or the size is 2^62 bytes or more.
 pub fn size(text: &str, plain: u64) -> Result<u64, SpecError> {
     let wrong = || {
         SpecError::new(format!(
-            "\"{text}\" is no size; write a number with a suffix k, m, g or t, such as 256m"
+            "\"{text}\" is not a size; write a number with a suffix k, m, g or t, such as 256m"
         ))
     };
     let (number, suffix) = Decimal::cut(text).ok_or_else(wrong)?;
@@ -167,11 +167,11 @@ pub fn size(text: &str, plain: u64) -> Result<u64, SpecError> {
 /// ([`time_above_zero`]).
 ///
 /// # Errors
-/// If the text is no such time, or the time is longer than 300 years.
+/// If the text is not such a time, or the time is longer than 300 years.
 pub fn time(text: &str, plain: Duration) -> Result<Duration, SpecError> {
     let wrong = || {
         SpecError::new(format!(
-            "\"{text}\" is no time; write a number with a suffix ms, s, m, h or d, such as 15m"
+            "\"{text}\" is not a time; write a number with a suffix ms, s, m, h or d, such as 15m"
         ))
     };
     let (number, suffix) = Decimal::cut(text).ok_or_else(wrong)?;
@@ -198,7 +198,7 @@ pub fn time(text: &str, plain: Duration) -> Result<Duration, SpecError> {
 pub fn time_above_zero(text: &str) -> Result<Duration, SpecError> {
     match time(text, Duration::from_secs(1))? {
         Duration::ZERO => Err(SpecError::new(format!(
-            "\"{text}\" is no time at all; write more than 0, such as 15m"
+            "\"{text}\" is not a time at all; write more than 0, such as 15m"
         ))),
         time => Ok(time),
     }
@@ -230,11 +230,11 @@ fn per(text: &str) -> Option<(&str, Option<u64>)> {
 /// `/day` where it is not a second's: `50000`, `50k`, `3m/h`.
 ///
 /// # Errors
-/// If the text is no such rate.
+/// If the text is not such a rate.
 pub fn rate(text: &str) -> Result<f64, SpecError> {
     let wrong = || {
         SpecError::new(format!(
-            "\"{text}\" is no rate; write requests a second, such as 50000, 50k or 3m/h"
+            "\"{text}\" is not a rate; write requests a second, such as 50000, 50k or 3m/h"
         ))
     };
     let (number, seconds) = per(text).ok_or_else(wrong)?;
@@ -259,11 +259,11 @@ pub fn rate(text: &str) -> Result<f64, SpecError> {
 /// unit the seconds are `None`.
 ///
 /// # Errors
-/// If the text is no such rate.
+/// If the text is not such a rate.
 pub fn byte_rate(text: &str) -> Result<(u64, Option<u64>), SpecError> {
     let wrong = || {
         SpecError::new(format!(
-            "\"{text}\" is no rate; write bytes per second or day, such as 20m/s or 100g/day"
+            "\"{text}\" is not a rate; write bytes per second or day, such as 20m/s or 100g/day"
         ))
     };
     let (bytes, seconds) = per(text).ok_or_else(wrong)?;
@@ -273,9 +273,13 @@ pub fn byte_rate(text: &str) -> Result<(u64, Option<u64>), SpecError> {
 /// A number that need not be whole: digits, a point, an exponent; no suffix.
 ///
 /// # Errors
-/// If the text is no such number.
+/// If the text is not such a number.
 pub fn number(text: &str) -> Result<f64, SpecError> {
-    let wrong = || SpecError::new(format!("\"{text}\" is no number; write one such as 0.99"));
+    let wrong = || {
+        SpecError::new(format!(
+            "\"{text}\" is not a number; write one such as 0.99"
+        ))
+    };
     match Decimal::cut(text).ok_or_else(wrong)? {
         (number, suffix) if suffix.is_empty() && number.to_f64().is_finite() => Ok(number.to_f64()),
         _ => Err(wrong()),
@@ -285,11 +289,11 @@ pub fn number(text: &str) -> Result<f64, SpecError> {
 /// A share from 0 to 1, or in percent: `0.9` and `90%` are the same.
 ///
 /// # Errors
-/// If the text is no number, or lies outside.
+/// If the text is not a number, or lies outside.
 pub fn share(text: &str) -> Result<f64, SpecError> {
     let wrong = || {
         SpecError::new(format!(
-            "\"{text}\" is no share; write a number from 0 to 1, or a percentage, such as 0.9 or 90%"
+            "\"{text}\" is not a share; write a number from 0 to 1, or a percentage, such as 0.9 or 90%"
         ))
     };
     let (number, suffix) = Decimal::cut(text).ok_or_else(wrong)?;

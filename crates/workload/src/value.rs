@@ -395,7 +395,7 @@ impl FromStr for ValueLen {
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let wrong = || {
             SpecError::new(format!(
-                "\"{text}\" is no value size: use a number of bytes below 2^31, MIN-MAX, etc or etc:CAP"
+                "\"{text}\" is not a value size: use a number of bytes below 2^31, MIN-MAX, etc or etc:CAP"
             ))
         };
         let number = |part: &str| {

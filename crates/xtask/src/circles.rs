@@ -148,7 +148,7 @@ fn one_line(circle: &Circle) -> String {
     files.join(" ")
 }
 
-/// A list: one file a line, an empty line between circles. No list is no circle.
+/// A list: one file a line, an empty line between circles. No list is not a circle.
 fn read(list: &Path) -> Result<Vec<Circle>> {
     if !list.exists() {
         return Ok(Vec::new());

@@ -205,7 +205,7 @@ apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 install -y --no-install
 
 fn install(names: &[&str]) -> Result<()> {
     if !run::installed("apt-get") {
-        anyhow::bail!("this is no Debian: there is no apt-get");
+        anyhow::bail!("this is not Debian: there is no apt-get");
     }
     let mut command = if limits::is_root() {
         Command::new("sh")
@@ -252,11 +252,11 @@ pub fn perl_sources(workspace: &Workspace) -> Result<PathBuf> {
     ] {
         std::fs::create_dir_all(folder.join(part))?;
     }
-    let release = std::fs::read_to_string("/etc/os-release").context("this is no Debian")?;
+    let release = std::fs::read_to_string("/etc/os-release").context("this is not Debian")?;
     let name = release
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
-        .context("this is no release of Debian")?;
+        .context("this is not a release of Debian")?;
     let list = format!(
         "Types: deb-src\nURIs: http://deb.debian.org/debian\nSuites: {name}\nComponents: main\n\
          Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"

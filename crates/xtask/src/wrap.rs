@@ -195,7 +195,8 @@ fn paragraphs(lines: &[&str], prefix: &str) -> Vec<String> {
     out
 }
 
-/// Whether a line is no line of a paragraph: empty, of a table, a heading, HTML or a link's target.
+/// Whether a line is not a line of a paragraph: empty, of a table, a heading, HTML or a link's
+/// target.
 fn ends_paragraph(line: &str) -> bool {
     let line = line.trim();
     line.is_empty()

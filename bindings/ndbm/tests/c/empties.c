@@ -40,7 +40,7 @@ int main(void)
     CHECK(value.dsize == 3 << 20 && memcmp(value.dptr, large.dptr, 3 << 20) == 0);
     free(large.dptr);
 
-    /* What is no datum. */
+    /* What is not a datum. */
     datum below = {bytes, -1}, without = {NULL, 5};
     FAILS(dbm_store(db, below, text("v"), DBM_REPLACE) == -1, EINVAL);
     FAILS(dbm_store(db, text("k"), without, DBM_REPLACE) == -1, EINVAL);

@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn pauses_are_counted_once_however_much_waited() {
         let mut health = Health::new();
-        // Nothing was asked for in the first second, which is no pause.
+        // Nothing was asked for in the first second, which is not a pause.
         for n in 0..8 {
             health.begin(1000 + n);
         }

@@ -91,7 +91,7 @@ impl Shard {
     ///
     /// # Errors
     /// As [`Shard::new`], and when shared memory can't be used. What is found there and is of no
-    /// use is no error: the shard is empty then, and [`Recovered::why_empty`] says why.
+    /// use is not an error: the shard is empty then, and [`Recovered::why_empty`] says why.
     pub fn open(
         config: ShardConfig,
         restore: Option<Restore<'_>>,

@@ -94,7 +94,7 @@ impl Reader {
             }
             let Some(split) = line.iter().position(|byte| *byte == b'=') else {
                 let found = shorten(line);
-                return Err(format!("\"{found}\" is no line NAME=VALUE of a head"));
+                return Err(format!("\"{found}\" is not a line NAME=VALUE of a head"));
             };
             let (name, value) = (line[..split].to_vec(), &line[split + 1..]);
             match (&name[..], value) {

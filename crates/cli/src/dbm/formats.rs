@@ -230,11 +230,13 @@ fn json_row(lines: &mut Lines) -> Result<Option<Row>, String> {
             match error.classify() {
                 // The library's words, which name types of its own.
                 Category::Data if text.starts_with("invalid type") => {
-                    "it is no JSON object".to_owned()
+                    "it is not a JSON object".to_owned()
                 }
                 Category::Data => format!("column {column}: {text}"),
-                Category::Eof => format!("column {column}: it is no JSON, since it ends too early"),
-                Category::Syntax | Category::Io => format!("column {column}: it is no JSON"),
+                Category::Eof => {
+                    format!("column {column}: it is not JSON, since it ends too early")
+                }
+                Category::Syntax | Category::Io => format!("column {column}: it is not JSON"),
             }
         })?;
     };
@@ -244,14 +246,14 @@ fn json_row(lines: &mut Lines) -> Result<Option<Row>, String> {
         let (nth, encoding) = the_one(name, at)?;
         let (name, value) = &members[nth];
         let text = value.as_str();
-        let text = text.ok_or_else(|| format!("the field {name:?} is no string"))?;
+        let text = text.ok_or_else(|| format!("the field {name:?} is not a string"))?;
         encoding.decode(text.as_bytes())
     };
     let table = match at("table") {
         None => None,
         Some(nth) => match members[nth].1.as_str() {
             Some(name) => Some(name.to_owned()),
-            None => return Err("the field \"table\" is no string".to_owned()),
+            None => return Err("the field \"table\" is not a string".to_owned()),
         },
     };
     Ok(Some(Row {

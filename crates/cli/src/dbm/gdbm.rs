@@ -73,7 +73,7 @@ impl Reader {
             }
             if !line.starts_with(b"#") {
                 let found = shorten(&line);
-                return Err(format!("\"{found}\" is no line of a head"));
+                return Err(format!("\"{found}\" is not a line of a head"));
             }
         }
     }
@@ -84,7 +84,7 @@ impl Reader {
         let number = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
         Some(number.ok_or_else(|| {
             let found = shorten(value);
-            format!("\"{found}\" is no number")
+            format!("\"{found}\" is not a number")
         }))
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-/// Refuses what is no file and no device.
+/// Refuses what is neither a file nor a device.
 pub fn refuse_kind(path: &Path) -> Result<()> {
     let Ok(there) = path.metadata() else {
         // It is not there, or opening the database tells why.

@@ -43,7 +43,7 @@ pub fn main(args: &ReportArgs) -> Result<()> {
     let (records, broken) = results::read(&path)?;
     if broken > 0 {
         tell!(
-            "warning: {broken} lines of {} are no results, and were skipped",
+            "warning: {broken} lines of {} are not results, and were skipped",
             path.display()
         );
     }

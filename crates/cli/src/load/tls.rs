@@ -16,7 +16,7 @@ pub struct TlsArgs {
     /// PEM file of the CAs that vouch for the server [default: /etc/ssl/certs/ca-certificates.crt]
     #[arg(long, value_name = "FILE", requires = "tls")]
     tls_ca: Option<PathBuf>,
-    /// Take any certificate of the server
+    /// Accept any certificate of the server
     #[arg(long, requires = "tls", conflicts_with = "tls_ca")]
     tls_insecure: bool,
     /// Name that the server's certificate has to have [default: the server's IP address]

@@ -12,13 +12,13 @@ use crate::units::{TlsVersion, Verify};
 /// TLS options of `senko serve` and its file.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct TlsOptions {
-    /// Encrypt TCP connections; --tls-chain-cert says so as well
+    /// Encrypt TCP connections; --tls-chain-cert implies it
     #[arg(short = 'Z', long, visible_alias = "enable-ssl", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Security")]
     pub tls: Option<bool>,
-    /// PEM file of the server's certificate, with those that lead to its CA behind
+    /// PEM file with the server's certificate, followed by those that lead to its CA
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     pub tls_chain_cert: Option<PathBuf>,
-    /// PEM file of the certificate's private key [default: it is in the file of --tls-chain-cert]
+    /// PEM file of the certificate's private key [default: the file of --tls-chain-cert]
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     pub tls_key: Option<PathBuf>,
     /// Which clients need a certificate: none, request (a bad one is refused), require [default:
@@ -31,7 +31,7 @@ pub struct TlsOptions {
     /// Oldest version of TLS: 1.2 or 1.3 [default: 1.2]
     #[arg(long, value_name = "VERSION", help_heading = "Security")]
     pub tls_min_version: Option<TlsVersion>,
-    /// Cipher suites by OpenSSL's names, with colons between [default: all that are safe]
+    /// Cipher suites by OpenSSL's names, separated by colons [default: all safe suites]
     #[arg(long, value_name = "LIST", help_heading = "Security")]
     pub tls_ciphers: Option<String>,
     /// Clients may resume sessions with tickets

@@ -33,13 +33,13 @@ pub struct CompareArgs {
     reading: WorkloadArgs,
     #[command(flatten)]
     drive: DriveArgs,
-    /// Translation layers; repeat the option for more. Without it the profile's
+    /// Translation layer; repeat the option for more [default: the profile's]
     #[arg(long, value_name = "FTL")]
     ftl: Vec<String>,
-    /// Write buffers; repeat the option for more. Without it the profile's
+    /// Write buffer; repeat the option for more [default: the profile's]
     #[arg(long, value_name = "BUFFER")]
     buffer: Vec<String>,
-    /// Runs at once; without it as many as there are cores
+    /// Runs at the same time [default: one for each core]
     #[arg(value_parser = count::<usize>, long, value_name = "N")]
     jobs: Option<usize>,
     /// One JSON object for each run, a line each

@@ -36,7 +36,7 @@ pub fn main(args: &ExplainArgs) -> Result<()> {
     let told = match result_in(Path::new(&args.one.workload))? {
         Some(json) => serde_json::from_str::<Told>(&json).map_err(|error| {
             anyhow!(
-                "{} is no result of `senko ssd run --json`, or one of another version: line {}, column {}",
+                "{} is not a result of `senko ssd run --json`, or one of another version: line {}, column {}",
                 args.one.workload,
                 error.line(),
                 error.column()

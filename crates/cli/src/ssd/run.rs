@@ -52,7 +52,7 @@ impl OneArgs {
 pub struct RunArgs {
     #[command(flatten)]
     one: OneArgs,
-    /// Lets what the write buffer holds at the end go to the flash too
+    /// Writes the buffer's remaining pages to the flash at the end
     #[arg(long)]
     drain: bool,
     /// Only one JSON object on stdout

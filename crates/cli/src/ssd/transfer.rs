@@ -43,7 +43,7 @@ pub struct TransferArgs {
     /// Serial stages side by side
     #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = Model::PAPER.lanes)]
     lanes: u32,
-    /// Takes answers as they come, not in the order of issue
+    /// Accepts answers in any order, not only in the order of issue
     #[arg(long)]
     any_order: bool,
     /// Open load: requests a second
@@ -56,7 +56,7 @@ pub struct TransferArgs {
     /// Closed load: clients
     #[arg(long, value_name = "N", value_parser = |text: &str| within(text, 1, u32::MAX))]
     clients: Option<u32>,
-    /// From a client's answer to its next request
+    /// Time from a client's answer to its next request
     #[arg(long, value_name = "US", value_parser = microseconds, default_value_t = 0.0,
         requires = "clients", conflicts_with = "rate")]
     think_us: f64,

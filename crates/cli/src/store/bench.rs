@@ -33,8 +33,8 @@ const FIRST_BYTES: u64 = 64 << 10;
 /// Arguments of `senko store bench`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A store that does not exist is made, loaded, measured and removed again (--keep leaves it). In one that exists \
-    only keys that begin with --prefix are written, and only with --existing. Ctrl-C prints what there is so far.\n\n\
+    after_help = "A missing store is created, loaded, measured and removed again (--keep leaves it). In an existing store, \
+    bench writes only keys that begin with --prefix, and only with --existing. Ctrl-C prints the results so far.\n\n\
     The load goes in batches and ends with a sync. With --depth N, gets go N at a time through multi_get, and each counts with the \
     latency of the whole call. Latencies are those of a closed loop: each thread waits for one call before the next.\n\n\
     Examples:\n  \
@@ -47,10 +47,10 @@ const FIRST_BYTES: u64 = 64 << 10;
 pub struct BenchArgs {
     #[command(flatten)]
     file: FileArgs,
-    /// Runs on a store that exists; it writes keys that begin with --prefix
+    /// Runs on an existing store; writes keys that begin with --prefix
     #[arg(long, help_heading = "Steps")]
     existing: bool,
-    /// Puts all keys first, also into a store that exists
+    /// Puts all keys first, also into an existing store
     #[arg(long, help_heading = "Steps")]
     load: bool,
     /// Seals and compacts everything between load and run
@@ -69,7 +69,7 @@ pub struct BenchArgs {
     /// Time of the run: a number with a suffix s, m or h [default: 10s]
     #[arg(short = 'd', long, value_name = "TIME", value_parser = times::duration, help_heading = "Steps")]
     duration: Option<Duration>,
-    /// Leaves the store that was made
+    /// Leaves the new store
     #[arg(long, help_heading = "Steps")]
     keep: bool,
 
@@ -81,7 +81,7 @@ pub struct BenchArgs {
         help_heading = "Requests"
     )]
     mix: Option<Mix>,
-    /// Share of gets; the rest are puts of keys that are there
+    /// Share of gets; the rest are puts of existing keys
     #[arg(
         long,
         value_name = "SHARE",
@@ -94,7 +94,7 @@ pub struct BenchArgs {
     /// zipf, or the mix's]
     #[arg(long, value_name = "LAW", help_heading = "Requests")]
     dist: Option<Popularity>,
-    /// Share of the gets that ask for keys which are not there
+    /// Share of the gets that ask for absent keys
     #[arg(
         long,
         value_name = "SHARE",
@@ -155,18 +155,18 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = units::count::<u64>, default_value_t = 1, help_heading = "Items")]
     seed: u64,
 
-    /// Checks every byte of every value, and that what was put is there; costs 8 bytes of memory a
+    /// Checks every byte of every value, and that no put key is missing; costs 8 bytes of memory a
     /// key
     #[arg(long, help_heading = "Results")]
     verify: bool,
-    /// Writes down what reaches the device, for `senko ssd run`
+    /// Records the device operations, for `senko ssd run`
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     trace: Option<PathBuf>,
     /// One JSON object a step on stdout
     #[arg(long, help_heading = "Results")]
     json: bool,
-    /// Memory for records that are read again and again; 0 for none, which shows what each get
-    /// costs the device [default: 32m]
+    /// Memory for records that are read repeatedly; 0 turns the cache off, so each get reads the
+    /// device [default: 32m]
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Memory")]
     cache: Option<Bytes>,
     #[command(flatten)]

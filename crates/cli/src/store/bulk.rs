@@ -27,8 +27,8 @@ const BATCH_BYTES: u64 = 1 << 20;
 #[command(
     after_help = "JSON lines have the fields key and value, or key_base64, value_base64, key_hex, value_hex; \
     \"value\":null deletes the key. CSV has a first line with the columns' names, the same ones. Both may have expires_at \
-    (seconds since 1970) or ttl (seconds). Other fields are passed over; two fields that say the same thing are an error.\n\n\
-    Rows are put in the file's order, in batches; what was loaded before an error stays.\n\n\
+    (seconds since 1970) or ttl (seconds). Other fields are ignored; two fields for the same thing are an error.\n\n\
+    Rows are put in the file's order, in batches; batches loaded before an error stay.\n\n\
     Examples:\n  \
     senko store load data.kv rows.jsonl\n  \
     zcat rows.csv.gz | senko store load data.kv --format csv --synced\n  \
@@ -43,10 +43,10 @@ pub struct LoadArgs {
     /// json or csv [default: what the file's name or its first character says]
     #[arg(long)]
     format: Option<Format>,
-    /// Rows of a batch, which is put as a whole or, after a crash, not at all
+    /// Rows of a batch; a crash leaves a batch complete or absent
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = |text: &str| count_in(text, 1..=1_000_000_u64))]
     batch: u64,
-    /// Each batch is on the device for good before the next begins
+    /// Waits until each batch is durable before the next begins
     #[arg(long)]
     synced: bool,
     /// One JSON object on stdout at the end
@@ -176,7 +176,7 @@ fn put_rows(
 /// Arguments of `senko store dump`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "What is written is the store at one moment; the order of the keys means nothing. load reads it back.\n\n\
+    after_help = "A dump has the store at one moment, with keys in no particular order. load reads it back.\n\n\
     Examples:\n  \
     senko store dump data.kv > rows.jsonl\n  \
     senko store dump data.kv --to rows.csv\n  \
@@ -186,13 +186,13 @@ pub struct DumpArgs {
     #[command(flatten)]
     file: FileArgs,
     /// Writes to this file, which must not exist, instead of stdout; it is FILE.part until it is
-    /// whole
+    /// complete
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
     /// json or csv [default: what the file's name says, else json]
     #[arg(long)]
     format: Option<Format>,
-    /// How CSV has keys and values: raw (any bytes, quoted where they must be), hex or base64
+    /// Form of keys and values in CSV: raw (any bytes, quoted if necessary), hex or base64
     #[arg(long, value_name = "HOW", default_value = "raw")]
     encoding: Encoding,
     /// The same as --format json, which is the default
@@ -261,8 +261,8 @@ fn write_rows(
 /// Arguments of `senko store scan`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The order of the keys means nothing. A line has the key, a tab and the value, with what is not text escaped; \
-    dump writes what load can read.\n\n\
+    after_help = "Keys come in no particular order. A line has the key, a tab and the value; bytes that are not text are escaped. \
+    Use dump for output that load can read.\n\n\
     Examples:\n  \
     senko store scan data.kv --limit 10\n  \
     senko store scan data.kv --prefix session: --keys-only\n  \
@@ -271,16 +271,16 @@ fn write_rows(
 pub struct ScanArgs {
     #[command(flatten)]
     file: FileArgs,
-    /// Only keys that begin so; all are read for it
+    /// Prints only keys with this prefix; the command still reads all keys
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
-    /// At most so many
+    /// Prints at most this many
     #[arg(long, value_name = "N", value_parser = units::count::<u64>)]
     limit: Option<u64>,
     /// Without the values
     #[arg(long)]
     keys_only: bool,
-    /// Only how many there are
+    /// Prints only the number of keys
     #[arg(long, conflicts_with = "keys_only")]
     count: bool,
     /// One JSON object a line: key, value, time of the write, expiry

@@ -20,7 +20,7 @@ const LISTED: usize = 100;
 /// Arguments of `senko store stats`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Counts of elements and bytes are those of the last merge of the maps: an estimate where keys were overwritten since.\n\n\
+    after_help = "Counts of elements and bytes are from the last merge of the maps: an estimate if keys were overwritten since.\n\n\
     Examples:\n  \
     senko store stats data.kv\n  \
     senko store stats data.kv --json | jq .dram_bytes_per_key"
@@ -33,7 +33,7 @@ pub struct StatsArgs {
     json: bool,
 }
 
-/// The settings that a store was made with.
+/// The settings that a store was created with.
 fn settings(options: &Options) -> Vec<(&'static str, Value)> {
     vec![
         ("page_bytes", json!(options.page_bytes)),
@@ -137,9 +137,9 @@ pub fn stats(args: &StatsArgs) -> Result<Answer> {
 /// Arguments of `senko store compact`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Logs are sealed, deleted and overwritten elements dropped, and the maps of all blocks merged into one. The store does \
-    this by itself, in the background, as far as --space-ratio asks; this does all of it now. What is free stays in the file for later \
-    writes, unless --shrink gives it to the file system. An open store does that by itself for what was free for a minute.\n\n\
+    after_help = "Seals logs, drops deleted and overwritten elements, and merges the maps of all blocks into one. The store does \
+    this in the background as far as --space-ratio requires; this command does all of it now. Free space stays in the file for later \
+    writes, unless --shrink returns it to the file system. An open store returns space that has been free for a minute.\n\n\
     Examples:\n  \
     senko store compact data.kv\n  \
     senko store compact data.kv --shrink                   the file takes less of the disk"
@@ -147,7 +147,7 @@ pub fn stats(args: &StatsArgs) -> Result<Answer> {
 pub struct CompactArgs {
     #[command(flatten)]
     file: FileArgs,
-    /// Gives free space back: cuts off the file's end, and makes holes elsewhere
+    /// Returns free space to the file system: truncates the file, and makes holes elsewhere
     #[arg(long)]
     shrink: bool,
     /// One JSON object on stdout
@@ -224,8 +224,8 @@ pub fn compact(args: &CompactArgs) -> Result<Answer> {
 /// Arguments of `senko store verify`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "All is read: superblock, manifest, every page of every block and log, every large value, the saved maps. Exit code 1 if \
-    anything is wrong, with the byte in the file; nothing is changed.\n\n\
+    after_help = "Reads everything: superblock, manifest, every page of every block and log, every large value, the saved maps. Exit code 1 if \
+    anything is wrong, with the byte in the file. Changes nothing.\n\n\
     Examples:\n  \
     senko store verify data.kv\n  \
     senko store verify data.kv --json                      a line a problem, then one with the counts"
@@ -288,9 +288,9 @@ pub fn verify(args: &VerifyArgs) -> Result<Answer> {
 /// Arguments of `senko store repair`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The damaged store is only read. Every element that is intact is written into a new one: of blocks and logs page by page, \
-    also behind damage, and also where superblock and manifest are gone; then blocks and logs are looked for in the whole file, and \
-    keys that were deleted may come back. Exit code 1 if anything was lost; what, is listed with its bytes in the file.\n\n\
+    after_help = "The command only reads the damaged store. It writes every intact element into a new store, page by page, \
+    also after damaged pages. If superblock and manifest are lost, it searches the whole file for blocks and logs, and \
+    deleted keys may come back. Exit code 1 if anything was lost; each loss is listed with its bytes in the file.\n\n\
     Examples:\n  \
     senko store repair data.kv saved.kv\n  \
     senko store repair /dev/nvme1n1 saved.kv --json        a line a loss, then one with the counts"
@@ -382,7 +382,7 @@ fn repair_text(report: &RepairReport, to: &Path, out: &mut impl Write) -> Result
 /// Arguments of `senko store backup`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The copy is a store of its own, compacted, with the same settings. It is TO.part until it is whole.\n\n\
+    after_help = "The copy is a separate store, compacted, with the same settings. It is named TO.part until it is complete.\n\n\
     Examples:\n  \
     senko store backup data.kv /backup/data-today.kv"
 )]

@@ -54,7 +54,7 @@ pub struct PutArgs {
     key: std::ffi::OsString,
     /// The value; without it (and without --from) it is read from stdin
     value: Option<std::ffi::OsString>,
-    /// Reads the value from a file, - for stdin; the bytes as they are
+    /// Reads the value from a file, unchanged; - for stdin
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     from: Option<PathBuf>,
     #[command(flatten)]
@@ -62,7 +62,7 @@ pub struct PutArgs {
     /// The value is gone after this time: a number with a suffix s, m, h or d
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     ttl: Option<Duration>,
-    /// Returns when the value is on the device for good
+    /// Returns when the value is durable
     #[arg(long)]
     synced: bool,
     /// One JSON object on stdout: the key, and the time of the write
@@ -169,8 +169,8 @@ fn finish<T>(path: &Path, store: Store, done: Result<T, senko_store::StoreError>
 /// Arguments of `senko store get`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The value of one key is printed as it is, with a line's end only on a terminal. Several keys give a line each: \
-    the key, a tab, the value, with what is not text escaped. A key that is not there gives nothing, and exit code 1.\n\n\
+    after_help = "The value of a single key is printed unchanged, with a newline only on a terminal. Several keys print a line each: \
+    the key, a tab, the value; bytes that are not text are escaped. An absent key prints nothing, and the exit code is 1.\n\n\
     Examples:\n  \
     senko store get data.kv picture > cat.jpg\n  \
     senko store get data.kv colour shape --json\n  \
@@ -185,10 +185,10 @@ pub struct GetArgs {
     keys: Vec<std::ffi::OsString>,
     #[command(flatten)]
     bytes: BytesArgs,
-    /// As it was then: microseconds since 1970, a date in UTC, or how long ago, such as 15m
+    /// The value at this time: microseconds since 1970, a date in UTC, or how long ago, such as 15m
     #[arg(long, value_name = "TIME")]
     at: Option<Moment>,
-    /// One JSON object a key that is there: key, value, time of the write, expiry
+    /// One JSON object for each key found: key, value, time of the write, expiry
     #[arg(long)]
     json: bool,
 }
@@ -279,19 +279,19 @@ fn show_pair(bytes: &BytesArgs, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
 
 /// Arguments of `senko store delete`.
 #[derive(Args, Debug)]
-#[command(after_help = "A key that is not there is no error.\n\n\
+#[command(after_help = "An absent key is not an error.\n\n\
     Examples:\n  \
     senko store delete data.kv colour shape\n  \
     senko store delete data.kv --hex 00ff --synced")]
 pub struct DeleteArgs {
     #[command(flatten)]
     file: FileArgs,
-    /// The keys; they go together, all or none
+    /// The keys; all are deleted, or none
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<std::ffi::OsString>,
     #[command(flatten)]
     bytes: BytesArgs,
-    /// Returns when the deletion is on the device for good
+    /// Returns when the deletion is durable
     #[arg(long)]
     synced: bool,
     /// One JSON object a key on stdout, with the time of the deletion
@@ -328,7 +328,7 @@ pub fn delete(args: &DeleteArgs) -> Result<Answer> {
 /// Arguments of `senko store history`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Newest first, deletions among them; as many as the store keeps (--keep-versions when it is made).\n\n\
+    after_help = "Newest first, including deletions; as many as the store keeps (--keep-versions when it is created).\n\n\
     Examples:\n  \
     senko store history data.kv colour\n  \
     senko store history data.kv colour --json"

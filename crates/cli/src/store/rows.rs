@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 use super::csv;
 use super::text::{self, Encoding};
 
-/// Bytes at the beginning that are looked at for the first that is no white space.
+/// Bytes at the beginning that are looked at for the first that is not white space.
 const MOST_START: usize = 4096;
 
 /// The most bytes of a line.
@@ -195,7 +195,7 @@ impl Reader {
     }
 }
 
-/// The first bytes: as many as a byte order mark has, and as far as the first that is no white
+/// The first bytes: as many as a byte order mark has, and as far as the first that is not white
 /// space.
 fn beginning(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
@@ -245,7 +245,7 @@ fn json_row(from: &mut Box<dyn BufRead>, lines: &mut u64, now: u64) -> Result<Op
     }
     if line.trim_ascii_start().starts_with(b"[") {
         return Err(
-            "it is no JSON object but an array: `jq -c '.[]'` makes a line of each".to_owned(),
+            "it is not a JSON object but an array: `jq -c '.[]'` makes a line of each".to_owned(),
         );
     }
     let fields: Fields = serde_json::from_slice(line.trim_ascii_end()).map_err(|error| {
@@ -258,12 +258,12 @@ fn json_row(from: &mut Box<dyn BufRead>, lines: &mut u64, now: u64) -> Result<Op
                     .rsplit_once(" at line ")
                     .map_or(&*text, |(text, _)| text);
                 match text.starts_with("invalid type") {
-                    true => "it is no JSON object".to_owned(),
+                    true => "it is not a JSON object".to_owned(),
                     false => format!("column {column}: {text}"),
                 }
             }
-            Category::Eof => format!("column {column}: it is no JSON, since it ends too early"),
-            Category::Syntax | Category::Io => format!("column {column}: it is no JSON"),
+            Category::Eof => format!("column {column}: it is not JSON, since it ends too early"),
+            Category::Syntax | Category::Io => format!("column {column}: it is not JSON"),
         }
     })?;
     let key = fields.key.ok_or("there is no field \"key\"")?;
@@ -369,7 +369,7 @@ impl<'de> serde::Deserialize<'de> for Fields {
 fn bytes_of<E: serde::de::Error>(field: &str, found: &Value, by: Encoding) -> Result<Vec<u8>, E> {
     let text = found
         .as_str()
-        .ok_or_else(|| E::custom(format!("the field \"{field}\" is no string")))?;
+        .ok_or_else(|| E::custom(format!("the field \"{field}\" is not a string")))?;
     by.decode(text.as_bytes())
         .map_err(|error| E::custom(format!("in the field \"{field}\", {error}")))
 }
@@ -380,7 +380,7 @@ fn seconds_of<E: serde::de::Error>(field: &str, found: &Value) -> Result<u64, E>
     }
     let wrong = |text: String| E::custom(format!("the field \"{field}\" {text}"));
     let seconds = found.as_u64();
-    let seconds = seconds.ok_or_else(|| wrong("is no whole number of seconds".to_owned()))?;
+    let seconds = seconds.ok_or_else(|| wrong("is not a whole number of seconds".to_owned()))?;
     check_seconds(field, seconds).map_err(wrong)?;
     Ok(seconds)
 }
@@ -394,7 +394,9 @@ const LAST_SECOND: u64 = (1 << 40) - 1;
 fn check_seconds(field: &str, seconds: u64) -> Result<(), String> {
     match (field, seconds) {
         // To others it says never, or at once.
-        ("ttl", 0) => Err("is 0, which is no time: leave it out for a key that stays".to_owned()),
+        ("ttl", 0) => {
+            Err("is 0, which is not a time: leave it out for a key that stays".to_owned())
+        }
         (_, ..=LAST_SECOND) => Ok(()),
         _ => Err(format!(
             "is {seconds}, and seconds are meant, {LAST_SECOND} at most"
@@ -437,7 +439,7 @@ fn csv_row(
         let Ok(Ok(seconds)) = number else {
             let (text, nth) = (text::shorten(text), nth + 1);
             return Err(format!(
-                "column {nth}: \"{text}\" is no whole number of seconds"
+                "column {nth}: \"{text}\" is not a whole number of seconds"
             ));
         };
         check_seconds(name, seconds)

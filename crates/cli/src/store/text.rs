@@ -35,9 +35,9 @@ impl Encoding {
         match self {
             Encoding::Raw => Ok(text.to_vec()),
             Encoding::Hex => from_hex(text)
-                .ok_or_else(|| format!("\"{}\" is no hexadecimal text", shorten(text))),
+                .ok_or_else(|| format!("\"{}\" is not hexadecimal text", shorten(text))),
             Encoding::Base64 => {
-                from_base64(text).ok_or_else(|| format!("\"{}\" is no base64", shorten(text)))
+                from_base64(text).ok_or_else(|| format!("\"{}\" is not base64", shorten(text)))
             }
         }
     }

@@ -18,7 +18,7 @@ impl std::str::FromStr for Moment {
     fn from_str(text: &str) -> Result<Moment, String> {
         let wrong = || {
             format!(
-                "\"{text}\" is no time; write microseconds since 1970, a date in UTC such as 2026-01-31T12:00:00Z, \
+                "\"{text}\" is not a time; write microseconds since 1970, a date in UTC such as 2026-01-31T12:00:00Z, \
                  or how long ago, such as 90s, 15m, 2h or 1d"
             )
         };

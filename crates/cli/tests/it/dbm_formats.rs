@@ -270,10 +270,10 @@ fn what_is_wrong_with_an_input_has_its_line() {
             "{\"key\":\"a\",\"key\":\"b\",\"value\":\"1\"}".to_owned(),
             "line 1, column 20: \"key\" is there twice",
         ),
-        ("[]".to_owned(), "line 1: it is no JSON object;"),
+        ("[]".to_owned(), "line 1: it is not a JSON object;"),
         (
             "{\"key\":\"a\"".to_owned(),
-            "line 1, column 10: it is no JSON, since it ends too early",
+            "line 1, column 10: it is not JSON, since it ends too early",
         ),
         (
             "\n{\"key\":\"a\"}".to_owned(),
@@ -281,7 +281,7 @@ fn what_is_wrong_with_an_input_has_its_line() {
         ),
         (
             "{\"key\":1,\"value\":\"\"}".to_owned(),
-            "the field \"key\" is no string",
+            "the field \"key\" is not a string",
         ),
         (
             "{\"key\":\"\",\"value\":\"\",\"table\":\"\"}".to_owned(),
@@ -306,7 +306,7 @@ fn what_is_wrong_with_an_input_has_its_line() {
         ),
         (
             "key_hex,value\nfg,\n".to_owned(),
-            "line 2, column 1: \"fg\" is no hexadecimal text",
+            "line 2, column 1: \"fg\" is not hexadecimal text",
         ),
         ("key,value\n\"a,b\n".to_owned(), "a quoted field has no end"),
         ("VERSION=4\n".to_owned(), "line 1: VERSION=3 was expected"),
@@ -325,7 +325,7 @@ fn what_is_wrong_with_an_input_has_its_line() {
         ),
         (
             format!("{head} 61\n 6\n"),
-            "line 6: \"6\" is no hexadecimal text",
+            "line 6: \"6\" is not hexadecimal text",
         ),
         (format!("{head} 61\n"), "ends before DATA=END"),
         (

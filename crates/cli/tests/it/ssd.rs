@@ -195,7 +195,7 @@ fn a_result_is_explained() {
     let out = ssd(&folder, &["explain", "other.json"]);
     assert_eq!(out.status.code(), Some(1));
     assert!(
-        stderr(&out).contains("other.json is no result of `senko ssd run --json`"),
+        stderr(&out).contains("other.json is not a result of `senko ssd run --json`"),
         "{}",
         stderr(&out)
     );
@@ -269,7 +269,7 @@ fn the_default_is_a_drive_of_today() {
     assert!((years / at("years") - 1.0).abs() < 1e-9, "{json}");
 }
 
-/// Nothing to do is no success.
+/// Nothing to do is not success.
 #[test]
 fn a_trace_that_is_none_is_an_error() {
     let folder = Scratch::new();

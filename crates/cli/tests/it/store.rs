@@ -49,7 +49,7 @@ fn rows(first: u64, end: u64, bytes: usize) -> String {
 }
 
 fn signal(child: &Child, name: &str) {
-    // One that ended meanwhile is no failure.
+    // One that ended meanwhile is not a failure.
     let _ = Command::new("kill")
         .args([name, &child.id().to_string()])
         .stderr(Stdio::null())
@@ -360,7 +360,7 @@ fn a_row_with_two_readings_is_refused() {
         (
             "l.txt",
             "[{\"key\":\"a\",\"value\":\"1\"}]",
-            "line 1: it is no JSON object but an array",
+            "line 1: it is not a JSON object but an array",
         ),
         (
             "f.jsonl",
@@ -368,7 +368,7 @@ fn a_row_with_two_readings_is_refused() {
             "line 1, column 30",
         ),
         ("g.jsonl", r#"{"key":"a","value":"#, "line 1, column 19"),
-        ("h.jsonl", "[1]", "line 1: it is no JSON object"),
+        ("h.jsonl", "[1]", "line 1: it is not a JSON object"),
         (
             "a.csv",
             "key,value,value_base64\nbin,,AP8=\n",
@@ -426,7 +426,7 @@ fn a_row_with_two_readings_is_refused() {
         "{said}"
     );
     assert_eq!(done(&folder, &["scan", "new.kv", "--count"]), "3\n");
-    // An object's other fields are nobody's business, and a null is no time.
+    // An object's other fields are nobody's business, and a null is not a time.
     let other = r#"{"other":1,"other":2,"key":"o","value":"1","ttl":null,"expires_at":0}"#;
     std::fs::write(folder.join("other.jsonl"), other).unwrap();
     done(&folder, &["load", "new.kv", "other.jsonl"]);

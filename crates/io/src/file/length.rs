@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::{FlashFile, RawOp, allocate};
 use crate::{IoError, Op, PAGE_SIZE, Tag};
 
-/// The next bytes of a file from `from` on that are no hole, in whole pages; `None` where only
+/// The next bytes of a file from `from` on that are not holes, in whole pages; `None` where only
 /// holes follow, up to `end`. All of it where the system does not tell.
 pub(super) fn extent(file: &File, from: u64, end: u64) -> Option<Range<u64>> {
     let seek = |from: u64, whence| {

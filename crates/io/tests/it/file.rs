@@ -115,7 +115,7 @@ fn refusals_keep_their_numbers() {
     let folder = Folder::new();
     let number = |path: &Path, options: &FileOptions| {
         let error = FlashFile::open(path, options).expect_err("it is refused");
-        assert!(error.to_string().len() > 20, "{error} is no sentence");
+        assert!(error.to_string().len() > 20, "{error} is not a sentence");
         senko_io::error_number(&error)
     };
     let (absent, file) = (folder.file("absent"), folder.file("file"));

@@ -199,7 +199,7 @@ fn an_opening_takes_nobodys_file() {
     }
     std::fs::remove_file(&draft).unwrap();
     std::os::unix::fs::symlink(&path, &draft).unwrap();
-    refused("log.1.new is no regular file");
+    refused("log.1.new is not a regular file");
     std::fs::remove_file(&draft).unwrap();
     // One that comes while the device is open.
     let device = open(&path);

@@ -171,7 +171,7 @@ impl Kind {
     }
 }
 
-/// redb's name: it is no C library, and lies in the program with the store's rivals.
+/// redb's name: it is not a C library, and lies in the program with the store's rivals.
 pub const REDB: &str = "redb";
 
 /// Starts redb in `senko-rivals`, which is looked for beside `senko`.

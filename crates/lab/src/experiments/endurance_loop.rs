@@ -123,7 +123,7 @@ impl Sizes {
 struct Left {
     /// The share of the keys that it holds.
     held: f64,
-    /// A cache's process. Its flash file goes with it, which is no part of the load.
+    /// A cache's process. Its flash file goes with it, which is not a part of the load.
     _server: Option<Server>,
 }
 

@@ -253,7 +253,7 @@ impl Run<'_> {
         let data = self.bench.scratch.path(&format!("{name}.data"));
         let data = data
             .to_str()
-            .context("the scratch folder's name is no text")?;
+            .context("the scratch folder's name is not text")?;
         Ok(self
             .bench
             .senko(name, memory)

@@ -467,7 +467,7 @@ pub static PARTS: &[Part] = &[
     part(
         Paper::D,
         "section 2.2",
-        "one log for all, 40 bytes of each 4 KB for what is no page",
+        "one log for all, 40 bytes of each 4 KB for what is not a page",
         &["crates/dbm/src/log.rs"],
         "dbm-paper",
     ),

@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(
             parse_counts(DISKSTATS, "vda1"),
             None,
-            "a short line is no line"
+            "a short line is not a line"
         );
         let later = DiskCounts {
             reads: counts.reads + 3,

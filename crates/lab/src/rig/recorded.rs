@@ -230,7 +230,7 @@ fn sweep(instances: &Path) {
 fn requests(text: impl BufRead) -> Result<Vec<Request>> {
     let mut found = Vec::new();
     for line in text.lines() {
-        let line = line.context("the kernel's trace is no text")?;
+        let line = line.context("the kernel's trace is not text")?;
         ensure!(
             !line.contains("LOST"),
             "the kernel's trace lost events ({}); the disk's requests are not all known",
@@ -244,7 +244,7 @@ fn requests(text: impl BufRead) -> Result<Vec<Request>> {
     Ok(found)
 }
 
-/// One event: `7,0 WS 1310720 () 32770 + 2560 be,0,4 [name]`. None for what is no request for
+/// One event: `7,0 WS 1310720 () 32770 + 2560 be,0,4 [name]`. None for what is not a request for
 /// data.
 fn request(event: &str) -> Result<Option<Request>> {
     let mut words = event.split_whitespace();

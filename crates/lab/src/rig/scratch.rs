@@ -38,7 +38,7 @@ impl Scratch {
     /// Makes the folder in `parent`.
     ///
     /// # Errors
-    /// If `parent` is no folder on a disk that can be written to.
+    /// If `parent` is not a folder on a disk that can be written to.
     pub fn new(parent: &Path) -> Result<Scratch> {
         let parent = std::path::absolute(parent)
             .with_context(|| format!("cannot tell where {} is", parent.display()))?;
@@ -56,7 +56,7 @@ impl Scratch {
     /// Makes a folder that lies in memory, for what is measured without a device.
     ///
     /// # Errors
-    /// If `/dev/shm` is no tmpfs that can be written to.
+    /// If `/dev/shm` is not a tmpfs that can be written to.
     pub fn in_memory() -> Result<Scratch> {
         let parent = Path::new("/dev/shm");
         let system = sys::file_system(parent).context("there is no folder /dev/shm")?;

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Commands under way.
 const BATCH: u64 = 64;
 
-/// The statistics of a server: name to value. Values that are no numbers are left out.
+/// The statistics of a server: name to value. Values that are not numbers are left out.
 pub type Stats = BTreeMap<String, f64>;
 
 /// A connection.

@@ -80,7 +80,8 @@ fn the_experiment_runs_without_traces() {
     assert_eq!(report.outcome.tables[0].rows.len(), 4);
 }
 
-/// A file that is no trace leaves a gap under its name, and the largest error of all is not known.
+/// A file that is not a trace leaves a gap under its name, and the largest error of all is not
+/// known.
 #[test]
 fn a_trace_that_cannot_be_read_is_a_gap() {
     let folder = std::env::temp_dir().join(format!("senko-plan-{}", std::process::id()));

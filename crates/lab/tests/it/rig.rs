@@ -47,7 +47,7 @@ fn a_contender_that_does_not_start_says_why() {
 fn a_folder_in_memory_is_refused() {
     let folder = Path::new("/dev/shm");
     if !sys::file_system(folder).is_ok_and(|system| system.in_memory) {
-        eprintln!("skipped: /dev/shm is no tmpfs");
+        eprintln!("skipped: /dev/shm is not a tmpfs");
         return;
     }
     let options = Options {

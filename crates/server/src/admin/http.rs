@@ -87,7 +87,7 @@ pub(super) fn answer(request: &Request<'_>, status: &str, kind: &str, body: &str
     out
 }
 
-/// The answer to what is no request.
+/// The answer to what is not a request.
 pub(super) fn refusal(status: &str) -> Vec<u8> {
     let request = Request {
         path: "",

@@ -93,7 +93,7 @@ fn watch<Q: Queue>(ctx: &Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Asked {
     }
 }
 
-/// `slabs`: what is no valid command is refused as memcached refuses it.
+/// `slabs`: what is not a valid command is refused as memcached refuses it.
 fn slabs(rest: &[u8]) -> &'static str {
     const DISABLED: &str = "CLIENT_ERROR slab reassignment disabled";
     let words: Vec<&[u8]> = Tokens::new(rest).take(4).collect();
@@ -119,7 +119,7 @@ fn slabs(rest: &[u8]) -> &'static str {
     }
 }
 
-/// `lru`: what is no valid command is refused as memcached refuses it.
+/// `lru`: what is not a valid command is refused as memcached refuses it.
 fn lru(rest: &[u8]) -> &'static str {
     let words: Vec<&[u8]> = Tokens::new(rest).take(5).collect();
     let valid = match words[..] {

@@ -11,7 +11,7 @@ use crate::protocol::number::{decimal, push_u64, read_u64};
 use crate::reply::Reply;
 use crate::shared::Touched;
 
-/// Values longer than this are no numbers, whatever they begin with (in memcached: what is stored
+/// Values longer than this are not numbers, whatever they begin with (in memcached: what is stored
 /// in chunks).
 const MAX_NUMBER: usize = 512 << 10;
 /// Values up to this long are counted without allocating.
@@ -92,7 +92,7 @@ fn tell_deleted<Q: Queue>(ctx: &Ctx<'_, Q>, req: &Request<'_>, meta: &Meta) {
     match req.op {
         Op::Delete { .. } => tell::deleted(ctx, req.key.bytes, "delete", meta),
         Op::MetaDelete(_) => tell::deleted(ctx, req.key.bytes, "md", meta),
-        // A set that was refused takes the old value along, which is no deletion.
+        // A set that was refused takes the old value along, which is not a deletion.
         _ => {}
     }
 }

@@ -28,7 +28,7 @@ enum Ended {
 /// What a storage command says about the item that is there.
 struct Rules {
     mode: StoreMode,
-    /// Only if the CAS value is this; 0 matches nothing, and is no condition for append and
+    /// Only if the CAS value is this; 0 matches nothing, and is not a condition for append and
     /// prepend.
     compare: Option<u64>,
     /// Accept a CAS value older than the item's, and mark the new value stale (`ms` with `I`).

@@ -270,7 +270,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
     }
 }
 
-/// The refusal of what is no command.
+/// The refusal of what is not a command.
 fn unknown(line: &[u8]) -> Refusal {
     Refusal::new(ERROR, ends_with_noreply(line))
 }

@@ -17,7 +17,7 @@ pub const MAX_KEY: usize = 250;
 /// Bytes without a line end after which a connection that is not sending a `get` is closed.
 pub const MAX_LINE: usize = 2048;
 
-/// The reply to a line that is no command.
+/// The reply to a line that is not a command.
 pub const ERROR: &str = "ERROR";
 /// The reply to a command with unusable arguments.
 pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";

@@ -127,7 +127,7 @@ pub fn make_folder(dir: &Path) -> Result<(), ServerError> {
     let dir_text = dir.display();
     std::fs::create_dir_all(dir).map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => fail(format!(
-            "{dir_text} is to be the data folder, and is no folder"
+            "{dir_text} is to be the data folder, and is not a folder"
         )),
         _ => fail(format!("cannot make the data folder {dir_text}: {e}")),
     })

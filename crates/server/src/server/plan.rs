@@ -35,7 +35,7 @@ const BUSY_BYTES: u64 = 8 << 10;
 const TLS_BYTES: u64 = 8 << 10;
 /// More connections than this are not all busy at once.
 const MOST_BUSY: u64 = 1024;
-/// Less than this is no shard.
+/// Less than this is not a shard.
 const LEAST_SHARD: u64 = 4 << 20;
 /// Less than this of `-m` is nothing for a thread.
 const LEAST_OWN: u64 = 1 << 20;

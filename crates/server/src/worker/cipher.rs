@@ -230,7 +230,7 @@ impl Worker {
     }
 
     /// The last word of a connection that is closed, as far as its socket takes it. Not while it
-    /// sends, and a lent socket is no such connection's.
+    /// sends, and a lent socket is not such a connection's.
     pub(super) fn part(&mut self, id: ConnId, secure: Box<Secure>, sending: bool) {
         let mut secure = *secure;
         if let Some(plain) = secure.plain.take() {

@@ -2,13 +2,13 @@
 //! From page and block numbers to places in a buffer's slabs.
 //!
 //! Open addressing with linear probes over at least twice as many cells as there can be entries.
-//! The hash is a multiplication (Knuth's), since numbers of pages are no adversary's. Removal moves
-//! entries back instead of leaving marks. It never grows, so nothing allocates after the start, and
-//! it takes 16 to 32 bytes an entry whatever the drive's size.
+//! The hash is a multiplication (Knuth's), since numbers of pages are not an adversary's. Removal
+//! moves entries back instead of leaving marks. It never grows, so nothing allocates after the
+//! start, and it takes 16 to 32 bytes an entry whatever the drive's size.
 
 use crate::geometry::NONE;
 
-/// A map from `u32` to `u32` with a fixed bound on its entries. [`NONE`] is no key.
+/// A map from `u32` to `u32` with a fixed bound on its entries. [`NONE`] is not a key.
 #[derive(Clone, Debug)]
 pub struct Table {
     cells: Vec<(u32, u32)>,

@@ -100,7 +100,7 @@ pub(super) fn checked(text: &str) -> Result<Table, String> {
             let before = text.get(..span.start).unwrap_or(text);
             format!("line {}: ", before.matches('\n').count() + 1)
         });
-        format!("{line}it is no TOML: {}", error.message().trim())
+        format!("{line}it is not TOML: {}", error.message().trim())
     })?;
     check("", &mut table, PROFILE)?;
     if let Some(Value::Table(interface)) = table.get("interface") {

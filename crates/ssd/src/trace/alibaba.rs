@@ -28,13 +28,13 @@ impl LineParser for Alibaba {
         if first.eq_ignore_ascii_case(b"device_id") {
             return Parsed::Heading;
         }
-        let device = want!(fields::uint32(first), "the device is no number");
+        let device = want!(fields::uint32(first), "the device is not a number");
         let op = want!(read_or_write(next()), "the opcode is neither R nor W");
-        let offset = want!(fields::uint(next()), "the offset is no number");
-        let bytes = want!(fields::uint(next()), "the length is no number");
+        let offset = want!(fields::uint(next()), "the offset is not a number");
+        let bytes = want!(fields::uint(next()), "the length is not a number");
         let time = want!(
             fields::time(next(), MICROSECOND),
-            "the timestamp is no number"
+            "the timestamp is not a number"
         );
         Parsed::Request(Raw {
             time,

@@ -127,11 +127,11 @@ impl LineParser for Blkparse {
             return Parsed::Heading;
         }
         let mut next = || words.next().unwrap_or_default();
-        let device = want!(device(first), "the device is no major,minor");
-        want!(fields::uint(next()), "the CPU is no number");
-        want!(fields::uint(next()), "the event's number is no number");
-        let time = want!(fields::time(next(), SECOND), "the time is no number");
-        want!(fields::uint(next()), "the process is no number");
+        let device = want!(device(first), "the device is not a major,minor");
+        want!(fields::uint(next()), "the CPU is not a number");
+        want!(fields::uint(next()), "the event's number is not a number");
+        let time = want!(fields::time(next(), SECOND), "the time is not a number");
+        want!(fields::uint(next()), "the process is not a number");
         let action = next();
         if action.is_empty() {
             return Parsed::Damaged("there is no action");
@@ -153,15 +153,15 @@ impl LineParser for Blkparse {
         let flushes = !zoned && rwbs.contains(&b'F');
         let (sector, plus, count) = (next(), next(), next());
         let (offset, bytes) = if plus == b"+" {
-            let sector = want!(fields::uint(sector), "the sector is no number");
-            let count = want!(fields::uint(count), "the number of sectors is no number");
+            let sector = want!(fields::uint(sector), "the sector is not a number");
+            let count = want!(fields::uint(count), "the number of sectors is not a number");
             (
                 want!(sector.checked_mul(SECTOR), "the address is beyond 2^64"),
                 want!(count.checked_mul(SECTOR), "the size is beyond 2^64"),
             )
         } else if asked == Asked::Reset {
             // Some versions print no count where there is none.
-            let sector = want!(fields::uint(sector), "the sector is no number");
+            let sector = want!(fields::uint(sector), "the sector is not a number");
             let offset = want!(sector.checked_mul(SECTOR), "the address is beyond 2^64");
             (offset, 0)
         } else if flushes || op.is_none() {

@@ -34,14 +34,17 @@ impl LineParser for CloudPhysics {
         if first.eq_ignore_ascii_case(b"version") {
             return Parsed::Heading;
         }
-        want!(fields::uint(first), "the version is no number");
-        let time = want!(fields::time(next(), self.unit_ns), "the time is no number");
+        want!(fields::uint(first), "the version is not a number");
+        let time = want!(
+            fields::time(next(), self.unit_ns),
+            "the time is not a number"
+        );
         let command = want!(
             fields::hex(next()),
-            "the SCSI command is no hexadecimal number"
+            "the SCSI command is not a hexadecimal number"
         );
-        let bytes = want!(fields::uint(next()), "the size is no number");
-        let lbn = want!(fields::uint(next()), "the block is no number");
+        let bytes = want!(fields::uint(next()), "the size is not a number");
+        let lbn = want!(fields::uint(next()), "the block is not a number");
         let Some(op) = vscsi::operation(command) else {
             return Parsed::Other;
         };

@@ -173,21 +173,21 @@ impl LineParser for FiveColumns {
         let time = match columns.time {
             Some(at) => want!(
                 fields::time(words[at], self.unit.nanoseconds()),
-                "the time is no number"
+                "the time is not a number"
             ),
             None => Stamp::at(0),
         };
         let device = match columns.device {
-            Some(at) => want!(fields::uint32(words[at]), "the device is no number"),
+            Some(at) => want!(fields::uint32(words[at]), "the device is not a number"),
             None => 0,
         };
         let address = want!(
             fields::uint(words[columns.address]),
-            "the address is no number"
+            "the address is not a number"
         );
         let size = want!(
             fields::uint(words[columns.sectors]),
-            "the number of sectors is no number"
+            "the number of sectors is not a number"
         );
         let op = match words[columns.flag] {
             flag @ (b"0" | b"1") if u64::from(flag[0] - b'0') == self.write => Op::Write,

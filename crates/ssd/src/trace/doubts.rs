@@ -2,7 +2,7 @@
 //! Figures of a trace that a user should look at again: a wrong unit, times without order, devices
 //! that overlap. Each doubt is a sentence with the option that helps.
 //!
-//! A doubt is no error. Every one of these can be as it should be, and the user knows.
+//! A doubt is not an error. Every one of these can be as it should be, and the user knows.
 
 use super::fields::SECOND;
 use super::fold::Fold;

@@ -146,18 +146,18 @@ impl Etw {
         }
         let time = want!(
             fields::time(time, MICROSECOND),
-            "the TimeStamp is no number"
+            "the TimeStamp is not a number"
         );
-        let device = want!(fields::uint32(disk), "the DiskNum is no number");
+        let device = want!(fields::uint32(disk), "the DiskNum is not a number");
         let (offset, bytes) = if op == Op::Flush {
             (0, 0)
         } else {
             (
                 want!(
                     fields::hex(offset),
-                    "the ByteOffset is no hexadecimal number"
+                    "the ByteOffset is not a hexadecimal number"
                 ),
-                want!(fields::hex(size), "the IOSize is no hexadecimal number"),
+                want!(fields::hex(size), "the IOSize is not a hexadecimal number"),
             )
         };
         Parsed::Request(Raw {

@@ -103,7 +103,10 @@ impl LineParser for Fio {
         let mut next = || words.next().unwrap_or_default();
         let mut time = Stamp::at(self.now);
         if self.version == 3 {
-            time = want!(fields::time(next(), MICROSECOND), "the time is no number");
+            time = want!(
+                fields::time(next(), MICROSECOND),
+                "the time is not a number"
+            );
         }
         let (name, action) = (next(), next());
         let op = match action {
@@ -118,7 +121,7 @@ impl LineParser for Fio {
             b"wait" if self.version == 2 => {
                 let wait = want!(
                     fields::uint(next()).and_then(|us| us.checked_mul(MICROSECOND)),
-                    "the wait is no number"
+                    "the wait is not a number"
                 );
                 self.now = want!(self.now.checked_add(wait), "the time is beyond 2^64 ns");
                 self.timed = true;
@@ -131,8 +134,8 @@ impl LineParser for Fio {
             (0, 0)
         } else {
             (
-                want!(fields::uint(offset), "the offset is no number"),
-                want!(fields::uint(length), "the length is no number"),
+                want!(fields::uint(offset), "the offset is not a number"),
+                want!(fields::uint(length), "the length is not a number"),
             )
         };
         Parsed::Request(Raw {

@@ -41,17 +41,17 @@ impl LineParser for Fiu {
         }) else {
             return Parsed::Damaged("there is no R or W after the address and the size");
         };
-        let ns = want!(fields::uint(words[0]), "the time is no number");
-        let lba = want!(fields::uint(words[at - 2]), "the address is no number");
-        let size = want!(fields::uint(words[at - 1]), "the size is no number");
+        let ns = want!(fields::uint(words[0]), "the time is not a number");
+        let lba = want!(fields::uint(words[at - 2]), "the address is not a number");
+        let size = want!(fields::uint(words[at - 1]), "the size is not a number");
         let number = |at: usize| fields::uint32(words.get(at).copied().unwrap_or_default());
         let major = want!(
             number(at + 1).filter(|&major| major < 1 << 12),
-            "the major number is no number below 4096"
+            "the major number is not a number below 4096"
         );
         let minor = want!(
             number(at + 2).filter(|&minor| minor < 1 << 20),
-            "the minor number is no number below 2^20"
+            "the minor number is not a number below 2^20"
         );
         Parsed::Request(Raw {
             time: Stamp::at(ns),

@@ -472,7 +472,7 @@ impl FromStr for Fold {
             }
             _ => {
                 return Err(Error::spec(format!(
-                    "\"{name}\" is no way to fold addresses: none, modulo or compact"
+                    "\"{name}\" is not a way to fold addresses: none, modulo or compact"
                 )));
             }
         };
@@ -501,7 +501,7 @@ impl FromStr for Fold {
 fn device_of(text: &str) -> Result<(u32, u64), Error> {
     let wrong = || {
         Error::spec(format!(
-            "\"{text}\" is no device with its size, such as 3*1g"
+            "\"{text}\" is not a device with its size, such as 3*1g"
         ))
     };
     let (device, bytes) = text.split_once('*').ok_or_else(wrong)?;

@@ -215,7 +215,7 @@ impl FromStr for TraceSpec {
             None if name == AUTO => None,
             None => {
                 return Err(Error::spec(format!(
-                    "\"{name}\" is no trace format; known are {} and {AUTO}",
+                    "\"{name}\" is not a trace format; known are {} and {AUTO}",
                     Format::names()
                 )));
             }
@@ -307,7 +307,7 @@ fn bytes_of(option: &str, text: Option<String>) -> Result<Option<u64>, Error> {
     match crate::spec::bytes(&text) {
         Ok(bytes @ 1..=MAX_UNIT_BYTES) => Ok(Some(bytes)),
         _ => Err(Error::spec(format!(
-            "\"{text}\" is no number of bytes for {option}: 1 to 1t"
+            "\"{text}\" is not a number of bytes for {option}: 1 to 1t"
         ))),
     }
 }
@@ -316,7 +316,7 @@ fn event_of(text: &str) -> Result<u8, Error> {
     match text {
         "Q" | "G" | "I" | "D" | "C" => Ok(text.as_bytes()[0]),
         _ => Err(Error::spec(format!(
-            "\"{text}\" is no event to count requests at: Q, G, I, D or C"
+            "\"{text}\" is not an event to count requests at: Q, G, I, D or C"
         ))),
     }
 }

@@ -24,7 +24,7 @@ impl LineParser for Lis {
     #[inline]
     fn line(&mut self, line: &[u8]) -> Parsed {
         let run = arc_line(line).ok();
-        let (start, count) = want!(run, "it is no first page, count and two more numbers");
+        let (start, count) = want!(run, "it is not a first page, count and two more numbers");
         let offset = want!(sectors(start, self.page), "the address is beyond 2^64");
         let bytes = want!(sectors(count, self.page), "the count is beyond 2^64 bytes");
         Parsed::Request(Raw {

@@ -63,15 +63,15 @@ impl LineParser for Msr {
         if first.eq_ignore_ascii_case(b"timestamp") {
             return Parsed::Heading;
         }
-        let ticks = want!(fields::uint(first), "the timestamp is no number");
+        let ticks = want!(fields::uint(first), "the timestamp is not a number");
         let name = next();
         let disk = want!(
             fields::uint(next()).filter(|&disk| disk < MAX_DISKS),
-            "the disk number is no number below 65,536"
+            "the disk number is not a number below 65,536"
         );
         let op = want!(read_or_write(next()), "the type is neither Read nor Write");
-        let offset = want!(fields::uint(next()), "the offset is no number");
-        let bytes = want!(fields::uint(next()), "the size is no number");
+        let offset = want!(fields::uint(next()), "the offset is not a number");
+        let bytes = want!(fields::uint(next()), "the size is not a number");
         let ns = want!(ticks.checked_mul(TICK), "the time is beyond 2^64 ns");
         let host = want!(self.host(name), "there are more than 4,096 hosts");
         Parsed::Request(Raw {

@@ -85,7 +85,7 @@ impl Evidence {
                 | Format::CloudPhysics
         );
         if self.with_bytes == 0 || self.sized * 2 < self.with_bytes {
-            let why = "most sizes are no whole sectors, or larger than a request";
+            let why = "most sizes are not whole sectors, or larger than a request";
             // Names of operations tell more than sizes, but a SCSI command is but a number.
             let sure = named && format != Format::CloudPhysics;
             return if sure {
@@ -106,11 +106,11 @@ impl Evidence {
             return Grade::Weak("times do not always rise");
         }
         if self.sized * 10 < self.with_bytes * 9 {
-            return Grade::Weak("some sizes are no whole sectors");
+            return Grade::Weak("some sizes are not whole sectors");
         }
         if self.foreign {
             return Grade::Weak(match format {
-                Format::Tencent => "its times are no seconds since 1970",
+                Format::Tencent => "its times are not seconds since 1970",
                 _ => "its last column does not count the lines",
             });
         }

@@ -10,7 +10,7 @@ const SECTOR: u64 = 512;
 /// A byte count that is whole sectors is a multiple of this when it is taken for a count of
 /// sectors.
 pub(super) const SQUARE: u64 = SECTOR * SECTOR;
-/// Sizes below this that are no whole sectors look like counts of sectors.
+/// Sizes below this that are not whole sectors look like counts of sectors.
 const FEW: u64 = 4096;
 
 /// Habits of a trace's requests, counted as they pass.

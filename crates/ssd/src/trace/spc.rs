@@ -26,11 +26,11 @@ impl LineParser for Spc {
     fn line(&mut self, line: &[u8]) -> Parsed {
         let mut fields = Commas::of(line);
         let mut next = || fields.next().unwrap_or_default();
-        let device = want!(fields::uint32(next()), "the ASU is no number");
-        let lba = want!(fields::uint(next()), "the LBA is no number");
-        let bytes = want!(fields::uint(next()), "the size is no number");
+        let device = want!(fields::uint32(next()), "the ASU is not a number");
+        let lba = want!(fields::uint(next()), "the LBA is not a number");
+        let bytes = want!(fields::uint(next()), "the size is not a number");
         let op = want!(read_or_write(next()), "the opcode is neither R nor W");
-        let time = want!(fields::time(next(), SECOND), "the time is no number");
+        let time = want!(fields::time(next(), SECOND), "the time is not a number");
         let offset = want!(sectors(lba, self.sector), "the address is beyond 2^64");
         Parsed::Request(Raw {
             time,

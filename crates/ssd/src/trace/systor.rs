@@ -29,12 +29,12 @@ impl LineParser for Systor {
         if first.eq_ignore_ascii_case(b"timestamp") {
             return Parsed::Heading;
         }
-        let time = want!(fields::time(first, SECOND), "the timestamp is no number");
+        let time = want!(fields::time(first, SECOND), "the timestamp is not a number");
         let _response = next();
         let op = want!(read_or_write(next()), "the type is neither R nor W");
-        let device = want!(fields::uint32(next()), "the LUN is no number");
-        let offset = want!(fields::uint(next()), "the offset is no number");
-        let bytes = want!(fields::uint(next()), "the size is no number");
+        let device = want!(fields::uint32(next()), "the LUN is not a number");
+        let offset = want!(fields::uint(next()), "the offset is not a number");
+        let bytes = want!(fields::uint(next()), "the size is not a number");
         Parsed::Request(Raw {
             time,
             device,

@@ -39,10 +39,10 @@ impl LineParser for Tectonic {
         if first.eq_ignore_ascii_case(b"block_id") {
             return Parsed::Heading;
         }
-        let block = want!(fields::uint(first), "the block is no number");
-        let within = want!(fields::uint(next()), "the offset is no number");
-        let bytes = want!(fields::uint(next()), "the size is no number");
-        let time = want!(fields::time(next(), SECOND), "the time is no number");
+        let block = want!(fields::uint(first), "the block is not a number");
+        let within = want!(fields::uint(next()), "the offset is not a number");
+        let bytes = want!(fields::uint(next()), "the size is not a number");
+        let time = want!(fields::time(next(), SECOND), "the time is not a number");
         let op = match next() {
             b"1" | b"2" | b"5" => Op::Read,
             b"3" | b"4" | b"6" => Op::Write,

@@ -40,16 +40,16 @@ impl LineParser for Tencent {
         }
         let time = want!(
             fields::time(first, self.unit_ns),
-            "the timestamp is no number"
+            "the timestamp is not a number"
         );
-        let offset = want!(fields::uint(next()), "the offset is no number");
-        let size = want!(fields::uint(next()), "the size is no number");
+        let offset = want!(fields::uint(next()), "the offset is not a number");
+        let size = want!(fields::uint(next()), "the size is not a number");
         let op = match next() {
             b"0" => Op::Read,
             b"1" => Op::Write,
             _ => return Parsed::Damaged("the I/O type is neither 0 nor 1"),
         };
-        let device = want!(fields::uint32(next()), "the volume is no number");
+        let device = want!(fields::uint32(next()), "the volume is not a number");
         Parsed::Request(Raw {
             time,
             device,

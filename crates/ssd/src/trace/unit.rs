@@ -44,7 +44,7 @@ impl FromStr for TimeUnit {
             "s" => TimeUnit::Seconds,
             _ => {
                 return Err(Error::spec(format!(
-                    "\"{text}\" is no unit of time: ns, us, ms or s"
+                    "\"{text}\" is not a unit of time: ns, us, ms or s"
                 )));
             }
         })

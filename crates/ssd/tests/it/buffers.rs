@@ -139,7 +139,7 @@ fn bplru_compensates_for_sequential_blocks() {
     // the oldest.
     assert_eq!(write(&mut buffer, &[16, 4, 5, 6, 7, 20]), []);
     assert_eq!(write(&mut buffer, &[24]), dirty(&[4, 5, 6, 7]));
-    // The same pages in another order are no sequential block: block 4 goes first.
+    // The same pages in another order are not a sequential block: block 4 goes first.
     let mut buffer = make("bplru:padding=false", 6);
     assert_eq!(write(&mut buffer, &[16, 4, 6, 5, 7, 20, 24]), dirty(&[16]));
     // Nor without compensation.

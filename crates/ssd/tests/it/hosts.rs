@@ -388,7 +388,7 @@ fn a_wrong_key_of_a_profile_is_told_in_a_sentence() {
             "kind = \"single\"\ndepth = 3",
             "[interface] of the kind single has no depth",
         ),
-        ("cycles = 100_000", "cycles = = 3", "it is no TOML"),
+        ("cycles = 100_000", "cycles = = 3", "it is not TOML"),
     ] {
         let why = why(from, to);
         assert!(why.contains(told), "{why}");

@@ -181,7 +181,7 @@ fn in_code() {
 #[test]
 fn what_is_impossible_is_told() {
     for (text, why) in [
-        ("unifrom", "is no generator"),
+        ("unifrom", "is not a generator"),
         ("uniform:pages=0", "at least one page"),
         ("uniform:theta=1", "no option theta"),
         ("uniform:count=1.5", "no whole number"),

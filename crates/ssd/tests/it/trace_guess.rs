@@ -198,7 +198,7 @@ fn units_that_can_be_wrong_are_warned_about() {
     assert!(warnings(&text, "columns").contains("more than any host sends"));
 }
 
-/// A zone append was no write, and the reset of a zone was counted as a read, since its letters
+/// A zone append was not a write, and the reset of a zone was counted as a read, since its letters
 /// hold an R.
 #[test]
 fn zoned_operations_of_blkparse() {
@@ -300,7 +300,7 @@ fn a_format_that_does_not_fit_is_refused() {
         why.contains("a.csv, read as spc, has no request: 9 lines are damaged"),
         "{why}"
     );
-    assert!(why.contains("line 1: the ASU is no number"), "{why}");
+    assert!(why.contains("line 1: the ASU is not a number"), "{why}");
     assert!(why.contains("what --format says"), "{why}");
     let half = lines(9, |at| {
         if at < 4 {

@@ -29,10 +29,10 @@ fn damaged_lines_are_counted_and_the_first_are_named() {
     assert_eq!(
         named[..7],
         [
-            (4, "the size is no number"),
+            (4, "the size is not a number"),
             (5, "the opcode is neither R nor W"),
             (6, "the opcode is neither R nor W"),
-            (7, "the ASU is no number"),
+            (7, "the ASU is not a number"),
             (8, "the address is beyond 2^64"),
             (9, "the request ends beyond 2^64 bytes"),
             (10, "the request is longer than 4 GiB"),
@@ -210,7 +210,7 @@ fn what_is_no_trace_is_told_so() {
     tar[257..262].copy_from_slice(b"ustar");
     assert!(why(&tar).contains("a tar archive"));
     assert!(why(b"Dear diary").contains("known are spc, msr, etw"));
-    // An archive that is damaged from its start is no unknown format.
+    // An archive that is damaged from its start is not an unknown format.
     assert!(why(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]).contains("breaks off"));
 }
 
@@ -222,7 +222,7 @@ fn options_that_do_not_fit_are_refused() {
             .map(|error| error.to_string())
             .unwrap_or_default()
     };
-    assert!(why("spd").contains("\"spd\" is no trace format"));
+    assert!(why("spd").contains("\"spd\" is not a trace format"));
     assert!(
         why("spc:unit=ms").contains("no option unit"),
         "{}",
@@ -233,7 +233,7 @@ fn options_that_do_not_fit_are_refused() {
         "{}",
         why("msr:page=1")
     );
-    assert!(why("columns:unit=hours").contains("\"hours\" is no unit of time"));
+    assert!(why("columns:unit=hours").contains("\"hours\" is not a unit of time"));
     assert!(why("columns:write=2").contains("0 or 1"));
     assert!(why("columns:write=1,read=1").contains("both"));
     assert!(
@@ -279,7 +279,7 @@ fn a_summary_tells_all() {
         "devices     2: 0 (2, 4.10 kB), 1 (2, 16.38 kB)",
         "duration    4.000000 s, 1.0 requests/s",
         "left out    1 damaged, 1 of no bytes",
-        "damaged     5: the ASU is no number: \"rubbish\"",
+        "damaged     5: the ASU is not a number: \"rubbish\"",
         "warning     1 of 4 times are not in order",
     ] {
         assert!(shown.contains(part), "{part:?} is not in\n{shown}");

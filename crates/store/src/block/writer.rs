@@ -455,7 +455,7 @@ impl<'d> BlockWriter<'d> {
 
     /// Writes what is left and the head. The record's extent is shortened to what is in use.
     /// Nothing is flushed: until the caller has done that, and the record is in the manifest, there
-    /// is no block.
+    /// is not a block.
     ///
     /// ```
     /// use senko_io::{Purpose, Tag};

@@ -105,7 +105,7 @@ pub struct MapOptions {
 /// Most blocks of one map.
 pub const MAX_BLOCKS: u32 = 1 << 20;
 
-/// What was decoded is no map.
+/// What was decoded is not a map.
 ///
 /// ```
 /// let damage = senko_store::index::decode(b"").unwrap_err();

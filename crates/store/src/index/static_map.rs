@@ -28,7 +28,7 @@
 //! word:   bits 0-31 rows | 32-63 wide groups
 //! layer:  thresholds, a byte a bucket, filled up to words (not in the last layer)
 //!         then groups of 64 rows: one word of 8 bytes a column, bit i of it the value's bit of row i; `wide` groups have a column more;
-//!         then, if the rows are no multiple of 64, the last group, its columns packed without gaps, filled up to a word
+//!         then, if the rows are not a multiple of 64, the last group, its columns packed without gaps, filled up to a word
 //! ```
 //! A look-up reads one threshold and two neighbouring groups. All words are little-endian.
 

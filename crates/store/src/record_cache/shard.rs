@@ -47,7 +47,7 @@ const LEAST_RECORDS: usize = 16;
 /// Records that are renewed to make room for one, at most: it bounds how long the lock is held.
 const MOST_RENEWED: usize = 32;
 
-/// Records whose hashes lie together; 0 is no word.
+/// Records whose hashes lie together; 0 is not a word.
 #[repr(align(64))]
 #[derive(Clone, Copy, Debug, Default)]
 struct Line([u32; WORDS]);

@@ -286,7 +286,7 @@ fn no_reader_goes_back_while_seals_overtake_reads() {
     let counts: Arc<Vec<AtomicU64>> = Arc::new((0..KEYS).map(|_| AtomicU64::new(0)).collect());
     let stop = Arc::new(AtomicBool::new(false));
     let seconds = std::env::var("SENKO_STRESS_SECONDS").map_or(2, |text| {
-        text.parse().expect("SENKO_STRESS_SECONDS is no number")
+        text.parse().expect("SENKO_STRESS_SECONDS is not a number")
     });
     let end = Instant::now() + Duration::from_secs(seconds);
     let running = |stop: &AtomicBool| !stop.load(Ordering::Relaxed) && Instant::now() < end;

@@ -44,7 +44,7 @@ fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(
         text.parse()
-            .unwrap_or_else(|_| panic!("{name} is no number")),
+            .unwrap_or_else(|_| panic!("{name} is not a number")),
     )
 }
 

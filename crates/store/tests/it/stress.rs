@@ -194,7 +194,7 @@ fn disturb(shared: &Shared, thread: u64) {
 
 fn seconds() -> u64 {
     std::env::var("SENKO_STRESS_SECONDS").map_or(3, |text| {
-        text.parse().expect("SENKO_STRESS_SECONDS is no number")
+        text.parse().expect("SENKO_STRESS_SECONDS is not a number")
     })
 }
 

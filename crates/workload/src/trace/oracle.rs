@@ -76,7 +76,7 @@ pub(super) fn next(reader: &mut TraceReader<'_>) -> Result<Option<Record>, Troub
         let raw = decode(&bytes);
         if !sane_next(raw.next) {
             return Err(Trouble::Bad(format!(
-                "its next access {} is no record number",
+                "its next access {} is not a record number",
                 raw.next
             )));
         }

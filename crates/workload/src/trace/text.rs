@@ -48,7 +48,7 @@ fn decimal(field: &[u8], name: &str) -> Result<u64, String> {
     value.ok_or_else(|| {
         let shown = String::from_utf8_lossy(&field[..field.len().min(40)]).into_owned();
         format!(
-            "the {name} \"{}\" is no number of 64 bits",
+            "the {name} \"{}\" is not a number of 64 bits",
             shown.escape_debug()
         )
     })

@@ -200,7 +200,7 @@ fn bad_content_is_an_error_that_says_where() {
         (
             &b"1 1 0 0\n2 x 0 0\n"[..],
             1,
-            "line 2 of the arc trace is bad: the count \"x\" is no number of 64 bits",
+            "line 2 of the arc trace is bad: the count \"x\" is not a number of 64 bits",
         ),
         (
             b"1 1 0 0\n\n2 1 0\n",
@@ -220,7 +220,7 @@ fn bad_content_is_an_error_that_says_where() {
         (
             b"1\n-2\n",
             1,
-            "line 2 of the lirs trace is bad: the block number \"-2\" is no number of 64 bits",
+            "line 2 of the lirs trace is bad: the block number \"-2\" is not a number of 64 bits",
         ),
         (
             b"1,get,1\n2,fly,1\n",
@@ -235,7 +235,7 @@ fn bad_content_is_an_error_that_says_where() {
         (
             b"1,get,1\n2,get,x\n",
             1,
-            "line 2 of the csv trace is bad: the size \"x\" is no number of 64 bits",
+            "line 2 of the csv trace is bad: the size \"x\" is not a number of 64 bits",
         ),
         (
             b"1,get,1\n\"2\",get,1\n",
@@ -271,7 +271,7 @@ fn bad_content_is_an_error_that_says_where() {
         )
     );
     let late = [oracle(&vec![(1, 2, 3, -1); 1000]), oracle(&[(1, 2, 3, -9)])].concat();
-    assert_eq!(read_error(&late), (1000, "record 1001 of the oracle-general trace is bad: its next access -9 is no record number".to_string()));
+    assert_eq!(read_error(&late), (1000, "record 1001 of the oracle-general trace is bad: its next access -9 is not a record number".to_string()));
     assert!(
         read_error(&oracle(&[(9, 1, 1, -1), (8, 1, 1, -1)]))
             .1

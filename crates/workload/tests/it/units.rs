@@ -42,7 +42,7 @@ fn counts() {
         "1_000", "4mm", "inf", "nan", "1,000", "١",
     ] {
         let error = count::<u64>(text).expect_err(text).to_string();
-        assert!(error.contains("is no whole number"), "{text}: {error}");
+        assert!(error.contains("is not a whole number"), "{text}: {error}");
     }
     for text in [
         "18446744073709551616",
@@ -92,7 +92,7 @@ fn sizes() {
             size(text, 1)
                 .expect_err(text)
                 .to_string()
-                .contains("is no size"),
+                .contains("is not a size"),
             "{text}"
         );
     }

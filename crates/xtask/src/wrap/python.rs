@@ -84,7 +84,7 @@ fn document(lines: &[&str]) -> Vec<String> {
         let is_example = parts[at].trim_start().starts_with(">>>");
         let ends = |line: &String| match is_example {
             true => line.trim().is_empty(),
-            // The quotes that stand alone are no word of the text before them.
+            // The quotes that stand alone are not words of the text before them.
             false => line.trim_start().starts_with(">>>") || line.trim() == QUOTES,
         };
         let rest = parts[at + 1..].iter().take_while(|line| !ends(line));
@@ -111,7 +111,7 @@ fn trimmed(line: &str) -> String {
 }
 
 /// How many lines a line of code has with the strings that begin on it, and its last character
-/// that is no comment.
+/// that is not a comment.
 fn statement(lines: &[&str]) -> (usize, Option<char>) {
     let mut open: Option<&str> = None;
     let mut last = None;

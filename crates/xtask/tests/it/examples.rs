@@ -262,7 +262,7 @@ fn has_example(attributes: &[Attribute]) -> bool {
             && let syn::Expr::Lit(line) = &value.value
             && let syn::Lit::Str(line) = &line.lit
         {
-            // Text or shell lines are no example that the compiler sees.
+            // Text or shell lines are not examples that the compiler sees.
             return ["```", "```no_run"].contains(&line.value().trim());
         }
         false

@@ -346,7 +346,7 @@ fn walks_list_items_on_flash() {
             .map(|class| ours(listed(&mut rig, &format!("lru_crawler metadump {class}"))).len())
             .sum();
         assert_eq!(by_class, 60);
-        // To be listed is no access: nothing was promoted.
+        // To be listed is not an access: nothing was promoted.
         assert!(keys.iter().all(|key| rig.on_flash(key)));
         // Deleted, replaced, expired and flushed items are not listed.
         rig.ask(id, b"delete k:0001\r\nset k:0002 0 0 1\r\nx\r\n");
