@@ -267,7 +267,7 @@ impl Core {
         Superblock {
             checkpoint: number,
             at,
-            // What is cut off is left out first, then removed.
+            // Files are first left out of the superblock, then removed.
             pages: u64::from(self.space.segments()) * SEGMENT,
         }
         .write(&*self.device)?;
@@ -438,7 +438,7 @@ impl Core {
     fn blob_map(&self, changed: &Changed) -> Words {
         let later: Vec<(u32, u32)> = {
             let writer = self.writer.lock();
-            // What was born since the checkpoint began is not a part of it.
+            // Pages born since the checkpoint began are not a part of it.
             let born = writer.born.iter();
             born.map(|(first, (_, count))| (*first, *count)).collect()
         };

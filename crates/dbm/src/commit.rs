@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The order of commits, and who of two that conflict wins.
 //!
-//! Card: optimistic validation (Kung and Robinson 1981; paper D, 2.3), made lock-free. A
-//! transaction that commits appends its node to a list by one compare-and-swap; its place
-//! there is its place in the order. It commits if no committed node between the start of its
-//! snapshot and itself wrote what it read. That is a function of the list alone.
-//! So any thread can compute it for any node and comes to the same result: who meets an undecided
-//! node decides it, and nobody waits for its owner.
-//! What was read is compared, not the pages that it lay on: a leaf that split or took other keys
-//! aborts nobody.
+//! Card: optimistic validation (Kung and Robinson 1981; paper D, 2.3), made lock-free. A committing
+//! transaction appends its node to a list by one compare-and-swap; its place in the list is its
+//! place in the order. It commits if no committed node between the start of its snapshot and itself
+//! wrote what it read. That is a function of the list alone. So any thread can compute it for any
+//! node and gets the same result. A thread that meets an undecided node decides it, and never waits
+//! for the owner. Commits compare keys and ranges that were read, not the pages that held them: a
+//! leaf that was split or got other keys aborts no transaction.
 //!
 //! ORDER-1: the list only grows, at its end. ORDER-2: a decision never changes. ORDER-3: a node is
 //! decided only when all before it are.
@@ -67,7 +66,8 @@ pub(crate) struct Node {
     number: AtomicU64,
     state: AtomicU8,
     pub work: Work,
-    /// The newest node that its snapshot has. Whoever commits holds that one until this is decided.
+    /// The newest node that its snapshot has. The committing thread holds that one until this is
+    /// decided.
     start: Weak<Node>,
     /// Set once.
     next: OnceBox<Arc<Node>>,

@@ -37,7 +37,7 @@ pub struct CopyReport {
     pub records: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// What could not be read; only [`Database::repair`] goes on behind it.
+    /// The part that could not be read; only [`Database::repair`] continues after it.
     pub lost: Vec<Lost>,
 }
 
@@ -70,7 +70,7 @@ pub struct Lost {
     pub to: Option<Vec<u8>>,
     /// How many the table counts that were not found; of one table, the same in each of its rows.
     pub missing: u64,
-    /// What is wrong with the page.
+    /// The damage of the page.
     pub why: DbmError,
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn unowned(to: &Database, name: &str) -> Result<Table, DbmError> {
     to.create_table(&free)
 }
 
-/// What a copy does about a page that can't be read.
+/// How a copy handles a page that can't be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Damage {
     Ends,

@@ -90,7 +90,7 @@ pub(crate) struct Core {
     pub tailed: AtomicU64,
     /// Bytes of changes that are not in the log yet.
     pub unlogged: AtomicUsize,
-    /// What the thread waits for: work, or the end.
+    /// The thread waits for work, or for the end.
     pub wake: Mutex<Wake>,
     pub woken: Condvar,
     /// Pages that changed and that no checkpoint took since, about.
@@ -115,7 +115,7 @@ pub(crate) struct MapPlaces {
     pub blobs: Vec<u64>,
 }
 
-/// What the newest durable checkpoint names.
+/// The contents of the newest durable checkpoint.
 #[derive(Default)]
 pub(crate) struct Maps {
     pub places: MapPlaces,

@@ -66,7 +66,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.keeper.end(&self.core);
         if !self.read_only {
-            // Who wants to know calls `close`.
+            // A program that wants to know calls `close`.
             let _ = close(&self.core);
         }
     }
@@ -151,7 +151,7 @@ impl Database {
     /// Opens what a device holds, or makes a database on it.
     ///
     /// # Errors
-    /// What is wrong with what is there.
+    /// The error of an existing file.
     ///
     /// ```
     /// let device = senko_io::faulty::FaultyDevice::new(1000, 1);
@@ -389,7 +389,7 @@ impl Database {
     /// Runs a transaction, again and again while it conflicts with others, and commits it.
     ///
     /// # Errors
-    /// What `work` says, or the commit; never [`DbmError::Conflict`].
+    /// The error of `work`, or of the commit; never [`DbmError::Conflict`].
     ///
     /// ```
     /// # let db = senko_dbm::example::database();

@@ -2,9 +2,9 @@
 //! One entry of the log: a page of 4 KiB whose first 40 bytes say all that is not a page update
 //! (paper D, 2.2).
 //!
-//! Layout: docs/formats/dbm.md. Every entry names the checksum of the one before it. So an entry is
-//! taken for valid only behind the very entries that it was written behind, and what an earlier
-//! life of the process left behind the end is never taken.
+//! Layout: docs/formats/dbm.md. Every entry names the checksum of the one before it. So an entry
+//! counts as valid only after the very entries that preceded it when it was written. Entries of an
+//! earlier life after the end are never accepted.
 
 use senko_io::PAGE_SIZE;
 

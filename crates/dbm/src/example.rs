@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the examples of the documentation begin with.
+//! Common beginnings of the examples in the documentation.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

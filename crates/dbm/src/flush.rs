@@ -48,7 +48,8 @@ impl Core {
         self.check()?;
         let pending = {
             let mut writer = self.writer.lock();
-            // What goes past the tail ends its half, or the half would have a gap.
+            // A commit that does not fit the tail ends its half. Otherwise the half would have a
+            // gap.
             if !self.fill_tail(&mut writer)
                 && let Some(tail) = &mut writer.tail
             {
@@ -229,7 +230,7 @@ impl Core {
     }
 }
 
-/// What a commit takes of the log, and of the checkpoint after it.
+/// The space that a commit takes in the log, including the checkpoint after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub bytes: usize,

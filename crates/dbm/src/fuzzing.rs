@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzz targets of the DBM run: each reader of what lies on the device, on arbitrary
-//! bytes. Checksums are made right, so that what lies behind them is reached.
+//! Each reader of the device's content on arbitrary bytes, for the fuzz targets of the DBM.
+//! Checksums are made right, so that what lies behind them is reached.
 
 use std::sync::Arc;
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who writes the next group, and who waits for it (called by `flush.rs`).
+//! Decides which thread writes the next group and which threads wait for it (called by `flush.rs`).
 //!
 //! Card: group commit with a leader. One of those that wait for their commits writes all that is
 //! pending; the end of the flush wakes all others at once. Most of them find their commits done.
-//! The threads that one flush released come back together, each with its next commit. Without
-//! care the first of them would flush alone, and the others would wait for that flush. So a leader
-//! first lets other threads run, until as many wait as the last flush released. It gives its time
-//! slice away, and only a bounded number of times: no timer is set, and a thread that is alone
-//! never does it.
+//! The threads that one flush released come back together, each with its next commit. Without care
+//! the first of them would flush alone, and the others would wait for that flush. So a leader first
+//! lets other threads run, until as many wait as the last flush released. It yields its time slice
+//! a bounded number of times: it sets no timer, and a thread that is alone never yields.
 //!
 //! GROUP-1: at most one thread leads. GROUP-2: a thread that waits is woken by the next end of a
 //! flush, whatever its result.
@@ -87,7 +86,8 @@ impl Drop for Leader<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::AcqRel);
         *self.0.led() = false;
-        // Who sleeps counted itself before it saw the lead. Waking nobody is a system call too.
+        // A sleeping thread counted itself before it saw the lead. Waking nobody is a system call
+        // too.
         if self.0.waiting.load(Ordering::Acquire) > 0 {
             self.0.ended.notify_all();
         }

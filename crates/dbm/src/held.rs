@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What open snapshots hold: their age, and the bytes of pages that are kept for them.
+//! The age of open snapshots, and the bytes of pages that are kept for them.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ pub struct OpenSnapshot {
     pub commit: u64,
     /// Since it was opened.
     pub age: Duration,
-    /// Bytes of pages and long values that it can see and that newer snapshots cannot. What
+    /// Bytes of pages and long values that it can see and that newer snapshots cannot. A page that
     /// several snapshots see is counted for each of them.
     pub held_bytes: u64,
 }

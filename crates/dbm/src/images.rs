@@ -34,8 +34,8 @@ pub(crate) struct Images {
     buffered: usize,
     /// Something was written since the last flush.
     unflushed: bool,
-    /// What a page says of its time: the log's next entry, and its durable checkpoint, both as of
-    /// the last [`Images::begin`].
+    /// The time of a page: the log's next entry, and the durable checkpoint, both as of the last
+    /// [`Images::begin`].
     sequence: u64,
     checkpoint: u64,
 }

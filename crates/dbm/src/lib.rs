@@ -7,10 +7,9 @@
 //! get -> translation table: page -> version as of the snapshot -> DRAM, or one read
 //! ```
 //!
-//! Goals: a durable commit at the rate of the device; serializable transactions; readers that never
-//! wait; after any crash a prefix of the
-//! commits that has every one that was acknowledged as synced. Non-goals: the network, more than
-//! one process that writes.
+//! Goals: durable commits at the rate of the device; serializable transactions; readers that never
+//! wait. After any crash, a prefix of the commits with every commit that was acknowledged as
+//! synced. Non-goals: the network, more than one process that writes.
 //!
 //! [`Database`] is where to start.
 
@@ -42,7 +41,7 @@ mod touched; // what a batch touches there
 mod flush;
 mod group;
 
-// What goes on beside commits, and what an opening does.
+// Work besides commits, and opening.
 mod checkpoint;
 mod maintain;
 mod catch_up; // leaves that a checkpoint left as they were
@@ -79,7 +78,7 @@ pub mod fuzzing;
 #[cfg(feature = "shuttle")]
 pub use commit::scheduled;
 
-// What the examples of the documentation begin with.
+// Common beginnings of the examples in the documentation.
 #[doc(hidden)]
 pub mod example;
 

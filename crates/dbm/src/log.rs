@@ -35,7 +35,7 @@ impl Position {
     };
 }
 
-/// What stands in the head of an entry besides its position.
+/// The head of an entry without its position.
 #[derive(Clone, Copy)]
 pub(crate) struct Label {
     pub kind: Kind,
@@ -240,7 +240,7 @@ pub(crate) fn grow(device: &dyn Device, space: &Space, segments: u64) -> Result<
 pub(crate) struct Scan<'a> {
     device: &'a dyn Device,
     pub next: Position,
-    /// What the last entry says about the segment behind its own.
+    /// The next segment, as the last entry of a segment names it.
     pub next_segment: Option<u32>,
     /// Pages of the entries that were taken.
     pub visited: Vec<u64>,

@@ -2,7 +2,7 @@
 //! The translation table: from a logical page to its versions, and from there to their places in
 //! the log (paper D, 2.1).
 //!
-//! One word a page, in chunks that double, so that the table grows and nobody who reads it waits. A
+//! The table has one word a page, in chunks that double, so it grows without making readers wait. A
 //! word leads to the page's newest version; versions lead to older ones for as long as a snapshot
 //! needs them. The content of a version never changes. It may lose its bytes in DRAM once it has a
 //! place in the log, and the cleaner may change that place.

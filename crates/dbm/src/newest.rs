@@ -19,7 +19,7 @@ use crate::{Database, DbmError, Table};
 /// Reads before a snapshot is taken, while others commit.
 const ATTEMPTS: usize = 3;
 
-/// What DRAM tells of a key ([`Database::get_cached`]).
+/// The answer of DRAM about a key ([`Database::get_cached`]).
 ///
 /// ```
 /// # let db = senko_dbm::example::database();
@@ -53,7 +53,7 @@ impl Core {
         self.newest.load(Ordering::Acquire) == commit
     }
 
-    /// What is known of a key if the way to it is in DRAM and no newer version is in the way.
+    /// The value of a key if the path to it is in DRAM and no newer version is in the way.
     fn cached_value<T>(
         &self,
         commit: u64,

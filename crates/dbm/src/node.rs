@@ -2,8 +2,8 @@
 //! A page of a B+tree: sorted slots that grow up, cells that grow down, in the body of a log entry.
 //!
 //! The same bytes stand in DRAM and in the log. Leaves (level 0) hold records; a cell of an inner
-//! page holds a separator and a child, whose keys are not
-//! below the separator. What is below the first separator is the first child's.
+//! page holds a separator and a child, whose keys are not below the separator. Keys below the first
+//! separator belong to the first child.
 //!
 //! A *dense* leaf has keys of one length and values of one length. It holds the two lengths once,
 //! and its records stand one behind the other without slots. A record with other lengths turns it

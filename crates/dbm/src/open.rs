@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opening: the newest checkpoint, and behind it the log, commit by commit. What comes out is a
-//! prefix of the order of commits.
+//! Opening: the newest checkpoint, and behind it the log, commit by commit. The result is a prefix
+//! of the order of commits.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -98,7 +98,7 @@ pub(crate) fn open(
 }
 
 /// Refuses a device that has content of somebody else: also where the superblocks' pages are zero,
-/// as they are in some file systems. What a database that was being made has left there is no such
+/// as they are in some file systems. Remains of an unfinished creation do not count as such
 /// content.
 fn refuse_foreign(device: &dyn Device) -> Result<(), DbmError> {
     let is_left = |offset: u64, page: &[u8]| {

@@ -24,7 +24,7 @@ pub struct Options {
     /// DRAM for pages of trees, in bytes; at least 1 MiB. Changed pages that no checkpoint has
     /// written stay in DRAM beyond it.
     pub cache_bytes: usize,
-    /// What a transaction may hold, in bytes: what it wrote, and the keys and ranges that it read.
+    /// Most bytes of a transaction: its writes, and the keys and ranges that it read.
     pub transaction_bytes: usize,
     /// Checkpoints keep the log that recovery would read below so many bytes, or two sevenths of
     /// what is live if that is more; at least 256 KiB. More is a longer recovery, larger files and

@@ -75,8 +75,8 @@ impl PendingCommit {
             || self.core.durable.load(Ordering::Acquire) >= self.number
     }
 
-    /// Returns when the commit is what was asked for. Who waits first writes for all that came
-    /// until then.
+    /// Returns when the commit is what was asked for. The first thread to wait writes for all
+    /// commits until then.
     ///
     /// # Errors
     /// The device's: the database takes no more commits, and whether this one is there shows the

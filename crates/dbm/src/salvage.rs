@@ -31,7 +31,7 @@ use crate::{Database, DbmError, Durability, Options, Table};
 /// Records of a transaction, about.
 const BATCH: usize = 1000;
 
-/// What lies in the pages of a device.
+/// The contents of the pages of a device.
 #[derive(Default)]
 struct Found {
     /// Places of each page of a tree, with the commit and the sequence of each.
@@ -177,7 +177,7 @@ impl Database {
     }
 }
 
-/// What a checkpoint of an empty database says.
+/// The checkpoint of an empty database.
 fn nothing() -> Record {
     Record {
         commit: 0,
@@ -606,7 +606,7 @@ impl Salvage<'_> {
                         self.wrote(key.len() + value.len())?;
                     }
                     None => {
-                        // What it had before is not its value either.
+                        // The earlier value is not its value either.
                         self.tx.delete(&table, key)?;
                         let name = table.name().to_owned();
                         self.lost_values.insert((id, key.to_vec()), name);

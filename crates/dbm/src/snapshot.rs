@@ -14,7 +14,7 @@ use crate::{DbmError, Table};
 /// A key and its value.
 pub type Record = (Vec<u8>, Vec<u8>);
 
-/// What was committed at one moment. It never conflicts, waits for nobody, and nobody waits for it.
+/// The database as of one moment. It never conflicts, waits for nobody, and nobody waits for it.
 /// Cheap to clone.
 ///
 /// ```
@@ -70,7 +70,7 @@ impl Snapshot {
         found.map_or(0, |info| info.root)
     }
 
-    /// What was read counts only if the snapshot was there to the end.
+    /// A read counts only if the snapshot existed until its end.
     pub(crate) fn valid<T>(&self, read: Result<T, DbmError>) -> Result<T, DbmError> {
         if self.seen.is_expired() {
             return Err(DbmError::SnapshotExpired);
@@ -429,7 +429,7 @@ impl Cursor {
     /// range.
     ///
     /// # Errors
-    /// As [`Cursor::next`]. What was given does not count then, and the cursor stays where it was.
+    /// As [`Cursor::next`]. The records given do not count then, and the cursor stays where it was.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which segments are in use, and when one may be written again.
 //!
-//! SEGMENT-1: a segment is free only if no version has its place there and the newest durable
-//! checkpoint needs nothing there, neither a page that it names nor a part of the log. Versions and
-//! names are counted apart: a page that changed since the checkpoint has a name and no version.
-//! SEGMENT-2: it is written again only when no process reads beside this one from a checkpoint that
-//! is older than its becoming free.
+//! SEGMENT-1: a segment is free only if it holds no page version, and nothing that the newest
+//! durable checkpoint needs: no page that it names, and no part of the log. Versions and names are
+//! counted apart: a page that changed since the checkpoint has a name and no version. SEGMENT-2: it
+//! is written again only when no process reads beside this one from a checkpoint that is older than
+//! its becoming free.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

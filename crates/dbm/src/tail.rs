@@ -5,9 +5,9 @@
 //! a system call. The commits stay pending for the log as well: the log's next group has them.
 //!
 //! Layout: docs/formats/dbm.md. The memory is that of pages of the first segment, which the log
-//! leaves alone: two halves, filled in turn. A half begins with the place in the log behind which
-//! its commits follow, and holds frames of commits, each with a checksum that goes on from the one
-//! before. So what an earlier filling left behind is never taken.
+//! leaves alone: two halves, filled in turn. A half begins with the place in the log after which
+//! its commits follow. Then come frames of commits, each with a checksum that continues the
+//! previous one. So what an earlier filling left behind is never taken.
 //!
 //! HALF-1: when a half begins, every commit is in the log in front of it or in the other half, and
 //! stands in this one before the next commit does. So all that is pending goes to the log first, or
@@ -90,7 +90,7 @@ impl Tail {
     }
 }
 
-/// What a process left: each half's place in the log, and its commits one behind the other.
+/// The remains of a process: each half's place in the log, and its commits in order.
 pub(crate) fn read(device: &dyn Device) -> Result<Vec<(Position, Vec<u8>)>, DbmError> {
     let mut halves = Vec::new();
     let mut half = AlignedBuf::new(PAGES);

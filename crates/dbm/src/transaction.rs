@@ -421,7 +421,7 @@ impl Transaction {
                 break;
             }
             if records.len() + 1 >= most {
-                // What lies behind was not looked at.
+                // Records after it were not looked at.
                 range.to = Some(after(&record.0));
                 records.push(record);
                 break;
@@ -497,7 +497,7 @@ impl Transaction {
         let root = self.snapshot.info(table)?.root;
         let mut leaf = None;
         let mut base = self.snapshot.step(root, from, inclusive, back, &mut leaf)?;
-        // What the transaction itself deleted or wrote is not taken from the snapshot.
+        // Keys that the transaction itself deleted or wrote are not taken from the snapshot.
         while let Some((key, _)) = &base {
             if matches!(self.work.writes.get(table.id, key), Own::Untouched) {
                 break;

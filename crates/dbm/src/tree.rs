@@ -54,7 +54,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// What a page holds, without a copy if it is as it was.
+    /// The content of a page, without a copy if it is unchanged.
     fn look<T>(&self, id: u32, work: impl FnOnce(&Page) -> T) -> Result<T, DbmError> {
         let tip = || self.touched.tip.as_ref().filter(|tip| tip.id() == id);
         match self.touched.pages.get(&id).or_else(tip) {

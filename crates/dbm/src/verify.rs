@@ -21,7 +21,7 @@ pub struct VerifyReport {
     pub pages: u64,
     /// Records.
     pub records: u64,
-    /// What is wrong, each with the table's name.
+    /// The problems found, each with the table's name.
     pub problems: Vec<(String, DbmError)>,
 }
 

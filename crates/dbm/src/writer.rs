@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the thread that applies commits holds: one lock, and no way around it (`apply.rs`).
+//! State of the thread that applies commits: one lock protects it, and there is no way around the
+//! lock (`apply.rs`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub(crate) struct Limbo {
     pub blobs: (u32, u32),
 }
 
-/// What the one who applies holds.
+/// The state of the applying thread.
 pub(crate) struct Writer {
     pub applied: Arc<Node>,
     pub catalogue: Arc<Catalogue>,

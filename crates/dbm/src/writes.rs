@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a transaction did: its writes and its reads, private until the commit.
+//! The writes and reads of a transaction, private until the commit.
 //!
-//! Writes lie in one arena, sorted by table and key; those that came out of order wait in a short
-//! tail, and are merged when that is long. WRITESET-1: a key stands once; the newest write of it
+//! Writes are in one arena, sorted by table and key. Writes that come out of order wait in a short
+//! tail, which is merged when it is long. WRITESET-1: a key stands once; the newest write of it
 //! counts. WRITESET-2: a deleted range comes before all keys, because its keys were dropped when it
 //! came.
 
@@ -55,7 +55,7 @@ impl Range {
     }
 }
 
-/// What a key is in a transaction's own writes.
+/// The state of a key in a transaction's own writes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Own<'a> {
     Put(&'a [u8]),

@@ -171,7 +171,7 @@ fn g2_anti_dependency_cycle_with_phantoms() {
 #[test]
 fn phantoms_at_the_borders_of_every_kind_of_range() {
     type Read = fn(&mut Transaction, &Table);
-    // What is read, a key that conflicts and one that does not.
+    // Each case has a key that is read, a key that conflicts and one that does not.
     let cases: [(Read, &[u8], &[u8]); 7] = [
         (|tx, t| drop(tx.next(t, b"15").unwrap()), b"16", b"14"),
         (|tx, t| drop(tx.next(t, b"15").unwrap()), b"15", b"21"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A crash at every write and flush, and a kill after every commit: what is recovered is a prefix
-//! of the commits that has every acknowledged synced one, after a kill every buffered one too.
+//! A crash at every write and flush, and a kill after every commit. Recovery restores a prefix of
+//! the commits with every acknowledged synced commit. After a kill the prefix also has every
+//! buffered commit.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -293,8 +294,8 @@ impl Run {
     }
 }
 
-/// Four threads commit, each its own counter, and copies are taken as a kill would leave them: each
-/// counter has in a copy what it had when its last commit before the copy returned.
+/// Four threads commit, each its own counter, while copies are taken as a kill would leave them. In
+/// a copy, each counter has the value of its last commit that returned before the copy.
 #[test]
 fn a_kill_while_threads_commit() {
     const THREADS: u64 = 4;

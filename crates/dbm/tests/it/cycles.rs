@@ -4,9 +4,9 @@
 //!
 //! Card: Elle (Kingsbury and Alvaro 2020) on Adya's dependency graphs (1999). A list that was read
 //! tells the order in which its elements came, so the versions of a key are known. Transaction A
-//! comes before B if B's element follows A's (ww), if B read A's element last (wr), if B's element
-//! follows what A read (rw), or if A had ended before B began (rt). A cycle is an anomaly, named by
-//! its edges. The `adya` crate gives a second opinion.
+//! comes before B in four cases. B's element follows A's (ww); B read A's element last (wr); B's
+//! element follows the list that A read (rw); or A had ended before B began (rt). A cycle is an
+//! anomaly, named by its edges. The `adya` crate gives a second opinion.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +41,7 @@ const RT: u8 = 8;
 
 /// The name of what is wrong with a history, and the transactions that show it.
 fn anomaly(history: &[Txn]) -> Option<(&'static str, Vec<usize>)> {
-    // Who appended an element, and whether it was its last append to the key.
+    // The transaction that appended an element, and whether it was its last append to the key.
     let mut writer: HashMap<(u64, u64), (usize, bool)> = HashMap::new();
     for (nth, txn) in history.iter().enumerate() {
         let mut seen = HashSet::new();
@@ -120,8 +120,8 @@ fn anomaly(history: &[Txn]) -> Option<(&'static str, Vec<usize>)> {
             }
         }
     }
-    // Each process waits for the end of its transaction; that gives all of real time's order that
-    // matters through the newest one of every process that had ended.
+    // Each process waits for the end of its transaction. So the newest transaction of every process
+    // that had ended gives all of the real-time order that matters.
     let mut by_begin: Vec<usize> = committed().map(|(nth, _)| nth).collect();
     let mut by_end = by_begin.clone();
     by_begin.sort_by_key(|nth| history[*nth].began);
@@ -159,7 +159,7 @@ fn anomaly(history: &[Txn]) -> Option<(&'static str, Vec<usize>)> {
 
 /// A cycle over edges of `kinds`; with `once`, over one edge more that is of that kind.
 fn cycle(next: &[Vec<(usize, u8)>], kinds: u8, once: u8) -> Option<Vec<usize>> {
-    // What Kahn's algorithm does not remove lies on cycles or between them.
+    // Transactions that Kahn's algorithm does not remove lie on cycles or between them.
     let mut into = vec![0usize; next.len()];
     let allowed = |edge: u8| edge & (kinds | once) != 0;
     for (to, _) in next.iter().flatten().filter(|(_, edge)| allowed(*edge)) {

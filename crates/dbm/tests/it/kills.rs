@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Processes that are killed while they commit. The child is this test binary once more; it tells
-//! each commit that has returned on its standard output, and is killed behind a random one.
+//! Processes that are killed while they commit. The child is this test binary again. It reports
+//! each returned commit on its standard output, and is killed after a random one.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

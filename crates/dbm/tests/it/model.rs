@@ -222,7 +222,7 @@ fn tables_are_apart_and_can_be_dropped() {
     );
     assert_eq!(before.count(&b).unwrap(), 2000);
     drop(before);
-    // What the table held comes free.
+    // The table's pages become free.
     db.checkpoint().unwrap();
     db.checkpoint().unwrap();
     let live = db.stats().live_bytes;

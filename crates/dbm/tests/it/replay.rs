@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Transactions at random that remember what they saw, and the replay that holds them to it. The
-//! tests under a scheduler use this file as well (`tests/shuttle`).
+//! Random transactions that remember their reads, and the replay that checks them. The tests under
+//! a scheduler use this file as well (`tests/shuttle`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use senko_workload::Rng;
 
 pub type Key = Vec<u8>;
 
-/// What a transaction saw of others.
+/// The writes of others that a transaction saw.
 #[derive(Debug)]
 pub enum Saw {
     Get(Key, Option<Vec<u8>>),
@@ -19,9 +19,9 @@ pub enum Saw {
 
 /// A transaction that committed.
 pub struct Done {
-    /// Its place in the order; of one that only read, the newest commit that it saw.
+    /// Its place in the order; for a read-only transaction, the newest commit that it saw.
     pub number: u64,
-    /// Commits that had returned when it began, and those that had begun when it ended.
+    /// Commits that had returned when it began, and commits that had begun when it ended.
     began: u64,
     ended: u64,
     saw: Vec<Saw>,
@@ -63,7 +63,7 @@ pub fn one(
                 wrote.push((key, Some(value)));
             }
         }
-        // What a transaction wrote it sees itself, which says nothing of the others.
+        // A transaction sees its own writes, which says nothing about the others.
         saw.retain(|saw| match saw {
             Saw::Get(key, _) => !wrote.iter().any(|(k, _)| k == key),
             Saw::Range(from, to, _) => !wrote.iter().any(|(k, _)| from <= k && k < to),

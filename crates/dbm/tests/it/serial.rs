@@ -98,7 +98,7 @@ fn a_thread_that_is_suspended_in_validation_stops_nobody() {
             let mut tx = db.begin();
             tx.get(&table, b"read").unwrap();
             tx.put(&table, b"victim", b"1").unwrap();
-            // Something between its start and its end, so that it has somebody to look at.
+            // Work between its start and its end, so that it meets other transactions.
             db.run(Durability::None, |tx| tx.put(&table, b"other", b"1"))
                 .unwrap();
             let name = victim.clone();
@@ -116,7 +116,7 @@ fn a_thread_that_is_suspended_in_validation_stops_nobody() {
             }
             let seen = db.snapshot();
             assert_eq!(seen.get(&table, &[99]).unwrap().as_deref(), Some(&b"2"[..]));
-            // It has its place in the order before them, and others gave it its end.
+            // It got its place in the order before them, and others decided it.
             assert!(seen.get(&table, b"victim").unwrap().is_some());
             *gate.0.lock().unwrap() = false;
             gate.1.notify_all();

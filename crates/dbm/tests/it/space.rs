@@ -70,7 +70,7 @@ fn the_files_stay_near_what_is_live() {
     let keys = 1_000_000;
     let records = (0..keys).map(|key: u32| (key.to_be_bytes(), [0; 8]));
     db.bulk_load(&table, records, Durability::Synced).unwrap();
-    // What the load left free goes first.
+    // Space that the load left free is used first.
     update(&db, &table, keys, 2000, || {});
     let mut most = 0;
     update(&db, &table, keys, 1000, || {
@@ -125,7 +125,7 @@ fn no_commit_does_all_of_the_work() {
     assert!(db.verify().unwrap().problems.is_empty());
 }
 
-/// What a large load or a deletion left free stayed in the files for ever.
+/// Space freed by a large load or a deletion stayed in the files forever.
 #[test]
 fn files_at_the_end_that_stay_free_are_removed() {
     let folder = senko_dbm::example::Folder::new();

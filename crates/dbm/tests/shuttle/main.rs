@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The DBM under a scheduler that tries interleavings of its threads: at every lock, at every
-//! atomic word, and at every access to the device. Each test is run with schedules at random, and
-//! with those of the PCT algorithm (Burckhardt et al., ASPLOS 2010), which finds bugs that need
-//! few switches at the right places.
+//! atomic word, and at every access to the device. Each test runs with random schedules, and with
+//! those of the PCT algorithm (Burckhardt et al., ASPLOS 2010), which finds bugs that need few
+//! switches at the right places.
 //!
 //! `SENKO_DBM_SCHEDULES` sets how many schedules of each kind, `SENKO_TEST_SEED` the seed. A
 //! failure prints its schedule.
