@@ -211,7 +211,7 @@ impl Arena {
         }
     }
 
-    /// What keeps the memory in place.
+    /// The owner that keeps the memory in place.
     pub fn mapping(&self) -> MappedMemory {
         self.mem.mapping()
     }
@@ -401,7 +401,7 @@ impl Arena {
     }
 
     /// Takes over the chunks that a new arena's memory already holds, as handle and class; false if
-    /// they can't be chunks of one arena. What no chunk lies in is free.
+    /// they can't be chunks of one arena. Memory in which no chunk lies is free.
     pub fn adopt(&mut self, chunks: impl Iterator<Item = (Handle, usize)> + Clone) -> bool {
         let mut used = std::collections::HashSet::new();
         for (chunk, class) in chunks.clone() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a shard is made from.
+//! The settings that a shard is made from.
 
 use senko_io::DeviceId;
 

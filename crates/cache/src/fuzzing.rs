@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzz targets of the formats call: the readers of pages, superblocks and saved files, on
-//! arbitrary bytes.
+//! The readers of pages, superblocks and saved files on arbitrary bytes, for the fuzz targets of
+//! the formats.
 
 use senko_io::PAGE_SIZE;
 
@@ -32,9 +32,9 @@ pub fn superblock(data: &[u8]) {
     }
 }
 
-/// Reads a run of one to four pages as a lookup and as reclaim do. An odd first byte asks for the
-/// checksums of everything that looks like a record to be made right first, so that what lies
-/// behind them is reached.
+/// Reads a run of one to four pages as a lookup and as reclaim do. An odd first byte means: first
+/// correct the checksums of everything that looks like a record, so that the code behind the checks
+/// is reached.
 ///
 /// # Panics
 /// When a reader accepts something that is not a record within the run.

@@ -10,7 +10,7 @@ pub const MAX_KEY: usize = 250;
 
 /// The secret from which keys are hashed. An attacker who knows it can make keys that all have one
 /// segment and one tag. Each look-up would compare all of them. So each data directory draws its
-/// own (the superblock keeps it), and a server without one draws it at each start.
+/// own seed, which the superblock keeps. A server without a data directory draws one at each start.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct HashSeed(pub u64);
 

@@ -22,10 +22,10 @@
 /// Bytes of a record's header, before the answer.
 pub const RECORD_HEADER: usize = 32;
 
-/// What stands between the header and the key.
+/// The text between the header and the key.
 pub(crate) const VALUE_WORD: &[u8; 6] = b"VALUE ";
 
-/// What closes an answer: the data block's line end, and `END`.
+/// The end of an answer: the data block's line end, and `END`.
 pub(crate) const TRAILER: &[u8; 7] = b"\r\nEND\r\n";
 
 /// Where the key stands in a record.
@@ -45,7 +45,7 @@ const BINARY_KEY: u8 = 8;
 /// The last access on flash counts in these many seconds, modulo 2^16 (48 days).
 const ACCESS_UNIT: u32 = 64;
 
-/// What is known of an item besides key and value.
+/// The metadata of an item besides key and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// CAS value of the last change.
@@ -237,7 +237,7 @@ pub(crate) fn expired(expiry: u32, now: u32) -> bool {
     expiry != 0 && expiry <= now
 }
 
-/// What lies at one place of a page.
+/// The content at one place of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     /// A record whose header makes sense; its checksum is not looked at.

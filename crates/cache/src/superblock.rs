@@ -2,9 +2,9 @@
 //! The superblock of a data directory, and the label on each of its flash files.
 //!
 //! The superblock has two pages, and every change is written to both, one after the other, each
-//! made durable before the next is begun. So one of them is whole at any time; the one with the
-//! greater number counts; and when a change has returned, damage to either can't bring back what
-//! was before. `docs/formats/data-directory.md` has the tables.
+//! made durable before the next is begun. So one of them is complete at any time, and the one with
+//! the greater number counts. After a change has returned, damage to either page can't restore the
+//! state from before. `docs/formats/data-directory.md` has the tables.
 //!
 //! Always holds: whoever has read a clean mark may go on from the files of that stop until it is
 //! taken away, which is durable before the first command.
@@ -23,7 +23,7 @@ const DEVICE_BYTES: usize = 16;
 /// Most flash files of one server.
 const MOST_DEVICES: usize = (PAGE_SIZE - DEVICES_AT) / DEVICE_BYTES;
 
-/// What a data directory says of itself.
+/// The facts that a data directory keeps about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Superblock {
     /// Counts changes.
@@ -55,7 +55,7 @@ pub struct Superblock {
     pub flush_missed: bool,
     /// The clean stop was to save items of DRAM too.
     pub items_saved: bool,
-    /// What the keys of all shards are hashed with.
+    /// The seed of the hash of keys in all shards.
     pub hash_seed: HashSeed,
     /// Pages of each flash file.
     pub devices: Vec<u64>,
@@ -231,7 +231,7 @@ impl Superblock {
     }
 }
 
-/// What the first page of a flash file says of it.
+/// The label on the first page of a flash file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLabel {
     /// The data directory that it belongs to; 0: it was last used without one.
@@ -351,9 +351,9 @@ mod tests {
         }
     }
 
-    /// Power is lost at every write and flush of a change: what is read is the superblock before it
-    /// or after it, and after it as soon as the change has returned, whichever page is damaged
-    /// then.
+    /// Power is lost at every write and flush of a change. A reader then gets the superblock from
+    /// before or after the change. Once the change has returned, it gets the one from after,
+    /// whichever page is damaged then.
     #[test]
     fn a_change_is_whole_or_was_not_made() {
         for seed in 0..500 {

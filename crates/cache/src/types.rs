@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What callers and a shard say to each other: references to items, lookups, fetches, drafts,
-//! errors.
+//! Types between callers and a shard: references to items, lookups, fetches, drafts, errors.
 
 use senko_io::PageBuf;
 
@@ -27,7 +26,7 @@ pub struct Evicted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashRef(pub(crate) u64);
 
-/// What DRAM knows of a key.
+/// The answer of DRAM about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// The item is in DRAM, live, key compared.

@@ -36,8 +36,8 @@ const AT_LOG: usize = 16;
 const LOG_WORDS: usize = 4;
 
 /// The part of an index that follows from the sizes it was planned for. It holds for as long as its
-/// slots are of use. A slot lacks the bits of its hash that name its segment, and those that a
-/// wider tag would need.
+/// slots are of use. A slot lacks the hash bits that name its segment, and bits that a wider tag
+/// would need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub segment_bits: u32,
@@ -59,7 +59,7 @@ pub(crate) enum LogWord {
     Flushed = 3,
 }
 
-/// What the words belong to; a state of anything else is of no use.
+/// The identity of the words; a state with another identity is of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Belongs {
     /// Of the data directory.

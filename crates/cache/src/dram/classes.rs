@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happened in each size class: evictions, which say how long items stay there, and counters
-//! for `stats`.
+//! Events in each size class: evictions, which say how long items stay there, and counters for
+//! `stats`.
 //!
 //! The shard tells of each eviction. It asks for them when it looks for a class that can give a
 //! page away.
@@ -74,7 +74,7 @@ impl Classes {
         due
     }
 
-    /// What commands did with items of the class.
+    /// Commands on items of the class.
     pub(crate) fn counts(&mut self, class: usize) -> &mut ClassCounts {
         &mut self.of[class].counts
     }

@@ -52,8 +52,8 @@ impl Flash {
     /// Gets a frame and fills it from write buffers, or asks the device; true if all pages are here
     /// now.
     pub fn begin<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> bool {
-        // Frames go to the reads that have waited longest. An answer that overtook an earlier one
-        // of its connection would hold its frame until the earlier one has found a frame.
+        // Frames go to the reads that have waited longest. An answer that overtook an earlier
+        // answer of its connection would hold its frame until the earlier one got a frame.
         let frame = if self.reads.waiting.is_empty() {
             queue.frame(self.reads.op(n).pages as usize)
         } else {
@@ -214,8 +214,8 @@ impl Flash {
         std::mem::take(&mut self.reads.unpinned)
     }
 
-    /// Ends reads that have been with a device for too long, and those that wait for a frame which
-    /// a device out of use may hold.
+    /// Ends reads that a device has held for too long. Ends reads that wait for a frame which a
+    /// device out of use may hold.
     pub fn give_up_old_reads(&mut self) {
         if self.reads.in_flight == 0 && self.reads.waiting.is_empty() {
             return;

@@ -18,8 +18,8 @@
 //!
 //! Always holds: HEALTH-1: nothing is submitted for a log that is out of use, but its probe, and at
 //! the end of the process what its write buffers hold. HEALTH-2: a slot that is followed when the
-//! log is back names the record that it named before. While the log was out, its head and tail
-//! stood still, and a command that met one of its slots dropped it.
+//! log is back names the record that it named before. While the log was out of use, its head and
+//! tail did not move, and every command that met one of its slots dropped it.
 
 use senko_io::IoError;
 
@@ -41,7 +41,7 @@ pub(crate) const LOST_READ_MS: u64 = 10_000;
 const FIRST_WAIT_MS: u64 = 500;
 const LONGEST_WAIT_MS: u64 = 60_000;
 
-/// What a part of a device is used for.
+/// The use of a part of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceState {
     /// Everything.

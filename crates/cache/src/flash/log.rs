@@ -71,7 +71,7 @@ struct Chunk {
     written: bool,
 }
 
-/// What is remembered of a region besides its place.
+/// Facts about a region besides its place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Region {
     /// Reads in flight that touch it.
@@ -182,7 +182,7 @@ impl Log {
         (self.life, self.state) = (life, state);
         self.tell(LogWord::Tail, self.tail);
         self.tell(LogWord::Flushed, self.invalid.flushed());
-        // What was written is never beyond what was opened, also to who finds one of the two.
+        // `written` is never beyond `opened`, also for a reader that finds only one of the two.
         self.tell(LogWord::Opened, self.head);
         self.tell(LogWord::Written, self.head);
         for n in 0..self.regions.len() {
@@ -297,8 +297,8 @@ impl Log {
         let position = newest * self.pages + at;
         (newest & 3 == lap && position >= self.tail).then_some(position)
     }
-    /// Whether a position is invalid. What was placed at a valid one may be read: not flushed, its
-    /// write did not fail, and the device is in use.
+    /// Whether a position is invalid. A record at a valid position may be read: it was not flushed,
+    /// its write did not fail, and the device is in use.
     #[inline]
     pub fn is_invalid(&self, position: u64) -> bool {
         self.invalid.has(position)
@@ -315,7 +315,7 @@ impl Log {
     pub fn hide(&mut self, on: bool) {
         self.invalid.hide(on);
     }
-    /// What seeds the header checksum of a record at this position: the number of its region,
+    /// The seed of the header checksum of a record at this position: the number of its region,
     /// counted from the log's life.
     pub fn generation(&self, position: u64) -> u32 {
         ((position / self.region_pages) as u32)
@@ -607,8 +607,8 @@ impl Log {
     }
 
     /// A write ended, well or not. Buffers are freed in order, so that what is still buffered is
-    /// always the end of the log (LOG-2). What was not written is invalid. Returns the pages of the
-    /// write.
+    /// always the end of the log (LOG-2). Pages that were not written are invalid. Returns the
+    /// pages of the write.
     pub fn written(&mut self, value: u64, ok: bool) -> usize {
         let same = |c: &&mut Chunk| c.first & 0xff_ffff_ffff == value & 0xff_ffff_ffff;
         let Some(chunk) = self.in_flight.iter_mut().find(same) else {
@@ -678,7 +678,7 @@ impl Log {
     pub fn probe_written(&mut self) {
         self.spare.extend(self.probe.take());
     }
-    /// The page that a probe reads: the one that it wrote, if it could write any.
+    /// The page that a probe reads: the page that it wrote, if a write was possible.
     pub fn probe_page(&self) -> u64 {
         self.first_page + self.head_at
     }

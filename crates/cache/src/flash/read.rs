@@ -213,8 +213,8 @@ impl Reads {
         self.ops.len() as u32
     }
 
-    /// Leaves a read's number to the device, which will name it when it ends, and gives what it was
-    /// for another one.
+    /// Leaves a read's number to the device, which will name it when the read ends. Returns the
+    /// read's purpose for use under another number.
     pub fn leave_to_device(&mut self, n: u32) -> u32 {
         let op = self.op(n);
         let (user, want, slot, log, position) = (op.user, op.want, op.slot, op.log, op.position);

@@ -2,14 +2,14 @@
 //! CLOCK aging: a hand sweeps the index, and hits on flash that slots count become hits of long
 //! ago.
 //!
-//! Card. 2Q (Johnson and Shasha, VLDB 1994) takes an item into its main queue when it is asked for
-//! again while it is on a list of as many keys as were asked for last. Here the list is the two
-//! bits of each flash slot, and its length the pace of the hand. The hand goes around once for two
-//! hits on flash an item that DRAM holds, so a hit counts for as many further hits as DRAM has
-//! items, on average. If all items are asked for alike, most would leave DRAM before they are asked
-//! for again. They are answered from flash, and DRAM keeps what is worth more. Differences: a hit
-//! is forgotten after none to two of these spans rather than exactly one, and nothing is stored for
-//! it.
+//! Card. 2Q (Johnson and Shasha, VLDB 1994) keeps a list of recently requested keys. It takes an
+//! item into its main queue when the item is requested again while its key is on the list. Here the
+//! list is the two bits of each flash slot, and its length the pace of the hand. The hand goes
+//! around once for two hits on flash an item that DRAM holds, so a hit counts for as many further
+//! hits as DRAM has items, on average. If all items are asked for alike, most would leave DRAM
+//! before they are asked for again. They are answered from flash, and DRAM keeps what is worth
+//! more. Differences: a hit is forgotten after none to two of these spans rather than exactly one,
+//! and nothing is stored for it.
 
 use super::{Index, LINE, Segment, Slot};
 use crate::arena::SEGMENT_LINES;
@@ -25,7 +25,7 @@ const MOST_LINES: u64 = 8;
 pub(super) struct ClockHand {
     segment: usize,
     line: usize,
-    /// What the hand owes, in lines times twice the items that DRAM holds.
+    /// The debt of the hand, in lines times twice the items that DRAM holds.
     owed: u64,
 }
 

@@ -74,7 +74,7 @@ pub(crate) struct Index {
     wave: usize,
     step: u8,
     steps: usize,
-    /// What makes old hits on flash old.
+    /// The state of CLOCK aging.
     hand: ClockHand,
 }
 
@@ -407,8 +407,8 @@ impl Index {
         self.find(hash, |s| s.with_hot(0) == slot.with_hot(0))
     }
 
-    /// A segment that should grow before the next insertion: that of `hash` when it is about to be
-    /// full, else the next of the wave if the index as a whole is full enough.
+    /// A segment that should grow before the next insertion: the segment of `hash` if it is almost
+    /// full, else the next of the wave if the whole index is full enough.
     pub fn wants_growth(&self, hash: u64) -> Option<usize> {
         let n = self.segment_of(hash);
         let s = self.segments[n];
@@ -438,8 +438,8 @@ impl Index {
         wave * lines(self.step + 1) + (all - wave) * lines(self.step)
     }
 
-    /// Rebuilds a segment that [`Index::wants_growth`] named one step larger (if it did not run
-    /// ahead of the wave); false if its memory is all in use.
+    /// Rebuilds a segment that [`Index::wants_growth`] named, one step larger unless it ran ahead
+    /// of the wave. Returns false if the index's memory is all in use.
     pub fn grow(&mut self, n: usize) -> bool {
         let of_wave = n == self.wave;
         if !of_wave || self.segments[n].step == self.step {
@@ -667,7 +667,7 @@ mod tests {
         }
     }
 
-    /// What the index is for: at any size from half of the plan on, an item takes less than ten
+    /// The purpose of the index: at any size from half of the plan on, an item takes less than ten
     /// bytes.
     #[test]
     fn a_slot_takes_less_than_ten_bytes_at_any_size() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What of an index follows from the sizes that it was planned for: how many segments, how wide a
+//! The shape of an index, from the sizes that it was planned for: number of segments, width of a
 //! tag.
 
 use super::{MAX_TAG_BITS, PLACE_BITS, Shape, Slot};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a device ended: each completion goes to the part of the shard that asked for it.
+//! Completions of a device: each goes to the part of the shard that asked for it.
 
 use senko_io::{Completion, PAGE_SIZE, Queue};
 

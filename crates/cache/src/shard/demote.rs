@@ -3,8 +3,8 @@
 //! gone.
 //!
 //! Called by eviction (`memory.rs`). A clean item costs nothing: promotion kept its copy. A dirty
-//! one goes through admission into a log's write buffer; the slot names its place at once, and
-//! reads are answered from the buffer until the device has it.
+//! item goes through admission into a log's write buffer. Its slot names the place at once, and the
+//! buffer answers reads until the device has the record.
 
 use senko_io::{PAGE_SIZE, Queue};
 

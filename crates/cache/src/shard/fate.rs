@@ -4,7 +4,7 @@
 
 use crate::index::Slot;
 
-/// What to do with a record of the oldest region.
+/// The fate of a record in the oldest region.
 pub(super) enum Fate {
     Forget,
     /// Its slot, and its key's hash.

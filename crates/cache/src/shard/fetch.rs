@@ -7,10 +7,10 @@
 //!                                                                           \--> parked until there is memory
 //! ```
 //!
-//! Every record that leaves here passed three checks: key (all of it), header checksum (which is
-//! seeded with the generation: it is of this lap of the log), checksum. The region that a read
-//! starts in is pinned from when the read has its frame until it ends, so the pages can't be reused
-//! under it.
+//! Every record that leaves here has passed three checks: the whole key, the header checksum and
+//! the record checksum. The header checksum is seeded with the generation, so it proves that the
+//! record is of this lap. A read pins the region in which it starts, from when it has its frame
+//! until it ends. So the region's pages can't be reused meanwhile.
 //!
 //! **Nothing waits in a circle.** Memory waits for the log (eviction writes there), the log for
 //! reclaim, and reclaim for pins. So a read that waits for a frame pins nothing; if its region goes
@@ -30,7 +30,7 @@ use crate::types::{
     AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Listed, Want,
 };
 
-/// What a look into a frame found.
+/// The result of a look into a frame.
 #[derive(Debug)]
 pub(crate) enum Found {
     At(usize, Header),

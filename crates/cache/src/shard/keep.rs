@@ -2,7 +2,7 @@
 //! Reclaim where nothing may be evicted (`-M`): every live record of the region is written again,
 //! whatever its size.
 //!
-//! The records that begin in one page go together. The one of several pages goes first, so the
+//! The records that begin in one page go together. The record of several pages goes first. So the
 //! small ones before it find its new front as wide as the old (KEEP-5). Records that have moved are
 //! forgotten when their page is looked at again, so a walk that had to wait begins its page anew. A
 //! record larger than a frame is copied frame by frame; its slot changes when all of it is placed
@@ -21,7 +21,7 @@ use crate::record::{self, At, Header};
 use crate::shard::Shard;
 use crate::types::FRAME_PAGES;
 
-/// What became of a live record.
+/// The fate of a live record.
 enum Moved {
     /// Done with: it has moved, or can't be read.
     Done,

@@ -50,7 +50,7 @@ impl Shard {
         for _ in 0..MOST_VICTIMS {
             if self.dram.arena().over_limit() && (!self.config.no_evict || self.keeps_all()) {
                 match self.shed_page(queue) {
-                    // What is free in pages that are in use may be taken all the same.
+                    // Free chunks in pages that are in use may still be taken.
                     Err(AllocError::OutOfMemory) if self.keeps_all() => {}
                     result => {
                         result?;

@@ -68,7 +68,7 @@ pub struct Shard {
     shed_in_vain: bool,
     /// Number of the data directory, if there is one.
     id: u64,
-    /// What another process finds of this shard, if it is to.
+    /// The state of this shard that another process can restore.
     state: Option<State>,
 }
 
@@ -90,8 +90,8 @@ impl Shard {
     /// [`Shard::serve`] before it takes a command.
     ///
     /// # Errors
-    /// As [`Shard::new`], and when shared memory can't be used. What is found there and is of no
-    /// use is not an error: the shard is empty then, and [`Recovered::why_empty`] says why.
+    /// As [`Shard::new`], and when shared memory can't be used. Unusable state is not an error: the
+    /// shard is empty then, and [`Recovered::why_empty`] says why.
     pub fn open(
         config: ShardConfig,
         restore: Option<Restore<'_>>,
@@ -457,8 +457,8 @@ fn make_logs(config: &ShardConfig) -> Result<(Vec<Log>, u64, usize), OpenError> 
 /// Smallest write buffer.
 const SMALLEST_CHUNK: usize = 64 << 10;
 
-/// Bytes of a write buffer, by memory; a region is a whole number of them, so that it stays what it
-/// is when the memory changes.
+/// Bytes of a write buffer, by memory. A region is a whole number of them, so it keeps its size
+/// when the memory changes.
 fn chunk_bytes(memory: usize, region: usize) -> usize {
     let most = match memory {
         0..0x0100_0000 => SMALLEST_CHUNK,

@@ -23,7 +23,7 @@ use crate::types::{AllocError, FRAME_PAGES};
 /// their queue, so that the next search sees others.
 const MOST_PASSED: u32 = 64;
 
-/// What decides whether an item can leave.
+/// The facts that decide whether an item can leave.
 pub(crate) struct Leaving<'a> {
     index: &'a Index,
     logs: &'a [Log],
@@ -98,7 +98,7 @@ impl Shard {
         }
     }
 
-    /// What decides whether an item can leave DRAM; `None` where any may be evicted.
+    /// The facts that decide whether an item can leave DRAM; `None` where any may be evicted.
     pub(crate) fn leaving(&self) -> Option<Leaving<'_>> {
         self.keeps_all().then(|| Leaving {
             index: &self.index,

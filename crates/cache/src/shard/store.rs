@@ -118,9 +118,9 @@ impl Shard {
     /// unreachable; every slot whose tag matches is dropped (an innocent one is counted). `cas`:
     /// the CAS value to give it (meta `E`), else a fresh one.
     ///
-    /// Where all is kept ([`Shard::keeps_all`]), no flash slot is dropped: a caller whom
-    /// [`Shard::lookup`] named one has fetched its header, and removed it if it was the key's
-    /// ([`Shard::remove_flash`]).
+    /// If nothing is evicted ([`Shard::keeps_all`]), no flash slot is dropped. If [`Shard::lookup`]
+    /// named a flash slot, the caller has fetched its header, and has removed it if it was the
+    /// key's own ([`Shard::remove_flash`]).
     pub fn link(&mut self, draft: Draft, cas: Option<u64>) -> ItemRef {
         debug_assert_eq!(self.unfilled(&draft), 0);
         self.dram.draft_ended();
@@ -226,10 +226,10 @@ impl Shard {
         self.dram.free_item(draft.item);
     }
 
-    /// A new draft, complete, with the old item's value and the draft's in the order asked
-    /// (`append`: old first), the old item's flags and expiry, but neither its stale nor its won
-    /// mark, as in memcached. `draft` is used up, but for [`AllocError::Busy`], which hands it
-    /// back.
+    /// A new complete draft: the old item's value and the draft's value in the requested order
+    /// (`append`: old first), with the old item's flags and expiry. It has neither the stale nor
+    /// the won mark, as in memcached. `draft` is used up, but for [`AllocError::Busy`], which hands
+    /// it back.
     ///
     /// # Errors
     /// See [`AllocError`].

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is due without a command: reclaim, streamed writes, parked reads, and the crawler that
+//! Work that is due without a command: reclaim, streamed writes, parked reads, and the crawler that
 //! finds expired items.
 
 use senko_io::Queue;
@@ -137,7 +137,7 @@ impl Shard {
         self.dram.arena().item_class(len) as u32 + 1
     }
 
-    /// What commands did with the items of the class that holds one with this metadata.
+    /// Commands on items of the class of an item with this metadata.
     pub fn class_counts(&mut self, meta: &Meta) -> &mut ClassCounts {
         let len = record_len(usize::from(meta.key_len), meta.flags, meta.value_len);
         self.counts_of(len)

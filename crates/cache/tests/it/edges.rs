@@ -19,7 +19,7 @@ fn item(n: usize) -> (Vec<u8>, Vec<u8>) {
     let mut key = format!("item {n:06}").into_bytes();
     key.resize([11, 250][n % 2], b'k');
     let len = if n.is_multiple_of(2) {
-        // What may lie in front of a large one, also in what is left of a page by a few bytes.
+        // Records that may lie in front of a large one, also in a few remaining bytes of a page.
         n * 37 % 4000
     } else {
         // 1 to 4 pages, and what is as long as a frame or just longer; the last page holds from
@@ -37,7 +37,7 @@ fn settle(shard: &mut Shard, queue: &mut MemoryQueue) {
     }
 }
 
-/// What a get of an item on flash finds; `None` if flash has no longer got it, or DRAM has.
+/// The result of a get of an item on flash; `None` if flash has no longer got it, or DRAM has.
 fn get(shard: &mut Shard, queue: &mut MemoryQueue, key: &[u8], want: Want) -> Option<Vec<u8>> {
     let key = Key::new(key, HashSeed::default());
     let Lookup::Flash(at) = shard.lookup(&key) else {

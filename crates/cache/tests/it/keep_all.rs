@@ -159,7 +159,7 @@ impl Run {
             match self.waiting.remove(&user) {
                 Some(n) => self.answered(n, fetched),
                 None => {
-                    // What it names holds until the next change of the shard: who waits for it is
+                    // Its answer holds until the next change of the shard: the waiting command is
                     // next.
                     self.done.insert(user, fetched);
                     return;
@@ -490,7 +490,7 @@ fn a_full_cache_refuses_and_takes_again_after_deletes() {
     }
 }
 
-/// What a device loses is counted, and nothing else is lost.
+/// Losses of a device are counted, and nothing else is lost.
 #[test]
 fn what_a_device_loses_is_counted() {
     for seed in seeds(7_000_000, 3) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Random commands on a shard against a map.
 //!
-//! The map knows what each key must hold. A `get` that waits for flash may answer what the key held
-//! when it was looked up (commands that were sent later may have been answered by then); everything
-//! else must answer what the key holds. A miss of a live key is allowed only where the shard
-//! counted a drop.
+//! The map knows what each key must hold. A `get` that waits for flash may return the value from
+//! the time of its look-up, even if later commands have been answered meanwhile. All other commands
+//! must return the current value. A miss of a live key is allowed only where the shard counted a
+//! drop.
 
 use std::collections::HashMap;
 
@@ -211,7 +211,7 @@ impl Run {
         self.fetched(n, want, then, done.fetched);
     }
 
-    /// What happens to the key that `SENKO_TRACE_KEY` names, for hunting a failure down.
+    /// Steps that touch the key named in `SENKO_TRACE_KEY`, for debugging a failure.
     fn trace(&self, n: u64, what: impl std::fmt::Debug) {
         if self.traced == Some(n) {
             eprintln!(
@@ -273,7 +273,7 @@ impl Run {
                 if current.is_some() && then == current {
                     self.misses += 1;
                     self.model.remove(&n);
-                    // What is lost stays lost: an error that mends itself must not bring an older
+                    // A lost value stays lost: an error that goes away must not bring an older
                     // value back, so delete.
                     self.delete_if_there(n);
                 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device that stalls or fails for a while, again and again: every fetch ends, every allocation
-//! does, nothing wrong is ever read, and nothing that was missed, deleted or overwritten meanwhile
-//! is there again when the device is.
+//! A device stalls or fails for a while, again and again. Every fetch and every allocation ends,
+//! and no wrong value is ever read. Keys that were missed, deleted or overwritten meanwhile do not
+//! return with the device.
 
 use senko_cache::{DeviceState, Fetch, Fetched, HashSeed, Key, Lookup, PolicyKind, Scanned, Want};
 
 use crate::model::{Run, config_of, seeds};
 
-/// What the device does for a while.
+/// The behaviour of the device for a while.
 fn phase(run: &mut Run) {
     (run.queue.stalled, run.queue.fail_one_in) = match run.rng.below(8) {
         0..3 => (false, 0),

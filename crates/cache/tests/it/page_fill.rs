@@ -79,7 +79,7 @@ fn items_larger_than_the_buffers_go_round_the_slice() {
     assert!(s.demotions > 300 && s.drops_busy == 0, "{s:?}");
 }
 
-/// What is not admitted has left the end of a slice empty all the same. The buffers of that went
+/// A record that is not admitted has still left the end of a slice empty. The buffers of that went
 /// nowhere, and the next item waited for one for ever.
 #[test]
 fn items_that_are_refused_at_the_end_of_a_slice_leave_the_buffers_free() {

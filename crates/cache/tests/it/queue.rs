@@ -53,7 +53,7 @@ pub struct MemoryQueue {
 impl MemoryQueue {
     pub fn new(pages: usize, frames: &[(usize, usize)], seed: u64) -> MemoryQueue {
         MemoryQueue {
-            // What an old device holds is not zeroes.
+            // The content of an old device is not zeroes.
             device: vec![0xa5; pages * PAGE_SIZE],
             frames: FramePool::new(frames),
             pending: Vec::new(),
@@ -66,8 +66,8 @@ impl MemoryQueue {
         }
     }
 
-    /// What the device holds after the process was killed: of the writes that were under way, some
-    /// got through, some in part.
+    /// The content of the device after a kill of the process: some of the writes in flight were
+    /// completed, some in part.
     pub fn after_kill(&self, seed: u64) -> Vec<u8> {
         let mut rng = Rng::new(seed);
         let mut device = self.device.clone();
@@ -231,7 +231,7 @@ impl Queue for MemoryQueue {
     }
 }
 
-/// What was discarded reads as anything.
+/// Discarded pages may read as anything.
 fn discard(device: &mut [u8], page: u64, pages: u64) {
     let at = page as usize * PAGE_SIZE;
     device[at..at + pages as usize * PAGE_SIZE].fill(0x5a);

@@ -3,9 +3,8 @@
 //!
 //! A kill takes what the shared memory holds at that instant: between two commands, or, in builds
 //! with debug assertions, before any of the words that a command stores. Of the writes that were on
-//! their way to the device some get through, some in part. What the next process then finds of a
-//! key is what the key held before the command or after it, or a miss; and the run goes on from
-//! there.
+//! their way to the device some get through, some in part. The next process then finds the key's
+//! value from before the command or from after it, or a miss. The run goes on from there.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -163,8 +162,8 @@ impl Restarts {
         self.copy_within(9, |r, _| r.run.step())
     }
 
-    /// Runs `work`, with a copy of the memory taken at one of its first 2^`most` stores, of which
-    /// it is told; from then on the copy counts. False if there were too few.
+    /// Runs `work`, and copies the memory at one of its first 2^`most` stores. `work` is told; from
+    /// then on the copy counts. False if there were too few.
     fn copy_within(&mut self, most: u64, work: impl FnOnce(&mut Self, &dyn Fn() -> bool)) -> bool {
         let (dir, from) = (self.data_dir.dir.clone(), self.data_dir.generation);
         let mut left = 1 << self.run.rng.below(most);
@@ -582,9 +581,9 @@ fn damaged_files_are_misses() {
     }
 }
 
-/// Shared memory is gone and there was no clean stop: the shard is empty, and what an earlier life
-/// wrote never shows, although the new one writes to the same places, some of its writes are lost,
-/// and its positions begin anew.
+/// Shared memory is gone and there was no clean stop, so the shard is empty. Records of an earlier
+/// life never show, although the new life writes to the same places, loses some writes, and counts
+/// positions anew.
 #[test]
 fn an_earlier_life_stays_past() {
     for seed in seeds(6_400_000, 3) {
@@ -646,9 +645,9 @@ fn damaged_memory_is_empty_or_misses() {
     }
 }
 
-/// The device loses what it had acknowledged, as after a power failure with a cache that lies:
-/// parts of it hold what they held at an earlier stop, or nothing. Whichever way the shard comes
-/// back, that is a miss.
+/// The device loses acknowledged writes, as after a power failure with a volatile cache. Parts of
+/// it hold the content of an earlier stop, or nothing. Whichever way the shard comes back, that is
+/// a miss.
 #[test]
 fn lost_and_returned_regions_are_misses() {
     for seed in seeds(6_600_000, 3) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is asked for all the time stays in DRAM, however much passes by it to flash and however far
-//! the index grows.
+//! Items that are requested all the time stay in DRAM, however many others pass by to flash, and
+//! however far the index grows.
 
 use senko_cache::{HashSeed, Key, Lookup, Shard};
 

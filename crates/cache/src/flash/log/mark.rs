@@ -35,9 +35,9 @@ impl LogMark {
 }
 
 impl Log {
-    /// Goes on from where an earlier process was. The head moves on to a region that this one
-    /// begins: what had been given out may have been written or not, and must not share a
-    /// generation with what is written now (RESTART-4).
+    /// Goes on from where an earlier process was. The head moves on to a region that begins here.
+    /// Pages given out before may or may not have been written, and must not share a generation
+    /// with new writes (RESTART-4).
     pub fn go_on(&mut self, mark: &LogMark) {
         debug_assert!(mark.fits(self.pages, self.region_pages) && self.head == 0);
         self.head = mark.head.next_multiple_of(self.region_pages);

@@ -59,13 +59,13 @@ pub struct SharedFiles {
     pub items: SharedFile,
 }
 
-/// What a shard goes on from.
+/// The state from which a shard is restored.
 pub enum Origin<'a> {
     /// Nothing; with the reason, where one is to be told.
     Empty(Option<String>),
-    /// What a process that was killed left in the shared memory.
+    /// State that a killed process left in shared memory.
     Kept,
-    /// What a clean stop left in files.
+    /// Files that a clean stop wrote.
     Saved {
         /// What [`Shard::save`] wrote.
         index: Box<dyn Read + 'a>,
@@ -473,7 +473,7 @@ impl Shard {
         }
     }
 
-    /// What the shard's memory and files belong to.
+    /// The identity that the shard's memory and files must have.
     fn belongs(&self) -> Belongs {
         Belongs {
             id: self.id,
@@ -550,7 +550,8 @@ mod tests {
         region_pages: 0,
     };
 
-    /// What a process would find in copies of the two files: how many slots, once mended.
+    /// The state that a process would find in copies of the two files: the number of slots after
+    /// repair.
     fn found(folder: &Path, copy: &str) -> u64 {
         let open = |part: &str| {
             let path = folder.join(format!("{copy}{part}"));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The files of a clean stop: the index, and the items of DRAM where they are to be kept.
 //!
-//! `docs/formats/data-directory.md` has the tables. Written and read from start to end. A segment
-//! of the index and an item each have a checksum, so that damage costs what it hit; head and table
-//! have theirs, without which nothing is read.
+//! `docs/formats/data-directory.md` has the tables. Written and read from start to end. Each
+//! segment of the index and each item has a checksum, so damage affects only that part. Head and
+//! table have their own checksums; if these are wrong, nothing is read.
 //!
 //! Always holds: what is read from these files is bounded by what was checked before it; arbitrary
 //! bytes cost memory of their own length at most.
@@ -39,7 +39,7 @@ const PROVEN: u32 = 1;
 /// From this bit on: which share of the items like it was newer, in parts of 65,536.
 const NEWER_AT: u32 = 16;
 
-/// What stands before the segments of a saved index.
+/// The head of a saved index, before the segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub life: u32,
@@ -159,7 +159,7 @@ impl Head {
         })
     }
 
-    /// Fills the segments of an index that has this head's steps. What is damaged or cut off stays
+    /// Fills the segments of an index that has this head's steps. Damaged or missing segments stay
     /// empty.
     pub fn read_segments(
         &self,
@@ -284,7 +284,7 @@ impl<'a> SavedItems<'a> {
     }
 }
 
-/// What is saved of an item besides its record.
+/// The saved metadata of an item besides its record.
 struct SavedItem {
     access: u32,
     copy: Slot,
@@ -373,8 +373,8 @@ impl Shard {
         copy != Slot::EMPTY && !self.is_gone(copy)
     }
 
-    /// Writes the index, for [`Shard::open`] after a clean stop. What is in DRAM goes back to its
-    /// flash copy or is dropped: the shard is at its end. Returns how many items are on flash.
+    /// Writes the index, for [`Shard::open`] after a clean stop. Items in DRAM return to their
+    /// flash copy or are dropped: the shard ends here. Returns how many items are on flash.
     ///
     /// # Errors
     /// Those of `out`.
@@ -450,7 +450,7 @@ impl Shard {
             recovered.dropped += u64::from(!loaded);
         }
         self.flash.set_closed(false);
-        // What the start did is not what commands asked for.
+        // Operations of the start do not count as requests of commands.
         recovered.dropped += self.stats.evictions + self.stats.demotions_clean;
         self.stats = CacheStats::default();
         self.dram.reset_evictions();
@@ -489,8 +489,8 @@ impl Shard {
     }
 }
 
-/// What the fuzz target of the saved files calls: the readers, on arbitrary bytes. An odd first
-/// byte asks for the checksums of head and table to be made right first.
+/// The readers of saved files on arbitrary bytes, for the fuzz target of the saved files. An odd
+/// first byte asks for the checksums of head and table to be made right first.
 #[cfg(any(test, feature = "fuzzing"))]
 pub fn fuzz_saved(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else {

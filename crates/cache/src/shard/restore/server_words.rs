@@ -23,8 +23,8 @@ const AT_DUE: usize = 4;
 const AT_SECOND: usize = 5;
 const COUNT: usize = 8;
 
-/// What a server keeps in shared memory. Any thread may use it; who changes a flush holds a lock of
-/// its own.
+/// The state that a server keeps in shared memory. Any thread may use it; who changes a flush holds
+/// a lock of its own.
 #[derive(Debug)]
 pub struct ServerWords {
     words: Words,
