@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who may speak to the server: password files, and the check of a name and a password.
+//! Passwords: reads password files, and checks a name and a password.
 //!
 //! One file guards the ascii protocol (memcached's `-Y`), one the binary protocol (`-S`). Both have
 //! a line `user:password` for each user. The server reads them at its start, and again on SIGHUP.

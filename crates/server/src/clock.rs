@@ -18,7 +18,7 @@ pub struct Clock {
     start: Duration,
     /// Since the machine's start, then.
     since: Duration,
-    /// What a test drives it by.
+    /// The source of time in a test.
     driven: Option<Arc<AtomicU64>>,
 }
 
@@ -74,8 +74,8 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// It stood still until the system's clock had caught up, which had been set back an hour:
-    /// items with a time to live of seconds were served for that hour.
+    /// It stood still after the system clock had been set back an hour, until that clock had caught
+    /// up. For this hour, items with a time to live of seconds were served.
     #[test]
     fn it_goes_on_from_the_later_second() {
         let system = SystemTime::now()

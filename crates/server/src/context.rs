@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The context of a session and its commands while they run: the shard and its devices, counters,
-//! the way to other shards, and how much they may do now.
+//! other shards, and limits on the work to do now.
 //!
 //! A worker makes a [`Ctx`] for each call of a session. The session hands it on to its commands.
 
@@ -34,7 +34,7 @@ pub trait Router {
     fn give_up(&mut self, shard: usize, conn: u64);
 }
 
-/// What a session works with while it runs.
+/// The state that a session works with while it runs.
 pub struct Ctx<'a, Q: Queue> {
     /// This worker's shard.
     pub shard: &'a mut Shard,
@@ -59,7 +59,7 @@ pub struct Ctx<'a, Q: Queue> {
     pub entry: Option<&'a ConnEntry>,
     /// How much the session may have under way.
     pub window: Window,
-    /// What else the session may do now.
+    /// Further work that the session may do now.
     pub work: &'a mut Work,
 }
 
@@ -70,7 +70,7 @@ impl<Q: Queue> Ctx<'_, Q> {
     }
 }
 
-/// What a session may do beside its turn's requests, and what it did.
+/// Limits on a session's work besides the requests of its turn, and the work done.
 ///
 /// A turn is a number of requests. Some requests are more work than others, so they have bounds of
 /// their own:

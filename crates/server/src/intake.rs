@@ -83,7 +83,7 @@ impl Intake {
         self.returns.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How often memory was asked for in vain. Whoever waits asks again at each tick.
+    /// How often memory was asked for in vain. A waiting session asks again at each tick.
     pub fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::SeqCst)
     }

@@ -14,8 +14,7 @@
 //!     `- fill_batch takes from here                           `- commands append here
 //! ```
 //! A virtual connection is a session that runs commands for another shard. Each of its commands has
-//! its own reply, a *unit*, which the shard that asked puts in its place:
-//! [`ReplyQueue::next_unit`].
+//! its own reply, a *unit*, which the asking shard puts in its place: [`ReplyQueue::next_unit`].
 //!
 //! Always holds:
 //! - REPLY-1: bytes leave in the order of the commands.
@@ -36,7 +35,7 @@ const KEPT: usize = 64 << 10;
 /// that a busy few use, while a burst of thousands leaves nothing behind.
 const KEPT_IN_ALL: usize = 2 << 20;
 thread_local! {
-    /// What recycled buffers of this thread's connections keep.
+    /// The memory that recycled buffers of this thread's connections keep.
     static KEPT_NOW: Cell<usize> = const { Cell::new(0) };
 }
 

@@ -16,10 +16,10 @@
 //! connection has under way. Then the connection's socket is *lent* with it. The worker of the
 //! shard sends the answer itself, and says so ([`Message::Sent`]); that wakes nobody.
 //!
-//! - LEND-1. A socket is lent to one worker at a time, whole with the only command that its
-//!   connection has unanswered, and while nothing is being sent on it. It comes back with the
-//!   answer to that command, or with the word that the answer was sent or never will be. Until then
-//!   its worker neither sends on it nor closes it.
+//! - LEND-1. A socket is lent to one worker at a time. It is lent only while its connection has no
+//!   other unanswered command, and nothing is being sent on it. It comes back with the answer to
+//!   that command, or with the word that the answer was sent or never will be. Until then its
+//!   worker neither sends on it nor closes it.
 //! - LEND-2. Each socket that was lent is given back once, also where the virtual connection is
 //!   closed.
 //! - LEND-3. A worker that needs a socket back says so in each round ([`Mesh::want`]), and looks
@@ -105,7 +105,7 @@ impl Message {
     }
 }
 
-/// What all workers share to reach each other.
+/// The state that workers share to reach each other.
 #[derive(Debug)]
 pub struct Mesh {
     workers: Vec<Place>,
@@ -343,7 +343,7 @@ impl Mesh {
     }
 }
 
-/// What one worker has to say to the others, until the end of its round.
+/// The messages of one worker to the others, until the end of its round.
 #[derive(Debug)]
 pub struct Outbox {
     me: usize,
@@ -351,9 +351,9 @@ pub struct Outbox {
     to: Vec<Vec<Message>>,
     /// The last worker to which a command went although it was behind.
     behind: Option<usize>,
-    /// Emptied buffers of messages that came, for those that go. Each answer that comes was asked
-    /// for by a command that went, so the workers' stocks of them stay level, and neither allocates
-    /// what the other frees.
+    /// Emptied buffers of messages that came, for those that go. Each answer that arrives belongs
+    /// to a command that was sent. So the workers' stocks of buffers stay level, and neither
+    /// allocates buffers that the other frees.
     spare: Vec<Vec<u8>>,
 }
 
@@ -476,7 +476,8 @@ impl Router for Outbox {
         if self.mesh.congested(shard) {
             self.behind = Some(shard);
         }
-        // What one connection sends in one round is one message, unless another's stands between.
+        // All that a connection sends in a round is one message, unless another's message comes in
+        // between.
         if let Some(Message::Commands {
             origin: last,
             bytes: before,
@@ -561,7 +562,7 @@ mod tests {
         outbox.give_back(origin);
         outbox.flush();
         assert!(mesh.has_mail(0) && !rung());
-        // What does not wait is behind what does.
+        // Messages that do not wait come after messages that do.
         outbox.answer(origin, Answer::default());
         outbox.flush();
         assert!(rung());

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Each worker makes its event loop and its shard on its own thread (neither may move) and reports
-//! back; the server is ready when all have, and only then does a worker accept. An error in one
-//! ends the others before anybody was served.
+//! back. The server is ready when all have reported. Only then does a worker accept connections. An
+//! error in one ends the others before anybody was served.
 
 mod crew; // the workers' threads: all serve, or none
 pub mod data_dir; // the data directory
@@ -231,8 +231,8 @@ impl Bound {
     }
 }
 
-/// Starts the recording that the settings ask for. It gets its name once it is whole: one that is
-/// broken off would look whole.
+/// Starts the recording that the settings ask for. It gets its name when it is complete: a
+/// truncated file must not look complete.
 #[allow(clippy::type_complexity)]
 fn begin_recording(
     settings: &Settings,
@@ -292,7 +292,7 @@ fn settle(
     Ok((plan, sizes))
 }
 
-/// What was started, but for addresses and what came back.
+/// The running server, except for addresses and restored items.
 fn start_report(
     settings: &Settings,
     plan: &MemoryPlan,
@@ -451,7 +451,7 @@ impl RunningServer {
     }
 }
 
-/// What the workers share, going on from the data directory if there is one.
+/// The state that workers share, restored from the data directory if there is one.
 fn share(settings: &Settings, data_dir: Option<&DataDir>) -> Shared {
     let second = data_dir.map_or(0, DataDir::second);
     let clock = settings.clock.as_deref();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the server was told, in one struct: filled by the command line, a TOML file or the
-//! drop-in's options.
+//! The server's settings in one struct: filled by the command line, a TOML file or the drop-in's
+//! options.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -150,7 +150,7 @@ pub struct Settings {
     pub only_protocol: Option<Dialect>,
     /// Flash.
     pub flash: Vec<FlashSpec>,
-    /// What survives the process is kept here and in `shared_memory`; `None`: nothing does.
+    /// State that survives the process is kept here and in `shared_memory`; `None`: nothing does.
     pub data_dir: Option<PathBuf>,
     /// A clean stop keeps the items of DRAM too.
     pub keep_dram: bool,
@@ -184,8 +184,8 @@ pub struct Settings {
     pub clock: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
     /// Makes the flash files fail, for tests: a switch for each, in their order; empty: none.
     pub faults: Vec<std::sync::Arc<senko_io::fault::FaultSwitch>>,
-    /// So many times longer than usual a device may take before it is called stalled, and a stop
-    /// may: for tests, which also run where the disk and the cores are busy with other things.
+    /// The factor by which a device may take longer than usual before it counts as stalled, and a
+    /// stop may take longer. For tests, which also run on busy disks and cores.
     pub patience: u32,
     /// Called by the name `memcached`: `stats settings`, `version` and defaults as that program's.
     pub drop_in: bool,
@@ -193,7 +193,7 @@ pub struct Settings {
     pub seed: u64,
     /// Keys are hashed with a seed that is drawn. `false`: with `hash_seed` as it is, for tests.
     pub draw_hash_seed: bool,
-    /// Seed of the hashes of keys. What a data directory has been given before stays.
+    /// Seed of the hashes of keys. Data from an earlier use of the directory stays.
     pub hash_seed: HashSeed,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all workers see: settings, published statistics, the connection table, and requests that
-//! concern every shard (flush, reset, shutdown, memory limit).
+//! State that all workers see: settings, published statistics, the connection table, and requests
+//! for every shard (flush, reset, shutdown, memory limit).
 //!
 //! Nothing here is locked or written per request, except the per-prefix counters while
 //! `stats detail` is on.
@@ -8,12 +8,13 @@
 //! **flush_all.** A flush that was acknowledged on one connection must hold for every later command
 //! on any connection. [`Shared::flush`] raises a generation before the reply is made. A session
 //! compares it with the generation that its shard last applied ([`Cursor::flush`]). It does so
-//! before it runs a command, and before it completes one that had to wait. The raise (under a lock,
-//! a release) and the load (acquire) act on one word, so a load after the raise sees it. A client
-//! that learns of the acknowledgement and then sends a command passes the kernel's socket locks in
-//! between. These order the two on every machine. The same check stands before each store, so a
-//! value that comes after a flush is stored after it. A flush runs only when its connection has no
-//! command under way on another shard. So nothing that was sent before it is stored behind it.
+//! before it runs a command, and before it completes a command that had to wait. The raise (under a
+//! lock, a release) and the load (acquire) act on one word, so a load after the raise sees it. A
+//! client that learns of the acknowledgement and then sends a command passes the kernel's socket
+//! locks in between. These order the two on every machine. The same check stands before each store,
+//! so a value that comes after a flush is stored after it. A flush runs only when its connection
+//! has no command under way on another shard. So nothing that was sent before it is stored behind
+//! it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -61,7 +62,7 @@ thread_stats! {
     tls_handshakes tls_handshake_steps tls_handshake_rounds
 }
 
-/// What a worker shows the others, about ten times a second.
+/// The statistics that a worker publishes about ten times a second.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     /// Command counters.
@@ -94,7 +95,7 @@ pub struct ConnEntry {
     state: AtomicU8,
 }
 
-/// What a connection is doing, as `stats conns` tells it.
+/// The activity of a connection, for `stats conns`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ConnState {
@@ -171,7 +172,7 @@ pub(crate) struct Prefix {
     pub del: u64,
 }
 
-/// What a command did to a key, for `stats detail`.
+/// The effect of a command on a key, for `stats detail`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Touched {
     Get { hit: bool, flash: bool },
@@ -199,7 +200,7 @@ pub struct Shared {
     pub shards: usize,
     /// Where each lies while its worker waits.
     pub(crate) parked: Vec<Parked>,
-    /// What values that are coming in hold of each.
+    /// The memory of each that incoming values hold.
     pub(crate) intakes: Vec<Intake>,
     /// Unix seconds of the start.
     pub started: u32,
@@ -226,7 +227,7 @@ pub struct Shared {
     shutdown: AtomicU8,
     verbosity: AtomicU8,
     published: Vec<Mutex<Published>>,
-    /// What each worker uses each flash device for; the first index is the device's.
+    /// The use of each flash device by each worker; the first index is the device's.
     devices: Mutex<Vec<Vec<DeviceState>>>,
     conns: Mutex<BTreeMap<u64, Arc<ConnEntry>>>,
     /// The sockets of connections, by worker and the connection's number with it.
@@ -577,7 +578,7 @@ impl Cursor {
     pub fn flush(&mut self, shared: &Shared, shard: &mut Shard) -> bool {
         let due = shared.flush_due.load(Ordering::Acquire);
         if due != 0 && shard.now() >= due {
-            // Whoever comes first raises the generation for all.
+            // The first worker raises the generation for all.
             shared.flush_is_due(due);
         }
         let generation = shared.flush_generation.load(Ordering::Acquire);

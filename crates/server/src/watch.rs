@@ -62,7 +62,7 @@ pub fn topics<'a>(names: impl Iterator<Item = &'a [u8]>) -> Option<u8> {
 /// All watchers, and what became of their lines.
 #[derive(Debug, Default)]
 pub struct Watchers {
-    /// What any of them asked for.
+    /// The union of the topics that any of them watches.
     asked: AtomicU8,
     gid: AtomicU64,
     list: Mutex<Vec<Arc<Watcher>>>,

@@ -61,7 +61,7 @@ const HEAVY_TURN: usize = 4;
 /// After so many sweeps over connections the counts of hot keys are halved.
 const HOT_SWEEPS: u64 = 60;
 
-/// What a worker is made from.
+/// The settings of a worker.
 #[derive(Debug)]
 pub struct WorkerConfig {
     /// Its number, and its shard's.
@@ -134,7 +134,7 @@ pub struct Worker {
     now_ms: u64,
     /// When the next closing of a slow reader is worth a line.
     tell_of_slow_ms: u64,
-    /// What was told of the shard's parts of devices.
+    /// The last reported state of the shard's parts of devices.
     told: Vec<devices::Told>,
     /// Bytes that may be held for connections.
     pending: usize,
@@ -145,7 +145,7 @@ pub struct Worker {
     recovered: Recovered,
 }
 
-/// What sessions work on, apart from the connections so that both can be borrowed.
+/// The state that sessions work on, separate from the connections so that both can be borrowed.
 struct Core {
     me: usize,
     ev: EventLoop,
@@ -154,7 +154,7 @@ struct Core {
     stats: ThreadStats,
     cursor: Cursor,
     outbox: Outbox,
-    /// What sessions may have under way now.
+    /// The work that sessions may have under way now.
     window: Window,
     work: Work,
     /// How long requests took.
@@ -269,7 +269,7 @@ impl Worker {
         self.core.ev.backend()
     }
 
-    /// What its shard came back with.
+    /// The restored items of its shard.
     pub fn recovered(&self) -> &Recovered {
         &self.recovered
     }
@@ -308,7 +308,7 @@ impl Worker {
             core.meter.begin_round(&mut core.work.waited, now);
             self.pass_time(now);
             self.prefetch_events(&events);
-            // Who waits for a turn of heavy work has it before those who come now.
+            // Connections that wait for a turn of heavy work come before new ones.
             self.core.work.heavy = if self.heavy.is_empty() { HEAVY_TURN } else { 0 };
             self.take_events(&mut events);
             self.round(now);
@@ -383,7 +383,7 @@ impl Worker {
         }
     }
 
-    /// What follows the events of a round, which began then.
+    /// The work after the events of a round that began at this time.
     fn round(&mut self, now: Instant) {
         self.core.stats.rounds += 1;
         self.run_queue();

@@ -21,7 +21,7 @@ use crate::watch::{self, Watcher};
 
 use std::sync::Arc;
 
-/// What an administrative command asks of its session.
+/// Actions that an administrative command asks of its session.
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
     /// Nothing more.

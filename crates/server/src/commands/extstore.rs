@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The names under which memcached tells of its flash, extstore: tools that know those find them
-//! here. `stats.rs` calls this where there is flash.
+//! The names under which memcached reports its flash, extstore. Tools that know these names find
+//! them here. `stats.rs` calls this where there is flash.
 //!
 //! A page of extstore is a region here, its compaction is reclaim, and a rescue is a reinsertion.
 

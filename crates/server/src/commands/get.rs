@@ -89,7 +89,7 @@ pub(super) fn text<Q: Queue>(
             } else if meta.value_len <= ctx.window.copy_limit() {
                 ctx.shard.copy_answer(item, last, &mut out.bytes);
             } else if req.remote {
-                // Who asked may take the end off.
+                // The caller may remove the end.
                 pin_answer(ctx.shard, item, false, out);
                 if last {
                     out.bytes.extend_from_slice(END);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `mg`, `md`, `ma`, `me`: what they do and what they return. (`ms` is with the storage commands.)
 //!
-//! Returned flags stand in the order in which they were asked for, and a flag that changes the item
-//! takes effect at its place in that order, as in memcached: `mg k t T30` returns the old time,
-//! `mg k T30 t` the new one.
+//! Returned flags come in the order of the request. A flag that changes the item takes effect at
+//! its place in that order, as in memcached: `mg k t T30` returns the old time, `mg k T30 t` the
+//! new one.
 
 use senko_cache::{AllocError, Fetched, FlashItem, ItemRef, Lookup, Meta, Want};
 use senko_io::Queue;
@@ -140,7 +140,7 @@ pub(super) fn get<Q: Queue>(
     hint: Option<Fetched>,
     out: &mut Reply,
 ) -> Outcome {
-    // What is asked about the last access, and every change of metadata, is exact only in DRAM.
+    // Answers about the last access, and every change of metadata, are exact only in DRAM.
     let resident = flags.history || flags.ttl.is_some() || flags.vivify.is_some();
     let want = if resident {
         Want::Resident

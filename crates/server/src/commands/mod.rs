@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What each command does to the shard.
+//! The effect of each command on the shard.
 //!
 //! A command is a function of its [`Request`] and of how its last fetch ended. It looks the key up.
 //! If only flash can tell, it returns [`Outcome::Fetch`] before it has written anything.
@@ -43,7 +43,7 @@ use crate::protocol::classic::StoreMode;
 use crate::protocol::meta::Flags;
 use crate::reply::Reply;
 
-/// What a command does, without key and dialect.
+/// The operation of a command, without key and dialect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     /// A value, or only that it was touched.
@@ -109,12 +109,12 @@ impl Op {
         }
     }
 
-    /// Whether it does nothing but read, so that what is in DRAM is all that it needs of a shard.
+    /// Whether it only reads, so that DRAM is all that it needs of a shard.
     pub fn only_reads(&self) -> bool {
         matches!(self, Op::Get { .. } | Op::MetaGet(_)) && !self.changes()
     }
 
-    /// Whether its reply depends on whether an earlier command for the same key has run: that
+    /// Whether its reply depends on an earlier command for the same key. It does if that command
     /// changes the key, or (`mg`, of a stale item) wins the right to recache it.
     pub fn follows(&self) -> bool {
         self.changes() || matches!(self, Op::MetaGet(_))

@@ -25,7 +25,7 @@ enum Ended {
     Refused,
 }
 
-/// What a storage command says about the item that is there.
+/// The condition of a storage command on the existing item.
 struct Rules {
     mode: StoreMode,
     /// Only if the CAS value is this; 0 matches nothing, and is not a condition for append and
@@ -108,7 +108,7 @@ pub(super) fn run<Q: Queue>(
     Outcome::Done
 }
 
-/// What is known of the item that is there.
+/// The known facts about the existing item.
 #[derive(Clone, Copy)]
 struct Old {
     meta: Meta,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What watchers are told of commands ([`crate::watch`]): memcached's lines.
+//! Lines about commands for watchers ([`crate::watch`]), in memcached's form.
 //!
 //! Each function looks first whether anybody asked.
 
@@ -60,7 +60,7 @@ pub(super) fn fetched<Q: Queue>(
     ctx.shared.watchers.tell(watch::FETCHERS, now_ms, &event);
 }
 
-/// A value is about to replace whatever is there. What lies on flash is not looked for.
+/// A value is about to replace whatever is there. It does not look for items on flash.
 pub(super) fn replaced<Q: Queue>(ctx: &mut Ctx<'_, Q>, req: &Request<'_>) {
     let Some(before) = Gone::now(ctx) else {
         return;

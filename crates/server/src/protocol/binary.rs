@@ -214,7 +214,7 @@ pub fn extra_u64(extras: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(extras[at..at + 8].try_into().expect("a slice of 8 bytes"))
 }
 
-/// What a reply header repeats of its request.
+/// The fields of its request that a reply header repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The request's opcode.

@@ -275,7 +275,7 @@ fn unknown(line: &[u8]) -> Refusal {
     Refusal::new(ERROR, ends_with_noreply(line))
 }
 
-/// Whether a line begins an HTTP request. What follows such a line may have been chosen by a
+/// Whether a line begins an HTTP request. The text after such a line may have been chosen by a
 /// stranger, through somebody's browser.
 fn is_http(name: &[u8], rest: &[u8]) -> bool {
     let mut tokens = Tokens::new(rest);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The meta commands `mg`, `ms`, `md`, `ma`, `me`: key, flags and their arguments.
 //!
-//! The flags of a command are read twice. Here they decide how to run it. The reply reads them once
-//! more, since it returns flags in the order in which they were asked for (and `t` before `T` shows
-//! the old time).
+//! The flags of a command are read twice. Here they decide how to run it. The reply reads them
+//! again, since it returns flags in the order of the request (and `t` before `T` shows the old
+//! time).
 
 use super::classic::StoreMode;
 use super::number::{expiry, plain_time, plain_u32, plain_u64, read_base64, read_length};

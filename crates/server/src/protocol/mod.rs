@@ -22,7 +22,7 @@ pub const ERROR: &str = "ERROR";
 /// The reply to a command with unusable arguments.
 pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 
-/// What follows a line that was refused.
+/// The input after a refused line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     /// The next command.
@@ -34,7 +34,7 @@ pub enum After {
 }
 
 impl After {
-    /// What follows a storage line whose length token is this.
+    /// The input after a storage line with this length token.
     pub fn storage_line(length: Option<&[u8]>) -> After {
         match length.and_then(number::read_length) {
             Some(length) => After::Value(length + 2),
@@ -54,7 +54,7 @@ impl<'a> Tokens<'a> {
     pub fn new(line: &'a [u8]) -> Tokens<'a> {
         Tokens { rest: line }
     }
-    /// What has not been taken yet.
+    /// The input that has not been consumed yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -3,13 +3,13 @@
 //!
 //! memcached has two ways. Flags and time of the classic storage commands are read with the C
 //! library's `strtol` family: leading white space and a sign are taken, and white space may end the
-//! number. They may have 64 bits: of flags the lower 32 count, and a time that no clock of 32 bits
-//! reaches counts as the last one that it does.
+//! number. Numbers may have 64 bits. Of flags the lower 32 count. A time beyond 32 bits counts as
+//! the last time of a 32-bit clock.
 //!
 //! All other numbers are plain: digits and nothing else, in a bounded number of places. Only a
-//! number with a sign may begin with a minus. What does not fit its type is refused.
+//! number with a sign may begin with a minus. A number that does not fit its type is refused.
 
-/// Longest relative expiry: 30 days, in seconds. What is larger is an absolute time.
+/// Longest relative expiry: 30 days, in seconds. A larger number is an absolute time.
 pub const MAX_RELATIVE: i64 = 60 * 60 * 24 * 30;
 
 fn is_space(b: u8) -> bool {

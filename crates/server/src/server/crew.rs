@@ -17,7 +17,7 @@ use crate::worker::{StartError, Worker, WorkerConfig};
 /// A worker's thread, and what it left.
 pub(super) type Thread = JoinHandle<Result<Option<Stopped>, String>>;
 
-/// What a worker tells once it is ready.
+/// The report of a worker once it is ready.
 pub(super) struct LoopReport {
     pub index: usize,
     pub backend: Backend,
@@ -106,7 +106,7 @@ pub(super) fn not_made(why: StartError, settings: &Settings, sizes: &[u64]) -> S
     })
 }
 
-/// What all shards together came back with; each reason for emptiness goes to the log once.
+/// The restored items of all shards together. Each reason for an empty shard is logged once.
 pub(super) fn warm_report(loops: &[LoopReport]) -> Recovered {
     let mut all = Recovered::default();
     for (shard, r) in loops.iter().map(|l| &l.recovered).enumerate() {

@@ -68,7 +68,7 @@ pub struct DataDir {
     keep_dram: bool,
 }
 
-/// What there is to come back from.
+/// The state to restore from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum From {
     Nothing(Option<String>),
@@ -77,7 +77,7 @@ enum From {
     Memory,
 }
 
-/// What a worker leaves at a clean stop.
+/// The files of a worker at a clean stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stopped {
     /// How many `flush_all` its shard had applied.
@@ -104,7 +104,7 @@ pub(super) fn random() -> u64 {
     hasher.finish()
 }
 
-/// What keys are hashed with where no data directory says it.
+/// The seed of key hashes if there is no data directory.
 pub(super) fn hash_seed(settings: &Settings) -> HashSeed {
     match settings.draw_hash_seed {
         true => HashSeed(random()),
@@ -232,13 +232,13 @@ impl DataDir {
     /// Whether shared memory has room for `bytes` bytes of new shards.
     ///
     /// # Errors
-    /// One sentence, when it has not: a server that ran into its end later would evict far more
-    /// than it should.
+    /// One sentence if the memory is missing: a server that ran out of memory later would evict far
+    /// more than it should.
     pub fn check_room(&self, bytes: u64) -> Result<(), ServerError> {
         if self.from == From::Memory {
             return Ok(());
         }
-        // What is replaced goes before anything is served.
+        // The replaced files are removed before anything is served.
         let gone = lock(&self.replaced).map_or(0, |of| memory::bytes(&self.shared_memory, of));
         let free = SharedFile::free_bytes(&self.shared_memory)? + gone;
         if free >= bytes {
@@ -280,7 +280,7 @@ impl DataDir {
         self.cas_base
     }
 
-    /// What shard `n` comes back from.
+    /// The state from which shard `n` is restored.
     ///
     /// # Errors
     /// When shared memory can't be used.
@@ -454,9 +454,10 @@ impl DataDir {
             true => write_whole(&self.items_path(n), |out| shard.save_items(out, stop)),
             false => Ok(0),
         };
-        // What is on flash is saved also where there is no room for what is in DRAM.
+        // Flash is saved even if there is no room for the items in DRAM.
         let flash_items = write_whole(&self.index_path(n), |out| shard.save(out, stop)).map_err(|why| {
-            // Without the index it is of no use. What can't be removed now, the next start removes.
+            // Without the index it is of no use. Files that can't be removed now are removed by the
+            // next start.
             let _ = Snapshot::remove(&self.items_path(n));
             format!(
                 "{why}; the next start goes on from shared memory, with what is on flash, unless the machine is started anew before"
@@ -528,8 +529,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The superblock of a cache that is empty. What was there before says which CAS values are used
-/// up.
+/// The superblock of a cache that is empty. The old superblock says which CAS values are used up.
 fn anew(settings: &Settings, files: &[Arc<FlashFile>], before: &Superblock, id: u64) -> Superblock {
     Superblock {
         sequence: before.sequence,

@@ -53,7 +53,7 @@ const LEAST_REGIONS: u64 = 4;
 pub struct MemoryPlan {
     /// The cap, or what a drop-in's `-m` adds up to.
     pub total: u64,
-    /// What each worker's loop is made from.
+    /// The settings of each worker's loop.
     pub loop_config: LoopConfig,
     /// Bytes of unsent replies and unread requests that a worker holds before it closes its worst
     /// connection.
@@ -126,7 +126,7 @@ pub(super) fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// What each part gets, were it enough or not.
+/// The share of each part, sufficient or not.
 struct Dealt {
     total: u64,
     shard: u64,
@@ -134,7 +134,7 @@ struct Dealt {
     recv_buffers: usize,
     frames: Vec<(usize, usize)>,
     disk_threads: usize,
-    /// What the least shards need beside buffers of this size.
+    /// The memory that the smallest shards need besides buffers of this size.
     least: u64,
 }
 
@@ -203,7 +203,8 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
 pub fn least_memory(settings: &Settings, flash: &[u64], shard: u64) -> Option<u64> {
     let mut settings = settings.clone();
     let mut least = settings.item_memory.unwrap_or(settings.memory) >> 20 << 20;
-    // What shards lack is added until they lack nothing; buffers take a part of each addition.
+    // Memory that shards lack is added until they have enough; buffers take a part of each
+    // addition.
     for _ in 0..100 {
         least += 1 << 20;
         match &mut settings.item_memory {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a start found, why it failed, and what a stop left; read by whoever runs a server.
+//! Reports for operators: the state that a start found, why it failed, and the state that a stop
+//! left.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ impl From<std::io::Error> for ServerError {
     }
 }
 
-/// What a server left that ended well.
+/// The state of a server that ended cleanly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StopReport {
     /// It has a data directory.

@@ -194,7 +194,7 @@ impl Session {
     }
 }
 
-/// What a storage packet asks for: a CAS value makes a compare-and-set of any but append and
+/// The operation of a storage packet: a CAS value makes it a compare-and-set, except for append and
 /// prepend.
 fn store_op(header: &Header) -> Op {
     let compare = (header.cas != 0).then_some(header.cas);

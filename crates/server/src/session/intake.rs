@@ -18,7 +18,7 @@ impl Session {
         shard: usize,
         len: usize,
     ) -> bool {
-        // What is too large for any item is refused by its shard, and takes no memory.
+        // A value that is too large for any item is refused by its shard, and takes no memory.
         if len > ctx.shared.settings.max_item {
             return true;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a connection may say before its user is known: a name and a password.
+//! Commands that a connection may send before its user is known: a name and a password.
 //!
 //! In the ascii protocol these are the value of a `set`, as in memcached (`-Y`): the key means
 //! nothing, and any other line is refused. In the binary protocol they are a SASL PLAIN message.
@@ -199,7 +199,7 @@ impl Session {
     }
 }
 
-/// What memcached answers without a password.
+/// Commands that memcached answers without a password.
 fn is_open_to_all(kind: Kind) -> bool {
     matches!(kind, Kind::Version | Kind::Sasl)
 }

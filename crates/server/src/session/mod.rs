@@ -24,8 +24,8 @@
 //! - (PIPELINE-2) A command that only reads lets others pass while it waits, but not one that
 //!   changes the same key ([`Session::hazard`]). If its read had to be repeated, it would answer
 //!   with what came after it.
-//! - (PIPELINE-3) Commands for one key go to one shard, in order; commands for different shards may
-//!   overtake each other, except `flush_all` and what looks at all shards: these wait until nothing
+//! - (PIPELINE-3) Commands for one key go to one shard, in order. Commands for different shards may
+//!   overtake each other. Only `flush_all` and commands that look at all shards wait until nothing
 //!   is under way.
 //!
 //! **Bounds.** At most [`WINDOW`] replies wait; parsing stops at
@@ -69,7 +69,7 @@ const MAX_ROUNDS: u32 = 16;
 /// Spare buffers kept for parked commands.
 const SPARE: usize = 2;
 
-/// What a session waits for before it takes more bytes.
+/// The condition that a session waits for before it takes more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// A fetch or another shard: feed again after [`Session::done`] or [`Session::remote_reply`].
@@ -83,18 +83,18 @@ pub enum Wait {
     Window,
     /// Its turn is over: feed again after the others.
     Turn,
-    /// What comes next is heavy ([`Work::heavy`](crate::context::Work::heavy)): feed again when its
-    /// turn for that has come.
+    /// The next command is heavy ([`Work::heavy`](crate::context::Work::heavy)): feed again when
+    /// its turn has come.
     Heavy,
 }
 
 /// Where a feed ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedState {
-    /// What is left is an incomplete command (at most [`crate::protocol::MAX_LINE`] bytes of one,
-    /// or a binary header and key).
+    /// The rest is an incomplete command (at most [`crate::protocol::MAX_LINE`] bytes, or a binary
+    /// header and key).
     NeedMore,
-    /// What is left may be whole commands.
+    /// The rest may contain complete commands.
     Blocked(Wait),
     /// Take no more bytes; close once [`ReplyQueue::is_empty`].
     Close,
@@ -178,7 +178,7 @@ struct Unit {
     copies: usize,
 }
 
-/// What a parked command takes at least: itself, its key, and its reply with a part.
+/// The smallest size of a parked command: itself, its key, and its reply with a part.
 pub const PARKED_BYTES: usize = size_of::<Unit>() + size_of::<Reply>() + 256;
 
 /// What a command waits for.
@@ -239,7 +239,7 @@ struct Foreign {
     kind: ForeignKind,
 }
 
-/// What becomes of another shard's answer.
+/// The use of another shard's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ForeignKind {
     /// It is the reply.
@@ -329,7 +329,7 @@ impl Session {
         matches!(self.state, State::Command | State::Watching) && self.replies.waiting() == 0
     }
 
-    /// What it is told of, if it watches.
+    /// The events that it watches, if any.
     pub fn watcher(&self) -> Option<&Arc<Watcher>> {
         self.watcher.as_ref()
     }

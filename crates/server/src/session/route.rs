@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands for keys that another shard owns, and walks over all shards.
 //!
-//! A command for another shard is sent on as it came, its value as it comes; a `get` of many keys
-//! as one `get` a key. The other worker feeds the bytes to a virtual session and sends back one
-//! unit a command, in order; here each has its place among the replies. What is refused before its
-//! key is known is answered here, so that both sides agree on how many commands there are.
+//! A command for another shard is forwarded unchanged, its value as it arrives. A `get` of several
+//! keys becomes one `get` a key. The other worker feeds the bytes to a virtual session and sends
+//! back one unit a command, in order; here each has its place among the replies. A command that is
+//! refused before its key is known is answered here, so both sides agree on the number of commands.
 
 use senko_cache::{Fetch, Fetched, Key, Lookup};
 use senko_io::Queue;
@@ -145,8 +145,8 @@ impl Session {
         self.recycle(command);
     }
 
-    /// The shard that is to answer the only command under way, if its answer is the reply as it
-    /// comes, and the bytes of that command.
+    /// The shard that should answer the only command under way, if its answer is the unchanged
+    /// reply, and the bytes of that command.
     #[inline]
     pub fn lone_foreign(&self) -> Option<(usize, usize)> {
         let foreign = self.foreign.front()?;
@@ -158,8 +158,8 @@ impl Session {
     }
 
     /// The peer sends no more: a command of which a part of the value went to another shard is
-    /// never answered there, so nobody waits for that. What that shard has taken of it goes when it
-    /// learns that the connection is closed.
+    /// never answered there, so nobody waits for that. When that shard learns that the connection
+    /// is closed, it drops the part that it has.
     pub fn give_up_value(&mut self) {
         let State::Forward { shard, .. } = self.state else {
             return;
@@ -199,8 +199,8 @@ impl Session {
     }
 
     /// Another shard answered its oldest unanswered command of this session. Feed again afterwards.
-    /// What comes back is of no further use here: a buffer, and what was lent if nobody waits for
-    /// it.
+    /// The returned objects are of no further use here: a buffer, and a lent value if nobody waits
+    /// for it.
     pub fn remote_reply(&mut self, shard: usize, mut answer: Answer) -> Answer {
         let Some(index) = self
             .foreign
@@ -218,7 +218,8 @@ impl Session {
         match foreign.kind {
             ForeignKind::Plain => answer.bytes = reply.take(std::mem::take(&mut answer), shard),
             ForeignKind::StripEnd => {
-                // What is not an answer with values is an error: it goes on as it is.
+                // Anything other than an answer with values is an error, and is passed on
+                // unchanged.
                 answer.strip(b"END\r\n");
                 answer.bytes = reply.take(std::mem::take(&mut answer), shard);
             }

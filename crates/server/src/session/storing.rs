@@ -61,7 +61,7 @@ impl Session {
         if self.hazard(&req.op, req.key.hash) {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         }
-        // Who sent the command from another worker has taken the memory already.
+        // If another worker sent the command, that worker has taken the memory already.
         if !whole && !self.remote && !self.take_room(ctx, ctx.me, len) {
             if !ctx.work.swallow {
                 return Step::Stop(0, FeedState::Blocked(Wait::Room));

@@ -100,7 +100,8 @@ impl Session {
                 Step::Stop(0, FeedState::Blocked(Wait::Fetch))
             }
             Ok(Line::Meta { which, rest }) => self.meta_line(ctx, input, used, which, rest),
-            // What looks at, or stops, all shards sees what was sent before it.
+            // Commands that look at or stop all shards wait until earlier commands have taken
+            // effect.
             Ok(Line::LruCrawler(_) | Line::Shutdown(_)) if self.replies.waiting() > 0 => {
                 Step::Stop(0, FeedState::Blocked(Wait::Fetch))
             }

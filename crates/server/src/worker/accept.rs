@@ -22,7 +22,7 @@ use crate::session::Session;
 use crate::settings::TlsMode;
 use crate::shared::ConnEntry;
 
-/// What memcached says at its limit.
+/// memcached's message at its limit.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// Where a worker accepts, as `stats conns` writes it.
@@ -195,7 +195,7 @@ impl Worker {
         let mut batch = self.spare.pop().unwrap_or_default();
         batch.bytes.extend_from_slice(TOO_MANY);
         self.core.ev.send(id, batch, SendMode::Try);
-        // What was given to the loop before a close still goes out.
+        // Bytes given to the loop before a close still go out.
         self.core.ev.close(id);
     }
 

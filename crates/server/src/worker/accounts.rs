@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What connections make their worker hold, each by itself and all together.
+//! Memory that connections hold of their worker, each by itself and all together.
 //!
 //! A connection's [`Account`] is counted anew whenever something happened to it
 //! (`flow.rs::settle`), and the sums follow it. Only [`super::conns::Conns`] changes them, so they
-//! are always those of the connections that are there.
+//! always match the existing connections.
 
 /// Bytes that one connection makes its worker hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub struct Account {
     /// Of these, answers that leave whatever else happens: they are being sent to a socket, or can
     /// be.
     pub leaving: usize,
-    /// Of these, copies for another worker: those that are there, and those that reads under way
-    /// will bring.
+    /// Of these, copies for another worker: existing copies, and those that reads under way will
+    /// add.
     pub copies: usize,
     /// Item memory that the answers of a slow reader refer to.
     pub pinned: usize,

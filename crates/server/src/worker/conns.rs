@@ -24,7 +24,7 @@ use crate::session::{PARKED_BYTES, Session, Wait};
 use crate::shared::ConnEntry;
 use crate::watch;
 
-/// What a connection's answers go to.
+/// The destination of a connection's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     /// A socket of this worker's loop.
@@ -84,7 +84,7 @@ pub struct Conn {
     pub needed: bool,
     /// The socket that was lent to this worker with the oldest command (virtual ones only).
     pub borrowed: Option<RawFd>,
-    /// What the session waits for before it takes more.
+    /// The condition that the session waits for before it takes more.
     pub wait: Option<Wait>,
     /// The value that it has a part of ends there, once all that came before was fed (virtual ones
     /// only).
@@ -263,7 +263,7 @@ impl Conn {
         self.tail_start += bytes;
         if self.tail_start > self.tail.len() / 2 {
             self.drop_consumed();
-            // What came in a burst and is nearly read keeps no burst's memory.
+            // A buffer of a burst that is almost read does not keep the burst's memory.
             let kept = self.tail.len().next_power_of_two().max(KEPT_TAIL);
             if self.tail.capacity() > 2 * kept {
                 self.tail.shrink_to(kept);

@@ -14,7 +14,7 @@ use crate::shared::Shared;
 /// The least milliseconds between a worker's lines about pauses of one device.
 const PAUSE_LINES_MS: u64 = 60_000;
 
-/// What was told of one part of a device.
+/// The last reported state of one part of a device.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     state: DeviceState,

@@ -8,7 +8,7 @@ use senko_io::Completion;
 /// Device reads that ended: so many are looked at in any round.
 const TURN: usize = 16;
 
-/// What a worker knows of its devices' operations.
+/// A worker's state of its devices' operations.
 #[derive(Default)]
 pub(super) struct Disk {
     /// Reads that ended and were not looked at yet.

@@ -21,8 +21,8 @@ use crate::shared::Shutdown;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for events while draining.
 pub(super) const STEP: Duration = Duration::from_millis(5);
-/// So long a client that sends faster than its requests are taken, so that the socket's buffer is
-/// never empty, is read.
+/// Time for which a client is read that sends faster than its requests are run, so that the
+/// socket's buffer is never empty.
 const LAST_INPUT: Duration = Duration::from_secs(1);
 
 /// How far a drain is.

@@ -27,9 +27,9 @@
 //!     without such a read.
 //!   - Where unread bytes and slow readers' answers take `pending`, the slowest is closed, else the
 //!     one that holds most.
-//! - FLOW-3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while
-//!   more than an eighth of a shard is held, those of its readers who have been behind for
-//!   [`PATIENCE_MS`] are closed one after the other ([`Worker::free_pinned`]).
+//! - FLOW-3: a slow reader's answer holds no frame: it is copied. It may hold item memory. While
+//!   more than an eighth of a shard is lent, readers that have been behind for [`PATIENCE_MS`] are
+//!   closed one after the other ([`Worker::free_pinned`]).
 
 use senko_cache::Pinned;
 use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
@@ -141,7 +141,7 @@ impl Worker {
             return;
         };
         if conn.is_read_out() {
-            // What is to be sent is, with all that follows from it, looked at by the flush.
+            // The flush looks at the bytes to be sent, with all that follows from them.
             self.mark_dirty(at);
             return;
         }
@@ -197,7 +197,7 @@ impl Worker {
             self.watching.push(at);
         }
         match fed.state {
-            // What a session leaves unread is the start of a line or header; more than that never
+            // A session leaves only the start of a line or header unread; a longer rest never
             // becomes a request.
             FeedState::NeedMore => {
                 if conn.value_ends && fed.consumed == data.len() {
@@ -241,7 +241,7 @@ impl Worker {
         {
             self.lend_socket(at, id);
         }
-        // What a line of many keys has brought so far is sent with the rest of it.
+        // The answers so far of a line with many keys are sent with the rest of it.
         let goes_on = (self.conns.get(at)).is_some_and(|c| c.queued && c.session.is_in_keys());
         if !goes_on {
             self.mark_dirty(at);
@@ -305,10 +305,10 @@ impl Worker {
         self.settle(at);
     }
 
-    /// What other workers go by when they have answers for this one ([`crate::route::Mesh::full`]).
-    /// Answers that are not ready to leave may be stuck behind those very answers, and do not
-    /// count. What slow readers leave may take as much once more, beyond which they are closed;
-    /// others do not push them there.
+    /// The count that other workers check before they send answers to this worker
+    /// ([`crate::route::Mesh::full`]). Answers that are not ready to leave may be stuck behind
+    /// those very answers, and do not count. Unsent answers of slow readers may take as much again.
+    /// Beyond that, slow readers are closed; other connections do not push them there.
     pub(super) fn answer_level(&self) -> usize {
         let sums = self.conns.sums();
         sums.leaving.max((sums.leaving + sums.held) / 2)
@@ -330,9 +330,9 @@ impl Worker {
         set
     }
 
-    /// FLOW-3: closes slow readers to whom much of some shard's memory is lent: a few of the
-    /// slowest at each tick, since others' shards take a round or two to tell, and all where it is
-    /// too much. One alone may have much.
+    /// FLOW-3: closes slow readers to which much of some shard's memory is lent. It closes a few of
+    /// the slowest at each tick, since other shards take a round or two to report, and all if too
+    /// much is lent. One alone may have much.
     pub(super) fn free_pinned(&mut self) {
         if self.conns.sums().pinned == 0 {
             return;
@@ -368,8 +368,8 @@ impl Worker {
         }
     }
 
-    /// Gives the worker that asked the answers that are ready, as far as it takes them; with
-    /// `anyway`, one at least.
+    /// Gives the asking worker the answers that are ready, as far as that worker accepts them; with
+    /// `anyway`, at least one.
     pub(super) fn answer_origin(&mut self, at: ConnKey, mut anyway: bool) {
         let Some(conn) = self.conns.get(at) else {
             return;
@@ -449,8 +449,8 @@ impl Worker {
                 }
                 self.recycle(batch);
                 if !quiet {
-                    // What is ready goes out with the next flush; a session that waited for room
-                    // may add to it before.
+                    // Ready answers go out with the next flush; before that, a session that waited
+                    // for room may add to them.
                     self.feed_again(at);
                 }
             }
@@ -571,8 +571,8 @@ impl Worker {
             return;
         }
         if let Link::Socket(id) = conn.link {
-            // Who waits for memory is not received from, so that the kernel holds the sender back
-            // and not this worker the bytes.
+            // The worker does not receive from a connection that waits for memory. So the kernel
+            // holds the sender back, and the worker holds no bytes.
             let held_back = matches!(conn.wait, Some(Wait::Window | Wait::Memory | Wait::Room));
             let most = match waits && sums.backlog > self.pending / 2 {
                 true => 0,
@@ -651,8 +651,8 @@ impl Worker {
             return;
         };
         conn.ended = true;
-        // What came before is still answered: a session that has work goes on, one that waits for
-        // more never gets it.
+        // Earlier commands are still answered: a session that has work continues, and a session
+        // that waits for more input never gets it.
         if conn.takes_input() {
             conn.closing = true;
             conn.session.give_up_value();

@@ -114,8 +114,8 @@ impl Worker {
         self.core.outbox.mesh().goodbye(self.index);
     }
 
-    /// Sends the oldest answer of a virtual connection, if it is there, on the socket that was lent
-    /// with its command; true if it is being sent.
+    /// Sends the oldest answer of a virtual connection, if there is one, on the socket that was
+    /// lent with its command. Returns true if it is being sent.
     pub(super) fn send_for(&mut self, at: ConnKey) -> bool {
         let Some(conn) = self.conns.get(at) else {
             return false;
@@ -123,7 +123,7 @@ impl Worker {
         let (Link::Virtual(origin), Some(socket)) = (conn.link, conn.borrowed) else {
             return false;
         };
-        // What the socket does not take would go to that worker.
+        // Bytes that the socket does not accept would go to that worker.
         if self.core.outbox.mesh().full(origin.worker) {
             return false;
         }
@@ -156,7 +156,7 @@ impl Worker {
         batch: Box<SendBatch>,
         result: std::io::Result<usize>,
     ) {
-        // What is wrong with the socket its own worker finds when it sends the rest.
+        // An error of the socket is found by its own worker when it sends the rest.
         let sent = result.unwrap_or(0);
         self.core.stats.bytes_written += sent as u64;
         if sent == batch.len() {

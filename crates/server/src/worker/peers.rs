@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State between this worker and the others: connections that wait for one of them, sockets that
-//! are lent, and the usual size of an answer between two workers.
+//! State between this worker and the others: connections that wait for another worker, lent
+//! sockets, and the usual size of an answer between two workers.
 //!
 //! Always holds: a connection's marks `paused`, `held_back` and `needed` say whether it is in the
 //! list of that name.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The admin listener of a running server: what its metrics say, that they are documented, and that
-//! clients that misbehave there harm nobody.
+//! The admin listener of a running server: its metrics, their documentation, and misbehaving
+//! clients, which must harm nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};

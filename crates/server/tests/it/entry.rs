@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzz targets run, and `corpus` once for each seed: arbitrary bytes through the parsers
-//! and through a session over a real shard with flash in memory.
+//! The code of the fuzz targets, and `corpus` once for each seed: arbitrary bytes through the
+//! parsers and through a session over a real shard with flash in memory.
 //!
 //! The first byte of the data decides in which pieces the rest arrives, and over how many shards.
 //! The same bytes in one piece must get the same answer: that is the oracle; the rest is what
@@ -165,8 +165,7 @@ fn session(data: &[u8], dialect: Dialect) {
     let shards = 1 + usize::from(choice & 1);
     let whole = answer(input, usize::MAX, 1, dialect);
     let pieces = answer(input, piece, shards, dialect);
-    // What memory allows and what was counted differ between one shard and two, and times between
-    // two runs.
+    // Limits by memory and counters differ between one shard and two, and times between two runs.
     let differs = [&b"STAT "[..], b"MEMLIMIT", b"SERVER_ERROR"];
     let same = !contains(&whole.0, &differs);
     // Uniques are dealt out by shard, and walks go shard by shard.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server whose flash device fails, over real sockets and on both backends: reads or writes that
-//! fail, a device that stalls, for a while or for ever, one that is gone. Whatever it does, every
-//! connection is answered, what is answered is right, and the server says what it found.
+//! A server whose flash device fails, over real sockets and on both backends: reads or writes fail,
+//! or a device stalls for a while or forever, or is gone. Whatever it does, every connection is
+//! answered, what is answered is right, and the server says what it found.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -275,8 +275,8 @@ fn writes_that_fail_leave_reads_alone() {
             until_items_go_to_flash(bench);
             let stat = stats(&mut client);
             assert_eq!(stat("flash_write_errors"), before("flash_write_errors"));
-            // No slot of a failed write is followed, but for a record that begins before one and
-            // reaches into it: each of the few writes that failed has at most one.
+            // No slot of a failed write is followed, except for a record that begins before the
+            // write and reaches into it. Each of the few failed writes has at most one such record.
             let followed = stat("flash_checksum_errors");
             assert!(
                 followed < 8,
@@ -303,7 +303,7 @@ fn some_bad_pages_cost_what_lies_in_them() {
         assert!(stat("flash_read_errors") > 0, "none was met");
         assert_eq!(stat("flash_device_outages"), before);
         assert!(found > KEYS * 8 / 10, "{found} of {KEYS}");
-        // What could not be read is forgotten, and not tried again.
+        // Unreadable items are forgotten, and not tried again.
         let before = stats(&mut client)("flash_read_errors");
         read_all(bench, 0..KEYS);
         assert_eq!(stats(&mut client)("flash_read_errors"), before);
@@ -324,7 +324,7 @@ fn a_device_that_stalls_for_a_moment_loses_nothing() {
         // Nor did DRAM wait until the device was given up.
         let mut client = bench.place.connect();
         let given_up = stats(&mut client)("flash_device_outages");
-        // What must evict waits, or drops its victim, and is stored.
+        // A store that must evict waits or drops its victim, and succeeds.
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| pad(&mut bench.place.connect(), 80 << 20));
             std::thread::sleep(Duration::from_millis(500));

@@ -56,7 +56,8 @@ fn values_that_stop_midway_push_out_nobody() {
                 let hit = client.text(&format!("mg kept{n} s\r\n"), "\r\n");
                 assert_eq!(hit, "HD s100000\r\n", "kept{n} was pushed out");
             }
-            // Who goes on is told what became of the value, and its connection stays in step.
+            // A client that continues learns what became of the value, and its connection stays in
+            // step.
             let mut refused = 0;
             for up in &mut stopped {
                 up.send(&half);

@@ -65,7 +65,7 @@ fn each_answer_comes_once_whoever_has_the_key() {
         for round in 0..2000 {
             let key = round * 7 % 200;
             let client = &mut clients[round % 5];
-            // What changes an item is always handed over.
+            // Commands that change an item are always handed over.
             let command = if round % 2 == 0 { "get" } else { "gat 0" };
             client.send(format!("{command} key{key}\r\n").as_bytes());
             client.expect(&answer(key, 1 + key * 40));
@@ -85,8 +85,8 @@ fn each_answer_comes_once_whoever_has_the_key() {
     }
 }
 
-/// Requests come one by one, so that the socket is lent with each until it is full; from then on
-/// its own worker sends, and must not be overtaken.
+/// Requests come one by one, so the socket is lent with each until it is full. From then on its own
+/// worker sends, and must not be overtaken.
 #[test]
 fn a_client_that_does_not_read_for_a_while_gets_everything_in_order() {
     on_both(2, |place| {
@@ -245,7 +245,7 @@ fn a_client_that_sends_no_more_is_answered() {
     }
 }
 
-/// What is refused by its first line is answered before its value has come.
+/// A command that is refused by its first line is answered before its value has come.
 #[test]
 fn refused_values_in_pieces() {
     on_both(2, |place| {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Passwords: what a connection may do before it has given one, over sessions and over sockets.
-//! What the ascii protocol answers stands in `tests/transcripts/auth`, where memcached is the
-//! reference.
+//! Passwords: what a connection may do before it has given one, over sessions and over sockets. The
+//! answers of the ascii protocol are in `tests/transcripts/auth`, with memcached as the reference.
 
 use std::path::PathBuf;
 

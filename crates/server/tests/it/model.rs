@@ -133,7 +133,7 @@ fn text_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<
                 _ => None,
             };
             match new {
-                // What is larger than an item may be is not stored.
+                // A value larger than the largest item is not stored.
                 Some(new) if new.value.len() < BIGGEST => {
                     client.map.insert(key.to_owned(), new);
                     reply += "STORED\r\n";

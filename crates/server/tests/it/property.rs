@@ -38,7 +38,7 @@ use peer::Peer;
 use settle::{Joint, Stats, advance, after_flush, finish};
 use shared::{Register, Span};
 
-/// What a run is made from.
+/// The settings of a run.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     io: BackendChoice,
@@ -60,7 +60,7 @@ struct Flush {
     by: usize,
 }
 
-/// What all connections of a run see.
+/// State that all connections of a run see.
 struct World {
     plan: Plan,
     layout: Layout,
@@ -70,7 +70,7 @@ struct World {
     flushes: Mutex<Vec<Flush>>,
     /// Changes with `flushes`.
     flush_version: AtomicUsize,
-    /// What happens to this key is printed (`SENKO_TRACE_KEY`: how its name begins).
+    /// Steps that touch this key are printed (`SENKO_TRACE_KEY`: the beginning of its name).
     trace: Option<usize>,
 }
 

@@ -339,7 +339,7 @@ fn saved_files_that_cannot_be_read_are_kept() {
     assert!(warm.dram_items > 0 && warm.flash_items > 0, "{warm:?}");
 }
 
-/// What is to hold later holds after a kill, too.
+/// A delayed flush also takes effect after a kill.
 #[test]
 fn time_and_a_flush_to_come_survive_a_kill() {
     let place = begin(2, |_| {});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Shards over devices in memory, and sessions on them, joined as a worker joins them: but in one
-//! thread, with a clock that the test drives, and with completions in an order drawn from a seed.
+//! Shards over devices in memory, and sessions on them, joined as a worker joins them. But all run
+//! in one thread, with a clock that the test drives and completions in a random order drawn from a
+//! seed.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,7 +20,7 @@ use senko_server::shared::{Cursor, Shared, ThreadStats};
 /// When the rig's clock starts, Unix seconds.
 pub const START: u32 = 1_700_000_000;
 
-/// What a rig is made from.
+/// The settings of a rig.
 #[derive(Clone)]
 pub struct Plan {
     pub shards: usize,
@@ -170,8 +171,8 @@ impl Rig {
         self.feed(id);
     }
 
-    /// What one turn does with these bytes: how many it takes, where it ends, and how many bytes of
-    /// answers it leaves unsent.
+    /// The result of one turn with these bytes: how many it consumes, where it ends, and how many
+    /// bytes of answers it leaves unsent.
     pub fn one_turn(
         &mut self,
         id: u64,
@@ -402,7 +403,7 @@ impl Rig {
         panic!("it never ends");
     }
 
-    /// What was answered since the last call.
+    /// The answers since the last call.
     pub fn answers(&mut self, id: u64) -> Vec<u8> {
         std::mem::take(
             &mut self

@@ -290,8 +290,8 @@ fn commands_without_answers_leave_nothing() {
     });
 }
 
-/// What one worker refuses, because nothing more has room there, closes the client's connection at
-/// the other; no byte of a value is run as a command.
+/// If one worker refuses a value because it has no room, the other closes the client's connection.
+/// No byte of a value runs as a command.
 #[test]
 fn a_worker_that_refuses_input_closes_the_connection() {
     let place = Place::start(BackendChoice::Auto, 2);
@@ -579,9 +579,9 @@ fn several_workers_answer_as_one() {
     });
 }
 
-/// A worker that had not yet heard of a `flush_all` took memory for a value, heard of it when the
-/// value was complete, and stored the item as one from before the flush: acknowledged, and gone at
-/// once.
+/// A worker that did not know of a `flush_all` yet took memory for a value. It learned of the flush
+/// when the value was complete, and stored the item as one from before it. The item was
+/// acknowledged, and gone at once.
 #[test]
 fn what_is_stored_after_a_flush_stays() {
     on_both(3, |place| {
@@ -712,8 +712,8 @@ fn what_cannot_start_says_why() {
     first.join().unwrap();
 }
 
-/// `senko serve --flash FILE` wrote over a foreign file without a word. What a server has used
-/// before is its own, also without a data directory.
+/// `senko serve --flash FILE` wrote over a foreign file without a word. A file that a server has
+/// used before belongs to it, also without a data directory.
 #[test]
 fn a_flash_file_with_data_of_others_is_refused_unless_told() {
     let folder = client::Scratch::new();

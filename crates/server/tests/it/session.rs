@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What commands answer: exact bytes, in both tiers, whatever the pieces in which they arrive, and
-//! in order.
+//! Answers of commands: exact bytes, in both tiers, in order, for input split into any pieces.
 
 mod flash; // the same on items that lie on flash only
 mod tables; // commands and memcached's answers
@@ -559,7 +558,7 @@ fn keys_with_line_ends_forge_no_lines() {
             );
         }
         lines.sort_unstable();
-        // What the classic protocol can name is as memcached writes it.
+        // A key that the classic protocol can name is written as memcached writes it.
         assert_eq!(
             lines,
             [

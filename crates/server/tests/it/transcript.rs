@@ -130,8 +130,8 @@ fn run(kind: Kind) {
             played += 1;
             let mut result = play_case(kind, case, &mut target);
             // memcached answers some commands by what its background threads are doing just then:
-            // on a busy machine its crawler is still at work, or it is late. What it says on a
-            // second or third try counts too; senko has one try.
+            // on a busy machine its crawler is still at work, or it is late. Output of a second or
+            // third try counts too; senko has one try.
             for _ in 0..MEMCACHED_TRIES {
                 if !matches!(kind, Kind::Memcached { .. })
                     || !matches!(result, Err(Outcome::Fail(_)))

@@ -258,7 +258,7 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
         let ours = format!("senko-{:016x}", data_dir.block().memory);
         let left = memory();
         let of_others = left.iter().filter(|name| !name.starts_with(&ours));
-        // What the refused start had made was never anybody's: it has no shards.
+        // The files of the refused start never belonged to a shard: it has none.
         let of_others: Vec<_> = of_others.filter(|name| before.contains(name)).collect();
         assert!(
             of_others.iter().all(|name| name.ends_with("/server")),
@@ -302,8 +302,8 @@ fn a_flash_file_that_was_cut_off_is_refused() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Keys are spread by a secret of the directory: the next start finds with it what was stored, a
-/// cache that starts over has another, and so has each other directory.
+/// A secret of the directory seeds the hash of keys. With it the next start finds the stored items.
+/// A cache that starts over has another secret, and so has each other directory.
 #[test]
 fn the_seed_of_hashes_is_kept_and_is_each_directorys_own() {
     let (dir, mut settings, files) = place("hash-seed");
@@ -398,7 +398,7 @@ fn a_taken_name_of_shared_memory_is_drawn_anew() {
         );
         assert_eq!(std::fs::read_dir(&stranger).unwrap().count(), 0);
         drop(data_dir);
-        // What was drawn is known to the next start, which finds the folder of this one.
+        // The next start knows the random number, and finds the folder of this start.
         let block = Superblock::read(
             &FlashFile::open(&data.join("super.senko"), &FileOptions::default()).unwrap(),
         );

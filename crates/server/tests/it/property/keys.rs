@@ -118,7 +118,7 @@ pub fn id_of(value: &[u8]) -> Option<u64> {
     (value == value_of(id, value.len())).then_some(id)
 }
 
-/// What one connection appends to ledgers.
+/// The data that one connection appends to ledgers.
 pub fn token(connection: usize, number: u64) -> String {
     format!("<{connection:x}:{number:08x}>")
 }

@@ -3,8 +3,8 @@
 //! holds then.
 //!
 //! A key has *candidates*: states that agree with all replies so far. Where nothing may be lost and
-//! nobody flushes there is one. Where flash is too small an item may go at any time, so that every
-//! command may also find nothing; a reply tells which it was, and a silent command leaves both.
+//! nobody flushes there is one. If flash is too small an item may go at any time, so every command
+//! may also find nothing. A reply tells which case it was; a silent command leaves both possible.
 //! Each candidate counts the losses that it needs.
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub struct OwnKey {
     pub last: (u64, u64),
 }
 
-/// What else may have happened to a key before a command.
+/// Other events that may have happened to a key before a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
     No,
@@ -168,7 +168,7 @@ fn describe(candidate: &Candidate) -> String {
     }
 }
 
-/// What a command sees besides the key's state.
+/// Circumstances of a command besides the key's state.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     pub command: &'a Command,

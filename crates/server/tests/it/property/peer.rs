@@ -192,7 +192,7 @@ impl Peer {
         let end = if silent { u64::MAX } else { self.reader.came };
         let span = Span { start, end };
         if !silent {
-            // Whoever got this reply knows that what was sent before it has been done.
+            // A connection that got this reply knows that earlier commands have been done.
             for (_, _, earlier) in &mut self.seen.events[self.silent..] {
                 earlier.end = span.end;
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a reply has to look like, in each dialect, once it is known how a command ended.
+//! The required form of a reply in each dialect, once the result of a command is known.
 
 use std::sync::Arc;
 

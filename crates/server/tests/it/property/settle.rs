@@ -28,7 +28,7 @@ impl Stats {
             .parse()
             .unwrap()
     }
-    /// What is not zero of flash and evictions, for people.
+    /// The non-zero counters of flash and evictions, for people.
     pub fn flash(&self) -> String {
         let of_flash = |l: &&str| {
             ["flash", "tag", "dram", "evict", "store"]
@@ -64,7 +64,7 @@ impl Stats {
 /// What is settled between rounds.
 pub struct Joint {
     pub registers: Vec<Register>,
-    /// What each ledger was sent since it was emptied.
+    /// The tokens that each ledger was sent since it was emptied.
     pub ledgers: Vec<Vec<Vec<u8>>>,
     pub counters: Vec<u64>,
     /// They were stored, and not flushed since.
@@ -198,8 +198,8 @@ pub fn advance(world: &World, place: &Place, client: &mut Client, rng: &mut Rng,
     *crept = if leap { 0 } else { *crept + ms };
     if leap && !world.plan.lossy {
         // A worker shows what it has submitted every tenth of a second, at the end of a round: the
-        // first request is a round, the second is answered from what it showed. What has ended is
-        // always shown as it is.
+        // first request is a round, the second is answered from what it showed. Ended commands are
+        // always shown unchanged.
         std::thread::sleep(Duration::from_millis(101));
         Stats::ask(client);
         let deadline = Instant::now() + PATIENCE;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The keys that all connections use: what is checked about them, by times alone.
 //!
-//! Card. Each operation on a register (set, delete, get) has an interval, from before its first
-//! byte was sent to after its reply had come (for a silent one: the next reply of its connection).
-//! A get of value W is wrong if W began after the get ended, or if some other change lies wholly
-//! between the end of W and the beginning of the get. A miss is wrong if no delete can explain it.
-//! This is the necessary part of linearizability (Herlihy and Wing 1990) that needs no search. What
-//! gets saw sharpens it. A change that a get saw has happened by the end of that get. A miss shows
-//! that the key held nothing.
+//! Card. Each operation on a register (set, delete, get) has an interval. It begins before the
+//! first byte was sent and ends after the reply had come (for a silent operation: the next reply of
+//! its connection). A get of value W is wrong if W began after the get ended, or if some other
+//! change lies wholly between the end of W and the beginning of the get. A miss is wrong if no
+//! delete can explain it. This is the necessary part of linearizability (Herlihy and Wing 1990)
+//! that needs no search. What gets saw sharpens it. A change that a get saw has happened by the end
+//! of that get. A miss shows that the key held nothing.
 //!
-//! Ledgers (all append) must hold each token once, in the order in which its connection sent it;
-//! the numbers that a counter answered must differ, and sum up.
+//! Ledgers (all append) must hold each token once, in the order in which its connection sent it.
+//! The answers of a counter must differ, and sum up.
 
 use std::collections::{HashMap, HashSet};
 
@@ -30,7 +30,7 @@ impl Span {
     }
 }
 
-/// What was learnt of a register.
+/// The facts learnt about a register.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     Write(u64),
@@ -39,7 +39,7 @@ pub enum Event {
     Read(Option<u64>),
 }
 
-/// What a connection saw of shared keys in a round.
+/// A connection's observations of shared keys in a round.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub events: Vec<(usize, Event, Span)>,
@@ -254,8 +254,8 @@ pub fn settle_counter(numbers: &[u64], value: u64, before: u64, counted: u64) {
 /// One register, from round to round.
 #[derive(Debug)]
 pub struct Register {
-    /// Values that it may hold, and when they were written; then deletes that it may be in the wake
-    /// of.
+    /// Values that it may hold, with the times of their writes; then deletes that may still affect
+    /// it.
     writes: Vec<(u64, Span)>,
     deletes: Vec<Span>,
     /// The end of the last miss that nothing explained.

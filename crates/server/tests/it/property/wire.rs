@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is sent and what comes back: a command as the checker knows it, and its reply as it was
-//! read off the socket.
+//! Requests and replies on the wire: a command as the checker knows it, and its reply as read from
+//! the socket.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ pub enum Mode {
     Cas,
 }
 
-/// What a command does to one key. Expiries are absolute Unix seconds (0: never).
+/// The effect of a command on one key. Expiries are absolute Unix seconds (0: never).
 #[derive(Clone, Debug)]
 pub enum Act {
     Get {

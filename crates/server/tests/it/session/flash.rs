@@ -206,8 +206,8 @@ fn binary_commands_on_flash_items() {
     assert_eq!(answer[6..8], [0, 1]);
 }
 
-/// Two connections look for a key on flash, where it is found to be gone; who creates it first has
-/// it, and the other sees that.
+/// Two connections look up a key on flash and find it gone. The first to create it succeeds, and
+/// the other sees its item.
 #[test]
 fn what_is_created_while_another_looks_is_there() {
     type Sent = (&'static [u8], &'static [u8]);

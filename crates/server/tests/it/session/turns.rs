@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one turn of a connection may do: all work has a bound in requests, keys, bytes or parts,
+//! The work of one turn of a connection: it is bounded in requests, keys, bytes or parts, which are
 //! counted and not timed.
 
 use senko_server::context::Window;

@@ -175,7 +175,7 @@ fn expect_text(line: &mut Line, text: &Text, numbers: &mut Numbers) -> Result<()
             _ => break,
         }
     }
-    // What else comes within a moment makes the message clearer.
+    // Anything else that comes within a moment makes the message clearer.
     while line.more(Instant::now() + Duration::from_millis(50))
         && line.received.len() < 4096
         && Instant::now() < until

@@ -198,8 +198,8 @@ impl Target {
     }
 }
 
-/// What an item of the filler takes beyond its value (key, header and line end), and a little more,
-/// so that the variants lie around the size.
+/// The size of a filler item besides its value (key, header and line end), and a little more, so
+/// that the variants surround the size.
 const FILLER_OVERHEAD: usize = 97;
 
 impl Drop for Target {
@@ -226,7 +226,7 @@ impl Drop for Target {
     }
 }
 
-/// What the server tells of the items in DRAM that are not the filler's, a line each.
+/// The server's list of items in DRAM that are not the filler's, a line each.
 fn resident(stream: &mut TcpStream) -> Result<Vec<String>, String> {
     let dump = ask(stream, b"lru_crawler metadump dram\r\n", b"END\r\n")?;
     let dump = String::from_utf8_lossy(&dump);
@@ -409,8 +409,8 @@ fn apply(settings: &mut Settings, options: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// A file of its own for each server, in the build's directory for temporary files where that can
-/// be written: /tmp may be a tmpfs, which takes no O_DIRECT.
+/// Each server has its own file, if possible in the build's directory for temporary files: /tmp may
+/// be a tmpfs, which does not support O_DIRECT.
 fn flash_path() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
