@@ -22,7 +22,7 @@ fn answer(store: &Store, question: u64) -> Result<String, StoreError> {
     let made = slow(question);
     let options = WriteOptions {
         ttl: Some(Duration::from_secs(3600)),
-        // What is lost in a crash is made again, so nothing waits for the device.
+        // Results lost in a crash are computed again, so nothing waits for the device.
         durability: Durability::None,
         ..WriteOptions::default()
     };

@@ -91,7 +91,7 @@ impl<'c> Copy<'c> {
             expiry: merged.found.expiry,
         };
         self.output.push(merged.hash, &element)?;
-        // What a store shows, and the times that it gives, go from its newest element on.
+        // The contents of a store, and the times that it gives, continue from its newest element.
         self.to.view.show_at_least(element.time);
         self.report.elements += 1;
         self.report.bytes += (merged.key.len() + large.map_or(value.len(), <[u8]>::len)) as u64;

@@ -9,9 +9,9 @@
 //! Whether an element is alive:
 //! - The map of its own generation was built over all elements of the generation, newest first. If
 //!   it leads elsewhere, there is a newer one.
-//! - A map of another generation may lead to a block with later elements: then that block's page is
-//!   read and the keys compared, since for keys that are not its members a map only guesses. Such
-//!   reads go in batches.
+//! - A map of another generation may lead to a block with later elements. Then that block's page is
+//!   read and the keys are compared, because a map only guesses for keys that are not its members.
+//!   Such reads go in batches.
 //! - Whatever lies in logs is not looked at: at worst, an element is moved that will die soon.
 //!
 //! An element that is kept though it is dead costs a move and nothing else, since times decide
@@ -65,7 +65,7 @@ pub(crate) enum Reason {
     Asked,
 }
 
-/// What blocks take, and what of it is alive.
+/// The space of blocks, and the live part of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub blocks: u64,
@@ -364,8 +364,8 @@ impl Judge<'_> {
         for generation in &shard.generations {
             let members = &generation.generation.members;
             let own = self.is_own(&generation.generation);
-            // A map leads to each of its members' elements that it was given, so what it does not
-            // lead to is dead, whatever else it guesses.
+            // A map leads to each of its members' elements. So an element that it does not lead to
+            // is dead, whatever else the map guesses.
             if own && !self.own_map_leads_here(entry, rank, generation) {
                 return false;
             }

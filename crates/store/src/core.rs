@@ -4,14 +4,14 @@
 //! Each part owns its state, in a file of `state/`, and changes it only there.
 //!
 //! Locks, always taken in this order: the turns of block work and map work (one piece of work of
-//! each kind at a time), `writer` (who appends), `manifests` (held while they are written),
-//! `spare`, the swap of versions (for moments only), `requests` (what the background does). Readers
+//! each kind at a time); `writer` (appends); `manifests` (held during a write of the manifest);
+//! `spare`; the swap of versions (for moments only); `requests` (work of the background). Readers
 //! take none of them, and a writer that goes on to a prepared log waits for no commit of the
 //! manifest.
 //!
 //! What always holds:
-//! - CHANGE-1: a change of what blocks or logs there are is on flash (the manifest's commit) before
-//!   a version shows it, and what a version no longer shows is let go only after that.
+//! - CHANGE-1: a change of blocks or logs is on flash (the manifest's commit) before a version
+//!   shows it. Extents that a version no longer shows are released only after that.
 //! - CHANGE-2: after a failed write or flush nothing is written any more (`health`); a failed flush
 //!   is never tried again.
 
@@ -58,7 +58,7 @@ pub(crate) struct Core {
     pub opened: Opened,
 }
 
-/// What is known of the opening.
+/// Facts about the opening.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Opened {
     /// Microseconds that it took.
@@ -90,7 +90,7 @@ impl Core {
         error
     }
 
-    /// What a commit of the manifest writes to.
+    /// The device and the places for a commit of the manifest.
     pub fn target(&self) -> Target<'_> {
         Target {
             device: &*self.device,

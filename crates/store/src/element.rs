@@ -95,7 +95,7 @@ impl fmt::Display for BadElement {
 
 impl std::error::Error for BadElement {}
 
-/// What stands in front of the key: enough to step over an element without touching the rest of it.
+/// The bytes before the key: enough to skip an element without touching the rest of it.
 ///
 /// ```
 /// # use senko_store::{element::ElementHeader, example::element};
@@ -289,8 +289,8 @@ impl<'a> Element<'a> {
         self.expiry != 0 && now_seconds >= self.expiry
     }
 
-    /// The element once it has expired: it only says that there was a value, from its time until
-    /// its expiry. A tombstone with an expiry says just that.
+    /// The element after its expiry. It only says that there was a value, from its time until its
+    /// expiry. A tombstone with an expiry says just that.
     pub(crate) fn ended(&self) -> Element<'a> {
         Element {
             flags: TOMBSTONE,
@@ -339,7 +339,7 @@ impl<'a> Element<'a> {
         self.header_len() + self.key.len() + self.value.len()
     }
 
-    /// What stands in front of the key, and how many bytes that is.
+    /// The bytes before the key, and their number.
     pub(crate) fn header(&self, flags: u8) -> ([u8; MAX_HEADER], usize) {
         debug_assert!(self.is_valid(), "an element that can be read again");
         let mut to = [0; MAX_HEADER];

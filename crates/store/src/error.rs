@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong, each in one sentence that says what was expected, what was found, and where.
+//! Errors, each with one sentence that says what was expected, what was found, and where.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub enum StoreError {
     /// The file could not be opened, made or locked.
     #[error("{0}")]
     Open(Arc<std::io::Error>),
-    /// What lies on the device is not what was written there.
+    /// The content of the device is not what was written there.
     #[error("damaged at byte {offset}: {what}")]
     Damaged {
         /// What is wrong.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the examples of the documentation begin with: devices in memory, and on them a store, a log
-//! and a block with a few elements. Not part of the interface.
+//! Common beginnings of the examples in the documentation: devices in memory, and on them a store,
+//! a log and a block with a few elements. Not part of the interface.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzz target `store_open` runs: a file whose superblock, manifest, saved maps and pages
-//! are arbitrary bytes is opened, read, verified, opened again to be written, and repaired from.
+//! For the fuzz target `store_open`. It opens a file whose superblock, manifest, saved maps and
+//! pages are arbitrary bytes. It reads and verifies the store, opens it again for writing, and
+//! repairs from it.
 //!
 //! An input is composed with the right checksums, so that what lies behind them is reached:
 //!

@@ -51,7 +51,7 @@ mod snapshot;
 mod scan;
 mod stats;
 mod backup;
-// What is wrong with a store, and what can be saved of it.
+// Damage of a store, and repair.
 mod verify;
 mod repair;
 
@@ -77,7 +77,7 @@ mod lookup;
 mod read;
 mod record_cache;
 
-// What lies on the device beside logs and blocks.
+// Data on the device besides logs and blocks.
 mod extent;
 mod large;
 mod open;
@@ -89,11 +89,11 @@ mod superblock;
 mod error;
 mod hash;
 
-// What the examples of the documentation begin with.
+// Common beginnings of the examples in the documentation.
 #[doc(hidden)]
 pub mod example;
 
-// What the fuzz target of whole files calls.
+// For the fuzz target of whole files.
 #[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

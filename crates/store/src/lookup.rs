@@ -7,10 +7,10 @@
 //! start -> logs -> record kept in DRAM? -> generations, youngest first -+-> Done(element or nothing)
 //! ```
 //!
-//! It does no I/O, so that a driver that waits for each read (`read.rs`) and one that has many
-//! under way can both stand above it. What a log still has in memory, or the cache of records has
-//! ([`crate::record_cache`]), is answered at once. A found element ends the search where nothing
-//! that is left can be later (VERSION-4).
+//! It does no I/O. So a driver that waits for each read (`read.rs`) and a driver with many reads
+//! under way can both use it. If a log still has the element in memory, or the cache of records has
+//! it ([`crate::record_cache`]), the look-up answers at once. A found element ends the search where
+//! nothing that is left can be later (VERSION-4).
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) struct Pages {
     pub pages: u32,
 }
 
-/// What a look-up may see, and what it may use.
+/// The limits and the resources of a look-up.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'c> {
     /// Only versions of this time or earlier count.
@@ -54,7 +54,7 @@ pub(crate) enum Step {
     Done(Option<Hit>),
 }
 
-/// What the pages that were asked for belong to.
+/// The owner of the requested pages.
 enum Waiting {
     /// Boxed: it is large and rare.
     Log(Arc<LogHandle>, Box<LogRead>),
@@ -160,7 +160,7 @@ impl<'c> Lookup<'c> {
         }
     }
 
-    /// What the cache has of the key.
+    /// The cache's answer for the key.
     fn kept(&self, key: &[u8], want: Want) -> Option<Hit> {
         self.terms.cache?.get(self.hash, key, want)
     }
@@ -240,9 +240,9 @@ impl<'c> Lookup<'c> {
                 {
                     self.best = Some(hit);
                 }
-                // The key's blocks come by their youngest versions: the first that is not too young
-                // has the one wanted, and a block without the key means that the generation does
-                // not know it. Where candidates are only likely, all are looked at.
+                // The key's blocks come in the order of their youngest versions. The first one that
+                // is not too young has the wanted version. A block without the key means that the
+                // generation does not know it. Where candidates are only likely, all are looked at.
                 let one_at_a_time = self.candidates.len() == 1;
                 if one_at_a_time && (exact || !present) {
                     self.next_generation();
@@ -281,11 +281,11 @@ impl<'c> Lookup<'c> {
     }
 }
 
-/// What a block's pages say about a key.
+/// The answer of a block's pages about a key.
 struct Searched {
     /// The key has a version here.
     present: bool,
-    /// What was found is the newest version here, so that no other block of the generation has a
+    /// The element found is the newest version here. So no other block of the generation has a
     /// later one that is early enough.
     exact: bool,
     hit: Option<Hit>,

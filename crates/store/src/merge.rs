@@ -6,8 +6,8 @@
 //! own first. Maps are merged when enough of about the same size have gathered, as an LSM tree
 //! merges runs (O'Neil et al. 1996). Here 19 bytes a key are read and 2 kept in DRAM, and nothing
 //! is rewritten. A key is in log4(blocks) builds. Paper A has no counterpart: its Bloom Filter Map
-//! takes a block as a further column. What a merge needs of DRAM is bounded by working through a
-//! few of the 256 shards at a time.
+//! takes a block as a further column. A merge works through a few of the 256 shards at a time, so
+//! its use of DRAM is bounded.
 //!
 //! Of each key the newest `keep_versions` blocks are entered, told by time (VERSION-3). A merge of
 //! all generations also drops the tombstones of a key of which no block has anything else. From
@@ -15,8 +15,8 @@
 //! is too old to be kept: without the tombstone, the next rebuild would bring the value back.
 //!
 //! A merge lasts for seconds, and blocks are compacted away meanwhile. It holds them for a few
-//! shards only, or their space would be wanting for as long; for the shards that come later they
-//! are simply gone (VERSION-2). Their elements are in younger generations then, and could need a
+//! shards only. Otherwise their space would be missing for as long. For the later shards they are
+//! simply gone (VERSION-2). Their elements are in younger generations then, and could need a
 //! tombstone. So no tombstone of these shards is dropped. Each merge begins with other shards, so
 //! each shard has its turn.
 
@@ -47,7 +47,7 @@ const WHOLE_SHARE: f64 = 0.33;
 /// with one map.
 const IDLE_SHARE: f64 = 0.02;
 
-/// What a merge of some shards gives.
+/// The result of a merge of some shards.
 struct Merged {
     maps: Vec<ShardMap>,
     /// Live elements by member of the new generation.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! What always holds:
-//! - OPEN-1: a log counts only as far as its pages follow each other, and the next log only if it
-//!   follows on the end of that one. So what is recovered is a prefix of what was written.
+//! - OPEN-1: a log counts only as far as its pages follow each other. The next log counts only if
+//!   it follows the end of the log before. So what is recovered is a prefix of what was written.
 //! - OPEN-2: but for making durable what lies there, opening changes nothing on the device before
 //!   the state was read whole; in a store that is only read, it changes nothing at all.
 
@@ -71,8 +71,8 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
     let options = options.checked()?;
     let mut made = false;
     if device.pages() < crate::extent::UNIT_PAGES && !options.read_only && options.create {
-        // What is too short for a store and not the beginning of one is somebody else's, and stays
-        // as it is.
+        // A file that is too short for a store, and is not the beginning of one, belongs to another
+        // program, and is not changed.
         Superblock::check_beginning(&*device)?;
         device
             .grow(crate::extent::UNIT_PAGES)
@@ -81,9 +81,9 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
     let (superblock, manifest, space) = match Superblock::find(&*device)? {
         OnDevice::Store(superblock, manifest) => {
             if !options.read_only {
-                // A process that was killed may have left this superblock unflushed. A power cut
-                // would bring back the one before, so nothing that only that one names may be
-                // reused until this one is durable (SPACE-1).
+                // A process that was killed may have left this superblock unflushed. A power
+                // failure would restore the previous manifest. So space that only that manifest
+                // names must not be reused until this one is durable (SPACE-1).
                 device
                     .flush(Tag::store(Purpose::Meta))
                     .map_err(StoreError::io("flushing the superblock"))?;
@@ -129,7 +129,7 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
 }
 
 /// Refuses a device that has content of somebody else: also where the superblock's pages are zero,
-/// as they are in some file systems. What a store that was being made has left there is no such
+/// as they are in some file systems. Remains of an unfinished creation do not count as such
 /// content.
 fn refuse_foreign(device: &dyn Device) -> Result<(), StoreError> {
     let found = content_of(

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Settings of a store, and of one write.
 //!
-//! What shapes the bytes on flash (page, block and log sizes, versions kept) is fixed when a store
-//! is made and read from its superblock later; the rest is a choice of each opening.
+//! The settings that shape the bytes on flash (page, block and log sizes, versions kept) are fixed
+//! when a store is created, and read from its superblock later. The others are chosen at each
+//! opening.
 
 use std::fmt;
 use std::sync::Arc;
@@ -109,9 +110,9 @@ pub struct Options {
     pub inline_max: usize,
     /// The map from a hash to a block. Fixed when the store is made.
     pub index: IndexKind,
-    /// Bits that a map spends on telling absent keys, in the oldest generation; an absent key costs
-    /// a read with probability 2^-bits (7, the default: one in 128), and each bit is an eighth of a
-    /// byte of DRAM a key. Younger and smaller generations have more. Fixed when the store is made.
+    /// Fingerprint bits of a map, in the oldest generation. A get of an absent key reads with
+    /// probability 2^-bits (7, the default: one in 128), and each bit takes an eighth of a byte of
+    /// DRAM a key. Younger and smaller generations have more. Fixed when the store is made.
     pub fingerprint_bits: u32,
     /// The most that the file may have; without, as much as the file system gives. Less than what a
     /// store has in use is refused.

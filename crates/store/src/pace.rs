@@ -91,7 +91,7 @@ impl Pace {
             });
     }
 
-    /// What a write of `bytes` costs, in nanoseconds, with `active` bytes in the active log.
+    /// The delay for a write of `bytes`, in nanoseconds, with `active` bytes in the active log.
     fn cost(&self, bytes: u64, active: u64) -> u64 {
         let frozen = self.frozen.load(Ordering::Relaxed);
         let logs = (frozen + active) as f64 / self.capacity;

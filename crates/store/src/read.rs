@@ -113,7 +113,7 @@ struct Pending<'c, K> {
     key: K,
     version: Arc<Version>,
     lookup: Lookup<'c>,
-    /// What it must see next; none while that is being read.
+    /// The pages that it needs next; none while they are being read.
     pages: Option<Pages>,
 }
 
@@ -195,7 +195,7 @@ where
     }
 }
 
-/// What [`many`] looks up, and where.
+/// The keys that [`many`] looks up, and the version.
 pub(crate) struct Gets<See, Hash> {
     /// The version that the next look-up sees, and its terms.
     pub see: See,

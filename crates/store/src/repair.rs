@@ -58,11 +58,11 @@ pub struct Loss {
     pub offset: u64,
     /// How many.
     pub bytes: u64,
-    /// What was there, as far as that is known.
+    /// The contents before the damage, as far as they are known.
     pub what: String,
 }
 
-/// What a repair saved, and what it did not.
+/// The saved and the lost elements of a repair.
 ///
 /// ```
 /// # use senko_store::{Store, example};
@@ -91,7 +91,7 @@ pub struct RepairReport {
     pub blocks: u64,
     /// Logs that were read.
     pub logs: u64,
-    /// What is lost, by its place in the file.
+    /// The losses, by their place in the file.
     pub lost: Vec<Loss>,
     /// The list of blocks and logs was lost: deleted keys may have come back.
     pub manifest_lost: bool,
@@ -291,8 +291,8 @@ impl Sources {
                     && record.head() == nth
                     && record.extent.end() <= pages
                 {
-                    // A block that lay there before may have been longer, so that its head is still
-                    // behind the new one.
+                    // An earlier block there may have been longer, so its head is still behind the
+                    // new block.
                     blocks.insert(record.id, record);
                 }
                 if let Some((id, extent)) = crate::log::read_label(page)

@@ -9,8 +9,7 @@
 //! and a whole copy would double it at every close and opening.
 //!
 //! What always holds:
-//! - What was read changes nothing that is shared before all of it was read and its checksum was
-//!   right.
+//! - The read data changes no shared state until all of it was read and its checksum was right.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -140,7 +139,7 @@ pub(crate) fn check(device: &dyn Device, saved: &SavedIndex) -> Result<(), Store
     from.end(saved)
 }
 
-/// What is shared, and changes only when all was right.
+/// The shared state, which changes only when all was right.
 struct Decoded {
     generations: u64,
     /// Blocks and how many of their elements are live.
@@ -281,7 +280,7 @@ struct ExtentReader<'d> {
     /// The next page that goes into the buffer.
     page: u64,
     buffer: AlignedBuf,
-    /// What of the buffer was not taken yet.
+    /// The rest of the buffer.
     at: usize,
     filled: usize,
     /// Bytes that were not taken yet.

@@ -2,8 +2,8 @@
 //! Walks through everything: sorted streams, one a block and one a log, merged by hash.
 //!
 //! All blocks are sorted by the same hash, so equal keys meet, and the newest of a key is known
-//! without a look-up (VERSION-3). What a scan takes of DRAM is bounded: a read-ahead buffer a block
-//! ([`SCAN_BYTES`] for all), and the elements of the logs.
+//! without a look-up (VERSION-3). A scan's use of DRAM is bounded: a read-ahead buffer for each
+//! block ([`SCAN_BYTES`] for all), and the elements of the logs.
 //!
 //! A scan does not keep its snapshot from ending: each step takes the version again, and fails with
 //! `SnapshotExpired` if it is gone.
@@ -27,7 +27,7 @@ use crate::{KeyHash, StoreError};
 /// DRAM for reading blocks ahead, for all together.
 const SCAN_BYTES: usize = 32 << 20;
 
-/// What one block gets of it.
+/// The share of one block.
 const READ_AHEAD: std::ops::RangeInclusive<usize> = 16 << 10..=512 << 10;
 
 /// A sorted stream of elements.

@@ -40,8 +40,8 @@ pub(crate) struct Output<'c> {
     finished: Vec<(Block, Held)>,
     /// One list a shard; `block` counts the finished blocks.
     entries: Vec<Vec<MapEntry>>,
-    /// The last key's hash and its versions in the output so far, so that each gets its own place
-    /// in the map.
+    /// The last key's hash and the number of its versions in the output so far, so that each
+    /// version gets its own place in the map.
     last: Option<(KeyHash, u32, u32)>,
     keep_versions: u32,
     pub elements: u64,
@@ -186,8 +186,8 @@ impl<'c> Output<'c> {
     }
 }
 
-/// Bytes that are taken for a block: whole parts, of which a block of full size has 128, so that
-/// what one block leaves fits another.
+/// Bytes that are allocated for a block: whole parts, of which a block of full size has 128. So the
+/// space of one block fits another.
 fn round_up(options: &Options, bytes: u64) -> u64 {
     bytes.next_multiple_of((options.block_bytes / 128).next_multiple_of(UNIT_BYTES))
 }

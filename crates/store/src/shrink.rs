@@ -17,7 +17,7 @@ use crate::{Store, StoreError};
 /// Bytes that stay free in an empty store: room for the manifests and maps of a close.
 const LEAST_KEPT: u64 = 1 << 20;
 
-/// What [`Store::shrink`] gave back, in bytes.
+/// The result of [`Store::shrink`], in bytes returned.
 ///
 /// ```
 /// # let store = senko_store::example::store();
@@ -35,8 +35,8 @@ pub struct Shrunk {
 
 impl Store {
     /// Gives free space back to the file system: the file's end is cut off, and other free parts
-    /// become holes. What deletes and compaction need stays. [`Store::compact`] first makes the
-    /// most of it. A block device keeps its size, and is told what is free (discard).
+    /// become holes. The space that deletes and compaction need stays. [`Store::compact`] before it
+    /// frees the most. A block device keeps its size, and is told what is free (discard).
     ///
     /// ```
     /// # let store = senko_store::example::store();

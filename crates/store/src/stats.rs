@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a store says of itself.
+//! The statistics of a store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -58,7 +58,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.stop();
-        // What was only in memory is written; nobody is left to hear of a failure.
+        // Elements that were only in memory are written; nobody is left to hear of a failure.
         if !self.core.health.is_closed() && !self.core.health.is_latched() {
             let _ = self.core.sync();
         }
@@ -90,8 +90,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// One sentence for each: no such file, held by another process (with its number), not a store,
-    /// a newer version, damage with the byte in the file, a setting that cannot be honoured.
+    /// One sentence for each: no such file; held by another process (with its number); not a store;
+    /// a newer version; damage, with the byte in the file; a setting that cannot be honoured.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store, StoreError> {
         let path = path.as_ref();
         // Before a file is made that nobody wants.
@@ -322,10 +322,10 @@ impl Store {
         self.core.multi_get_in(&version, keys, terms, None)
     }
 
-    /// Gets keys as they come, with up to `depth` reads (1 to 64) under way at once all the while,
-    /// and calls `each` with every one as soon as its value is known, in whatever order that is.
-    /// Each key is seen as at some time between the call and its answer. Unlike with
-    /// [`Store::multi_get`] the device is not left waiting between one group of keys and the next.
+    /// Gets keys from an iterator, with up to `depth` reads (1 to 64) under way at any time. It
+    /// calls `each` with every key as soon as its value is known, in any order. Each key is seen as
+    /// at some time between the call and its answer. Unlike with [`Store::multi_get`] the device is
+    /// not left waiting between one group of keys and the next.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -353,9 +353,9 @@ impl Store {
         self.core.get_many(keys, || self.core.present(), many, each);
     }
 
-    /// The value that a key had at `time` (microseconds since 1970), as far as it is kept: nothing
-    /// if more than [`Options::keep_versions`] versions came since, and perhaps nothing if it has
-    /// expired by now, since the space of what expired is taken back.
+    /// The value that a key had at `time` (microseconds since 1970), if it is kept. The result is
+    /// `None` if more than [`Options::keep_versions`] versions came since. It may be `None` if the
+    /// value has expired by now, because the space of expired values is reclaimed.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -382,10 +382,9 @@ impl Store {
     /// The versions of a key that are kept, newest first, deletions among them; at most
     /// [`Options::keep_versions`].
     ///
-    /// A version that has expired stays on the list as long as it would have otherwise, with its
-    /// times, but expiry gives its space back: sooner or later its value is gone
-    /// ([`crate::KeyVersion::value`]). A key that has nothing but such a version goes as a deleted
-    /// one does.
+    /// An expired version stays on the list as long as it would otherwise, with its times. But
+    /// expiry frees its space: sooner or later its value is gone ([`crate::KeyVersion::value`]). A
+    /// key that has nothing but such a version goes as a deleted one does.
     ///
     /// ```
     /// # let store = senko_store::example::store();

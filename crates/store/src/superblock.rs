@@ -168,7 +168,7 @@ impl Manifest {
     }
 }
 
-/// What is fixed when a store is made.
+/// The settings that are fixed when a store is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub secret: [u8; 16],
@@ -288,7 +288,7 @@ impl Slot {
     }
 }
 
-/// What one of the four copies of the superblock is.
+/// The state of one of the four copies of the superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyState {
     /// Whole.

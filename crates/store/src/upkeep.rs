@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a store's user may ask for besides reading and writing: sealing, compaction, the work of
-//! the background, a backup. What it does stands in `seal.rs`, `compact.rs`, `merge.rs`, `jobs.rs`
-//! and `backup.rs`.
+//! Operations of a store's user besides reading and writing: sealing, compaction, the work of the
+//! background, a backup. The work itself is in `seal.rs`, `compact.rs`, `merge.rs`, `jobs.rs` and
+//! `backup.rs`.
 
 use std::path::Path;
 

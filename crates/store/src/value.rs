@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a read of the store gives: values, and what belongs to them. Made in `store.rs`; they own
+//! The results of a read of the store: values and their metadata. Made in `store.rs`; they own
 //! their bytes.
 
 use std::ops::Deref;

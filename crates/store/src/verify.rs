@@ -48,7 +48,7 @@ pub struct VerifyReport {
     pub logs: u64,
     /// Values that lie outside of blocks and logs.
     pub large_values: u64,
-    /// What is wrong; empty in a sound store.
+    /// The problems found; empty for a sound store.
     pub problems: Vec<Problem>,
 }
 

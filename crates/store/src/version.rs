@@ -12,8 +12,8 @@
 //! ```
 //!
 //! What always holds:
-//! - VERSION-1: each version of a key that is not dead lies in a log or in a block of this version,
-//!   and if in a block, the map of that block's generation in the key's shard leads to it.
+//! - VERSION-1: each live version of a key is in a log or in a block of this version. If it is in a
+//!   block, the map of that block's generation in the key's shard leads to it.
 //! - VERSION-2: a member whose slot is empty or holds another block was compacted away; what it had
 //!   that was alive is in a younger generation.
 //! - VERSION-3: which of two versions of a key is younger is told by their times alone. The order
@@ -94,8 +94,8 @@ impl BlockHandle {
         self.live.store(live, Ordering::Relaxed);
     }
 
-    /// Says how many elements were live when a count began that found `before` here. What was
-    /// overwritten since is still taken off.
+    /// Says how many elements were live when a count began that found `before` here. Elements
+    /// overwritten since are still subtracted.
     pub fn recount(&self, live: u64, before: u64) {
         let _ = self
             .live

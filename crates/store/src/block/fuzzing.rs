@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzz targets of blocks call: a look-up and a scan in arbitrary pages, and everything
-//! that a head is read for.
+//! A look-up and a scan in arbitrary pages, and all readers of a head, for the fuzz targets of
+//! blocks.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ const ID: u64 = 0x0123_4567_89ab_cdef;
 const TAG: Tag = Tag::store(Purpose::Recover);
 
 /// Reads a run of one to four data pages as a look-up, a scan and a verification do. An odd first
-/// byte asks for the pages' checksums and numbers to be made right first, so that what lies behind
-/// them is reached; its next bit asks for pages of 8 KiB.
+/// byte means: first correct the pages' checksums and numbers, so that the code behind the checks
+/// is reached. Its next bit asks for pages of 8 KiB.
 ///
 /// # Panics
 /// When a look-up gives something that does not lie in the run.

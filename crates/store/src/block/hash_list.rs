@@ -19,7 +19,7 @@ pub const DIRECTORY_BYTES: usize = 4 * (SHARDS + 1);
 
 const FLAGS: u8 = TOMBSTONE | EXPIRY | LARGE;
 
-/// What is known of an element without reading it.
+/// The known facts about an element that was not read.
 ///
 /// ```
 /// use senko_store::block::HashEntry;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The head of a sorted block, behind its data pages: what it is, its page index, its large values,
-//! its hash list.
+//! The head of a sorted block, after its data pages: its identity, its page index, its large
+//! values, its hash list.
 //!
 //! Pages of 4,096 bytes, each with its own header and checksum. The *meta* part is a stream over
-//! the payloads of the first pages: a fixed header with the block's record, the directory of the
-//! hash list, the page index, the references of large values. Opening a block reads these pages
-//! only; the hash list begins on a page of its own and is read slice by slice.
+//! the payloads of the first pages. It has a fixed header with the block's record, the directory of
+//! the hash list, the page index, and the references of large values. Opening a block reads these
+//! pages only; the hash list begins on a page of its own and is read slice by slice.
 
 use senko_io::PAGE_SIZE;
 use senko_io::le::u32_at;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sorted blocks: written once, read one page a look-up.
 //!
-//! A block lies in one extent: data pages with the elements, sorted by the hash of their keys, and
-//! behind them a head with all that is known about them. In DRAM a block is its record and its page
-//! index, about 8 bits a page. A look-up goes
+//! A block lies in one extent. Data pages with the elements, sorted by the hash of their keys, come
+//! first. A head with all that is known about them follows. In DRAM a block is its record and its
+//! page index, about 8 bits a page. A look-up goes
 //!
 //! ```text
 //!   hash -> Block::find -> PageRun -> (any driver reads it) -> Block::search in its bytes
@@ -210,9 +210,9 @@ impl Block {
         size_of::<Block>() + self.index.heap_bytes() + size_of_val::<[ExtentRef]>(&self.large)
     }
 
-    /// The pages that hold every element of a hash, if the block has any: one page as a rule, more
-    /// for elements longer than a page and for more versions of a key than fit into one. Empty if
-    /// the hash lies outside of what the block covers.
+    /// The pages that hold every element of a hash, if the block has any. Usually it is one page.
+    /// It is more for elements longer than a page, or if the versions of a key do not fit into one
+    /// page. Empty if the hash lies outside of what the block covers.
     ///
     /// ```
     /// # let device = senko_store::example::device();

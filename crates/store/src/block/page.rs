@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A data page of a sorted block, and the look-up in the bytes of a run of them: no I/O, so that
-//! any driver can stand above it.
+//! A data page of a sorted block, and the look-up in the bytes of a run of them. It does no I/O, so
+//! any driver can use it.
 //!
 //! ```text
 //!  crc  id  page  count first                                        zeros
@@ -9,11 +9,11 @@
 //! ```
 //!
 //! An element that fits into a page lies in one page. A longer one begins in a page and goes on in
-//! the next ones, at byte 16 of each; `first` says where that rest ends, so that a page can be read
-//! without those before it. `count` is of elements that begin here.
+//! the next ones, at byte 16 of each; `first` says where that rest ends, so a page can be read
+//! without the pages before it. `count` is of elements that begin here.
 //!
-//! Always holds: whatever the bytes are, a look-up gives an element of a page whose checksum, block
-//! and number are right, or an error that names the place; it never reads beyond the run.
+//! Always holds: whatever the bytes are, a look-up returns an element of a page whose checksum,
+//! block and number are right, or an error that names the place. It never reads beyond the run.
 
 use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
@@ -26,7 +26,7 @@ use crate::{Hasher, KeyHash};
 /// Bytes in front of a page's elements.
 pub const PAGE_HEADER: usize = 16;
 
-/// What is wrong with a run of pages.
+/// An error in a run of pages.
 ///
 /// ```
 /// use senko_store::block::{PAGE_HEADER, PageFormat, PageHead};
@@ -49,7 +49,7 @@ fn bad<T>(at: usize, what: &'static str) -> Result<T, BadPage> {
     Err(BadPage { at, what })
 }
 
-/// What a page says of itself, once it was found intact.
+/// The header of a page that was found intact.
 ///
 /// ```
 /// use senko_store::block::{PAGE_HEADER, PageFormat, PageHead};
@@ -67,7 +67,7 @@ pub struct PageHead {
     pub first: u16,
 }
 
-/// What all pages of one block share.
+/// The facts that all pages of one block share.
 ///
 /// ```
 /// use senko_store::block::{PAGE_HEADER, PageFormat, PageHead};
@@ -427,7 +427,7 @@ pub struct Found<'b> {
     pub time: u64,
     /// Unix seconds; 0: never.
     pub expiry: u64,
-    /// What is stored as the value: borrowed from the run where it lies in one piece.
+    /// The bytes stored as the value: borrowed from the run if they are contiguous.
     pub value: Cow<'b, [u8]>,
 }
 

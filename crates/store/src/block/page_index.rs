@@ -8,12 +8,12 @@
 //! value begins. The place of every 128th 0 is noted, so a look-up goes straight to the pages that
 //! share its high bits. The last page whose separator is no larger than the hash's cell is the one.
 //! Source: paper A, 9.3 (the page index apart from the pages, so that one read suffices); Elias
-//! 1974 and Fano 1971; Vigna 2013 (selection by sampled zeros).
-//! Deviation: the paper holds full hashes and reads the index from flash. Cells are 2^-6 of what a
-//! page covers, chosen from the block's own density; the writer sees to it that two pages do not
-//! share a cell. Where it can't (two elements that only just fit a page each), the pages get the
-//! same separator, and the whole hash at which they part is kept beside the list: a *split*. Pages
-//! that share a whole hash (many versions of one key) are read together.
+//! 1974 and Fano 1971; Vigna 2013 (selection by sampled zeros). Deviation: the paper holds full
+//! hashes and reads the index from flash. Cells are 2^-6 of what a page covers, chosen from the
+//! block's own density; the writer sees to it that two pages do not share a cell. If this is
+//! impossible (two elements that only just fit a page each), the pages get the same separator, and
+//! the whole hash of the boundary is kept beside the list: a *split*. Pages that share a whole hash
+//! (many versions of one key) are read together.
 //!
 //! Always holds: an element of a hash begins and ends in the pages that [`PageIndex::find`] gives
 //! for it.
@@ -35,7 +35,7 @@ pub(crate) fn shift_for(gap: u64) -> u32 {
     log.saturating_sub(CELL_BITS).min(63)
 }
 
-/// What the writer knows of a page it has closed.
+/// The writer's facts about a page that it has closed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageNote {
     /// `order` of the first element that begins in it.
@@ -197,7 +197,8 @@ impl PageIndex {
         let mut count = self.ones_from(begin);
         let mut below = first + self.partition(first, count, |page| page <= low);
         if below == first {
-            // None of them, so it is the last page before; page 0 has the value 0, so there is one.
+            // No page has such a separator, so the result is the last page before. Page 0 has the
+            // value 0, so there is one.
             let last = self.one_before(begin);
             count = self.ones_to(last);
             begin = last + 1 - count as usize;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the manifest keeps of a sorted block: 96 bytes, enough to open it, to judge it and to skip
+//! The manifest's record of a sorted block: 96 bytes, enough to open it, to judge it and to skip
 //! it.
 //!
-//! The same bytes stand in the block's head, so that a head says by itself where its block lies and
-//! a record that was mixed up is noticed. The manifest's own checksum covers a record.
+//! The block's head has the same bytes. So a head says where its block lies, and a reader notices a
+//! record that was mixed up. The manifest's own checksum covers a record.
 
 use senko_io::PAGE_SIZE;
 use senko_io::le::{u32_at, u64_at};
@@ -191,7 +191,7 @@ impl BlockRecord {
         Ok(record)
     }
 
-    /// What must hold before any of it is used for arithmetic.
+    /// Checks that must hold before any field is used for arithmetic.
     fn check(&self) -> Result<(), &'static str> {
         let page_bytes = self.page_bytes as usize;
         if !page_bytes.is_power_of_two() || !(MIN_PAGE_BYTES..=MAX_PAGE_BYTES).contains(&page_bytes)

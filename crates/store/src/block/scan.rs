@@ -208,9 +208,8 @@ where
         Ok(self.current())
     }
 
-    /// Goes to the next element, as [`BlockScan::next_element`] does, and says its hash only: of
-    /// several scans that are merged, the one that comes first is asked for its
-    /// [`BlockScan::current`] element.
+    /// Goes to the next element, as [`BlockScan::next_element`] does, but returns only its hash. A
+    /// merge of several scans then asks the first of them for its [`BlockScan::current`] element.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -269,9 +268,9 @@ where
         Some((*hash, Element::of(header, key, value)))
     }
 
-    /// Goes on behind damage: with the next page in which an element begins. What the page with the
-    /// damage held is lost, as is an element that goes on into it. False if the scan had not met
-    /// damage.
+    /// Goes on behind damage: with the next page in which an element begins. The elements of the
+    /// damaged page are lost, and so is an element that continues into it. False if the scan had
+    /// not met damage.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -372,8 +371,8 @@ where
         Ok(Some((hash, header, place)))
     }
 
-    /// Puts together the element that begins at `self.at` of the current page, a page at a time, so
-    /// that it may be longer than the buffer. Gives the number of pages that it goes on in.
+    /// Assembles the element that begins at `self.at` of the current page, a page at a time, so it
+    /// may be longer than the buffer. Gives the number of pages that it goes on in.
     fn gather(&mut self, header: &ElementHeader) -> Result<u32, StoreError> {
         let size = self.format.page_bytes();
         let len = header.element_len();
@@ -415,8 +414,7 @@ where
             };
             let mut result = read(&mut self.buf, count);
             if result.is_err() && count > 1 {
-                // What cannot be read may lie further on: the pages in front of it are not lost
-                // with it.
+                // The unreadable part may be further on: the pages before it are not lost with it.
                 count = 1;
                 result = read(&mut self.buf, count);
             }

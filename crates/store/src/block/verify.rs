@@ -2,8 +2,8 @@
 //! Everything about a block that can be checked, checked: each page, the order, the hash list
 //! against the elements, the page index, the counts.
 //!
-//! It goes on behind damage, so that all of it is found in one run. Memory is that of a scan and of
-//! one page of the hash list.
+//! It continues after damage, so one run finds all of it. Memory is that of a scan and of one page
+//! of the hash list.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
@@ -26,7 +26,7 @@ use crate::{Hasher, KeyHash, StoreError};
 pub struct Problem {
     /// Byte in the file.
     pub offset: u64,
-    /// What is wrong, in a sentence.
+    /// The problem, in a sentence.
     pub what: String,
 }
 
@@ -120,7 +120,7 @@ impl Problems {
     }
 }
 
-/// What the elements say, to be held against the record.
+/// Totals over the elements, to be compared with the record.
 #[derive(Default)]
 struct Seen {
     elements: u64,

@@ -13,9 +13,9 @@
 //!
 //! BLOCK-1. Nothing is taken that could make the block larger than its extent; a refused push
 //! changes nothing. BLOCK-2. Two pages in a row hold more than one page's elements. There are three
-//! exceptions: a page in front of a long element, the end of elements that share a hash (one of the
-//! pages is half full there), and the end of the block. [`super::data_pages_bound`] follows from
-//! it. BLOCK-3. The device is written in order, each page once; flushing is the caller's.
+//! exceptions: a page before a long element, the end of elements that share a hash (one of these
+//! pages is half full), and the end of the block. [`super::data_pages_bound`] follows from this.
+//! BLOCK-3. The device is written in order, each page once; flushing is the caller's.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Tag};
 
@@ -294,8 +294,8 @@ impl<'d> BlockWriter<'d> {
             .starts
             .get(keep)
             .map_or(0, |start| self.at - usize::from(start.at));
-        // What would not fit into the next page with the newcomer is not worth moving: its pages
-        // are read together anyway.
+        // Elements that would not fit into the next page together with the new one are not worth
+        // moving: their pages are read together anyway.
         if sharing == 0 || all_share || moved + needed > payload {
             self.close_page(self.starts.len())?;
         } else {

@@ -93,8 +93,8 @@ impl Filter {
             of: [0; MAX_HASHES],
             count: self.hashes as usize,
         };
-        // A linear congruential sequence whose increment is the key's own: its high bits are good,
-        // and unlike multiples of one hash its terms do not stay close together for keys that begin
+        // A linear congruential sequence whose increment is the key's own: its high bits are good.
+        // Unlike multiples of one hash, its terms do not stay close together for keys that begin
         // close together.
         let step = (u64::from(key.check) << 32 | u64::from(key.check)) ^ key.order | 1;
         let mut state = mix(key.order ^ mix(u64::from(key.check)));
@@ -590,7 +590,7 @@ const WIDE_WINDOW: usize = 4 * PIECE_BYTES;
 pub struct NewestFirst<'a> {
     map: &'a BloomMap,
     rows: Rows,
-    /// What is left of the piece at hand.
+    /// The rest of the current piece.
     piece: Piece,
     /// Byte of the rows where the piece begins.
     at: usize,
@@ -643,8 +643,8 @@ impl<'a> NewestFirst<'a> {
         }
     }
 
-    /// ANDs the next piece, and asks for the one that lies a window ahead of it: in these rows, or
-    /// in the next key's if these end before.
+    /// ANDs the next piece, and prefetches the piece a window ahead: in these rows, or in the next
+    /// key's if these end before.
     #[inline]
     fn next_piece(&mut self) {
         let bytes: &[u8] = &self.map.rows;

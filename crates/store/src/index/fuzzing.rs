@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzz target of encoded maps calls: decoding and look-ups on arbitrary bytes.
+//! Decoding and look-ups on arbitrary bytes, for the fuzz target of encoded maps.
 
 use super::{BlockMap, Candidates, MAX_BLOCKS, decode};
 use crate::KeyHash;

@@ -59,7 +59,7 @@ impl Memory {
         memory
     }
 
-    /// What it takes, without the value itself.
+    /// The size of its other fields, without the value.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Memory::Small(bytes) => bytes.len(),

@@ -83,7 +83,7 @@ pub struct MapEntry {
     pub block: u32,
 }
 
-/// What kind of map to build.
+/// The kind of map to build.
 ///
 /// ```
 /// use senko_store::index::{IndexKind, MapOptions};
@@ -105,7 +105,7 @@ pub struct MapOptions {
 /// Most blocks of one map.
 pub const MAX_BLOCKS: u32 = 1 << 20;
 
-/// What was decoded is not a map.
+/// The decoded bytes are not a map.
 ///
 /// ```
 /// let damage = senko_store::index::decode(b"").unwrap_err();

@@ -12,8 +12,8 @@
 //! until all its keys fit. So a map takes within 1.5 % of the bits of its values, and never fails
 //! to build.
 //!
-//! A value is a block's ordinal and a fingerprint of the key. What an absent key reads is as good
-//! as random: with f bits of fingerprint a share 2^-f of absent keys has a candidate, less those
+//! A value is a block's ordinal and a fingerprint of the key. An absent key reads an almost random
+//! value. With f bits of fingerprint, a share 2^-f of absent keys has a candidate, except those
 //! whose ordinal no block has.
 //!
 //! Deviations from the paper. Thresholds are whole bytes (1/32 of a bit a key) and exact; that

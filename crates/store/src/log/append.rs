@@ -18,7 +18,7 @@ use super::{AppendError, Durability, Log, Ticket};
 /// Most bytes of an element, encoded: wherever it begins, it touches at most 256 pages.
 pub const MAX_ELEMENT: usize = (MAX_PAGES as usize - 2) * PAYLOAD;
 
-/// What appends keep between them, so that they allocate nothing.
+/// Buffers that appends keep between them, so that they allocate nothing.
 #[derive(Default)]
 pub(super) struct Appender {
     encoded: Vec<u8>,
@@ -107,8 +107,8 @@ impl Log {
     }
 
     /// Returns when what the ticket stands for is as durable as asked: `None`: at once; `Buffered`:
-    /// written; `Synced`: written and flushed. Who waits together is served by one write and one
-    /// flush.
+    /// written; `Synced`: written and flushed. One write and one flush serve all threads that wait
+    /// together.
     ///
     /// The first failure of the device is returned as it is; everything after it fails with
     /// [`StoreError::ReadOnly`].

@@ -12,10 +12,10 @@
 //! COMMIT-2. `flushed` becomes what was `written` when the flush began, never more. COMMIT-3. A
 //! thread that wants to flush writes as the flusher only: those who come while a flush runs gather,
 //! unwritten, for the next one. COMMIT-4. After a failure no thread gets a turn any more: no write
-//! follows a failed write, and no flush a failed flush (Linux drops what it could not
-//!     write, and a second flush would say that all is well). What was under way beside it ends; tickets that were reached stay reached.
-//! COMMIT-5. A thread that panics while it has a turn gives it back, as after a failure: nobody
-//! waits for it for ever.
+//! follows a failed write, and no flush a failed flush. (Linux drops data that it could not write,
+//! and a second flush would report success.) Operations in flight end; tickets that were reached
+//! stay reached. COMMIT-5. A thread that panics while it has a turn gives it back, as after a
+//! failure: nobody waits for it for ever.
 //!
 //! The lock and the condition stand behind [`Monitor`], so that a test can run the same protocol
 //! under a scheduler that tries interleavings.
@@ -78,7 +78,7 @@ impl Monitor for Threads {
     }
 }
 
-/// What is committed to: the log's buffers and its device.
+/// The target of commits: the log's buffers and its device.
 pub(super) trait Sink {
     /// Pages that hold what was appended so far, the last one counted whole.
     fn end(&self) -> u32;

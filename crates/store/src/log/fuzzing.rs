@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzz target `store_log` runs: a log's extent made of arbitrary bytes is replayed, read,
-//! appended to and replayed again.
+//! For the fuzz target `store_log`: a log's extent of arbitrary bytes is replayed, read, appended
+//! to and replayed again.
 //!
-//! The first byte says how the rest becomes pages. 0: as they are. Otherwise each page is composed,
-//! with the right checksum, from 6 bytes of header (life, behind, whether the chain breaks here,
-//! where the first element begins, bytes of payload in 2) and its payload, so that what lies behind
-//! the checksum is reached as well.
+//! The first byte says how the rest becomes pages. 0: as they are. Otherwise each page is composed
+//! with the right checksum. 6 bytes give its header (life, behind, whether the chain breaks here,
+//! where the first element begins, bytes of payload in 2), and the payload follows. So the code
+//! behind the checksum is reached as well.
 
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, PAGE_SIZE, Purpose, Tag};

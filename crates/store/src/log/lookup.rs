@@ -2,8 +2,8 @@
 //! From a key to its element in the log. A state machine that yields page reads: [`Log::lookup`],
 //! then [`LogRead::finish`] until it is not a read.
 //!
-//! What is still in DRAM is answered at once. What lies half on the device and half in DRAM (it
-//! straddles the end of what was written) takes the second half along.
+//! Elements still in DRAM are returned at once. An element that is half on the device and half in
+//! DRAM (it straddles the end of the written part) takes the second half along.
 
 use std::sync::atomic::Ordering;
 

@@ -226,9 +226,9 @@ impl Log {
         }
     }
 
-    /// Makes this empty log the one behind a log that ended with `chain` ([`Log::chain`]), so that
-    /// a replay of both can tell whether the first is there to its end. To be called before
-    /// anything is appended.
+    /// Makes this empty log the successor of a log that ended with `chain` ([`Log::chain`]). So a
+    /// replay of both can tell whether the first one is complete. To be called before anything is
+    /// appended.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -247,7 +247,7 @@ impl Log {
         }
     }
 
-    /// What [`Log::follow`] was told, in this life or an earlier one.
+    /// The argument of [`Log::follow`], in this life or an earlier one.
     ///
     /// ```
     /// # let device = senko_store::example::device();

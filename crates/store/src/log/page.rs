@@ -49,7 +49,7 @@ pub(super) struct PageHeader {
     pub first: u16,
 }
 
-/// What the CRC of page `number` of log `id` begins with.
+/// The beginning of the CRC of page `number` of log `id`.
 fn seed(id: u64, number: u32) -> u32 {
     let mut place = [0; 12];
     place[..8].copy_from_slice(&id.to_le_bytes());
@@ -57,7 +57,7 @@ fn seed(id: u64, number: u32) -> u32 {
     crc32c::crc32c(&place)
 }
 
-/// What the first page of log `id` names as the page before it.
+/// The name of the page before the first page of log `id`.
 pub(super) fn root(id: u64) -> u32 {
     seed(id, u32::MAX)
 }

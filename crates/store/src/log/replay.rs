@@ -3,8 +3,8 @@
 //! there again.
 //!
 //! The log's pages are followed from the first on, as long as each is intact and names the page
-//! before it. The rest of the extent is read too, for two reasons: the next life must be later than
-//! any of which a page lies there, and a page there may say that a page which does not fit was
+//! before it. The rest of the extent is read too, for two reasons. The next life must be later than
+//! the life of any page there. And a page there may say that a page with a failed check was
 //! durable. A crash cannot take a durable page, so this is damage, and is said rather than taken
 //! for the end.
 
@@ -76,7 +76,7 @@ impl Visitor for Rebuild<'_> {
     }
 }
 
-/// What the pages that do not belong to the log any more tell.
+/// The facts from pages that no longer belong to the log.
 #[derive(Default)]
 struct Rest {
     life: Option<u16>,
@@ -164,9 +164,9 @@ impl Log {
         Ok(log)
     }
 
-    /// Makes sure that a page which was torn at the log's end stays lost; to be called before
-    /// anything is appended or anything that the log named is used for something else. A page that
-    /// goes over it could be torn as well, and the two together be the lost page.
+    /// Makes sure that a torn page at the log's end stays lost. Call it before anything is
+    /// appended, and before space that the log named is reused. A page that goes over it could be
+    /// torn as well, and the two together be the lost page.
     ///
     /// ```
     /// # let device = senko_store::example::device();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be read of a log with damaged pages. Called by `verify` and `repair`; an undamaged log
+//! The readable part of a log with damaged pages. Called by `verify` and `repair`; an undamaged log
 //! is opened with [`super::Log::replay`].
 //!
-//! Elements are followed from page to page as in a replay. Where a page is damaged and a later one
-//! says that the damaged one was durable, reading goes on behind it, at the first element that
-//! begins in the next intact page. Where none says so, the log may have ended there: what lies
-//! behind could be what a crash left, which no reader ever saw again, and stays there.
+//! Elements are followed from page to page as in a replay. If a page is damaged and a later one
+//! says that it was durable, reading continues after it, at the first element that begins in the
+//! next intact page. Where none says so, the log may have ended there: what lies behind could be
+//! what a crash left, which no reader ever saw again, and stays there.
 
 use std::ops::Range;
 
@@ -208,7 +208,7 @@ pub fn salvage_known(
                 break;
             }
             if !behind_a_gap {
-                // What there is of a batch before the damage.
+                // The part of a batch before the damage.
                 batch.give()?;
                 assembler.lose();
                 lost.push(number..number);

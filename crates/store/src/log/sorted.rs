@@ -209,7 +209,7 @@ impl Log {
                 return hashes;
             }
             let keys = element(&encoded, a.at).key.cmp(element(&encoded, b.at).key);
-            // What lies further behind is younger.
+            // Elements further on are younger.
             keys.then(b.at.cmp(&a.at))
         });
         Ok(SortedLog { encoded, sorted })

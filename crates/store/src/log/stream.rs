@@ -76,7 +76,7 @@ impl Assembler {
         self.prev
     }
 
-    /// What the label says that the log follows on; 0 before the first page.
+    /// The predecessor in the label; 0 before the first page.
     pub fn follows(&self) -> u32 {
         self.follows
     }

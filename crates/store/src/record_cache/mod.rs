@@ -2,11 +2,11 @@
 //! Records in DRAM that are asked for again and again: what a look-up had to read from the device,
 //! kept for the next one.
 //!
-//! [`crate::lookup`] asks it before each read, and offers what was read; [`crate::write`] tells it
-//! what is written, so that what it has of a key is the newest, and [`crate::seal`] what is sealed.
-//! A record is a key's element, whole, found by its hash and compared by its key. Only inline
-//! values are kept: the reference to a large one would save one read of many, and a tombstone may
-//! stand for an expired element that a snapshot still sees.
+//! [`crate::lookup`] asks it before each read, and offers the records that it read.
+//! [`crate::write`] reports writes, so that the cache's version of a key is the newest, and
+//! [`crate::seal`] reports seals. A record is a key's element, whole, found by its hash and
+//! compared by its key. Only inline values are kept. The reference to a large value would save one
+//! read of many, and a tombstone may stand for an expired element that a snapshot still sees.
 //!
 //! ```text
 //! a get: ticket -> version -> logs: index -> in DRAM: done
@@ -26,20 +26,20 @@
 //!   that made it old.
 //! - RECORD-3: a log's index knows a key's newest element in it exactly, so of a log only the
 //!   record of that very time is taken, whatever else is kept.
-//! - RECORD-4: a record enters only with a ticket that was taken before the version was loaded in
-//!   which the record was found, and only while that ticket is the present one. A sealing takes a
-//!   new ticket out when its log is frozen. Then it removes all records that are older than the
-//!   log's, part by part, under the part's lock. So a record that was found without the log's last
-//!   writes is refused, or enters before the removal and is removed. A look-up with the new ticket
-//!   sees the whole log, or its block. Nobody waits, and no insertion is held up. A put needs no
-//!   ticket: it only takes the place of an older record, and RECORD-2 is a lower bound.
-//! - RECORD-5: nothing else makes a record wrong. Compaction moves elements; what it, sealing or
-//!   time turns into a tombstone has expired, which every get tells by itself; a merge drops
-//!   tombstones, of which there are no records.
+//! - RECORD-4: a record enters only with a ticket that was taken before loading the version in
+//!   which the record was found, and only while that ticket is current. A sealing takes a new
+//!   ticket out when its log is frozen. Then it removes all records that are older than the log's,
+//!   part by part, under the part's lock. So a record that was found without the log's last writes
+//!   is refused, or enters before the removal and is removed. A look-up with the new ticket sees
+//!   the whole log, or its block. Nobody waits, and no insertion is held up. A put needs no ticket:
+//!   it only takes the place of an older record, and RECORD-2 is a lower bound.
+//! - RECORD-5: nothing else makes a record wrong. Compaction moves elements. If compaction, sealing
+//!   or time turns an element into a tombstone, the element has expired, and every get notices that
+//!   by itself. A merge drops tombstones, which the cache never holds.
 //! - RECORD-6: all memory is counted ([`CacheCounts::bytes`]) and never more than was asked for.
 //!
-//! Who may see an old moment only (a snapshot, an older version of a key) takes records and offers
-//! none: what such a look-up found need not be the newest.
+//! A look-up that sees only an old moment (a snapshot, an older version of a key) uses records and
+//! offers none: its result need not be the newest.
 
 mod ghost; // what was asked for lately and not kept
 mod ring; // bytes of records, in the order in which they came
@@ -108,8 +108,8 @@ pub(crate) trait Locked<T> {
 
 /// See [`Means`].
 pub(crate) trait Counted: Default {
-    /// What was counted; what happened before an [`Counted::add`] that it counts is seen by whoever
-    /// got it.
+    /// The counts. A thread that gets them sees all that happened before an [`Counted::add`] that
+    /// is counted.
     fn get(&self) -> u64;
     /// One more.
     fn add(&self);
@@ -143,7 +143,7 @@ impl Counted for AtomicU64 {
     }
 }
 
-/// What a cache holds and did.
+/// The contents and counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheCounts {
     /// Look-ups that it answered.

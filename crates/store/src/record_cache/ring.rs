@@ -31,7 +31,7 @@ const EXPIRY: u64 = (1 << 40) - 1;
 /// The most that a record's uses are counted to.
 pub(super) const MOST_USES: u8 = 3;
 
-/// What stands in front of a record.
+/// The header of a record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     /// Where it begins.
@@ -77,7 +77,7 @@ impl Ring {
     }
 
     /// Bytes that a record of `len` takes at the head: its own, and those to the end of the ring if
-    /// it does not fit in front of it.
+    /// it does not fit there.
     fn taken(&self, len: usize) -> usize {
         let to_end = self.bytes.len() - self.place(self.head);
         if len <= to_end { len } else { to_end + len }

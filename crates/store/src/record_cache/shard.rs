@@ -4,23 +4,23 @@
 //!
 //! Card. Idea: the main and the ghost queue of S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues
 //! are all you need for cache eviction", SOSP 2023). A hit counts up to three in the record and
-//! moves nothing. What is evicted is the oldest record without a count; those with one go to the
-//! front again, counted down. What was read for the first time is not kept: it leaves a
-//! fingerprint, and enters when it is read again while that is young.
+//! moves nothing. Eviction takes the oldest record without a count. A record with a count goes to
+//! the front again, with its count reduced. A record that is read for the first time is not kept.
+//! It leaves a fingerprint, and enters if it is read again while the fingerprint is young.
 //!
-//! Deviations: there is no small queue in front. Its purpose is that what is asked for once leaves
-//! quickly; here that never enters, so a load without hot keys costs a word a get and no copy, and
-//! the small queue's share holds proven records. The price is one read more for each key that
-//! becomes hot, and that a record has to be read again, not hit, within the ghost's span. Until the
-//! first eviction everything enters, as in the server's (`docs/measurements/dram-policy.md`). A
-//! newer element of a key that is kept, read or written, takes its place at once, with its count.
+//! Deviations: there is no small queue in front. The small queue of S3-FIFO makes records that are
+//! read once leave quickly. Here such records never enter. So a load without hot keys costs a word
+//! a get and no copy, and the small queue's share holds proven records. The price is one read more
+//! for each key that becomes hot, and that a record has to be read again, not hit, within the
+//! ghost's span. Until the first eviction everything enters, as in the server's
+//! (`docs/measurements/dram-policy.md`). A newer element of a key that is kept, read or written,
+//! takes its place at once, with its count.
 //!
 //! ```text
 //! index: lines of 16 words, a line a hash: place in the ring 22 bits, tag 10 bits ---> ring: record, record, record ...
 //! ```
-//! What always holds: a record that is not dead has one word in its line, and a key one such
-//! record. A line that is full lets its oldest record go, so memory is bounded whatever the
-//! records' sizes.
+//! Always holds: a live record has one word in its line, and a key has one live record. A line that
+//! is full lets its oldest record go, so memory is bounded whatever the records' sizes.
 
 use super::ghost::Ghost;
 use super::ring::{HEADER, Head, MOST_USES, Ring, UNIT, record_len};
@@ -55,7 +55,7 @@ struct Line([u32; WORDS]);
 /// The part.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    /// What the three parts below take once they are there.
+    /// The size of the three parts below when they exist.
     ring_bytes: usize,
     lines: usize,
     ghost_bytes: usize,

@@ -152,7 +152,7 @@ impl Space {
     /// Gives the bytes; where the device can't do it, all of that is free again.
     ///
     /// # Errors
-    /// What the system says. What was not punched for certain stays a hole.
+    /// What the system says. Space that may not have been punched stays a hole.
     pub fn punch(self: &Arc<Space>) -> Result<u64, StoreError> {
         let mut bytes = 0;
         loop {
@@ -195,7 +195,7 @@ impl Space {
         }
     }
 
-    /// What was to be punched, and was not, keeps its storage.
+    /// Space that was to be punched, and was not, keeps its storage.
     pub fn keep_storage(&self) {
         let left: Vec<_> = self.free.lock().punching.iter().collect();
         for (first, length) in left {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the manifest says, and its commits. Part of `core.rs`.
+//! The contents of the manifest, and its commits. Part of `core.rs`.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::StoreError;
 use crate::space::{Held, Space};
 use crate::superblock::{LogRecord, Manifest, SavedIndex, Shape, Superblock};
 
-/// What a commit writes to, and what it sets when it fails.
+/// The places that a commit writes to, and the flag that it sets when it fails.
 pub(crate) struct Target<'c> {
     pub device: &'c dyn Device,
     pub space: &'c Arc<Space>,
@@ -19,7 +19,7 @@ pub(crate) struct Target<'c> {
     pub visible: u64,
 }
 
-/// What the manifest says, and who changes it.
+/// The contents of the manifest, and the right to change it.
 pub(crate) struct Manifests {
     superblock: Superblock,
     manifest: Manifest,

@@ -9,12 +9,13 @@ use parking_lot::Mutex;
 use crate::StoreError;
 use crate::version::Version;
 
-/// What a snapshot holds, and what the store may take from it.
+/// The blocks and logs that a snapshot holds, and those that the store may take from it.
 pub(crate) struct Pin {
     version: Mutex<Option<Arc<Version>>>,
     /// Elements count up to this time.
     time: u64,
-    /// What had expired by then is gone: the clock's second, since the last write may be long ago.
+    /// Elements that had expired by then are gone. This is the clock's second, since the last write
+    /// may be long ago.
     seconds: u64,
 }
 
@@ -33,7 +34,7 @@ impl Pin {
         self.time
     }
 
-    /// What had expired by this second is gone.
+    /// Elements that had expired by this second are gone.
     pub fn seconds(&self) -> u64 {
         self.seconds
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the background is asked to do, and who waits for it. Part of `core.rs`; `jobs.rs` does it.
+//! Requests to the background threads, and the threads that wait for them. Part of `core.rs`;
+//! `jobs.rs` does it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 /// How long the background waits before it looks again though nobody asked.
 pub(crate) const NAP: Duration = Duration::from_millis(200);
 
-/// What a try to do a piece of work gave.
+/// The result of an attempt to do a piece of work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     Done,
@@ -121,7 +122,7 @@ impl Requests {
     pub fn next(&self, seen: &mut u64, held_back: bool) -> Option<bool> {
         let mut jobs = self.asked.lock();
         let mut idle = false;
-        // Whoever waits for work done shares the signal, so being woken alone says nothing.
+        // Threads that wait for different work share the signal, so a wake-up alone says nothing.
         while jobs.asked == *seen && !idle && !jobs.stop {
             let held_back = jobs
                 .compact_from

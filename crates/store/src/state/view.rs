@@ -53,8 +53,9 @@ impl View {
         self.visible.fetch_max(time, Ordering::AcqRel);
     }
 
-    /// A version, and the time up to which it has every write: with the same active log before and
-    /// after, no write up to the time is in a later log, and none was trimmed for a later one.
+    /// A version, and the time up to which it has every write. If the active log was the same
+    /// before and after, no write up to that time is in a later log, and no log was trimmed for a
+    /// later one.
     pub fn moment(&self) -> (Arc<Version>, u64) {
         let mut version = self.current();
         loop {
@@ -68,8 +69,8 @@ impl View {
         }
     }
 
-    /// Swaps in the next version: the current one with a change. Whoever changes it at the same
-    /// time waits for a moment.
+    /// Swaps in the next version: the current one with a change. A thread that changes it at the
+    /// same time waits for a moment.
     pub fn publish(&self, change: impl FnOnce(&mut Version)) {
         let _publishing = self.publish.lock();
         let mut next = self.current().next();

@@ -24,7 +24,7 @@ fn options() -> Options {
     }
 }
 
-/// What a read of a look-up waits for, after it was made.
+/// The read that a look-up waits for, after its submission.
 type Delay = Box<dyn Fn() + Send + Sync>;
 
 /// A device whose reads are counted, and those of look-ups slow as a test wants them.
@@ -109,7 +109,7 @@ fn what_is_read_again_is_not_read_from_the_device() {
                 assert_eq!(got.unwrap().as_deref(), Some(&[7; 100][..]));
             }
         }
-        // What is sealed unchanged stays in the cache.
+        // Elements that are sealed unchanged stay in the cache.
         let cost = device.reads() - before;
         assert_eq!(cost, if cache_bytes == 0 { 510 } else { 49 });
         let stats = store.stats();
@@ -119,7 +119,7 @@ fn what_is_read_again_is_not_read_from_the_device() {
             stats.cache_hits,
             if cache_bytes == 0 { 0 } else { 19 + 451 }
         );
-        // What is written takes the place of what is kept; a new key has to be read first.
+        // A written element replaces the cached one; a new key has to be read first.
         let before = device.reads();
         store.put(&3u64.to_le_bytes(), b"newer").unwrap();
         store.put(&99u64.to_le_bytes(), b"newest").unwrap();
@@ -197,8 +197,8 @@ struct Gate {
     go: Mutex<Receiver<()>>,
 }
 
-/// A reader has read the old value and does not get on while the key is overwritten and sealed.
-/// What it then offers must not be kept: before there were tickets, every later get would have
+/// A reader has read the old value and does not get on while the key is overwritten and sealed. The
+/// cache must not keep the offered record: before there were tickets, every later get would have
 /// found the old value.
 #[test]
 fn a_read_that_a_seal_overtakes_leaves_nothing_old() {

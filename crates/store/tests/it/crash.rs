@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A crash after every write and flush: the store is opened from what a loss of power would have
-//! left, and must hold a prefix of what was written, with all that was acknowledged as durable.
+//! A crash after every write and flush. The store is opened from the data that would be left after
+//! a power failure. It must hold a prefix of the writes, with all that were acknowledged as
+//! durable.
 //!
-//! One run is one thread and one seed, so it replays. In it the store is filled, sealed, merged,
-//! compacted, snapshotted, closed, dropped, killed and reopened; after each write and flush that
-//! reaches the device, crash images are made, opened and compared with the model, scan and gets
-//! alike. Some of the images live on: they are written to, crash again while they recover, and are
-//! checked in turn.
+//! One run has one thread and one seed, so it can be replayed. In a run the store is filled,
+//! sealed, merged, compacted, snapshotted, closed, dropped, killed and reopened. After each write
+//! and flush that reaches the device, crash images are made, opened and compared with the model, by
+//! scan and by gets. Some of the images live on: they are written to, crash again while they
+//! recover, and are checked in turn.
 //!
 //! `SENKO_CRASH_SEED` takes the place of each run's seed; `SENKO_STORE_OPERATIONS` sets the
 //! operations of each run, `SENKO_CRASH_LIVES` which share of the images lives on.
@@ -81,7 +82,7 @@ impl Plan {
     }
 }
 
-/// What the main line and the hook of the device share.
+/// The state that the main line and the hook of the device share.
 struct Shared {
     model: Model,
     rng: Rng,
@@ -89,8 +90,8 @@ struct Shared {
     images: u64,
     kills: u64,
     lives: u64,
-    /// What an image showed; the run ends at its next step, since a panic in the device would leave
-    /// the store in the middle of a write.
+    /// The error of an image. The run ends at its next step, since a panic in the device would
+    /// leave the store in the middle of a write.
     failure: Option<String>,
 }
 
@@ -356,7 +357,7 @@ impl Life {
                 self.shared.lock().model.all_durable();
             }
             3..6 => {
-                // What was written and not flushed may still be lost later.
+                // Writes that were not flushed may still be lost later.
                 self.device = self.device.next_process();
                 drop(store);
             }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A device that fails at the n-th call, and one that has a wrong bit.
 //!
-//! After a failed call nothing is ever wrong: calls succeed or say why not, reads go on, a failed
-//! write or flush ends writing for this opening, and the next opening finds all that was
+//! After a failed call nothing is ever wrong: calls succeed or say why not, and reads continue. A
+//! failed write or flush ends writing for this opening. The next opening finds all that was
 //! acknowledged as durable. With a flipped bit anywhere, what is read is right or an error.
 
 use std::collections::BTreeMap;
@@ -49,8 +49,8 @@ fn number(key: u64, got: &[u8], context: &str) -> u64 {
     number
 }
 
-/// By key: writes that a reader may find, the last acknowledged one and those after it that failed;
-/// and the last durable one.
+/// For each key, the writes that a reader may find (the last acknowledged one and those after it
+/// that failed), and the last durable one.
 #[derive(Default, Clone)]
 struct Known {
     last: u64,

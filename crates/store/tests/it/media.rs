@@ -161,7 +161,7 @@ fn what_holds_data_of_others_is_refused_and_stays_as_it_is() {
             "{told}: untouched"
         );
     }
-    // What is empty through and through is taken.
+    // A completely empty file is accepted.
     std::fs::write(&path, vec![0; 2 << 20]).unwrap();
     let store = Store::open(&path, writing()).unwrap();
     store.put(b"key", b"value").unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stores with blocks, logs, large values and old versions are damaged everywhere: verify must find
-//! it with the byte, repair must save whatever is not in the damaged pages, and neither may ever
-//! give a byte that was not put.
+//! Stores with blocks, logs, large values and old versions are damaged everywhere. Verify must find
+//! the damage with its byte. Repair must save everything outside the damaged pages. Neither may
+//! ever return a byte that was not put.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -512,7 +512,7 @@ fn what_waits_for_nothing_is_there_after_a_sync() {
 }
 
 /// With several versions kept, a value that had expired when its log was sealed was on the list of
-/// versions as a deletion at the time of its writing, which never was.
+/// versions as a deletion at the time of its writing. There never was such a deletion.
 #[test]
 fn what_expired_is_told_from_what_was_deleted() {
     const START: u64 = 1_000_000;
@@ -567,8 +567,8 @@ fn what_expired_is_told_from_what_was_deleted() {
     let store = Store::open_device(Arc::clone(&device), options).unwrap();
     check(&store);
 
-    // Sealed before it expired, it loses its value when its block is compacted. What is nothing but
-    // expired goes, as what is deleted does.
+    // Sealed before it expired, it loses its value when its block is compacted. Keys with only
+    // expired versions are removed, as deleted keys are.
     let later = WriteOptions {
         expires_at: START + 30,
         ..WriteOptions::default()

@@ -82,7 +82,7 @@ fn overwrites_do_not_fail_below_the_bound_with_threads() {
     overwrite(true);
 }
 
-/// What stops a store from growing.
+/// The reason that stops a store from growing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bound {
     /// `Options::max_bytes`.

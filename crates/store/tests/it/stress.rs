@@ -2,9 +2,9 @@
 //! Real threads on one store: writers of all durabilities, readers, scans, snapshots, and all
 //! background work at once.
 //!
-//! Keys belong to groups of [`GROUP`]; a batch always writes a whole group with one number that
-//! only grows, so that each reader can tell a torn batch and a step back. `SENKO_STRESS_SECONDS`
-//! sets how long it goes on; a watchdog ends a run that stands still.
+//! Keys belong to groups of [`GROUP`]. A batch always writes a whole group with one increasing
+//! number, so each reader can detect a torn batch and a step back. `SENKO_STRESS_SECONDS` sets how
+//! long it goes on; a watchdog ends a run that stands still.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -296,7 +296,7 @@ fn threads_see_whole_batches_and_nothing_goes_back() {
     check(&shared.store, &shared);
     let store = shared.store.clone();
     store.close().expect("closing");
-    // What a closed store's clones still hold must not be written to by the next.
+    // The next store must not write to space that the clones of a closed store still hold.
     let image = device.killed(1);
     let store = Store::open_device(image as Arc<dyn Device>, options()).expect("opening again");
     check(&store, &shared);

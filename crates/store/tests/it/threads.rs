@@ -14,8 +14,8 @@ use crate::support::hooked::Hooked;
 
 const MIB: u64 = 1 << 20;
 
-/// Compactions while a part of the store is written again and again, with everything done that is
-/// to be done after each piece; and how far it went on its own.
+/// Compactions while a part of the store is overwritten again and again. After each piece, all
+/// pending work is done; the test also checks how far the store came on its own.
 fn compactions(rate: Option<u64>) -> u64 {
     let options = Options {
         block_bytes: MIB,
@@ -45,8 +45,8 @@ fn compactions(rate: Option<u64>) -> u64 {
     store.stats().compactions - before
 }
 
-/// What one compaction wrote is paid for before the next begins. A byte a second is not paid for
-/// while the test runs, on any machine; nor is there a wait at a rate that no device has.
+/// The writes of one compaction are paid for before the next begins. A byte a second is not paid
+/// for while the test runs, on any machine; nor is there a wait at a rate that no device has.
 #[test]
 fn compaction_keeps_to_its_rate() {
     // How many there are depends on the store's secret, but not by much.
@@ -165,7 +165,7 @@ fn a_dead_thread_ends_writing_and_nothing_else() {
         assert!(matches!(store.sync(), Err(StoreError::ReadOnly(_))));
         // It says so as well, or has nothing left to say; but it ends.
         let _ = catch_unwind(AssertUnwindSafe(|| store.close())).unwrap();
-        // What the device was handed is there afterwards.
+        // Data handed to the device is there afterwards.
         if durability == Durability::Buffered {
             let store = Store::open_device(inner, Options::default()).unwrap();
             for (writer, &count) in (0..).zip(&counts) {

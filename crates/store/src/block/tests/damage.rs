@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is not as it was written is an error that names the place; everything else stays readable.
+//! Any change of the written bytes is an error that names the place; everything else stays
+//! readable.
 
 use senko_workload::Rng;
 
@@ -105,7 +106,7 @@ fn check_damaged(built: &Built, made: &Made, wrong: Range<u64>) {
             "{first:?} is not in {wrong:?}"
         );
     }
-    // What lies in other pages than the damaged ones is all there.
+    // All elements in undamaged pages are there.
     let page = u64::from(record.page_bytes);
     let lost = made
         .elements

@@ -70,8 +70,8 @@ fn one_page_a_look_up() {
         );
         assert!(more < 0.001, "{more} of the look-ups read more than a page");
         assert!(bits < 10.0 || index.pages() < 1000, "{bits} bits a page");
-        // What does not fit at the end of a page, one element in some thirty pages that moves, the
-        // last page.
+        // Space that does not fit another element at the end of a page, one moved element in some
+        // thirty pages, and the last page.
         let len = elements[0].element().encoded_len();
         let ideal = page_bytes as f64 / ((page_bytes - 16) / len * len) as f64;
         let last = page_bytes as f64 / (count * len) as f64;

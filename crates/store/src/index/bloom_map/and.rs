@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The AND of pieces of rows, four cache lines of each at a time.
 //!
-//! Vectors of 32 bytes where the processor has them: eight hold the sums of a piece, so that
-//! nothing but rows is read, and comparing them with zero tells which words are worth a look. With
-//! 16,384 blocks, of which the rows are in the second cache, a look-up takes a third of the time
-//! that it takes with what every x86-64 has.
+//! It uses vectors of 32 bytes if the processor has them. Eight of them hold the sums of a piece,
+//! so only rows are read. A comparison with zero tells which words are worth a look. With 16,384
+//! blocks, of which the rows are in the second cache, a look-up takes a third of the time that it
+//! takes with what every x86-64 has.
 
 #![allow(unsafe_code)]
 

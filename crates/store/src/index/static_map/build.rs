@@ -69,7 +69,7 @@ pub(super) fn build(entries: &[MapEntry], blocks: u32, fingerprint_bits: f32) ->
     bytes
 }
 
-/// What the values of keys are.
+/// The meaning of the values of keys.
 struct Values {
     blocks: u32,
     block_bits: u32,

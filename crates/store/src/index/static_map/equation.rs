@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a key's hash says about it in one layer: its start row, its coefficients, its fingerprint.
+//! The equation of a key's hash in one layer: its start row, its coefficients, its fingerprint.
 
 use super::GROUP;
 use crate::KeyHash;

@@ -174,7 +174,7 @@ fn run(fail_in: u32) -> u32 {
     }
     let dead = sink.with(|d| d.dead());
     assert_eq!(group.check().is_err(), dead);
-    // Whoever comes now returns too: nobody left with a turn.
+    // A thread that comes now returns too: none left with a turn.
     match group.sync(&*sink, sink.end()) {
         Ok(()) => assert!(sink.with(|d| d.durable == d.appended)),
         Err(_) => assert!(sink.with(|d| d.dead())),

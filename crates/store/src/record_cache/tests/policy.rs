@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cache's hit ratios beside those of S3-FIFO as it was published and of LRU, on the same
-//! requests; and what a load without hot keys makes it do.
+//! The cache's hit ratios beside those of the published S3-FIFO and of LRU, on the same requests;
+//! and its work under a load without hot keys.
 //!
 //! `docs/measurements/dram-policy.md` holds models of both to the literature; the ones here are the
 //! plainest that can be, with records of one size.

@@ -147,7 +147,7 @@ fn a_whole_log_in_one_batch() {
         left -= header + 3 + 300_000;
         batch.push((key, Some(bytes(300_000, u64::from(nth)))));
     }
-    // What is left, to the byte; and one byte more.
+    // The free rest, to the byte; and one byte more.
     let last = |len| (vec![0xff; 4], Some(bytes(len, 1)));
     batch.push(last(left as usize - 15));
     assert!(matches!(append(&log, &batch, 1), Err(AppendError::Full)));

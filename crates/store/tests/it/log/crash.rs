@@ -263,7 +263,7 @@ fn the_nth_write_or_flush_fails() {
         for _ in 0..3 {
             live(&log, &watched, &mut batches, &mut rng);
         }
-        // What was appended is visible, whatever the device says.
+        // Appended elements are visible, whatever the device reports.
         check(&log, &batches, batches.len(), batches.len(), &mut rng);
         watched.moment();
         for moment in watched.moments.lock().expect("no panic").drain(..) {

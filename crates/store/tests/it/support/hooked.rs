@@ -69,7 +69,7 @@ impl Hooked {
         Hooked::assemble(FaultyDevice::new(MOST_PAGES, seed), 0, limit)
     }
 
-    /// What a loss of power at this moment may leave.
+    /// The data that a power failure at this moment may leave.
     pub fn crashed(&self, seed: u64) -> Arc<Hooked> {
         let inner = self.inner.crashed_copy(seed);
         let pages = if seed.is_multiple_of(2) {
@@ -112,7 +112,7 @@ impl Hooked {
         page / UNIT..(page + pages).div_ceil(UNIT)
     }
 
-    /// What the death of the process at this moment leaves, with all of it durable.
+    /// The data that the death of the process at this moment leaves, all of it durable.
     pub fn killed(&self, seed: u64) -> Arc<Hooked> {
         let pages = self.pages.load(Ordering::Relaxed);
         let killed = Hooked::assemble(self.inner.copy(seed), pages, self.limit());
@@ -121,7 +121,8 @@ impl Hooked {
         killed
     }
 
-    /// What the death of the process at this moment leaves; what was not flushed may still be lost.
+    /// The data that the death of the process at this moment leaves; unflushed writes may still be
+    /// lost.
     pub fn forked(&self, seed: u64) -> Arc<Hooked> {
         let pages = self.pages.load(Ordering::Relaxed);
         let fork = Hooked::assemble(self.inner.fork(seed), pages, self.limit());

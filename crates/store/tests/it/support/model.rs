@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was written, and whether what a store holds is a prefix of it.
+//! The writes, and a check whether a store holds a prefix of them.
 //!
 //! Writes are numbered by their times, which the model foretells: its clock moves only between
 //! calls, and a time is the larger of the clock and the last time plus 1. A value is made from its
@@ -279,7 +279,7 @@ impl Model {
         })
     }
 
-    /// What a key of these versions should show; `Err`: either that or nothing.
+    /// The expected result for a key of these versions; `Err`: either that or nothing.
     fn expected(&self, versions: &[Ver]) -> Result<Option<u64>, u64> {
         let Some(top) = versions.last() else {
             return Ok(None);
@@ -369,7 +369,7 @@ impl Model {
         ))
     }
 
-    /// What the newest versions of a key look like, deletions and what has expired alike, without
+    /// The expected newest versions of a key, including deletions and expired versions, without
     /// those at the old end.
     fn shape(&self, versions: impl Iterator<Item = (u64, Option<u64>)>) -> Vec<(u64, bool)> {
         let high = self.high_clock / SECOND;
