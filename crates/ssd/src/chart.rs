@@ -2,7 +2,7 @@
 //! Charts as SVG, for every command that draws: `senko ssd`, `senko device`, and the lab's report.
 //!
 //! A [`Chart`] has panels one above the other, each with two axes and series. [`Chart::to_svg`]
-//! gives a file that stands alone, [`Chart::to_inline`] a part of a page that has [`STYLE`].
+//! gives a standalone file, [`Chart::to_inline`] a part of a page that has [`STYLE`].
 //!
 //! What always holds:
 //! - Ticks stand at round numbers, and each axis names its unit.

@@ -284,8 +284,8 @@ impl Device {
         }
     }
 
-    /// Checks that nothing was lost or made up: every page that the host wrote was overwritten in
-    /// the buffer, trimmed there, written to the flash, or is still held; every program has its
+    /// Checks that no page was lost or made up. Every page that the host wrote was overwritten in
+    /// the buffer, trimmed there, written to the flash, or is still held. Every program has its
     /// cause.
     ///
     /// # Panics

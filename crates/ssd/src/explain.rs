@@ -14,7 +14,7 @@ const LIMIT: f64 = 0.7;
 /// The slowest thousandth of writes is called a stall where it is so many times the median.
 const STALL: f64 = 5.0;
 
-/// What `senko ssd run --json` printed, as far as it is explained.
+/// The output of `senko ssd run --json`, as far as it is explained.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Told {
     /// The workload's short name.
@@ -28,7 +28,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// What the run did and why, a sentence or two in each line: about ten.
+    /// The events of the run and their reasons, a sentence or two in each line: about ten lines.
     pub fn explain(&self) -> Vec<String> {
         let mut lines = vec![self.scene(), self.pace(), self.host(), self.flash()];
         lines.extend(self.collections());
@@ -219,7 +219,7 @@ impl Told {
         ))
     }
 
-    /// What is busiest, and whether that holds the drive back.
+    /// The busiest part, and whether it limits the drive.
     fn limit(&self) -> String {
         let report = &self.report;
         let Some((planes, buses)) = report.busy_shares() else {
@@ -266,7 +266,7 @@ impl Told {
     }
 }
 
-/// What a cause is, in words.
+/// A cause in words.
 fn why(cause: Cause) -> &'static str {
     match cause {
         Cause::Host => "the host's own data",

@@ -2,10 +2,10 @@
 //! A simulator of solid-state drives: what a workload does to the flash, before the drive is
 //! bought.
 //!
-//! A trace or a generator gives [`Request`]s; [`drive::Drive`] takes them as a host's queue does,
-//! in virtual time; [`device::Device`] turns them into pages, which a write buffer ([`buffer`])
-//! holds back and orders, a flash translation layer ([`ftl`]) places, and the flash ([`nand`])
-//! counts and times. [`report::Report`] says what came of it.
+//! A trace or a generator gives [`Request`]s. [`drive::Drive`] accepts them as a host's queue does,
+//! in virtual time. [`device::Device`] turns them into pages. A write buffer ([`buffer`]) delays
+//! and orders the pages, a flash translation layer ([`ftl`]) places them, and the flash ([`nand`])
+//! counts and times the operations. [`report::Report`] has the results.
 //!
 //! What always holds:
 //! - Virtual time only: the same requests, profile and seed give the same result, on every machine.
@@ -56,7 +56,7 @@ pub mod device;
 // Drives under a host: queues, events, RAID 0.
 pub mod drive;
 
-// What is written to a drive before a run.
+// Writes to a drive before a run.
 pub mod precondition;
 
 // A simulated drive as a device that engines can run on.

@@ -4,7 +4,7 @@
 //!
 //! Blocks wear: a drive has `blocks * cycles` erases, if wear is level. A run says how many erases
 //! a byte of the host costs. A run that begins with erased blocks uses them up before it erases
-//! any; so the cost is at least an erase for each block's worth of programmed pages. Where wear is
+//! any. So the cost is at least an erase for each block's worth of programmed pages. Where wear is
 //! not level, the most worn block ends the drive, and the estimate is reduced by how much more that
 //! block was worn than the mean. The rate is that of the arrivals, whether or not the drive keeps
 //! up with them. Bytes are those that the host asked for: a write of a part of a page wears as much

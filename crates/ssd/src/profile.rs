@@ -46,7 +46,7 @@ pub struct Profile {
     /// RAM for the write buffer, in bytes.
     #[serde(default)]
     pub buffer_bytes: u64,
-    /// What becomes of a write that covers a part of a page.
+    /// The handling of a write that covers a part of a page.
     #[serde(default)]
     pub partial_pages: PartialPages,
 }
@@ -85,7 +85,7 @@ impl Default for Interface {
     }
 }
 
-/// What becomes of a write that covers a part of a page.
+/// The handling of a write that covers a part of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartialPages {

@@ -327,7 +327,7 @@ pub struct Report {
     pub busy: BusyTimes,
     /// The host's page writes in quarters, in their order. Empty if there were too few.
     pub quarters: Vec<Window>,
-    /// What was written before the run, where [`crate::run::Setup::run`] did it.
+    /// The writes before the run, if [`crate::run::Setup::run`] made them.
     pub preparation: Option<Preparation>,
 }
 
@@ -491,7 +491,7 @@ impl Report {
         course::steady(&self.quarters)
     }
 
-    /// What a reader of the figures has to know: sentences, none where all is well.
+    /// Notes for a reader of the figures: sentences, and none if all is well.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let list = |windows: &[Window]| {
@@ -544,9 +544,10 @@ impl Report {
         }
     }
 
-    /// Whether requests came faster than the drives do them: more than a hundredth of all were not
-    /// done when the last one arrived, and more than a burst, and more than the interfaces take at
-    /// once. Response times of such a run grow with its length and describe no drive.
+    /// Whether requests came faster than the drives complete them. This is so if, when the last one
+    /// arrived, more than a hundredth of all were not done, and more than a burst, and more than
+    /// the interfaces hold at once. Response times of such a run grow with its length and describe
+    /// no drive.
     pub fn falls_behind(&self) -> bool {
         let usual = self.pace.slots.max(A_BURST).max(self.all.count / 100);
         self.pace.open && self.pace.under_way_at_last_arrival > usual

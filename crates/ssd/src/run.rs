@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One run as a user names it: its workload, its drives, its outcome. `senko ssd` and the Python
+//! One run as a user specifies it: its workload, its drives, its result. `senko ssd` and the Python
 //! package both run this, so their results are the same.
 //!
 //! A sentence about a wrong setting begins with the setting's name; the command puts `--` before
@@ -204,7 +204,7 @@ pub struct Outcome<'a> {
     pub derived: Derived,
     /// How long the drive lives under it, where blocks were erased and time passed.
     pub lifetime: Option<Lifetime>,
-    /// What a reader of the figures has to know, such as that nothing was erased.
+    /// Notes for a reader of the figures, for example that nothing was erased.
     pub notes: Vec<String>,
 }
 

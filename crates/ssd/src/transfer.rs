@@ -4,8 +4,8 @@
 //!
 //! Idea: requests are issued in the order of their arrival, each to the drive (RAID 0) and the
 //! channel in it where its page lies. A drive takes `depth` commands (NCQ), all drives together
-//! `window`. The engine takes the drives' answers in the order of issue and passes each through a
-//! serial stage (interrupt, driver, the call that starts the next transfer); only then is the
+//! `window`. The engine accepts the drives' answers in the order of issue, and passes each through
+//! a serial stage (interrupt, driver, the call that starts the next transfer). Only then is the
 //! command's place free.
 //!
 //! ```text
@@ -185,8 +185,8 @@ impl Engine<'_> {
         (-(1.0 - self.rng.next_f64()).ln() * mean) as Time
     }
 
-    /// Issues as many as there is room for. The drive of the request that does not fit is drawn
-    /// before, so that this request blocks those behind it, as one queue does.
+    /// Issues as many as there is room for. The drive of a request that does not fit is drawn
+    /// first, so this request blocks those behind it, as in one queue.
     fn issue(&mut self, now: Time, saturated: bool, held: &mut Option<usize>) {
         while self.under_way < self.model.window && (saturated || !self.arrived.is_empty()) {
             let drives = u64::from(self.model.drives);

@@ -2,12 +2,13 @@
 //! CFLRU: clean-first LRU.
 //!
 //! Idea: the buffer also holds pages that were read. The least recently used part of the list is
-//! the clean-first region: from it the oldest clean page leaves, which costs nothing; only when it
-//! has none, the oldest dirty page does. A larger region saves writes and costs read hits. Source:
-//! Park, Jung, Kang, Kim, Lee, "CFLRU: A Replacement Algorithm for Flash Memory", CASES 2006,
-//! section 4. Deviation: theirs manages the page cache of an operating system; here it stands in
-//! the drive. Parameter: `window`, the region's share of the buffer (their w; static, as in their
-//! first variant), half by default. A flush lets the dirty pages go and keeps the clean ones.
+//! the clean-first region. Its oldest clean page leaves first, which costs nothing. Only if it has
+//! no clean page does the oldest dirty page leave. A larger region saves writes and costs read
+//! hits. Source: Park, Jung, Kang, Kim, Lee, "CFLRU: A Replacement Algorithm for Flash Memory",
+//! CASES 2006, section 4. Deviation: theirs manages the page cache of an operating system; here it
+//! stands in the drive. Parameter: `window`, the region's share of the buffer (their w; static, as
+//! in their first variant), half by default. A flush lets the dirty pages go and keeps the clean
+//! ones.
 
 use super::lists::Lists;
 use super::table::Table;

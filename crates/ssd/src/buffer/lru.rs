@@ -165,9 +165,9 @@ impl Buffer for Lru {
 mod tests {
     use super::*;
 
-    /// A mutant of the sum lived. For 100 pages: 256 cells of a page and a place, 8 bytes each; two
-    /// neighbours of 4 bytes for each place and for the list's end; the page and the place in the
-    /// list of free ones, 4 bytes each.
+    /// A mutant of the sum lived. For 100 pages: 256 cells with a page and a place, 8 bytes each;
+    /// two neighbours of 4 bytes for each place and for the list's end; the page and the place in
+    /// the free list, 4 bytes each.
     #[test]
     fn tables_take_what_they_hold() {
         let around = Surroundings {

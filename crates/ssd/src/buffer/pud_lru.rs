@@ -6,13 +6,13 @@
 //! the infrequently updated group. Of these the block with the most pages leaves, so that an erase
 //! frees as much as it can. Source: Hu, Jiang, Tian, Xu, "PUD-LRU: An Erase-Efficient Write Buffer
 //! Management Algorithm for Flash Memory SSD", MASCOTS 2010, section III. Choices, where the
-//! original has no exact formula: time counts page writes; an update is a run of writes to one
-//! block (`runs=false`: each page is one); the distance at time t is (S + t - last) / n, where n
-//! counts the block's updates since it came and S spans them (`memory` below 1 forgets: at each
-//! update both are multiplied by it first); the threshold is `threshold` times the mean over the
-//! blocks held, taken anew every time that as many pages as the buffer holds were written. The
-//! lab's `endurance-policies` measures how much each matters. Deviation: `padding=true` makes
-//! blocks whole as BPLRU does; off by default.
+//! original has no exact formula. Time counts page writes. An update is a run of writes to one
+//! block (`runs=false`: each page is an update). The distance at time t is (S + t - last) / n,
+//! where n counts the block's updates since it came and S spans them. With `memory` below 1, each
+//! update first multiplies both by it. The threshold is `threshold` times the mean over the blocks
+//! held. It is computed anew whenever as many pages were written as the buffer holds. The lab's
+//! `endurance-policies` measures how much each matters. Deviation: `padding=true` makes blocks
+//! whole as BPLRU does; off by default.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

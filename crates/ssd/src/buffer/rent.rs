@@ -6,15 +6,15 @@
 //! the best simple estimate of that. So the block leaves for which age * pages^power is largest.
 //! Power 0 is LRU by block; a very large one is FAB; between them large blocks leave early and old
 //! ones anyway, which neither does. A block that was written from its first page to its last, in
-//! order, leaves first, as in BPLRU. How often a block was written can be counted in: with `uses`
+//! order, leaves first, as in BPLRU. The number of writes of a block can also count. With `uses`
 //! above 0 the age is divided by that power of the number of runs of writes to the block since it
-//! came, so that what is written often stays longer (as in `seldom`); with `gaps` the mean time
-//! between those runs, or since it came if there was one, is added to the age, so that a newcomer
-//! leaves before what has stayed for long, and the buffer resists loops that are longer than
-//! itself. Source: our own, made for the adaptive buffer, which chooses the power; the size-aware
-//! weighing follows Cao and Irani, "Cost-Aware WWW Proxy Caching Algorithms" (GreedyDual-Size),
-//! USITS 1997. Options: `power`, `uses`, `gaps`; `padding=true` makes blocks whole from the flash
-//! as BPLRU does.
+//! came. So blocks that are written often stay longer (as in `seldom`). With `gaps` the mean time
+//! between those runs, or since it came if there was one, is added to the age. So a newcomer leaves
+//! before blocks that have stayed for long, and the buffer resists loops longer than itself.
+//! Source: our own, made for the adaptive buffer, which chooses the power; the size-aware weighing
+//! follows Cao and Irani, "Cost-Aware WWW Proxy Caching Algorithms" (GreedyDual-Size), USITS 1997.
+//! Options: `power`, `uses`, `gaps`; `padding=true` makes blocks whole from the flash as BPLRU
+//! does.
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Seldom: logical blocks by how long they were not written, against how often they were before.
 //!
-//! Idea: the block leaves for which age / uses is largest, where uses counts runs of writes to the
-//! block since it came (consecutive writes to one block are a run). A block that was written ten
-//! times stays ten times as long as one that was written once. So of blocks written at intervals
-//! longer than the buffer's turnover a part is kept, where LRU keeps none. Source: our own, made
-//! for the adaptive buffer, as the one that resists loops and scans; least-frequently-used with the
-//! age of Robinson and Devarakonda, "Data Cache Management Using Frequency-Based Replacement",
-//! SIGMETRICS 1990, is its ancestor. It has no options.
+//! Idea: evict the block whose age / uses is largest. `uses` counts runs of writes to the block
+//! since it came (consecutive writes to one block are a run). A block that was written ten times
+//! stays ten times as long as one that was written once. So of blocks written at intervals longer
+//! than the buffer's turnover a part is kept, where LRU keeps none. Source: our own, made for the
+//! adaptive buffer as the candidate that resists loops and scans. Its ancestor is
+//! least-frequently-used with age, by Robinson and Devarakonda, "Data Cache Management Using
+//! Frequency-Based Replacement", SIGMETRICS 1990. It has no options.
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};

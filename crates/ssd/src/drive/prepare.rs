@@ -191,7 +191,7 @@ impl Drive {
         self.capacity_bytes / self.page_bytes
     }
 
-    /// What all drives did since they were new.
+    /// The counts of all drives since they were new.
     pub(super) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for device in &self.devices {

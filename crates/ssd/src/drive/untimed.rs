@@ -2,10 +2,10 @@
 //! Runs in write-amplification mode: no events and no queues, every request in the order of the
 //! trace.
 //!
-//! Writes of whole pages gather in a batch for each drive and go to it at a stroke
-//! ([`Device::write_many`](crate::device::Device::write_many)); whatever else a request asks for
-//! waits until the batches are written, so that each drive sees its pages in the trace's order.
-//! There is no time in which anything could be idle, so no background work is done.
+//! Writes of whole pages gather in a batch for each drive and go to it together
+//! ([`Device::write_many`](crate::device::Device::write_many)). All other requests wait until the
+//! batches are written, so each drive sees its pages in the trace's order. There is no time in
+//! which anything could be idle, so no background work is done.
 
 use crate::drive::{Drive, Load};
 use crate::geometry::Lpn;

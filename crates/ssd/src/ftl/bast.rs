@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! BAST: block-level mapping with a few log blocks, each for one data block.
 //!
-//! Idea: an overwrite goes to the next page of the log block that belongs to the logical block, of
-//! which it gets one with its first overwrite. When the log block is full, or another logical block
-//! needs it, it is merged with the data block. The merge is a switch if the log block holds all
-//! pages in their places, partial if it holds the first ones so, and full otherwise.
+//! Idea: the first overwrite of a page gives its logical block a log block. Overwrites go to the
+//! next page of that log block. When the log block is full, or another logical block needs it, it
+//! is merged with the data block. The merge is a switch if the log block holds all pages in their
+//! places, partial if it holds the first ones so, and full otherwise.
 //!
 //! Source: J. Kim, J. M. Kim, S. H. Noh, S. L. Min, Y. Cho, "A space-efficient flash translation
 //! layer for CompactFlash systems", IEEE Transactions on Consumer Electronics 48(2), 2002, where it
 //! is the log block scheme; the name is that of later papers. Options: `log-blocks`; `victim`,
 //! which log block goes when all are taken: `lru`, that which was written longest ago, or
 //! `round-robin`, that which was opened longest ago. The paper leaves the choice open. Deviations:
-//! the first version of a page goes to its place in the data block only as long as no page behind
-//! it was programmed there; else it goes to the log. Flash of today is programmed in order, and the
+//! the first version of a page goes to its place in the data block only as long as no later page
+//! was programmed there; else it goes to the log. Flash of today is programmed in order, and the
 //! paper's was not. A logical block whose last page is trimmed gives its blocks back.
 
 use crate::ftl::logs::Blocks;
@@ -186,8 +186,8 @@ impl Ftl for Bast {
     }
 
     fn mapping(&self) -> Mapping {
-        // A log block has its own number, its data block's, and which page of that each of its
-        // pages is.
+        // A log block stores its own number, its data block's number, and the page number of each
+        // of its pages.
         let logs = u64::from(self.log_blocks);
         let pages = u64::from(self.blocks.pages);
         self.blocks

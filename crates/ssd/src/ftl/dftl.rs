@@ -2,18 +2,18 @@
 //! DFTL: page-level mapping whose table lies on the flash, with the entries in use cached in RAM.
 //!
 //! Idea: translation pages hold the page table in order; a directory in RAM (GTD) says where each
-//! lies. A host access needs its entry in the cached mapping table (`cmt.rs`); if it is not there,
-//! the last entry leaves, and if that is newer than the flash's, its translation page is read and
-//! written again with all newer entries of that page (batch update); then the entry's own
-//! translation page is read. Data and translation pages fill blocks of their own. Garbage
+//! lies. A host access needs its entry in the cached mapping table (`cmt.rs`). If it is missing,
+//! the last entry leaves. If that entry is newer than the flash's, its translation page is read,
+//! and written again with all newer entries of that page (batch update). Then the translation page
+//! of the missing entry is read. Data and translation pages fill blocks of their own. Garbage
 //! collection takes the block with the fewest valid pages. Moved data pages whose entries are
 //! cached are only changed there (lazy copying); the others' translation pages are written again,
 //! each once a block.
 //!
 //! Source: A. Gupta, Y. Kim, B. Urgaonkar, "DFTL: a flash translation layer employing demand-based
 //! selective caching of page-level address mappings", ASPLOS 2009, section 3. Option: `cmt-bytes`,
-//! 8 a cached entry (page and place), 4 an entry in a translation page. Deviations: a page's place
-//! survives power cuts by its spare area, so that recovery needs no log of the cache: it scans, and
+//! 8 a cached entry (page and place), 4 an entry in a translation page. Deviations: the spare area
+//! keeps a page's place over power cuts, so recovery needs no log of the cache: it scans, and
 //! writes the whole table anew. A trim changes the entry. All map traffic, the collection of
 //! translation blocks included, goes under the cause `map`. Translation page `t` has the number
 //! `logical pages + t` in its spare area.
@@ -31,8 +31,8 @@ use crate::{Error, Time};
 /// Its name in specifications.
 pub(super) const NAME: &str = "dftl";
 
-/// Erased blocks below which blocks are collected. One collection takes up to two for what it moves
-/// before it gives one back, and a power cut may have it done over.
+/// Erased blocks below which blocks are collected. One collection takes up to two for the moved
+/// pages before it frees a block, and a power cut may repeat it.
 const RESERVE: usize = 6;
 
 const CACHED_BYTES: u64 = 8;

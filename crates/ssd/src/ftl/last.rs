@@ -12,8 +12,8 @@
 //! `log-blocks`, all of them; `sequential-blocks` and `hot-blocks` of those, a quarter each unless
 //! told; `threshold`, in pages. Deviations: a layer here sees pages, not requests: a write is long
 //! from the `threshold`th page in a row on (32 KB of 4 KB pages by default). The pages before it in
-//! its logical block are copied in front of it, which the partial merge would have had to copy
-//! later, so that the log block stays in order. The shares of the partitions are fixed, where the
+//! its logical block are copied in front of it, so the log block stays in order. The partial merge
+//! would have had to copy them later anyway. The shares of the partitions are fixed, where the
 //! paper lets them move.
 
 use crate::ftl::logs::Blocks;

@@ -26,8 +26,8 @@ use crate::geometry::{Block, Lpn, NONE, Ppn};
 use crate::nand::{Cause, Nand};
 use crate::{Error, Time};
 
-/// Erased blocks beyond data and log blocks: one for the target of a merge, one more so that a
-/// merge that a power cut left half done can be done over.
+/// Erased blocks beyond data and log blocks: one for the target of a merge, and one more to repeat
+/// a merge that a power cut left half done.
 const SPARE: u32 = 2;
 
 /// Data blocks, erased blocks, and where each page's newest version lies.

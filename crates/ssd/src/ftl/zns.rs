@@ -6,8 +6,7 @@
 //! collected: the host makes room by trimming a zone, which is its reset. Source: NVMe Zoned
 //! Namespace Command Set 1.1; Bjorling et al., "ZNS: Avoiding the block interface tax for
 //! flash-based SSDs", USENIX ATC 2021. Deviations: a simulator that replays any trace can't refuse
-//! requests, so here is what becomes of writes that a zoned drive refuses, as host-aware zones
-//! (ZAC, ZBC) have it.
+//! requests. Writes that a zoned drive refuses are handled as in host-aware zones (ZAC, ZBC).
 //! - Above the pointer: the pointer skips what lies between, which stays unwritten until the reset.
 //! - Below it: the zone is rewritten, its pages copied to fresh blocks around the new one, under
 //!   [`Cause::Merge`]; each is counted as a full merge. A host that keeps the rules has none, and a
@@ -149,9 +148,9 @@ impl Zns {
 
     /// Of two blocks that hold the same part of a zone, the one to keep and the other.
     ///
-    /// They are an old one and what a rewrite had made of it when the power went. Where the
-    /// rewrite's own page is there, the new one is kept, and filled up from the old one; the other
-    /// parts have nothing but copies, and the fuller one is kept.
+    /// They are an old one and what a rewrite had made of it when the power went. If the part has
+    /// the rewrite's own page, the new part is kept and filled up from the old one. The other parts
+    /// have only copies, and the fuller one is kept.
     fn settle(&self, nand: &mut Nand, one: Block, other: Block) -> (Block, Block) {
         let rank = |block: Block| {
             let pages = nand.spare(block).iter();

@@ -4,8 +4,8 @@
 //!
 //! Idea: a controller keeps a table of blocks under its translation layer. A block that fails is
 //! replaced by a spare one of its plane. When an erased block is worn `wear_threshold` cycles more
-//! than the average of its plane, it changes places with the plane's least worn block, whose data
-//! has not moved for longest (the swap of hot and cold blocks that L.-P. Chang, "On efficient wear
+//! than the average of its plane, it is swapped with the plane's least worn block, whose data has
+//! not moved for longest (the swap of hot and cold blocks that L.-P. Chang, "On efficient wear
 //! leveling for large-scale flash-memory storage systems", SAC 2007, calls dual-pool; here with one
 //! threshold). Since a swap copies what was programmed, valid or not, it costs a little more than
 //! one inside the layer.

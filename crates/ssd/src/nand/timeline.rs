@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When planes and buses are busy.
 //!
-//! An operation is given its time when it is issued: the plane takes operations in the order of
-//! issue, a bus gives an operation the first gap that is long enough. So a transfer that waits for
-//! a busy plane does not hold up transfers to others on the same bus.
+//! An operation gets its time when it is issued. The plane executes operations in the order of
+//! issue, and a bus gives an operation the first gap that is long enough. So a transfer that waits
+//! for a busy plane does not hold up transfers to others on the same bus.
 //!
 //! ```text
 //! read     plane |--- cell read ---|     .. wait for the bus ..     |--- transfer ---|

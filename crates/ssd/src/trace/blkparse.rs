@@ -10,12 +10,12 @@
 //! that the head of the trace shows. D shows what reaches the drive after merging and splitting, Q
 //! what the application asked.
 //!
-//! RWBS: the first of R, W and D is the operation (D with or without E is a discard: a trim), an F
-//! before it a flush before the write, one behind it FUA. An event that holds an F and no sectors
-//! is a flush. On zoned drives the operation is Z and a letter: ZA appends (a write), ZR resets a
-//! zone (a trim of its sectors). ZRA (reset all), ZO, ZC and ZF (open, close, finish) move no data
-//! and are other events. The kernel names a reset zone by its start alone, with no sectors; option
-//! `zone` says how many bytes a zone has. Without it such a reset is an other event.
+//! RWBS: the first of R, W and D is the operation (D with or without E is a discard: a trim). An F
+//! before it is a flush before the write, and an F after it is FUA. An event that holds an F and no
+//! sectors is a flush. On zoned drives the operation is Z and a letter: ZA appends (a write), ZR
+//! resets a zone (a trim of its sectors). ZRA (reset all), ZO, ZC and ZF (open, close, finish) move
+//! no data and are other events. The kernel names a reset zone by its start alone, with no sectors;
+//! option `zone` says how many bytes a zone has. Without it such a reset is an other event.
 //!
 //! Deviations: the flush before a write that carries data is not told apart from the write (FUA
 //! likewise); packet commands (N) are other events. The device is `major << 20 | minor`, as Linux

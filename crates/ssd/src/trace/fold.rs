@@ -199,8 +199,9 @@ impl Folder {
     /// A folder into `capacity` bytes.
     ///
     /// # Errors
-    /// If the capacity is 0, the parts are larger than it or one is named twice or empty, an extent
-    /// is smaller than a sector or larger than the drive, or parts are combined with compact.
+    /// If the capacity is 0, or the parts are larger than it. If a part is named twice or empty. If
+    /// an extent is smaller than a sector or larger than the drive. If parts are combined with
+    /// compact.
     pub fn new(fold: &Fold, capacity: u64) -> Result<Folder, Error> {
         if capacity == 0 {
             return Err(Error::spec("a drive of 0 bytes holds no trace"));

@@ -2,9 +2,9 @@
 //! Traces of what hosts asked of drives: bytes in, a stream of [`Request`](crate::Request)s out,
 //! and back into files.
 //!
-//! [`Reader::open`] undoes the compression, recognises the format by the content (never by the
-//! file's name) and yields one request at a time; it never holds the trace in memory. [`Summary`]
-//! is what is printed on load, [`Fold`] maps the addresses into a drive, [`TraceWriter`] converts.
+//! [`Reader::open`] undoes the compression and recognises the format by the content (never by the
+//! file's name). It yields one request at a time, and never holds the trace in memory. [`Summary`]
+//! is printed on load, [`Fold`] maps the addresses into a drive, [`TraceWriter`] converts.
 //!
 //! ```text
 //!  file -> decompress -> Buffer -> a format's parser -> the rules of Reader -> Request -> Fold -> the drive

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The first 10,000 requests of Financial1 on BAST, without and with a 2 MiB page LRU, against what
-//! another implementation counted: a model of some forty lines, which knows no device, no time and
-//! no spare areas, only which log block gets a page and what its merge erases. Every data block was
-//! full before; sizes in whole pages; addresses modulo 1 GiB, the ASU dropped.
+//! The first 10,000 requests of Financial1 on BAST, without and with a 2 MiB page LRU, compared
+//! with the counts of another implementation. That is a model of some forty lines without devices,
+//! times and spare areas: it only knows the log block of each page, and the erases of its merges.
+//! Every data block was full before; sizes in whole pages; addresses modulo 1 GiB, the ASU dropped.
 
 use std::path::PathBuf;
 

@@ -313,8 +313,8 @@ fn flash_is_plain_only_if_operations_only_count() {
 }
 
 /// A mutant of the sum in `Blocks::log_table` lived. FAST with 4 log blocks on 64 blocks of 32
-/// pages and 1024 logical pages: 32 data blocks and 4 log blocks by number, of 6 bits each, and a
-/// logical page or none, of 11 bits, for each of the 128 pages of the log.
+/// pages and 1024 logical pages. 32 data blocks and 4 log blocks by number take 6 bits each. For
+/// each of the 128 pages of the log, a logical page or none takes 11 bits.
 #[test]
 fn a_log_table_names_blocks_and_pages() {
     let mut profile = profile(Interface::Single);

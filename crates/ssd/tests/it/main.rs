@@ -45,7 +45,7 @@ mod trace_guess;
 // Drives under a host: queues, RAID 0, bytes, keeping up.
 mod hosts;
 
-// What is written before a run, and whether it got steady.
+// Writes before a run, and whether the drive became steady.
 mod precondition;
 
 // The cache of single-level blocks.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is written before a run: how much, what it costs against the closed form, when it is
-//! steady, and the notes of runs whose figures mislead.
+//! Writes before a run: their number, their cost against the closed form, when the drive is steady,
+//! and the notes of runs whose figures mislead.
 
 use senko_ssd::device::Parts;
 use senko_ssd::drive::{Drive, Load};
@@ -151,7 +151,7 @@ fn ways_are_read_and_shown() {
     ] {
         let said = wrong.parse::<Precondition>().expect_err(wrong);
         assert!(
-            said.contains("must be") || said.contains("no way"),
+            said.contains("must be") || said.contains("not a way"),
             "{said}"
         );
     }

@@ -18,8 +18,8 @@ fn folder(text: &str, capacity: u64) -> Folder {
 fn fold(folder: &mut Folder, request: Request) -> Result<Vec<(u64, u64)>, FoldError> {
     let mut pieces = Vec::new();
     folder.fold(request, |piece| {
-        // A device that is ignored keeps its number, one that has its own place on the drive has
-        // none any more.
+        // An ignored device keeps its number; a device with its own place on the drive has none any
+        // more.
         assert!([0, request.device].contains(&piece.device));
         pieces.push((piece.offset, piece.bytes));
     })?;

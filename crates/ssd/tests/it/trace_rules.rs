@@ -242,8 +242,8 @@ fn options_that_do_not_fit_are_refused() {
         why("columns:columns=tda")
     );
     assert!(why("columns:columns=tdaasf").contains("twice"));
-    assert!(why("columns:sector=0").contains("no number of bytes"));
-    assert!(why("blkparse:event=Z").contains("no event"));
+    assert!(why("columns:sector=0").contains("not a number of bytes"));
+    assert!(why("blkparse:event=Z").contains("not an event"));
     assert!(why("lis:op=trim").contains("a read or a write"));
     // With `auto` it shows when the format is known.
     let error = reader("0,1,512,R,0\n", "auto:event=Q")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Zones: a host that keeps the rules, one that skips, one that goes back, as stories.
+//! Zones, as stories: a host that follows the rules, a host that skips, a host that goes back.
 
 use senko_ssd::ftl::{self, Ftl};
 use senko_ssd::geometry::Geometry;

@@ -5,9 +5,9 @@
 //! Pages that leave the candidate are written to the copy. The erases that the copy then makes are
 //! what the candidate is judged by. The copy has only so many logical blocks; those that were
 //! written last lie in it. A logical block that comes in takes the place of the one that was
-//! written longest ago. It comes in the state in which it would be after so long: its pages on the
-//! drive's flash lie in a data block of its own, none in a log block. To bring it there costs the
-//! candidate nothing.
+//! written longest ago. It starts in the state that it would have after a long time: its pages on
+//! the drive's flash are in a separate data block, and none in a log block. To bring it there costs
+//! the candidate nothing.
 
 use crate::Error;
 use crate::buffer::lists::Lists;
@@ -181,8 +181,8 @@ impl Model {
     fn replace(&mut self, place: u32, extent: u32, on_flash: &impl Fn(Lpn) -> bool) {
         let (to, from) = (place * self.extent, extent * self.extent);
         if self.kind == Kind::Pages {
-            // Where it lies says nothing about a page: those of the old extent serve as the new
-            // one's, as far as it has them.
+            // The place of a page says nothing about the page: pages of the old extent serve as the
+            // new extent's, as far as it has them.
             for page in 0..self.extent {
                 if self.ftl.locate(to + page).is_some() && !on_flash(from + page) {
                     self.ftl.trim(&mut self.nand, to + page, 0);

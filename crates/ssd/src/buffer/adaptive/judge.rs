@@ -186,9 +186,9 @@ mod tests {
 
     #[test]
     fn finds_a_small_difference_between_costs_that_come_in_bursts() {
-        // Both pay in bursts, one a judgement after the other, and the second costs 3 % less: from
-        // judgement to judgement that is nothing beside the bursts, from batch to batch it is all
-        // there is.
+        // Both pay in bursts, in one judgement after the other, and the second costs 3 % less.
+        // Between judgements that is small beside the bursts; between batches it is the whole
+        // difference.
         let mut judge = Judge::new(2);
         let mut judgements = 0;
         while judge.better(0, |_| 0.0).is_none() {

@@ -5,16 +5,16 @@
 //! Idea: each of a few policies ([`candidates`]) runs as a ghost, which holds page numbers alone,
 //! above a small copy of the very translation layer that lies below ([`ghost`]). All see the host's
 //! writes. Every so many writes the buffer compares the erases that each candidate brought its copy
-//! ([`judge`]). It follows the one that needs the fewest: it lets go what that ghost lets go. After
-//! a change to another ghost, the pages that the new ghost does not hold leave as room is needed.
-//! So after a while the buffer holds what it would hold if it had followed that ghost from the
-//! start, and no candidate begins without its history. The buffer compares erases, which count, and
-//! not hits. Two candidates with the same hits can differ by a factor of twenty below a log-block
-//! layer. Source: the conclusion of Ogawa and Kise's endurance paper, section 3.3, asks for it.
-//! Ghosts judge policies, and the real cache turns into the best one's, as in Gramacy et al.,
-//! "Adaptive Caching by Refetching", NIPS 2002 (without the refetching); sampling of blocks for
-//! large buffers is that of Waldspurger et al., "Cache Modeling and Optimization using Miniature
-//! Simulations", USENIX ATC 2017.
+//! ([`judge`]). It follows the candidate that needs the fewest: it evicts the pages that this ghost
+//! evicts. After a change to another ghost, the pages that the new ghost does not hold leave as
+//! room is needed. So after a while the buffer holds the pages that it would hold if it had
+//! followed that ghost from the start. No candidate begins without its history. The buffer compares
+//! erases, which count, and not hits. Two candidates with the same hits can differ by a factor of
+//! twenty below a log-block layer. Source: the conclusion of Ogawa and Kise's endurance paper,
+//! section 3.3, asks for it. Ghosts judge policies, and the real cache turns into the best one's,
+//! as in Gramacy et al., "Adaptive Caching by Refetching", NIPS 2002 (without the refetching).
+//! Large buffers sample blocks as in Waldspurger et al., "Cache Modeling and Optimization using
+//! Miniature Simulations", USENIX ATC 2017.
 //!
 //! Memory: a ghost takes some 60 bytes for each page of the buffer. Its copy has a fixed number of
 //! logical blocks. If the buffer has more than [`MODELLED_PAGES`] pages, the copy sees one in so
@@ -22,9 +22,9 @@
 //! drive. `table_bytes` is all of it. Its picture of the drive's own state is a guess: a copy can't
 //! know what a log block still holds from before a change to another candidate.
 //!
-//! Always holds, beyond BUFFER-1 to BUFFER-3: no look at the future; the same requests give the
-//! same choices; of the pages here, only those of the blocks in `behind` are not in the leader's
-//! ghost.
+//! Always holds, beyond BUFFER-1 to BUFFER-3: it does not look into the future, and the same
+//! requests give the same choices. Of the pages here, only those of the blocks in `behind` are not
+//! in the leader's ghost.
 
 // What a candidate would cost.
 mod ghost;
@@ -48,9 +48,9 @@ use senko_workload::rng::mix64;
 /// into a switch where there is a log block for each logical block. Where each page costs by
 /// itself, by age and uses rather than by size; padding can but write more there. Where pages have
 /// their places, each costs an erase unless its block is new. So only hits count, and a block or a
-/// zone should leave in order. In between lie layers that collect within a few blocks. A loop that
-/// is longer than the buffer is what does the most harm to a policy that goes by age, and short
-/// loads end before that is found out: hence what comes first where erases are dearest.
+/// zone should leave in order. In between lie layers that collect within a few blocks. A loop
+/// longer than the buffer does the most harm to a policy that goes by age, and short loads end
+/// before this is noticed. This decides the first choice where erases are most expensive.
 fn candidates(layer: &str) -> &'static [Candidate] {
     const fn by_block(spec: &'static str) -> Candidate {
         Candidate {

@@ -17,8 +17,8 @@
 //! those that are configured share them (number modulo `streams`). Collection mixes the streams
 //! (FDP's "initially isolated").
 //!
-//! Blocks of a plane: `reserve` free ones, which only collection may take; an open one for each
-//! stream and, with `separate`, one for collection; all others are closed or free. Without
+//! Blocks of a plane: `reserve` free blocks, which only collection may take; an open block for each
+//! stream and, with `separate`, one for collection. All others are closed or free. Without
 //! `separate` collection fills the block that stream 0 writes to, as in the closed forms. Victims
 //! are chosen when an open block is full and not before, so that then every block but the reserve
 //! holds data.
@@ -503,9 +503,9 @@ impl Ftl for Page {
         at
     }
 
-    /// Folds the cache first, as long as it has blocks. Then it collects a block of the plane that
-    /// has the fewest free ones, as long as that is fewer than reserve and `background` together,
-    /// and only where a quarter of the victim is gained.
+    /// Folds the cache first, as long as it has blocks. Then it collects a block of the plane with
+    /// the fewest free blocks, as long as they are fewer than reserve and `background` together,
+    /// and only if a quarter of the victim is gained.
     fn idle(&mut self, nand: &mut Nand, at: Time) -> Option<Time> {
         if let Some(done) = self.fold_idle(nand, at) {
             return Some(done);

@@ -2,11 +2,11 @@
 //! Which block garbage collection takes: the five policies, over the counts of valid pages, which
 //! are kept here.
 //!
-//! `page.rs` closes a block when its last page is programmed, lowers its count whenever one of its
-//! pages is overwritten or trimmed, and asks for a victim of a plane. The greedy policy needs no
-//! search: blocks of few valid pages stand in a list for each count. Only blocks below a limit do.
-//! The limit is set so that about a thirtieth of the closed blocks are there, so most overwrites
-//! touch a count and nothing else.
+//! `page.rs` closes a block when its last page is programmed. It lowers the block's count whenever
+//! one of its pages is overwritten or trimmed, and asks for a victim of a plane. The greedy policy
+//! needs no search: blocks of few valid pages stand in a list for each count. Only blocks below a
+//! limit do. The limit is set so that about a thirtieth of the closed blocks are there, so most
+//! overwrites touch a count and nothing else.
 
 use senko_workload::Rng;
 
