@@ -3,8 +3,8 @@
 //! reads of a device.
 //!
 //! Blocks of 4 KiB, whole-key Bloom filters of 16 bits, direct reads, direct flushes and
-//! compactions, no compression, a cache of blocks; indexes and filters stay in memory beside it as
-//! long as a file is open, which is RocksDB's default and its fastest. Lazy durability is its own
+//! compactions, no compression, a cache of blocks. Indexes and filters stay in memory as long as a
+//! file is open, which is RocksDB's default and its fastest setting. Lazy durability is its own
 //! buffer of the log (`manual_wal_flush`). Many reads are under way by as many threads: its reads
 //! of many keys go one after another in Debian's build, which has no io_uring.
 //!
@@ -239,9 +239,9 @@ impl Open {
             |bytes: u64| usize::try_from(bytes).context("more memory than there are addresses");
         let (table, cache_bytes) = (size(table_bytes(tuning))?, size(tuning.cache)?);
         let mut error = ptr::null_mut();
-        // SAFETY: options and cache are the library's own, made and freed by it; the filter policy
-        // belongs to the table options once it was given to them; the database copies options and
-        // table options and shares the cache.
+        // SAFETY: the library makes and frees options and cache. The filter policy belongs to the
+        // table options once they have it. The database copies options and table options, and
+        // shares the cache.
         let open = unsafe {
             let cache = c::rocksdb_cache_create_lru(cache_bytes);
             let of_table = c::rocksdb_block_based_options_create();

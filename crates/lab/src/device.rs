@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A device measured as in paper A, section 4.1: times by size, queue depths, a series of single
-//! writes, and from random writes over wider and wider ranges whether it maps pages or has log
-//! blocks. For `senko device`.
+//! writes. Random writes over wider and wider ranges show whether it maps pages or has log blocks.
+//! For `senko device`.
 //!
 //! A drive that maps pages writes a random page about as fast as the next one. This holds while its
 //! collector finds blocks without valid pages, as it does where all writes go to a small range. A
@@ -65,7 +65,7 @@ pub struct Depth {
     pub reads_per_second: f64,
 }
 
-/// What the flags of an open file cost: mean times of accesses of 4 KiB in order.
+/// The cost of the flags of an open file: mean times of sequential accesses of 4 KiB.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Flags {
     /// Past the page cache (`O_DIRECT`).

@@ -52,7 +52,7 @@ pub mod transfer_predict;
 // A 2 MB LRU buffer before BAST on Financial1: the endurance paper's table 1.
 pub mod endurance_table1;
 
-// What small maps, forgotten pages and log blocks cost: the thesis's chapter 2.
+// The cost of small maps, of stale pages and of log blocks: the thesis's chapter 2.
 pub mod ftl_costs;
 
 // Whether senko device tells how simulated drives map pages (paper A, section 4.1).
@@ -82,7 +82,7 @@ pub mod endurance_policies;
 // The adaptive write buffer against the best fixed one.
 pub mod endurance_adaptive;
 
-// What each engine writes, and the life of a drive under it.
+// The writes of each engine, and the life of a drive under it.
 pub mod endurance_loop;
 
 // Unsorted and sorted blocks: the thesis's figures 45 to 48.

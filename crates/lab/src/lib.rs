@@ -135,7 +135,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// What a figure that is missing would have shown, for people.
+    /// The meaning of a missing figure, for people.
     pub fn would_have_shown(&self) -> String {
         format!(
             "What is missing would have shown whether this holds: {}",

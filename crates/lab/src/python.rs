@@ -14,7 +14,7 @@ use serde::Deserialize;
 use crate::rig::median;
 use crate::{Outcome, Table};
 
-/// What a program found: pairs of each figure, or why there are none.
+/// The result of a program: pairs for each figure, or why there are none.
 #[derive(Deserialize)]
 struct Reply {
     figures: std::collections::BTreeMap<String, Vec<(f64, f64)>>,

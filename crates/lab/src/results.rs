@@ -137,8 +137,8 @@ pub fn newest<'a>(records: &'a [Value], experiment: &str) -> Option<&'a Value> {
         .find(|one| one["experiment"] == experiment)
 }
 
-/// The newest record of an experiment beyond the first `from` bytes of a file. What stood there
-/// before a run began is of an older run.
+/// The newest record of an experiment beyond the first `from` bytes of a file. Results from before
+/// the run began belong to an older run.
 pub fn newest_from(path: &Path, from: u64, experiment: &str) -> Option<Value> {
     let (records, _) = read_from(path, from).ok()?;
     newest(&records, experiment).cloned()

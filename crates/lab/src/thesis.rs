@@ -3,14 +3,13 @@
 //! figures.
 //!
 //! One thread gets uniformly random keys, one after the other, as in the thesis; a window is so
-//! many gets or so many seconds. After each get a page of the same file is read at random: times
-//! are given in microseconds and in times that page read, and only the latter, without the slowest
-//! two in a hundred of either, are set against each other, since a shared disk has good and bad
-//! minutes.
+//! many gets or so many seconds. After each get a random page of the same file is read. Times are
+//! given in microseconds and as multiples of that page read. Only the multiples are compared,
+//! without the slowest two percent of both, since the speed of a shared disk changes.
 //!
-//! What the layouts counted is held against the kernel's account of this process's reads, and
-//! against the device's counter, so that no cache can have answered unseen. Files lie in a folder
-//! that goes away with the run, also on a signal.
+//! The counts of the layouts are compared with the kernel's count of this process's reads, and with
+//! the device's counter. So no cache can have answered unnoticed. Files lie in a folder that goes
+//! away with the run, also on a signal.
 
 // Where the structures of chapter 4.2 run.
 pub mod bed;
@@ -37,7 +36,7 @@ pub const SIZES: [&str; 3] = ["16mb", "64mb", "256mb"];
 /// Bits of the map over blocks, an element.
 pub const BLOCK_BITS: u32 = 16;
 
-/// What is put, and how long things go on.
+/// The data put, and the durations.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// Elements, if there is room for so many.
@@ -595,8 +594,8 @@ struct Asking<'r> {
 }
 
 impl Asking<'_> {
-    /// Gets; each of a key that is there is followed by a page read that nothing but the device is
-    /// needed for, so that both see the same moments of device and processor.
+    /// Gets. Each get of an existing key is followed by a page read that needs only the device, so
+    /// both see the same moments of device and processor.
     fn gets(
         self,
         geometry: &Geometry,

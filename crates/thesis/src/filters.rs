@@ -66,9 +66,9 @@ impl Sequential {
         prefetch(&self.memory[at..=at]);
     }
 
-    /// The number of false candidates before the block, one filter after the other: each is left at
-    /// the first position without a one, and the first two positions of filters ahead (half of all
-    /// filters are left at the first, a quarter at the second) have been asked for.
+    /// The number of false candidates before the block, one filter after the other. Each filter is
+    /// left at the first position without a one. The first two positions of filters ahead have been
+    /// prefetched (half of all filters are left at the first, a quarter at the second).
     pub fn find_plain(&self, key: KeyHash, block: u32) -> Option<u32> {
         let positions = self.filter.positions_of(key);
         let positions = positions.all();

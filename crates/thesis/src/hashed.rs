@@ -4,17 +4,17 @@
 //!
 //! *Idea*: a key's page follows from its hash, with nothing in DRAM. Where that page is full the
 //! element goes to another one, and only then into the Bloom Filter Map over the block's pages. A
-//! look-up reads the page that the hash names, and if the key is not there those that the map
-//! names; so blocks can be filled to the last element. *Source*: paper A, 9.2, figure 50.
+//! look-up reads the page that the hash names. If the key is not there, it reads those that the map
+//! names. So blocks can be filled to the last element. *Source*: paper A, 9.2, figure 50.
 //! *Deviations*: a block is filled in two ways. [`write()`] knows all elements of the block. It
 //! gives every page its own elements first, and writes the block from front to back. [`overwrite`]
-//! is the thesis's way: elements go to their pages on the device as they come. Each costs one page
-//! read and one page written. An element that finds its page full takes the next page that has
-//! room. There it may displace elements that come later.
+//! is the thesis's way: elements go to their pages on the device in the order in which they come.
+//! Each costs one page read and one page written. An element that finds its page full takes the
+//! next page that has room. There it may displace elements that come later.
 //!
 //! The thesis says that the map needs a third, since about two thirds of all elements do not
 //! collide; it measured with maps sized for all elements. Pages hold 32, so that fewer overflow
-//! (about 7 % in full blocks); but pages with few elements of their own take in many, and a map
+//! (about 7 % in full blocks). But pages with few elements of their own get many others, and a map
 //! sized for the mean would be useless for those. Both of the thesis's sizes can be asked for.
 
 use std::ops::Range;

@@ -131,8 +131,8 @@ impl<'d> Reader<'d> {
         Ok(&self.buf[..self.page_bytes])
     }
 
-    /// Reads a run of device pages to search its elements; it counts as one page, which it is as a
-    /// rule.
+    /// Reads a run of device pages to search its elements; the run counts as one page, which it
+    /// usually is.
     ///
     /// # Errors
     /// If the device fails.

@@ -2,8 +2,9 @@
 //! The store's own sorted blocks (`senko_store::block`), behind the same trait, so that they are
 //! measured as the thesis's are.
 //!
-//! Beyond the thesis's they have a checksum in each page, a time in each element, and a hash list
-//! in their head; their page index in DRAM takes about a byte a page, and one read suffices.
+//! Compared with the thesis's blocks they also have a checksum in each page, a time in each
+//! element, and a hash list in their head. Their page index in DRAM takes about a byte a page, and
+//! one read suffices.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -67,7 +67,7 @@ pub fn header(page: &[u8], number: u32) -> Result<Header> {
     })
 }
 
-/// What a look at the elements of the first part of a page gives.
+/// The result of a look at the elements of the first part of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// Where the key's value lies.

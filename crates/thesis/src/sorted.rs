@@ -3,12 +3,12 @@
 //! hash.
 //!
 //! *Idea*: a hash can lie in one page only, whose header has the smallest and the largest hash.
-//! [`Scattered`]: a binary search over the headers at the start of each page (paper A, 6.2). Each step
-//! reads a device page. The thesis relied on the system's page cache, which keeps the pages that
-//! every search begins with. [`Scattered::warm`] keeps these first steps in DRAM instead, all but
-//! the last two. [`Head`]: the ranges of all pages lie in front of the block, 8 bytes each (9.3). A
-//! look-up reads one page of them, then the page of elements. [`InDram`]: DRAM has the smallest
-//! hash of each page, 4 bytes a page. A look-up takes one read.
+//! [`Scattered`]: a binary search over the headers at the start of each page (paper A, 6.2). Each
+//! step reads a device page. The thesis relied on the system's page cache, which keeps the pages
+//! that begin every search. [`Scattered::warm`] keeps these first steps in DRAM instead, all but
+//! the last two. With [`Head`], the ranges of all pages are in front of the block, 8 bytes each
+//! (9.3). A look-up reads one page of them, then the page of elements. [`InDram`]: DRAM has the
+//! smallest hash of each page, 4 bytes a page. A look-up takes one read.
 //!
 //! *Deviation*: ranges in the head and in DRAM are the upper 32 bits of hashes, where the thesis
 //! has 32-bit hashes. So a hash may rarely seem to lie in two pages, and both are read. Where the

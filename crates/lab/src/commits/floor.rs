@@ -71,8 +71,7 @@ impl Cell {
     }
 }
 
-/// One way of the floor, as a contender: a write for each commit that it is asked for, of so many
-/// bytes as its cell has.
+/// One way of the floor, as a contender: a write for each commit, of as many bytes as the cell has.
 pub struct Floor {
     cell: Cell,
     path: PathBuf,

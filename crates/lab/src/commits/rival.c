@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// One engine behind one line protocol: an experiment of `senko lab` compiles this in its run, once
-// for each engine (-DLEVELDB and so on), and drives it over pipes. Nothing of it is in any build.
+// SPDX-License-Identifier: Apache-2.0 One engine behind one line protocol. An experiment of `senko
+// lab` compiles this file once for each engine (-DLEVELDB and so on), and drives it over pipes.
+// Nothing of it is in any build.
 //
 // Started as: rival FOLDER SYNCED. Says "ready VERSION". Then, line by line:
 //   run COMMITS RECORDS THREADS KEYS SEED   KEYS 0: ascending; else random below KEYS

@@ -102,7 +102,7 @@ impl Writer {
     /// A new file at `path` for `count` writes of `bytes` each; what was there goes.
     ///
     /// # Errors
-    /// What the system says: a file system without O_DIRECT, a kernel without rings.
+    /// The system's answer: a file system without O_DIRECT, a kernel without rings.
     pub fn new(
         path: &Path,
         way: Way,

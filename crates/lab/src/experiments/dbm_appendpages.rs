@@ -132,8 +132,8 @@ pub fn measure(scratch: &Path, keys: u64, commits: u64, outcome: &mut Outcome) -
     Ok(())
 }
 
-/// Bytes that LMDB gave to write calls for the same work. What it answers over its pipe is among
-/// them: 8 bytes a commit.
+/// Bytes that LMDB gave to write calls for the same work. Its answers over the pipe are included: 8
+/// bytes a commit.
 fn lmdb(programs: &Path, home: &Path, keys: u64, work: &Work) -> Result<u64> {
     let started = LMDB.start(programs, &home.join("lmdb"), true);
     let mut rival = started.map_err(|why| anyhow!(why))?;

@@ -27,7 +27,7 @@ const SEEDS: u64 = 3;
 /// Bytes that are used of each drive.
 const BYTES: u64 = 256 << 20;
 
-/// What a layer does, by its name with options as profiles have it.
+/// The behaviour of a layer, by its name with options as in profiles.
 fn layer(ftl: &str) -> Mapping {
     match ftl.split(':').next() {
         Some("page" | "dftl") => Mapping::Pages,

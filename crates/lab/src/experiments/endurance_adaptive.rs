@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper C, section 3.3 and conclusion: no write buffer is the best for every load, so one that
-//! changes its policy with the load should be as good as the best for each.
+//! Paper C, section 3.3 and conclusion: no write buffer is the best for every load. So a buffer
+//! that changes its policy with the load should be as good as the best for each load.
 //!
 //! Claim to test: the adaptive buffer, which is never told anything, brings about no more erases
 //! than the best fixed policy for each load, and fewer than any one policy over all loads. Expected
-//! shape: a few percent above the best where that is known from the start only (short loads), at or
-//! below it elsewhere, since its candidates are not only the fixed policies.
+//! shape: a few percent above the best for short loads, where only prior knowledge would find the
+//! best. At or below it for others, since the candidates include more than the fixed policies.
 //!
 //! Every cell is a load under a translation layer, on a new drive and on a full one. Each fixed
 //! policy and the adaptive buffer have 2 MiB. The load is repeated until even the policy with the

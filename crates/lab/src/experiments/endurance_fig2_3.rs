@@ -7,11 +7,11 @@
 //! better. Expected shape: few of either trace's requests go on where the one before ended;
 //! Financial1 comes back to nearly every page that it touches.
 //!
-//! Both figures are drawn as `senko ssd trace plot` draws them, and what can be seen in them is
-//! measured: the mix, the footprint, how many requests are sequential, how often a page is met
-//! again, and how many other pages were met in between, which is what an LRU buffer has to hold.
-//! MSNStorageCFS can't be had; its sibling, Microsoft's MSN file server, stands in for it. The
-//! pictures stay in the scratch folder; the settings name them.
+//! Both figures are drawn as `senko ssd trace plot` draws them. The experiment also measures what
+//! they show: the mix, the footprint, sequential requests, how often a page returns, and how many
+//! other pages came in between. The last number is what an LRU buffer has to hold. MSNStorageCFS
+//! can't be had; its sibling, Microsoft's MSN file server, stands in for it. The pictures stay in
+//! the scratch folder; the settings name them.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -10,11 +10,10 @@
 //! difference is small.
 //!
 //! Puts: so many keys once, in order, then random ones of them, [`VALUE`] bytes each. The store,
-//! the DBM, LevelDB and RocksDB sync each [`BATCH`] puts. The two caches answer at once, and get
-//! their puts at a fixed rate, since extstore drops items that come faster than it writes out; a
-//! table says what share of the keys each cache holds in the end. A recording ends when the last
-//! put is durable, or for caches was answered. Merging that is still to be done then is not
-//! counted.
+//! the DBM, LevelDB and RocksDB sync each [`BATCH`] puts. The two caches answer at once and get
+//! their puts at a fixed rate, since extstore drops items that come faster than it writes. A table
+//! shows the share of the keys that each cache holds in the end. A recording ends when the last put
+//! is durable, or for caches was answered. Merging that is still to be done then is not counted.
 //!
 //! Replay: a drive of the disk's size is filled once in order, and pages that the engine never
 //! wrote stay so. Discards count where the engine freed what it had written. The recording runs
@@ -119,7 +118,7 @@ impl Sizes {
     }
 }
 
-/// What is left of an engine after its puts.
+/// The state of an engine after its puts.
 struct Left {
     /// The share of the keys that it holds.
     held: f64,
@@ -173,7 +172,7 @@ const ENGINES: [Engine; 6] = [
     },
 ];
 
-/// What the disk was asked for.
+/// The requests to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sums {
     written: u64,

@@ -3,15 +3,15 @@
 //! MSN server.
 //!
 //! Claim: 65.3 % of the page writes hit, 66.5 % fewer blocks are erased, writes are 3.0 times as
-//! fast. Expected shape: erases fall by about the share of hits or a little more, since what is
-//! absorbed needs no log page; how much more depends on the number of log blocks, which the paper
+//! fast. Expected shape: erases fall by about the share of hits or a little more, since absorbed
+//! writes need no log page. The exact number depends on the number of log blocks, which the paper
 //! does not state.
 //!
 //! The paper ran the whole trace, of which the first 10,000 requests are what can be had (they are
-//! its figure 2). So hits are those of a buffer that is still cold for a good part, and the number
-//! of log blocks is the one that fits the other two numbers best. The experiment sweeps and shows
-//! the paper's other open points: which log block is the victim, whether the drive was full before,
-//! and how time is counted.
+//! its figure 2). So the hits include a cold phase of the buffer, and the number of log blocks is
+//! the one that fits the other two numbers best. The experiment sweeps and shows the paper's other
+//! open points: which log block is the victim, whether the drive was full before, and how time is
+//! counted.
 //!
 //! The second row, MSNStorageCFS, cannot be had: 77.8 % hits, 80.6 % fewer erases, 4.7 times as
 //! fast. Microsoft's MSN file server (MSN-FS) stands in for it, in the setting that Financial1

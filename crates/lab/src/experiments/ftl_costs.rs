@@ -197,7 +197,7 @@ fn maps(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Re
     Ok(())
 }
 
-/// What random writes to the rest of a full drive cost after the host forgot a share of it.
+/// The cost of random writes to the rest of a full drive after the host discarded a share of it.
 fn forgotten(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let mut table = Table::new(
         "Collection after the host forgot a share of a full drive: pages written for each of its own",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Python adds to a run of the simulator, against the command.
+//! The cost that Python adds to a run of the simulator, compared with the command.
 //!
 //! Both run the same workload on the same drive, in turn. Their results must be equal.
 //! Expected shape: the engine does all the work, and Python parses one line of JSON.

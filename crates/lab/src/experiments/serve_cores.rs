@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What does a second worker cost each request? Keys belong to shards, so half of the requests
-//! arrive at the wrong worker: it reads what is in DRAM from the other's shard while that one
-//! waits, and hands the rest over.
+//! arrive at the wrong worker. This worker reads items in DRAM from the other's shard while that
+//! worker waits, and hands the rest over.
 //!
-//! Expected shape: with two workers the processor time of a GET grows by what memory costs that
-//! another core wrote last, and, for a hit on flash, by what a message between threads does, which
-//! batches spread over several requests.
+//! Expected shape: with two workers a GET takes more processor time, because memory was last
+//! written by another core. A hit on flash also needs messages between threads, whose cost batches
+//! spread over several requests.
 //!
 //! With one worker the server has a core and the load generator the other. With two workers there
 //! are two cores for the server and, where the machine has them, two others for the load; on a
 //! machine of two cores both share both. The experiment compares processor time, which the kernel
-//! counts by thread, not requests a second. The bar's figure is an open loop's, that asks both for
-//! the same requests a second: in a closed loop, whoever is short of a core finds more requests
-//! waiting and gains by larger batches.
+//! counts by thread, not requests a second. The bar's figure is that of an open loop, which asks
+//! both for the same number of requests a second. In a closed loop, a server that lacks processor
+//! time finds more requests waiting and gains by larger batches.
 
 use std::time::Duration;
 

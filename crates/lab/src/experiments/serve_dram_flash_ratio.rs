@@ -8,9 +8,9 @@
 //!
 //! Every contender has the same items and, but for the one all in DRAM, the same memory cap: the
 //! data's bytes over the ratio, and the slack of [`crate::rig::bench`]. They are read by Zipf's
-//! law; a miss is followed by a set, as a cache's user does, so a contender that cannot keep all
-//! items keeps the popular ones. What counts is hits a second. extstore may write items to its file
-//! from 128 bytes on, where it would keep those below 512 in DRAM by itself.
+//! law, and a miss is followed by a set, as in the use of a cache. So a contender that cannot keep
+//! all items keeps the popular ones. The measure is hits a second. extstore may write items of 128
+//! bytes and more to its file; by default it would keep those below 512 in DRAM.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -224,7 +224,7 @@ impl Run<'_> {
         let memory = (data / one_to).next_multiple_of(1 << 20);
         let what = format!("{name} 1:{one_to}");
         let name_of = |contender: &str| format!("{what}, {contender}");
-        // Declared before the server that swaps to it, so that it outlives it.
+        // Declared before the server that swaps to it, so that it is dropped after the server.
         let swap_file = SwapFile::new(&self.bench.scratch.path("area.swap"), room);
         let swap = swap_file.as_ref().map_err(Clone::clone).and_then(|_| {
             let cap = self.bench.cap(memory).map(|cap| Cap {

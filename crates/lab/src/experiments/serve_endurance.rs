@@ -2,19 +2,19 @@
 //! What does the cache write to flash: how much more than was admitted, how much of it under a
 //! budget, and for how many hits?
 //!
-//! Expected shape: with regions reclaimed oldest first and nothing written again, the device is
-//! given what was admitted, and the padding of its pages; writing again what was hit costs a few
-//! tenths more, and is paid back in hits. A budget holds over any stretch.
+//! Expected shape: regions are reclaimed oldest first. If nothing is written again, the device gets
+//! the admitted bytes and the padding of pages. Writing hit items again costs a few tenths more,
+//! and pays off in hits. A budget holds over any stretch.
 //!
-//! *Write amplification*: bytes that the kernel says the server's process wrote, over bytes
-//! admitted with their padding, while the flash is full and items of ETC's sizes are overwritten
-//! and read by Zipf's law. The padding is the server's page fill: bytes of records over bytes of
-//! their pages.
+//! *Write amplification*: bytes that the server's process wrote by the kernel's count, over bytes
+//! admitted with their padding. Meanwhile the flash is full, and items of ETC's sizes are
+//! overwritten and read by Zipf's law. The padding is the server's page fill: bytes of records over
+//! bytes of their pages.
 //!
-//! *Hits for bytes*: each admission rule, with and without reinsertion, over the real key-value
-//! traces, replayed through one cache shard over a device in memory (`replay.rs`), with DRAM of a
-//! hundredth and flash of a tenth of the trace's bytes (2 MiB at least). Traces without sizes get
-//! values of one size, larger where objects are few.
+//! *Hits for bytes*: each admission rule, with and without reinsertion, on the real key-value
+//! traces. They are replayed through one cache shard over a device in memory (`replay.rs`). DRAM
+//! has a hundredth and flash a tenth of the trace's bytes (at least 2 MiB). Traces without sizes
+//! get values of one size, larger where objects are few.
 
 pub mod replay; // a trace through a shard
 

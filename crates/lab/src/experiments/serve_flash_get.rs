@@ -6,7 +6,7 @@
 //! queue alone, and at low rates it is near that of a cache in DRAM. Expected shape: answers a
 //! second rise with the connections up to the device's rate; latency follows the queue.
 //!
-//! The values' records fill one page, so that a GET is one 4 KB read; the device's rate is fio's on
+//! The values' records fill one page, so a GET is one read of 4 KB. The device's rate is fio's on
 //! senko's own flash file, with the same depth and on the same core. A second group has the paper's
 //! own values of 4,096 bytes, whose record takes two pages, here as in extstore. Then what the
 //! paper leaves open: small values, and SETs among the GETs.
@@ -51,8 +51,8 @@ const DEPTH: u32 = 64;
 /// Rounds of the latency at one connection, and how long a window of them is at most.
 const LATENCY_ROUNDS: usize = 9;
 const LATENCY_WINDOW: Duration = Duration::from_secs(2);
-/// Items a second at which extstore is filled: faster, it drops items, because what it keeps of
-/// each in DRAM needs pages of another size, of which it moves about one a second.
+/// Items a second at which extstore is filled. At a higher rate it drops items: its DRAM metadata
+/// needs pages of another size class, and it moves about one page a second.
 const EXTSTORE_FILL: f64 = 12_000.0;
 
 /// The device's rate on extstore's file over its rate on senko's: near 1, or `get_over_extstore` is
@@ -321,9 +321,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The device's rate on the one file and on the other. Devices that keep a part of themselves
-    /// in faster memory (virtual ones in their host's) may read files of different age at different
-    /// rates, and then the ratio of two servers is of their files.
+    /// The device's rate on the one file and on the other. Some devices keep a part of their data
+    /// in faster memory (virtual devices in their host's). They may read files of different age at
+    /// different rates, and then the ratio of two servers is a ratio of their files.
     fn compare_files(&mut self, senko: &Contender, extstore: &Contender) {
         let mut rates = [Vec::new(), Vec::new()];
         for _ in 0..self.plan.rounds {

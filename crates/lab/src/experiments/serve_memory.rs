@@ -7,12 +7,12 @@
 //! whatever comes; a get of a flash item is one read, a miss or a plain set none.
 //!
 //! *DRAM per flash item*: resident memory of a server whose flash is full of items of 300 B, less
-//! that of the same command with the smallest flash it takes and nothing stored, over the items on
-//! flash by its own count. Everything is counted: index, and also the DRAM tier and the buffers in
-//! use; `--memory` is therefore given what the items need and little more.
+//! that of the same command with the smallest flash and no items, over the server's count of items
+//! on flash. Everything is counted: index, and also the DRAM tier and the buffers in use;
+//! `--memory` is therefore given what the items need and little more.
 //!
-//! *Reads*: the device's by `/proc/diskstats`, over commands, for touches and deletes those that
-//! found their item; in a server whose flash has room, so that reclaim, which reads too, does not
+//! *Reads*: the device's reads by `/proc/diskstats`, over commands; for touches and deletes over
+//! those that found their item. The server's flash has room, so reclaim, which reads too, does not
 //! run. An item in DRAM needs no read, but few are there: DRAM holds a tenth, and items that are
 //! touched come to it in place of others. The kernel's account of the process stands beside the
 //! device's, which anything else on the machine disturbs.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What do other clients wait while a crowd misbehaves, and does the memory cap hold?
 //!
-//! Expected shape: the slowest of a hundred requests of a steady load take at most three times what
-//! they take in a calm server, since each round has a bound for every connection and for
-//! handshakes. Resident memory stays below `--memory`.
+//! Expected shape: the p99 of a steady load is at most three times that of a calm server, since
+//! each round has a bound for every connection and for handshakes. Resident memory stays below
+//! `--memory`.
 //!
 //! The steady load is an open loop at three tenths of the server's peak, nine GETs to a SET, on
 //! items in DRAM. Calm turns and turns beside the crowd alternate on one server, and latencies of

@@ -4,8 +4,8 @@
 //!
 //! Claim of the design: the index is not rebuilt, it is what survives
 //! (docs/architecture/restart.md), so a start looks once at each slot and serves. Expected shape:
-//! less than a second for tens of millions of items, all of them known with the first answer; after
-//! a stop a little longer than after a kill, since the index then comes from a file.
+//! less than a second for tens of millions of items, and all of them known with the first answer.
+//! After a stop it takes a little longer than after a kill, since the index then comes from a file.
 //!
 //! A server is filled with items of 300 B, and then stopped (SIGTERM) and killed (SIGKILL, in the
 //! middle of a load of GETs and SETs) in turn, without being filled anew. *First answer*: from

@@ -3,8 +3,8 @@
 //! other connections?
 //!
 //! Expected shape: with a fifth of the requests SETs, the flash full and regions being reclaimed,
-//! the slowest of a thousand GETs takes at most a few times what it takes when nothing is written;
-//! DRAM hits wait for the server's core, not for the device.
+//! the p99.9 of GETs is at most a few times that without writes; DRAM hits wait for the server's
+//! core, not for the device.
 //!
 //! The read-only peak is found in a closed loop first. Then open loops at 60 % of it take turns,
 //! read-only and mixed, and the latencies of each kind are put together over all turns. Last, a few

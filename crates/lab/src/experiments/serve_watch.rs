@@ -94,7 +94,8 @@ fn compare(
             .map(|server| Series::new(&server.name, what));
         for round in 0..rounds {
             let load = load.clone().round(round);
-            // Who goes first changes, so that neither always meets the warmer processor.
+            // The order changes from turn to turn, so that no server always meets the warmer
+            // processor.
             for at in [round % 2, 1 - round % 2] {
                 let admin = (at == 1).then_some(admin);
                 let window = window(bench, &servers[at], admin, &items, &load, time, &scrapes);

@@ -7,8 +7,8 @@
 //! above its form, which takes the number of blocks for infinite, and the more so the smaller the
 //! over-provisioning.
 //!
-//! What alpha counts: 8192 blocks over the logical pages. The flash has one block more, the
-//! reserve: when a victim is chosen, every block but that one is full of data, as in the model.
+//! The blocks that alpha counts: 8192 blocks over the logical pages. The flash has one block more,
+//! the reserve: when a victim is chosen, every block but that one is full of data, as in the model.
 //! Host and collection write to the same open block, as there.
 //!
 //! The drive is filled once in order, then overwritten at random until it is steady, then measured,

@@ -2,15 +2,15 @@
 //! How fast is the simulator, and how much memory does a simulated terabyte take?
 //!
 //! Claim: a lifetime of a drive of today's size can be simulated on a desk. Expected shape: the
-//! small drive's tables lie in the processor's cache, the large one's wait for main memory, two to
-//! five times as long; full latencies cost more than ten times what counts alone cost.
+//! small drive's tables fit the processor's cache. The large drive's tables wait for main memory,
+//! two to five times as long. Full latencies cost more than ten times as much as counts alone.
 //!
-//! Write-amplification mode: uniform writes of 4 KB pages, greedy, 128 pages a block, alpha 1.28,
-//! after the drive was filled and overwritten until collection was as busy as it gets (the table
-//! shows the write amplification that was reached). Batches of pages go to [`Device::write_many`];
-//! that requests come one by one (as from a trace) is shown beside it. Drawing the random numbers
-//! is part of the time. Latency mode: 4 KB requests, half of them reads, 32 under way, on 8
-//! channels of 4 planes.
+//! Write-amplification mode: uniform writes of 4 KB pages, greedy, 128 pages a block, alpha 1.28.
+//! Before, the drive was filled and overwritten until collection was as busy as it gets (the table
+//! shows the write amplification reached). Batches of pages go to [`Device::write_many`]; that
+//! requests come one by one (as from a trace) is shown beside it. Drawing the random numbers is
+//! part of the time. Latency mode: 4 KB requests, half of them reads, 32 under way, on 8 channels
+//! of 4 planes.
 //!
 //! One thread. A second is one of the thread's own time on its core, where the system tells it. So
 //! the machine's other work counts as little as it can. The table has the seconds of the clock as

@@ -5,19 +5,19 @@
 //! Claim of paper A, section 9.4: a get ends after one page read in hash-table blocks, and after
 //! two in sorted ones. A lookup took 800 us (section 10.2, figure 51). That is 12 times its drive's
 //! 65 us page read (table 3) and 4.5 times its 177 us read of 32 KB (section 7.2.3.3, figure 18).
-//! What misses cost is false positives of the filters (section 5.4.2). Expected shape: a
-//! get takes 1.00 and some thousandths of a read, and a tenth more time than the device's own read
-//! of 4 KB. 64 gets under way come near the device's rate. RocksDB is below, since it pays for
-//! locks, a cache and threads.
+//! Misses cost reads only for false positives of the filters (section 5.4.2). Expected shape: a get
+//! takes 1.00 and some thousandths of a read, and a tenth more time than the device's own read of 4
+//! KB. 64 gets under way come near the device's rate. RocksDB is below, since it pays for locks, a
+//! cache and threads.
 //!
 //! Everything takes turns within a round, on the same disk. There are our gets, with the store's
 //! map and with the thesis's Bloom Filter Map (`--index bloom`). There are the device's reads of
 //! our own file, and RocksDB's gets of the same items under the same memory cap. A bar is the
 //! median of the rounds' ratios. The device's rate is the better of fio's and our own ring's. The
 //! memory is a small part of the data, and files are read past the page cache, so gets are cold:
-//! what is compared with the device runs without our cache of records. Against RocksDB the store is
-//! opened again in each round, with a cache as large as RocksDB's (`cache_bytes`), and may use it:
-//! both caches are filled by the gets before those that count.
+//! what is compared with the device runs without our cache of records. For the comparison with
+//! RocksDB the store is opened again in each round, with a cache as large as RocksDB's
+//! (`cache_bytes`). The gets before the measured ones fill both caches.
 //!
 //! The reads of a get are the disk's count (`/proc/diskstats`) over gets; beside it stands the
 //! kernel's account of the process, which other processes do not disturb.

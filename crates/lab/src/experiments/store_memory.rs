@@ -2,9 +2,9 @@
 //! What does a key of the store cost in DRAM, everything counted?
 //!
 //! Claim of paper A: two bytes a key, by a Bloom Filter Map of 16 bits an element (section 7.1.1,
-//! table 8), from which it calculates the DRAM that a drive needs (section 8.4, table 11). Expected
-//! shape: resident memory grows along a line whose slope is about two bytes a key, some tenths of
-//! which are the page index, so less with smaller values, of which more lie in a page.
+//! table 8). The paper calculates from this the DRAM that a drive needs (section 8.4, table 11).
+//! Expected shape: resident memory grows linearly, by about two bytes a key. Some tenths of a byte
+//! are the page index. With smaller values this part is less, because a page has more of them.
 //!
 //! The store grows through several sizes. At each size it rests until nothing is to do in the
 //! background. Then a fresh process opens it to read alone and serves gets. The bar is its resident
@@ -12,9 +12,9 @@
 //! with keys (the log's index, buffers, the program) is the same at all sizes. It drops out, and is
 //! shown. There is no cache of records: its bytes are a setting, and do not grow with keys. In that
 //! process the allocator gives memory back at once, so that it has what is in use. Beside it stand
-//! two figures. One is the slope of the most that the filling process ever had resident: it
-//! includes the memory that sealing and merging take for a while, and the allocator's share of it.
-//! The other is the store's own count of its memory.
+//! two figures. One figure is the slope of the filling process's peak resident memory. It includes
+//! the temporary memory of sealing and merging, and the allocator's share. The other is the store's
+//! own count of its memory.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How long until a store serves again: after a kill with a dirty log, and after it was closed?
 //!
-//! Expected shape: a clean open reads the manifest, the heads of blocks and the maps, so it grows
-//! with keys but slowly; after a kill the log is read as well, whose size is fixed.
+//! Expected shape: a clean open reads the manifest, the heads of blocks and the maps, so its time
+//! grows slowly with keys. After a kill it also reads the log, whose size is fixed.
 //!
 //! A process fills the store and then writes on, each put handed to the device before it returns;
 //! it is killed by SIGKILL at several fills of the log. A new process opens the store and reads a

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The store against RocksDB, LMDB and fjall, with the same items under the same memory cap.
 //!
-//! Expected shape: random reads of a set much larger than memory are bound by the device, so who
-//! reads one page for each wins, and who waits for each read with a thread pays processor time; LSM
-//! trees load slower, since each level writes again; LMDB, whose tree is copied on write in the
-//! page cache, reads well and overwrites worst.
+//! Expected shape: random reads of a set much larger than memory are bound by the device. An engine
+//! that reads one page for each get wins, and one that waits for each read with a thread pays
+//! processor time; LSM trees load slower, since each level writes again; LMDB, whose tree is copied
+//! on write in the page cache, reads well and overwrites worst.
 //!
 //! One engine after another, in a process of its own with the same cap on memory, page cache
 //! included; O_DIRECT where the engine has it (RocksDB and ours). Of that memory `cache_bytes` are
@@ -13,8 +13,8 @@
 //! way, misses, uniform overwriting by one thread, and YCSB's A, B and C by 16 threads. The 64 gets
 //! come from one thread where the engine reads many keys together, else from 64 threads. Puts may
 //! lie in the engine's own buffer when they return (LMDB has none: it commits to the page cache).
-//! Bytes of the disk are `/proc/diskstats`' with what was put made durable. An engine that the
-//! kernel kills at its cap (one that writes through the page cache has dirty pages counted) is
+//! Bytes of the disk are `/proc/diskstats`' with what was put made durable. If the kernel kills an
+//! engine at its cap (dirty pages count for an engine that writes through the page cache), it is
 //! tried again with twice the memory, and then four times; `NAME_memory_bytes` among the settings
 //! says so. LMDB is filled in ascending order, since at random it would take hours; the others at
 //! random.
@@ -114,8 +114,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// All works of one engine; one of the others that is killed for its memory gets more, which
-    /// the settings say.
+    /// All works of one engine. If another engine is killed for its memory, it gets more, and the
+    /// settings say so.
     fn within_memory(&mut self, engine: &str, outcome: &mut Outcome) -> Result<Vec<Step>, String> {
         let told = self.plan.clone();
         let mut shown = Err(String::new());

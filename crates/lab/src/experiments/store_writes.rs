@@ -3,17 +3,17 @@
 //!
 //! Claim: paper A (section 6.2) writes elements into unsorted blocks and later again into sorted
 //! ones, and leaves updates for the future (section 11.2). Here a load writes each element twice
-//! (log, then sorted block), and overwriting uniformly within 1.3 times the data's space some three
-//! to four times; no put waits longer than some milliseconds while that goes on. Expected shape:
-//! overwriting starts near two and rises as blocks fill with dead elements, until compaction has
-//! found its balance after the data was overwritten about once.
+//! (log, then sorted block). Uniform overwriting within 1.3 times the data's space writes it three
+//! to four times. Meanwhile no put waits longer than some milliseconds. Expected shape: overwriting
+//! starts near two and rises as blocks fill with dead elements, until compaction has found its
+//! balance after the data was overwritten about once.
 //!
 //! Bytes written are the disk's count (`/proc/diskstats`), over bytes of keys and values put (8 B
-//! and 1000 B); the kernel's account of the process stands beside it, which has no part of other
-//! processes and none of the file system's own. Loading ends when nothing is left to do.
-//! Overwriting goes window by window without a pause; the bar is that of the last windows, which
-//! together put as many bytes as there are. Space on the disk over live bytes is looked at after
-//! each window, because a store that takes more room writes less.
+//! and 1000 B). The kernel's count for the process is shown too; it includes neither other
+//! processes nor the file system itself. Loading ends when nothing is left to do. Overwriting goes
+//! window by window without a pause; the bar is that of the last windows, which together put as
+//! many bytes as there are. Space on the disk over live bytes is looked at after each window,
+//! because a store that takes more room writes less.
 //!
 //! Then puts come at 80 % of the rate that was just sustained, each due at its time whether or not
 //! the one before has returned. The longest is counted from when it was due.
@@ -30,8 +30,8 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 /// The experiment.
 pub struct StoreWrites;
 
-/// What the store is told: it counts bytes as stored, with heads and hash lists, which are some
-/// 1.05 times keys and values; with this, what is in use is 1.3 times these.
+/// The store's own ratio counts bytes as stored, with heads and hash lists: some 1.05 times keys
+/// and values. With this setting, the used space is 1.3 times keys and values.
 const SPACE_RATIO: f64 = 1.29;
 /// The share of the sustained rate at which the longest put is looked for.
 const SHARE: f64 = 0.8;

@@ -4,20 +4,20 @@
 //!
 //! Claim (paper A, 7.2, figures 45 to 48): gets in unsorted blocks with a Bloom Filter Map over
 //! their pages take longer the larger the blocks are, since false candidates among the pages grow
-//! with their number; gets in sorted blocks with a binary search over scattered headers take less
-//! long, since false candidates among the blocks become fewer. With 256 MB blocks a get takes about
+//! with their number. Gets in sorted blocks with a binary search over scattered headers get faster,
+//! since there are fewer false candidates among the blocks. With 256 MB blocks a get takes about
 //! 1.5 ms, eight times the drive's read of a 32 KB page.
 //!
 //! Expected shape: blocks searched fall with block size, the same for every layout; pages searched
 //! rise for unsorted blocks, more at 16 bits than at 24, and fall for sorted ones; time goes with
 //! pages. The thesis left page headers to the system's page cache. In `sorted_scattered` each step
-//! of the binary search is a read of the device, so that a step more a doubling stands against the
-//! fewer blocks: time may fall less than pages do, or rise. `sorted_warm` has all but the last two
-//! steps in DRAM, which is what a page cache comes to, and goes the thesis's way.
+//! of the binary search is a read of the device. Each doubling adds a step and saves blocks, so
+//! time may fall less than pages do, or rise. `sorted_warm` has all but the last two steps in DRAM,
+//! which is what a page cache comes to, and goes the thesis's way.
 //!
 //! Elements, pages and the number of threads are the thesis's. A quick run has a 64th of the
-//! elements and a 16th of the block size, so that both blocks searched and pages searched go the
-//! thesis's way, but less far; keys of results keep the thesis's block sizes.
+//! elements and a 16th of the block size. So both blocks searched and pages searched change as in
+//! the thesis, but less. Keys of results keep the thesis's block sizes.
 
 use anyhow::Result;
 

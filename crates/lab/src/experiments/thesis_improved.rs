@@ -2,14 +2,15 @@
 //! The improved blocks: does a get in any of them cost little more than the reads of one page, or
 //! two?
 //!
-//! Claim (paper A, chapters 9 and 10, figures 51 to 53): with hash-table blocks whose page map
-//! knows only the elements that overflow, and with the page index of sorted blocks concentrated at
-//! their head, larger blocks are faster in both; the bits of the page map make no difference; 256
-//! MB blocks answer in about 800 us, 4.5 times the drive's 177 us for a page of 32 KB.
+//! Claim (paper A, chapters 9 and 10, figures 51 to 53): larger blocks are faster with both
+//! improved layouts. These are hash-table blocks whose page map knows only the elements that
+//! overflow, and sorted blocks with their page index at the head. The bits of the page map make no
+//! difference. 256 MB blocks answer in about 800 us, 4.5 times the drive's 177 us for a page of 32
+//! KB.
 //!
-//! Expected shape: hash-table blocks read one page for each block searched and few more for
-//! elements that overflowed, a head two pages, an index in DRAM one; all fall with block size as
-//! blocks searched do.
+//! Expected shape: hash-table blocks read one page for each block searched, and a few more for
+//! elements that overflowed. A head takes two pages, and an index in DRAM one. All fall with block
+//! size as blocks searched do.
 //!
 //! *Layouts*: `hash16` and `hash24` have page maps sized for all elements, as the thesis measured
 //! them, `hash16_third` and `hash24_third` for a third, as it says would do. `sorted_scattered` is
@@ -20,8 +21,8 @@
 //! found, where all others read it whole (section 9.4).
 //!
 //! *Hash-table blocks are filled* in memory and written once. The thesis put each element into its
-//! page on the device: that is measured on one small block, where every element costs the read and
-//! the write of a page, and compared with what writing such blocks once costs.
+//! page on the device. This is measured on one small block, where every element costs the read and
+//! the write of a page, and compared with writing such blocks once.
 
 use anyhow::Result;
 use senko_store::index::Candidates;
@@ -48,8 +49,8 @@ const HASHED: [(&str, u32, Sized); 4] = [
 /// The size of blocks, of [`SIZES`], at which reading pages whole is compared with reading parts.
 const LARGEST: usize = 2;
 
-/// Bits an element by which the store's better map tells absent keys from those that are there: as
-/// many as the store has unless it is told otherwise.
+/// Bits an element by which the store's better map distinguishes absent keys from existing ones:
+/// the store's default.
 const FINGERPRINT_BITS: f32 = 7.0;
 
 impl Experiment for ThesisImproved {

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Paper A, figures 35 and 41 to 44: how long does it take to find the block of a key in DRAM?
 //!
-//! Claim: with 16 bits an element, 11 hash functions and 4096 elements a block, the Bloom Filter
-//! Map is 110 times as fast as Bloom filters searched one after the other at the largest number of
-//! elements, for keys drawn evenly (figure 41) and by Zipf's law (42), and 11.8 times if new keys
-//! are drawn most (43); its time depends on the number of blocks alone (44). Figure 35 is a
-//! calculation: what filters searched one after the other cost if each reads as many cache lines as
-//! its hash functions ask for.
+//! Claim: the Bloom Filter Map is 110 times as fast as Bloom filters searched one after the other,
+//! at the largest number of elements, with 16 bits an element, 11 hash functions and 4096 elements
+//! a block. This holds for uniform keys (figure 41) and Zipf's law (42). If new keys are drawn
+//! most, it is 11.8 times as fast (43). Its time depends on the number of blocks alone (44). Figure
+//! 35 is a calculation: what filters searched one after the other cost if each reads as many cache
+//! lines as its hash functions ask for.
 //!
-//! The thesis's rival waited for memory at every step. Ours does not: it leaves a filter at the
-//! first zero, asks for memory ahead, has filters that do not fall into the same sets of the cache,
-//! and is the faster of two ways to search (`crates/thesis/src/filters.rs`). So the ratio here is
-//! one of memory traffic more than of waiting.
+//! The thesis's rival waited for memory at every step. Ours does not. It leaves a filter at the
+//! first zero, prefetches, and has filters that do not fall into the same sets of the cache. It is
+//! the faster of two ways to search (`crates/thesis/src/filters.rs`). So the ratio here is one of
+//! memory traffic more than of waiting.
 //!
-//! Beyond the thesis: what share of the machine's memory bandwidth the rows of a batch of look-ups
-//! reach, a hash index like FlashStore's, and the map that the store uses in place of the thesis's,
-//! at the same number of bits.
+//! Beyond the thesis: the share of the machine's memory bandwidth that the rows of a batch of
+//! look-ups reach; a hash index like FlashStore's; and the store's map in place of the thesis's,
+//! with the same number of bits.
 //!
-//! One thread. A second is one of the thread's own time on its core, and each number is the best of
-//! several rounds in which all that are compared take turns.
+//! One thread. Seconds are the thread's own time on its core. Each number is the best of several
+//! rounds in which all contenders take turns.
 
 mod measure;
 
@@ -246,8 +246,8 @@ fn hash_index_rate(index: &HashIndex, asked: &Lookups, rounds: usize) -> f64 {
     best_of(rounds.div_ceil(2), [&mut work])[0]
 }
 
-/// What a batch reads of the rows, against reads of as many bytes as a row has from all over as
-/// much memory.
+/// The rate at which a batch reads rows, against reads of equally long pieces from all over as much
+/// memory.
 fn rows_over_bandwidth(
     filters: &Filters,
     sizes: &Sizes,
@@ -341,8 +341,8 @@ fn figure_44(
     Ok(())
 }
 
-/// Figure 35: filters searched one after the other, each reading the lines that all of its hash
-/// functions ask for, at the speed at which this machine reads single lines from all over.
+/// Figure 35: filters searched one after the other. Each search reads the lines of all its hash
+/// functions, at the speed at which this machine reads random single lines.
 fn figure_35(outcome: &mut Outcome, progress: &dyn Progress) {
     progress.step(0, 1, "single lines of memory");
     let line_seconds = 64.0 / Bandwidth::new(256 << 20).best(64);

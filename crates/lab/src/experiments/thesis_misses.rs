@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Paper A, figure 37 with equations 4 and 5: how many blocks are read in vain?
 //!
-//! Claim: the number of blocks that a look-up reads in vain is distributed as Poisson says
-//! (equation 4), and what these reads cost, as a share of reading everything (equation 5), goes
-//! from half the filters' rate of false positives with two blocks to that rate with many: 2.14 %
-//! with 8 bits an element and 0.046 % with 16. So the number of blocks changes it by a factor of
-//! two at most.
+//! Claim: the number of blocks that a look-up reads in vain has a Poisson distribution (equation
+//! 4). The cost of these reads, as a share of reading everything (equation 5), grows from half the
+//! filters' false-positive rate with two blocks to that rate with many. The rate is 2.14 % with 8
+//! bits an element and 0.046 % with 16. So the number of blocks changes it by a factor of two at
+//! most.
 //!
 //! The mean in equation 4 is the rate times the number of *other* blocks, as the figure's left end
 //! says, where two blocks cost half. Observed: look-ups of members in real maps, every false
@@ -66,7 +66,7 @@ impl Observed {
     }
 }
 
-/// Looks up members of maps of so many blocks, with so many bits an element: the fewer blocks, the
+/// Looks up members of maps with this many blocks and bits an element. With fewer blocks there are
 /// more maps, since few keys have few false candidates among them.
 fn observe(blocks: u64, bits: u32, asked: u64, seed: u64) -> Observed {
     let maps = (2048 / blocks).max(1);

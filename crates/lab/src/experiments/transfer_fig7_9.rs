@@ -3,10 +3,10 @@
 //! transfer engine, for 1, 2 and 4 drives.
 //!
 //! Claim: 45, 60 and 65 thousand answers a second and 467, 477 and 502 us under a load that never
-//! pauses; one drive reaches 92 % of its own random-read rate; with four the serial stage in the
-//! engine is the limit (section 5). Expected shape: answers grow less than drives do, response
-//! times hardly; with the serial stage in several lanes and answers as they come, answers grow with
-//! the drives to several hundred thousand at one or two milliseconds, as the paper hopes.
+//! pauses. One drive reaches 92 % of its own random-read rate. With four drives the serial stage in
+//! the engine is the limit (section 5). Expected shape: answers grow less than drives, and response
+//! times hardly. With several serial stages and answers in any order, answers grow with the drives
+//! to several hundred thousand at one or two milliseconds, as the paper hopes.
 //!
 //! The queueing model of `senko_ssd::transfer` with one set of four fitted parameters for all six
 //! figures. Figure 9's curve is the model with four drives under open load, where the paper's load

@@ -4,9 +4,9 @@
 //! `transfer-fig7-9` fits four parameters to the six figures that it is judged by. Here the model
 //! hears nothing but what the paper says of one drive, and then predicts. Expected shape: answers
 //! grow by a third with the second drive and by a tenth with the next two, since the serial stage
-//! becomes the limit; response times hardly grow, since the engine's commands are limited.
+//! becomes the limit. Response times hardly grow, since the engine's commands are limited.
 //!
-//! What one drive says, and what it settles:
+//! The figures of one drive, and the parameters that they determine:
 //! - its own rate of random reads, 49,000 a second (section 5.1): the time of a channel. It is
 //!   taken as the model's rate without a serial stage.
 //! - 45,000 answers a second through the engine, 92 % of that (figure 7): the serial stage.
@@ -31,7 +31,7 @@ pub struct TransferPredict;
 /// in section 5.2.
 const WINDOW: u32 = 32;
 
-/// What is known of one drive.
+/// The known figures of one drive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct OneDrive {
     /// Random reads a second of the drive by itself.
@@ -181,7 +181,7 @@ impl Experiment for TransferPredict {
     }
 }
 
-/// What the premise decides: two and four drives with other numbers of commands under way.
+/// The effect of the premise: two and four drives with other numbers of commands under way.
 fn other_windows(model: &Model, answers: u64, seed: u64) -> Result<Table> {
     let mut table = Table::new(
         "The premise: commands under way over all drives",

@@ -32,8 +32,8 @@ impl ItemShape {
         fill_value(value, key, version);
     }
 
-    /// Checks a value that an engine gave, and gives its version: byte by byte if `whole`, else by
-    /// its length alone, so that checking does not take the processor from who is measured.
+    /// Checks an engine's value and returns its version. With `whole` it compares byte by byte,
+    /// otherwise only the length, so that checking takes no processor time from the engine.
     ///
     /// # Errors
     /// If it is another value.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The device's own rate: reads of 4 KiB of the engine's own file, one at a time or many at once.
 //!
-//! Called by [`super::child`] between an engine's windows, since a shared device has good and bad
-//! minutes, in the engine's own process and with its open file: what differs from a get is the
-//! engine alone. Many at once come from one thread by the same ring as the engine's;
-//! [`crate::rig::fio`] measures that from outside, and the better of the two is the limit.
+//! [`super::child`] calls it between an engine's windows, since the rate of a shared device
+//! changes. It runs in the engine's own process with its open file, so only the engine differs from
+//! a get. Many at once come from one thread by the same ring as the engine's; [`crate::rig::fio`]
+//! measures that from outside, and the better of the two is the limit.
 //!
 //! A page that was never written is answered by the file system without the device, and some of a
 //! file are such: they do not count. A page of an engine begins with its checksum and names, so one

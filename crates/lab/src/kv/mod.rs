@@ -178,8 +178,8 @@ pub trait Engine: Send + Sync {
     /// As the engine's.
     fn sync(&self) -> Result<()>;
 
-    /// The device that its reads go to, where it lends that: the device's own limit is measured on
-    /// it.
+    /// The device that its reads go to, if the engine shares it: the device's own limit is measured
+    /// on it.
     fn device(&self) -> Option<Arc<dyn Device>> {
         None
     }
@@ -216,8 +216,8 @@ pub trait Maker: Sync {
         Depth::Threads
     }
 
-    /// The file among those in `folder` that reads go to, if there is one: its own device's limit
-    /// is measured on it.
+    /// The file in `folder` that reads go to, if there is one: the device's own limit is measured
+    /// on it.
     fn file_name(&self) -> Option<&'static str> {
         None
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Our own store behind the lab's trait.
 //!
-//! It runs with its default settings but for those that every engine is given: the bytes of a block
+//! It uses its default settings, except for those that every engine is given: the bytes of a block
 //! and its log, the space that compaction may leave to dead elements, and the bytes of its cache of
 //! records. All of its reads go past the page cache.
 

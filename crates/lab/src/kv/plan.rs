@@ -222,8 +222,8 @@ pub fn start<'a>(
     plan: &Plan,
     first: Option<u64>,
 ) -> Result<(Session<'a>, Opened)> {
-    // What is measured of a store that is read alone is memory in use, not what the allocator keeps
-    // for later.
+    // The measure of a store that is only read is memory in use, without memory that the allocator
+    // keeps for later.
     let purge = [("MIMALLOC_PURGE_DELAY", "0")];
     let environment = if plan.tuning.read_only {
         &purge[..]

@@ -3,8 +3,8 @@
 //! line, an answer to each request.
 //!
 //! Called by [`super::session`] on one side and [`super::child`] on the other. Always: an answer is
-//! [`Answer::Failed`] or the kind that belongs to the request; between them the process says
-//! nothing on stdout, but for [`Answer::Reached`] while it writes until it is killed.
+//! [`Answer::Failed`] or the kind that belongs to the request. Between answers the process prints
+//! nothing on stdout, except [`Answer::Reached`] while it writes until it is killed.
 
 use std::path::PathBuf;
 

@@ -410,8 +410,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Has it write until `enough` says so of the puts that it has said to have done, kills it, and
-    /// gives that number.
+    /// Lets it write until `enough` accepts the number of puts that it has reported, kills it, and
+    /// returns that number.
     ///
     /// # Errors
     /// If it ends before that by itself.

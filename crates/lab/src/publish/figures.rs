@@ -96,7 +96,7 @@ impl Read {
         }
     }
 
-    /// What stands before the comma of a column's name, if another column's name begins alike.
+    /// The part of a column's name before the comma, if another column's name begins with it too.
     fn shared<'n>(&self, name: &'n str) -> Option<&'n str> {
         let (start, _) = name.split_once(", ")?;
         let begins = |other: &&String| other.split_once(", ").is_some_and(|(it, _)| it == start);

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use super::scratch::Scratch;
 
-/// The one cipher suite that comparisons offer, so that contenders can't choose different ones.
+/// The one cipher suite that comparisons offer, so that all contenders use the same.
 pub const CIPHER: &str = "TLS_AES_128_GCM_SHA256";
 
 /// Files of a certificate.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A cap on the memory of a server: a group of the kernel's memory controller, version 1 or 2.
 //!
-//! The cap covers the page cache of the files that the server reads, which is the point: without it
-//! the machine's free memory would hold the flash file, and a measurement of flash would measure
-//! DRAM. It needs root.
+//! The cap includes the page cache of the files that the server reads. Without it the machine's
+//! free memory would hold the flash file, and a measurement of flash would measure DRAM. It needs
+//! root.
 //!
 //! Version 1 groups are made below the group of this process; version 2 groups below the root,
 //! because a group that holds processes may have no controlled children.

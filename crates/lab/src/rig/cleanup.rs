@@ -3,9 +3,8 @@
 //! folders.
 //!
 //! Code that makes something asks for its [`Undo`] with [`later`] and keeps the [`Guard`], whose
-//! drop carries it out. A run that is stopped by a signal carries out all that is left, the newest
-//! first, since what was made later stands on what was made before (a swap file is in use until its
-//! server is gone).
+//! drop carries it out. A run that a signal stops carries out all remaining steps, newest first,
+//! since later things depend on earlier ones (a swap file is in use until its server is gone).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +35,7 @@ pub enum Undo {
     WriteBack(PathBuf, String),
     /// Remove a file, if it is still there.
     RemoveFile(PathBuf),
-    /// Take a file system out of the tree. What still uses it ends with its process.
+    /// Take a file system out of the tree. Processes that still use it lose it when they end.
     Unmount(PathBuf),
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients that burden a server beside the load that is measured: they read slowly, stop in the
-//! middle of a request or of a handshake, come and go in a storm, or scrape and never read.
+//! Clients that burden a server beside the measured load: they read slowly, stop in the middle of a
+//! request or of a handshake, connect and disconnect in a storm, or scrape and never read.
 //!
-//! One thread holds all of their sockets and blocks on none. What the server closes is opened anew,
-//! so that the burden stays while a window is measured.
+//! One thread holds all of their sockets and blocks on none. Connections that the server closes are
+//! opened again, so the burden stays during a window.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -3,8 +3,7 @@
 //! and registered files.
 //!
 //! It runs on senko's own flash file and only reads (`--readonly`), over the span that the server
-//! has written: a part of a file that was never written is answered by the file system without the
-//! device.
+//! has written. The file system answers reads of unwritten parts without the device.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -2,8 +2,8 @@
 //! A disk whose requests are recorded: a file system on a loop device, and the kernel's trace of
 //! what reaches that device. Root only.
 //!
-//! So every engine is recorded alike, whatever calls it makes and whatever the page cache and the
-//! file system make of them: journal, metadata and discards are among the requests.
+//! So every engine is recorded in the same way, whatever calls it makes and whatever page cache and
+//! file system do: journal, metadata and discards are among the requests.
 //!
 //! ```text
 //! engine -> ext4 (discard) -> loop device -> image in the scratch folder
@@ -312,7 +312,8 @@ mod tests {
         assert!(requests("x: block_rq_issue: 7,0 W\n".as_bytes()).is_err());
     }
 
-    /// What a program writes and syncs is in the recording, and nothing of the disk stays behind.
+    /// The recording has everything that a program writes and syncs, and nothing of the disk stays
+    /// behind.
     #[test]
     fn a_disk_records_what_is_written_to_it() {
         let scratch = crate::rig::scratch::Scratch::new(&crate::rig::scratch::default_parent());

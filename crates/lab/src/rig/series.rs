@@ -59,8 +59,8 @@ pub fn ratio(over: &Figure, under: &Figure) -> Figure {
     Ok(over.clone()? / under.clone()?)
 }
 
-/// What `of` sees in one contender's windows over what it sees in another's: the median of the
-/// rounds' ratios, since the machine's speed changes between rounds.
+/// The value of `of` in one contender's windows over that in another's: the median of the rounds'
+/// ratios, since the machine's speed changes between rounds.
 ///
 /// # Errors
 /// The reason of the first that has no window.

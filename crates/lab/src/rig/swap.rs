@@ -2,8 +2,8 @@
 //! A swap file: paper E's rival is a cache that leaves placement to the kernel. Root only; always
 //! taken out of use and removed.
 //!
-//! While it is in use a fault reads one page (`vm.page-cluster` 0), as whoever swaps to flash sets
-//! it: what lies beside a page is not what is asked for next.
+//! While it is in use, a fault reads one page (`vm.page-cluster` 0), the usual setting for swap on
+//! flash: neighbouring pages are not needed next.
 
 use std::fs;
 use std::path::Path;

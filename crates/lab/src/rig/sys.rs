@@ -149,7 +149,7 @@ fn stop_set() -> libc::sigset_t {
     }
 }
 
-/// Blocks the signals that end a run, in this thread and those that it will start, so that
+/// Blocks the signals that end a run, in this thread and in threads that it starts later, so that
 /// [`wait_for_stop`] gets them.
 pub fn block_stop_signals() {
     // SAFETY: the call reads the set.

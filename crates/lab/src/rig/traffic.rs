@@ -2,8 +2,8 @@
 //! The load generator against a contender, and what a window of it showed on both sides.
 //!
 //! The generator (`senko_load`) runs in this process, in threads on a core of its own. A [`Window`]
-//! holds its results with what else was counted between its start and its end: the server's
-//! statistics, its device bytes by the kernel's account of the process, and the device's reads by
+//! holds its results and the other counts between its start and its end: the server's statistics,
+//! its device bytes by the kernel's count for the process, and the device's reads by
 //! `/proc/diskstats`.
 
 use std::time::Duration;
@@ -81,7 +81,8 @@ pub struct Load {
     pub set_on_miss: bool,
     /// The cipher suite of encrypted connections; `None`: they are not encrypted.
     pub tls: Option<&'static str>,
-    /// Which of several windows over the same items this is, so that they differ in what they draw.
+    /// The number of this window among several over the same items, so that they draw different
+    /// keys.
     pub round: u64,
 }
 
@@ -108,9 +109,9 @@ impl Load {
         }
     }
 
-    /// What the keys are drawn from: the same for all contenders of a turn and for runs with one
-    /// seed, another one for each load and round. Windows that drew the same keys as one before
-    /// would find them in DRAM, however uniform the load.
+    /// The seed for drawing keys: the same for all contenders of a turn and for runs with one seed,
+    /// and different for each load and round. Windows that drew the same keys as one before would
+    /// find them in DRAM, however uniform the load.
     fn seed(&self, seed: u64) -> u64 {
         [
             self.round,

@@ -11,7 +11,7 @@ mod commits;
 mod basics;
 // Devices, and what they are found to be.
 mod device;
-// What the papers number has its row in the report.
+// Everything that the papers number has its row in the report.
 mod papers;
 // Curves of hit ratios against the simulated policy.
 mod plan;

@@ -64,7 +64,7 @@ fn two_and_four_drives_are_predicted_from_one() {
     let bars = report.outcome.bars();
     assert!(bars["qps_error_percent"] < 8.0, "{}", report.text());
     assert!(bars["latency_error_percent"] < 15.0, "{}", report.text());
-    // What one drive says is fitted, not predicted, and is not a bar.
+    // The figures of one drive are fitted, not predicted, and are not a bar.
     assert!(!bars.contains_key("qps_1") && bars.contains_key("qps_4"));
 }
 

@@ -98,16 +98,15 @@ pub struct S3FifoSettings {
 /// S3-FIFO: simple, scalable caching with three static queues.
 ///
 /// Idea: most objects are asked for once while they are cached. A small queue (10 % of the cache)
-/// takes each newcomer; what was hit there twice by the time it reaches the tail moves to the main
-/// queue, the rest leaves at once, and its name enters a ghost queue (as many as the main queue
-/// holds). A newcomer whose name is a ghost goes straight to the main queue. The main queue is
+/// takes each newcomer. An object that was hit there twice before it reaches the tail moves to the
+/// main queue. The others leave at once, and their names enter a ghost queue (as long as the main
+/// queue). A newcomer whose name is a ghost goes straight to the main queue. The main queue is
 /// first in, first out, and puts an object back to its head as often as its 2-bit counter says. A
-/// hit costs an increment of that counter and no lock.
-/// Source: Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache eviction",
-/// SOSP 2023, algorithm 1; where the text leaves a choice (which queue gives way, sizes in bytes,
-/// objects as heavy as the small queue, which stay out) we do as the authors' libCacheSim does, and
-/// reproduce its miss counts (a test compares them).
-/// Deviation: none in the default settings.
+/// hit costs an increment of that counter and no lock. Source: Yang, Zhang, Qiu, Yue and Rashmi,
+/// "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1. If the text leaves a
+/// choice, we do the same as the authors' libCacheSim: which queue gives way, sizes in bytes, and
+/// objects as large as the small queue, which stay out. A test compares the miss counts. Deviation:
+/// none in the default settings.
 pub struct S3Fifo {
     settings: S3FifoSettings,
     capacity: u64,
