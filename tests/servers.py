@@ -10,8 +10,8 @@ import tempfile
 import time
 
 
-# What an item of the filler takes beyond its value (a short key, header and line end), and a little
-# more: see Server.fill.
+# The size of a filler item besides its value (a short key, header and line end), and a little more:
+# see Server.fill.
 FILLER_OVERHEAD = 97
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Binary packets: the parser, and a session over a shard with flash in memory. What it runs is
-//! shared with the server's tests.
+//! Binary packets: the parser, and a session over a shard with flash in memory. Its code is shared
+//! with the server's tests.
 
 #![no_main]
 

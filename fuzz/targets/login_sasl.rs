@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Passwords of the binary protocol, before any command: the file, the session. What it runs is
-//! shared with the server's tests.
+//! Passwords of the binary protocol, before any command: the file, the session. Its code is shared
+//! with the server's tests.
 
 #![no_main]
 

@@ -61,7 +61,7 @@ def test_with_a_password(tier, tmp_path):
     file = tmp_path / "users"
     file.write_text("shop:%s\n" % SECRET)
     file.chmod(0o600)
-    # What is not asked for a password fills the memory.
+    # A connection that needs no password fills the memory.
     exempt = ("127.0.0.2", servers.free_port())
     asks = ("127.0.0.1", servers.free_port())
     where = ["-l", "%s:%d,noauth:%s:%d" % (*asks, *exempt)]

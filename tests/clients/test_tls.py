@@ -136,7 +136,7 @@ def test_pymemcache(kind, authority, tmp_path):
             assert client.incr("n", 1) is None
             client.close()
         if kind == "flash":
-            # What nobody read leaves DRAM first, so the oldest of these are on flash.
+            # Items that nobody read leave DRAM first, so the oldest of these are on flash.
             filler = Client(server.plain, timeout=600)
             fillers = {"filler%d" % n: bytes([n % 256]) * (3000 + n * 10) for n in range(5000)}
             assert filler.set_many(fillers, noreply=False) == []

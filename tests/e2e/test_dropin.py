@@ -62,7 +62,7 @@ def test_version_and_help(memcached):
     assert version.stdout.startswith("memcached 1.6.")
     helped = run([memcached, "-h"])
     assert helped.returncode == 0
-    # What scripts and harnesses look for to learn what the server can do.
+    # Output that scripts and harnesses read to learn the server's abilities.
     for option in ["--port=<num>", "--unix-socket=<file>", "--enable-shutdown", "--memory-limit=<num>", "ext_path", "--enable-ssl"]:
         assert option in helped.stdout, option
     assert run([memcached, "-i"]).returncode == 0

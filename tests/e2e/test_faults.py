@@ -246,7 +246,7 @@ def test_a_device_goes_away(box, serve):
     assert len(served.lines("out of use")) == 1, served.said.read_text()
     box.resize(device, path, 256 << 20)
     served.until("flash_devices_out", 0)
-    # What it held is gone, and seen to be: no wrong byte.
+    # Its items are gone, and reported so: no wrong byte.
     served.read(range(2, 10_000, 50))
     served.store(20_000)
     assert served.read(range(30_000, 38_000, 10)) > 400

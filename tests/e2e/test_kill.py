@@ -184,7 +184,7 @@ def push(victim, total):
     for first in range(0, count, 200):
         wire.send(b"".join(b"set p%d 0 0 2000\r\n%s\r\n" % (n, b"." * 2000) for n in range(first, first + 200)))
         assert all(wire.line() == b"STORED" for _ in range(200))
-        # What is never asked for would only pass by what fills the main queue.
+        # A key that is never requested would only pass by those that fill the main queue.
         for _ in range(2):
             wire.send(b"get %s\r\n" % b" ".join(b"p%d" % n for n in range(first, first + 200)))
             assert len(wire.values()) == 200

@@ -43,7 +43,7 @@ class Model:
         ring = [ServerAddress(*node.server.address, server_id="node%d" % n) for n, node in enumerate(nodes)]
         spare = [ServerAddress(*gutter.address, server_id="gutter")]
         self.client = CacheClient.cache_client_with_gutter_from_servers(ring, spare, GUTTER_TTL, pools)
-        # What could not be written to its own node: a user's hook, called by the client.
+        # Keys that could not be written to their own node: a user's hook, called by the client.
         self.failed = set()
         self.client.on_write_failure += lambda key: self.failed.add(key.key)
         self.may_hold = {}

@@ -139,7 +139,7 @@ def test_what_is_no_listening_socket_is_refused(senko, tmp_path):
     script = 'exec 3</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" serve --no-flash'
     done = subprocess.run(["bash", "-c", script, senko], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1
-    assert "no stream socket that listens" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert "not a stream socket that listens" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def permitted(analyze, unit):
         words = [line.strip() for line in listed.stdout.splitlines()[1:]]
         return set().union(*(members(word) for word in words if word and not word.startswith("#")))
 
-    # What systemd itself lets every service do.
+    # Permissions that systemd itself gives every service.
     allowed = members("@default")
     for line in unit.splitlines():
         if line.startswith("SystemCallFilter="):

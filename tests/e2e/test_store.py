@@ -262,7 +262,7 @@ def offset_of(path, text):
 
 def test_damage_is_found_and_the_rest_saved(senko, store, tmp_path):
     before = {row["key"]: row.get("value", row.get("value_base64")) for row in lines(senko, "dump", store)}
-    # What the log held may still lie where it was, besides the copy in a block.
+    # The log's old bytes may still be in their place, besides the copy in a block.
     pages = {found.start() // PAGE * PAGE: found.start() for found in re.finditer(b"v1234-v1234-", store.read_bytes())}
     for at in pages.values():
         flip(store, at)
@@ -420,7 +420,7 @@ def test_a_bench_trace_runs_on_a_simulated_drive(senko, tmp_path):
         (["load", "x.kv", "TABLE"], ["line 3", "2 fields"]),
         (["load", "x.kv", "HEADLESS"], ["first line", "\"key\""]),
         (["load", "x.kv", "BROKEN"], ["line 1", "JSON"]),
-        (["load", "x.kv", "NUMBER"], ["line 1", "no string"]),
+        (["load", "x.kv", "NUMBER"], ["line 1", "not a string"]),
         (["bench", "x.kv", "--keys", "0"], ["--keys"]),
         (["bench", "x.kv", "--mix", "ycsb-e"], ["ranges"]),
         (["bench", "x.kv", "--get-ratio", "2"], ["--get-ratio"]),

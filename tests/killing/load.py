@@ -111,7 +111,7 @@ class Client:
         self.texts = [b"k%d-%d" % (number, n) for n in range(keys)]
         self.counters = [b"n%d-%d" % (number, n) for n in range(keys // 20 + 1)]
         self.version = 1
-        # What a cas may name: (key, unique, content), some of them long out of date.
+        # Items that a cas may name: (key, unique, content), some of them long out of date.
         self.seen = []
         self.commands = 0
 

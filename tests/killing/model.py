@@ -78,8 +78,8 @@ class Flushes:
 
     def done(self, sent, answered, delay):
         if delay:
-            # Surely in force a second after it was due. What was stored between the command and
-            # then may or may not be gone.
+            # Surely in force a second after it was due. Items stored between the command and then
+            # may or may not be gone.
             self.delayed.append((int(answered.wall) + delay + 1, sent.mono))
         else:
             self.answered.append(answered.mono)

@@ -138,7 +138,7 @@ class Item:
         self.dead_at = dead_at
 
 
-# What a server can get wrong when it comes back.
+# Faults that a server can have after a restart.
 FAULTS = ["deleted", "stale", "expired", "flushed", "unique", "torn", "alien"]
 
 
@@ -155,7 +155,7 @@ class Little:
         self.late = late
         self.items = {}
         self.unique = 0
-        # What was there and is not any more: key -> Item, by fault.
+        # Items that existed and do not any more: key -> Item, by fault.
         self.gone = {kind: {} for kind in FAULTS}
         self.lock = threading.Lock()
         self.life = None

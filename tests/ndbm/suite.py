@@ -9,7 +9,7 @@ import unittest
 # The module tells at build time that it stands on Berkeley DB, which cannot have empty values. Here
 # they are tested.
 dbm.ndbm.library = "senko"
-# What looks for the best library is to find this one, also where gdbm's is installed.
+# A program that looks for the best library must find this one, even if gdbm's is installed.
 sys.modules["_gdbm"] = None
 
 with dbm.ndbm.open("proof", "c") as proof:

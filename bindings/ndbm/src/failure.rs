@@ -26,7 +26,7 @@ impl From<DbmError> for Failure {
     fn from(error: DbmError) -> Failure {
         let number = match &error {
             DbmError::Io { .. } | DbmError::Open(_) => match error.errno() {
-                // What other libraries give for a database that another process writes to.
+                // The error of other libraries for a database that another process writes to.
                 Some(libc::EBUSY) => libc::EAGAIN,
                 number => number.unwrap_or(libc::EIO),
             },

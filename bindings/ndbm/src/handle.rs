@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A handle of ndbm: what `dbm_open` gives. Called by `lib.rs`, which is the border to C.
 //!
-//! Programs use what a call gave in the next call: they delete the key that the walk just gave, and
-//! fetch its value before they go on. So keys and values have places of their own, and each kind
-//! has two, in turn: what a call gave stays until the next call but one of that kind.
+//! Programs use the result of a call in the next call: they delete the key of the last step, and
+//! fetch its value before they go on. So keys and values have separate buffers, two of each kind,
+//! used in turn. A result stays valid until the next call but one of the same kind.
 
 use std::ffi::{OsStr, c_int};
 use std::fs::{File, OpenOptions};
@@ -53,7 +53,7 @@ pub struct Handle {
     at: Option<Vec<u8>>,
 }
 
-/// What a get or a step of the walk gives.
+/// The result of a get, or of a step of the walk.
 pub type Found = Option<(*mut u8, usize)>;
 
 fn with_ending(name: &[u8], ending: &str) -> PathBuf {
@@ -114,7 +114,7 @@ impl Handle {
         })
     }
 
-    /// Ends it. What it stored is durable then.
+    /// Ends it. Its stores are durable then.
     pub fn close(mut self) -> Result<(), Failure> {
         match self.store.take() {
             Some(store) => store.close(!self.read_only),
@@ -136,7 +136,7 @@ impl Handle {
         Ok(self.store()?.content())
     }
 
-    /// What a handle that writes has.
+    /// The state of a handle that writes.
     fn writable(&self) -> Result<(Content, Table), Failure> {
         let content = self.content()?;
         if self.read_only {

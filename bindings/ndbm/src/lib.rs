@@ -24,7 +24,7 @@ pub struct Datum {
     dsize: c_int,
 }
 
-/// What stands for "there is none".
+/// The value for "there is none".
 const NONE: Datum = Datum {
     dptr: std::ptr::null_mut(),
     dsize: 0,

@@ -25,7 +25,7 @@ const TABLE: &str = "main";
 /// A file by its device and inode.
 type Identity = (u64, u64);
 
-/// What a handle reads and writes.
+/// The database that a handle reads and writes.
 #[derive(Clone)]
 pub struct Content {
     pub db: Database,
@@ -191,13 +191,13 @@ impl Store {
         if self.content().writes || identity_of(&self.path) != Some(self.identity) {
             return;
         }
-        // What cannot be read anew is shown as it was.
+        // If it cannot be read again, the old state is shown.
         if let Ok(content) = to_read(&self.path) {
             self.put(content);
         }
     }
 
-    /// Ends one handle. What it stored is durable then.
+    /// Ends one handle. Its stores are durable then.
     pub fn close(self: Arc<Store>, writes: bool) -> Result<(), Failure> {
         if !self.is_own() {
             return Ok(());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values that belong to the process that made them. The child of a fork may not use them, and does
-//! not drop them either: a thread that the child does not have may hold one of their locks.
+//! Values that belong to the process that made them. The child of a fork must not use them, and
+//! does not drop them either: one of their locks may be held by a thread that the child does not
+//! have.
 
 use std::sync::{PoisonError, RwLock};
 

@@ -39,7 +39,7 @@ pub struct Span {
     pub reverse: bool,
 }
 
-/// Bounds of a batch: records, and bytes. What is pushed last may go beyond them.
+/// Bounds of a batch: records, and bytes. The last record may go beyond them.
 const BATCH_RECORDS: usize = 512;
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -105,7 +105,7 @@ impl State {
         }
         self.batch.clear();
         while !self.batch.is_full() && !self.ended {
-            // What came before an error does not count.
+            // Records before an error do not count.
             let more = (self.more)(&mut self.batch);
             self.ended = !more.inspect_err(|_| self.batch.clear())?;
         }
@@ -171,7 +171,7 @@ impl Records {
         })
     }
 
-    /// What `make` makes of the next record. It runs no code of Python.
+    /// The object that `make` makes of the next record. It runs no code of Python.
     pub fn next_with<T>(
         &self,
         py: Python<'_>,

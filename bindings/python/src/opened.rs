@@ -55,7 +55,8 @@ impl Opened {
         Ok(table)
     }
 
-    /// What DRAM tells of a key. Nothing is waited for but locks that are held for a moment.
+    /// The answer for a key from DRAM alone. Nothing is waited for but locks that are held for a
+    /// moment.
     fn get_cached<T>(
         &self,
         name: &str,
@@ -98,7 +99,7 @@ impl Shared {
         done.ok_or_else(closed)?.map_err(exception)
     }
 
-    /// What DRAM tells of a key of a table, with the GIL held.
+    /// The answer for a key of a table from DRAM alone, with the GIL held.
     pub fn get_cached<T>(
         &self,
         table: &str,

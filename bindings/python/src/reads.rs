@@ -19,7 +19,7 @@ pub trait Source: Send + Sync {
     /// The value of a key. It is read with the GIL released.
     fn value(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>>;
 
-    /// The same for Python. What is in DRAM may be given at once, with the GIL held.
+    /// The same for Python. Records in DRAM may be returned at once, with the GIL held.
     fn bytes<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let value = self.value(py, key)?;
         Ok(value.map(|value| PyBytes::new(py, &value)))

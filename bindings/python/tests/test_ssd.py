@@ -124,7 +124,7 @@ def test_requests_of_a_program_run_as_the_same_trace_does(tmp_path):
     flat = ["--fold", "modulo", "--rounds", "2"]
     [told] = command("run", str(path), "--ftl", "page", "--buffer", "lru", *flat)
     assert result["workload"] == "requests" and told["workload"] == "same.spc"
-    # What is said of the file alone is not said of requests.
+    # Warnings about a file do not apply to requests.
     for names, one, other in (
         (["report", "derived", "lifetime", "profile", "stopped"], result, told),
         (["mix", "devices", "duration_ns", "footprint_pages"], result["trace"], told["trace"]),

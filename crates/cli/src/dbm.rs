@@ -3,8 +3,8 @@
 //! and JSON lines out.
 //!
 //! Exit codes as those of `senko store`: 0 done, 1 the answer is no (no such key, problems found,
-//! something lost), 2 it could not be done, with one sentence on stderr.
-//! What only reads opens the database beside a process that may write to it.
+//! something lost), 2 it could not be done, with one sentence on stderr. Commands that only read
+//! open the database while another process may write to it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

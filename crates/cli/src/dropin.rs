@@ -7,9 +7,9 @@
 //! security, or a protocol that is not built, are refused, because ignoring them would break the
 //! promise unseen. Exit codes are memcached's (64 for usage, 67 for no such user).
 //!
-//! Flash is used when `-o ext_path=FILE:SIZE` asks for it, as in memcached, or when a TOML file
-//! named by `-o senko_config=FILE` does (its names are those of `senko serve`; the command line
-//! overrides it).
+//! Flash is used if `-o ext_path=FILE:SIZE` asks for it, as in memcached, or if a TOML file does.
+//! `-o senko_config=FILE` names that file. It has the options of `senko serve`, and the command
+//! line overrides it.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -323,7 +323,7 @@ impl Meaning {
         });
         options.port = self.port.unwrap_or(options.port);
         let port = options.port.unwrap_or(DEFAULT_PORT);
-        // What the network is, is settled below: memcached's defaults differ from those of
+        // The network settings are completed below: memcached's defaults differ from those of
         // `senko serve`.
         let listen = std::mem::take(&mut options.listen);
         let mut settings = options.settings().or_else(|e| usage(format!("{e:#}")))?;

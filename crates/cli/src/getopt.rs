@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! memcached's way of reading a command line, which is GNU getopt_long's: clusters of short options
-//! (`-vvkm64`), values glued or apart, long names that may be cut short (`--mem=64`), and words
-//! that are not options ignored.
+//! Parses a command line as memcached does with GNU getopt_long: clusters of short options
+//! (`-vvkm64`), values attached or separate, and abbreviated long names (`--mem=64`). Words that
+//! are not options are ignored.
 
 /// One option that memcached 1.6 knows.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub const SPECS: &[Spec] = &[
     spec('o', true, &["extended"]),
 ];
 
-/// One option as it was given: its letter and its value (empty where it takes none).
+/// One option as given: its letter and its value (empty if it has none).
 pub type Given = (char, String);
 
 /// Reads a command line (without the program's name).

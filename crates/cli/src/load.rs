@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko load`: options in, results out; the work is [`senko_load`]'s.
 //!
-//! Exit is non-zero, with one sentence on stderr, when the work was not done: the run could not be
-//! made or finished, an answer was wrong (`--verify`), fewer keys were found than expected
+//! The exit code is non-zero, with one sentence on stderr, if the work was not done. The run could
+//! not start or finish, or an answer was wrong (`--verify`). Or fewer keys were found than expected
 //! (`--expect-found`), more requests failed than allowed (`--max-failed`), or the rate was not
-//! reached. What was measured until then is printed all the same.
+//! reached. Figures measured until then are still printed.
 
 mod results; // for machines
 mod tls; // options of TLS

@@ -37,7 +37,7 @@ const MOST_SPIN_US: u32 = 1000;
 /// Less than this is not worth a flash file of its own accord.
 const LEAST_DEFAULT_FLASH_BYTES: u64 = 64 << 20;
 
-/// What `senko serve` and its TOML file understand. `None` and empty mean: not said.
+/// Options of `senko serve` and of its TOML file. `None` and empty mean: not said.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct ServeOptions {
     /// TCP port [default: 11211]; 0 takes any free port
@@ -232,9 +232,8 @@ impl ServeOptions {
     /// The options of the command line, and those of `file` where the command line has none.
     pub fn over(self, file: ServeOptions) -> ServeOptions {
         let many = |own: Vec<String>, other: Vec<String>| if own.is_empty() { other } else { own };
-        // An address list in the file must not bring TCP back when the command line asked for a
-        // Unix socket alone, and a word about flash on the command line replaces all that the file
-        // says of it.
+        // An address list in the file must not bring TCP back if the command line asked for a Unix
+        // socket alone. A flash option on the command line replaces all flash options of the file.
         let says_flash = !self.flash.is_empty() || self.no_flash.is_some();
         ServeOptions {
             port: self.port.or(file.port),

@@ -220,9 +220,9 @@ static STOP: AtomicBool = AtomicBool::new(false);
 /// That signal's number.
 static STOPPED_BY: AtomicI32 = AtomicI32::new(0);
 
-/// Lets a long command end by itself on SIGINT, SIGTERM and SIGHUP: the first one sets the flag
-/// that is returned, which the command looks at several times a second. The second one ends the
-/// process at once.
+/// Lets a long command end by itself on SIGINT, SIGTERM and SIGHUP. The first signal sets the
+/// returned flag, which the command checks several times a second. The second one ends the process
+/// at once.
 pub fn stop_on_signals() -> &'static AtomicBool {
     extern "C" fn note(signal: libc::c_int) {
         STOPPED_BY.store(signal, Ordering::Relaxed);
@@ -339,8 +339,8 @@ impl Background {
     }
 }
 
-/// Writes a small file that is not there yet. One that is there is removed: a symbolic link that
-/// another user has put in its place would have root overwrite what it points to.
+/// Writes a small file that is not there yet. An existing file is removed. Otherwise root could
+/// overwrite the target of a symbolic link that another user has put there.
 pub fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),

@@ -125,7 +125,7 @@ fn summarise(workload: &Workload, capacity: Option<u64>, shown: bool) -> Result<
     Ok(summary)
 }
 
-/// What a workload is read as, shared by all commands that take one.
+/// The options for reading a workload, shared by all commands that accept one.
 #[derive(Args, Clone, Debug)]
 struct WorkloadArgs {
     /// Format of the trace, if its content does not show it: a name with options, such as
@@ -166,7 +166,7 @@ impl WorkloadArgs {
     }
 }
 
-/// What a drive is, shared by all commands that simulate one.
+/// The options of a drive, shared by all commands that simulate one.
 #[derive(Args, Clone, Debug)]
 struct DriveArgs {
     /// A profile's name, or the path of a TOML file

@@ -2,9 +2,9 @@
 //! `senko store`: the unordered store on the command line. Arguments in, calls of `senko_store`,
 //! text, JSON lines and CSV out.
 //!
-//! Exit codes for scripts: 0 done; 1 the answer is no (a key that is not there, a problem that was
-//! found, something that was lost); 2 it could not be done, with one sentence on stderr. `out` has
-//! the one of a closed stdout.
+//! Exit codes for scripts: 0 done; 1 the answer is no (no such key, a problem found, something
+//! lost); 2 it could not be done, with one sentence on stderr. `out` has the one of a closed
+//! stdout.
 
 mod bench; // loads, runs mixes, measures
 mod bulk; // load, dump, scan

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sizes, rates and the other small values that options and the TOML file share: one type each,
-//! parsed by [`FromStr`], so that both refuse the same things with the same words.
+//! Sizes, rates and the other small values that options and the TOML file share. Each has a type
+//! that is parsed by [`FromStr`], so both refuse the same values with the same words.
 
 use std::fmt;
 use std::path::PathBuf;

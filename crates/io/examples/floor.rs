@@ -2,8 +2,8 @@
 //! The least that a server on this loop costs: no index, no checks, no order of answers.
 //!
 //! `floor PORT FILE` answers each `get` with a page from a random place of an existing flash file.
-//! `floor PORT` answers with a kilobyte of memory. Both answer with a hit of the key that was asked
-//! for, so that `senko load` can measure them, one request at a time on a connection.
+//! `floor PORT` answers with a kilobyte of memory. Both answer with a hit of the requested key, so
+//! `senko load` can measure them with one request at a time on a connection.
 //! `docs/measurements/flash-get.md` compares a server with this one.
 
 use std::net::SocketAddr;

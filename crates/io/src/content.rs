@@ -3,9 +3,9 @@
 //! there.
 //!
 //! Always holds: nothing is written. At most [`MOST_READ`] bytes are read, however large the device
-//! is. A device of up to [`SMALL`] bytes is read whole; of a larger one its head, its tail, evenly
-//! spaced samples and the places where file systems keep copies of their superblocks. Of a sparse
-//! file also the first bytes of what lies between its holes are read, wherever that is.
+//! is. It reads a device of up to [`SMALL`] bytes completely. Of a larger one it reads head, tail,
+//! evenly spaced samples and the places where file systems keep copies of their superblocks. Of a
+//! sparse file also the first bytes of what lies between its holes are read, wherever that is.
 
 use std::fmt;
 use std::ops::Range;
@@ -30,8 +30,8 @@ const EXTENTS: u64 = 64 << 20;
 pub const MOST_READ: u64 = SMALL + COPIES.len() as u64 * READ + EXTENTS;
 
 /// Marks by which a content is named: where it begins, the bytes there, and what they are the mark
-/// of. All of them lie in the first [`READ`] bytes and one page. What has none of them is refused
-/// as well, only without a name.
+/// of. All of them lie in the first [`READ`] bytes and one page. Content without any of them is
+/// refused as well, only without a name.
 const MARKS: [(usize, &[u8], &str); 29] = [
     (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
     (0, b"XFSB", "an XFS file system"),
@@ -72,7 +72,7 @@ const MARKS: [(usize, &[u8], &str); 29] = [
 /// Somebody's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// What it is, if a mark tells.
+    /// The kind of content, if a mark shows it.
     pub name: Option<&'static str>,
     /// The first byte found that is not zero.
     pub offset: u64,

@@ -31,7 +31,7 @@ macro_rules! counters {
                 $(self.$name = self.$name.wrapping_add($name);)+
             }
 
-            /// What came since `earlier`, an older copy of these counters.
+            /// The counts since `earlier`, an older copy of these counters.
             pub fn since(&self, earlier: &$type) -> $type {
                 $type { $($name: self.$name.saturating_sub(earlier.$name)),+ }
             }

@@ -3,9 +3,8 @@
 //!
 //! The facade enters an operation here, a backend carries out what [`DiskOp::rest`] names and hands
 //! the result to [`Core::finish`], which says whether the operation ended or goes on. The table
-//! owns the buffers of everything in flight (invariant DISK-1: memory that the device may still
-//! touch is reachable from here and from nowhere else), so the backends and their threads carry
-//! nothing but addresses.
+//! owns the buffers of everything in flight, so backends and their threads only carry addresses.
+//! Invariant DISK-1: memory that the device may still touch is reachable only from here.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,7 +43,7 @@ pub(crate) struct DiskOp {
 }
 
 impl DiskOp {
-    /// What is left to do: memory, bytes, offset on the device.
+    /// The rest of an operation: memory, bytes, offset on the device.
     pub(crate) fn rest(&self) -> (*mut u8, u64, u64) {
         // SAFETY: `done` never exceeds `bytes`, the length of the memory at `address` (0 for
         // operations without memory).
@@ -64,7 +63,7 @@ impl DiskOp {
     }
 }
 
-/// What the facade keeps for a backend: devices, operations in flight, events that are already
+/// The state of the facade for a backend: devices, operations in flight, events that are already
 /// known.
 pub(crate) struct Core {
     pub(crate) devices: Vec<Arc<FlashFile>>,

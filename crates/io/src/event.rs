@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a loop is made of and what it reports: the types that `event_loop.rs` and both backends
-//! speak.
+//! The settings of a loop and its events: the types that `event_loop.rs` and both backends share.
 
 use std::io;
 use std::os::fd::OwnedFd;

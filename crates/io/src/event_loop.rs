@@ -247,7 +247,7 @@ impl EventLoop {
     /// Closes at once; no `Received` or `Ended` comes for it after this call. A send in flight
     /// still comes back as [`Event::Sent`]. Closing a connection that is gone does nothing.
     ///
-    /// What a send before this call carries goes out as far as the socket's buffer takes it.
+    /// Bytes of earlier sends go out as far as the socket's buffer accepts them.
     pub fn close(&mut self, conn: ConnId) {
         on!(self, driver => driver.close(&mut self.core, conn));
     }

@@ -50,7 +50,7 @@ pub struct Faults {
     pub flush_error: f64,
 }
 
-/// What a crash did with the writes since the last flush.
+/// The fate of the writes since the last flush in a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashReport {
     /// Writes that survived whole.
@@ -157,7 +157,7 @@ struct State {
     planned: Vec<Planned>,
     /// What reads see.
     now: Content,
-    /// What survives a crash for certain.
+    /// Data that survives a crash for certain.
     durable: Content,
     unflushed: Vec<Unflushed>,
     writes: u64,
@@ -304,8 +304,8 @@ impl FaultyDevice {
         FaultyDevice::with_content(self.pages, seed, state.now.clone())
     }
 
-    /// Another device in the very state of this one, with the same writes unflushed: what another
-    /// process finds when the one that wrote died, and what it can still lose.
+    /// Another device in the same state, with the same unflushed writes. It is the device that
+    /// another process finds when the writer died, with everything that it can still lose.
     pub fn fork(&self, seed: u64) -> Arc<FaultyDevice> {
         let mut state = self.lock();
         state.settle();
@@ -568,7 +568,7 @@ impl Device for FaultyDevice {
             state.now.read(page + nth as u64, bytes);
         }
         file.write_all_at(&bytes, 0)?;
-        // Whoever mapped these pages before is gone: as a killed process is.
+        // Earlier mappings of these pages are gone, as after a kill of the process.
         state.mapped.retain(|mapped| mapped.page != page);
         state.mapped.push(Mapped { page, pages, file });
         drop(state);

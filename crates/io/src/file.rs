@@ -2,10 +2,10 @@
 //! A flash file or a block device: open, lock, preallocate, probe O_DIRECT, record.
 //!
 //! Both interfaces stand on a [`FlashFile`]: it is itself the blocking [`Device`], and an event
-//! loop submits operations on its descriptor. Always holds: the lock was taken before anything was
-//! read or changed, exclusive but for a file that is opened to be read, which changes nothing; and
-//! an O_DIRECT file takes page-aligned transfers. Every page below `pages()` of a regular file that
-//! may be written has its blocks allocated, but those that were punched.
+//! loop submits operations on its descriptor. Always holds: the lock is taken before anything is
+//! read or changed. It is exclusive except for a file that is opened only for reading. Transfers of
+//! an O_DIRECT file are page-aligned. Every page below `pages()` of a regular file that may be
+//! written has its blocks allocated, but those that were punched.
 
 mod allocate; // blocks for all of a file, before they are needed
 mod batch; // many blocking reads at once
@@ -48,10 +48,10 @@ pub struct FileOptions {
     /// allocated, and writes fail with EROFS. It needs no right to write, so a file on read-only
     /// media can be opened.
     pub read_only: bool,
-    /// Open for reading only and take no lock, beside a process that writes. What may be read then
-    /// is between the two: see [`FlashFile::pin`].
+    /// Open for reading only and take no lock, beside a process that writes. The readable part then
+    /// lies between the two: see [`FlashFile::pin`].
     pub beside_writer: bool,
-    /// What the file lacks is written with zeros and flushed, not only allocated: see
+    /// Missing parts of the file are written with zeros and flushed, not only allocated: see
     /// [`crate::SpannedFile`].
     pub written: bool,
     /// Permission bits of a file that is made, less those that the process masks. A file that
@@ -268,7 +268,7 @@ impl FlashFile {
         }
     }
 
-    /// What a test has in store for an operation.
+    /// The fault that a test plans for an operation.
     #[inline]
     pub(crate) fn fault(&self, op: Op, page: u64, pages: u64) -> Option<Fault> {
         self.faults.as_ref()?.meets(op, page, pages)
@@ -658,7 +658,7 @@ pub(crate) struct RawOp {
 }
 
 impl RawOp {
-    /// What the event loop's operation has left to do on `file`.
+    /// The rest of the event loop's operation on `file`.
     pub(crate) fn of(file: &FlashFile, op: Op, rest: (*mut u8, u64, u64)) -> RawOp {
         let (address, bytes, offset) = rest;
         RawOp {

@@ -3,10 +3,10 @@
 //!
 //! The only crate with file, socket or ring system calls; it knows nothing of keys. Store and DBM
 //! use the *blocking* interface ([`Device`]). The cache never waits, so it uses the *queued*
-//! interface ([`Queue`]). [`EventLoop`] is the queued interface together with sockets, on io_uring
-//! or on epoll and a thread pool. [`faulty`] is both interfaces in memory; it loses, tears,
-//! reorders, corrupts and fails from a seed. [`trace`] wraps either and writes down what reaches
-//! the device.
+//! interface ([`Queue`]). [`EventLoop`] joins the queued interface and sockets, on io_uring or on
+//! epoll and a thread pool. [`faulty`] implements both interfaces in memory. From a seed it loses,
+//! tears, reorders, corrupts and fails operations. [`trace`] wraps either interface and records the
+//! device operations.
 
 mod boot; // the time since the machine's start
 mod conns; // the table of connections, for both backends

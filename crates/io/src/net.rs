@@ -168,8 +168,8 @@ impl Listener {
     }
 }
 
-/// Loopback has no congestion to control, so its sockets take the control that costs least;
-/// accepted ones inherit it. The system's own choice may pace every segment by the clock, as BBR
+/// Loopback has no congestion to control, so its sockets use the cheapest congestion control;
+/// accepted sockets inherit it. The system's own choice may pace every segment by the clock, as BBR
 /// does. Where the choice is refused, the system's stays.
 fn drop_congestion_control(fd: &OwnedFd) {
     let name = b"reno";

@@ -23,7 +23,7 @@ pub fn observe_stores(observer: Option<Box<dyn FnMut()>>) -> bool {
 pub(crate) fn observed() {
     #[cfg(debug_assertions)]
     OBSERVER.with(|place| {
-        // What the observer itself stores is not observed.
+        // Stores by the observer itself are not observed.
         let taken = place.borrow_mut().take();
         if let Some(mut observer) = taken {
             observer();

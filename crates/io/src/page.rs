@@ -197,8 +197,8 @@ impl AlignedBuf {
     }
 
     /// Makes sure that pages `first..first + count` can be written; false if the file system of the
-    /// memory is full. (Writing to a hole that can't be filled would end the process.) Always true
-    /// for anonymous memory.
+    /// memory is full. (Writing to a hole that can't be filled would kill the process.) For
+    /// anonymous memory the result is always true.
     ///
     /// # Panics
     /// When the buffer has no such pages.
@@ -349,8 +349,8 @@ struct Pool {
     free: Mutex<Free>,
 }
 
-/// The free frames, kept beside them and not in them, so that a frame that was never read into is
-/// never touched.
+/// The list of free frames, stored outside the frames. So a frame that was never read into is never
+/// touched.
 struct Free {
     /// The first of each class.
     heads: Box<[u32]>,

@@ -13,7 +13,7 @@ use crate::{AlignedBuf, PageBuf, Tag};
 /// A device attached to a queue; numbers count from 0 in the order of attaching.
 pub type DeviceId = u16;
 
-/// What was asked of the device. The number is the one on disk in a trace.
+/// The operation that was asked of the device. The number is the one on disk in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Op {

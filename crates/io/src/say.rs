@@ -37,14 +37,14 @@ static STDERR: AtomicI32 = AtomicI32::new(libc::STDERR_FILENO);
 /// Whether the last line was broken off in its middle.
 static CUT: AtomicBool = AtomicBool::new(false);
 
-/// Writes a line of a service's log to stderr; never waits. What cannot be written is dropped and
-/// counted.
+/// Writes a line of a service's log to stderr; never waits. Lines that cannot be written are
+/// dropped and counted.
 #[macro_export]
 macro_rules! note {
     ($($text:tt)*) => { $crate::say::note(::std::format_args!($($text)*)) };
 }
 
-/// Writes a line for the user of a command to stderr. What cannot be written is dropped and
+/// Writes a line for the user of a command to stderr. Lines that cannot be written are dropped and
 /// counted.
 #[macro_export]
 macro_rules! tell {

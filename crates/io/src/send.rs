@@ -117,8 +117,8 @@ pub struct SendBatch {
     pub pieces: Vec<Piece>,
     /// The ranges of the operation now in flight; the kernel reads this array.
     ranges: Vec<libc::iovec>,
-    /// The header of that operation; the kernel reads it, so a batch in flight stays where it is
-    /// (it is boxed).
+    /// The header of that operation. The kernel reads it, so a batch in flight does not move (it is
+    /// boxed).
     header: libc::msghdr,
 }
 

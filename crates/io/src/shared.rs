@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory that outlives the process: files on tmpfs, mapped by whoever owns them.
 //!
-//! The memory survives a killed process: the next one that maps the file finds it. It is gone when
-//! the machine stops, because the kernel never writes it to a device. [`SharedFile::map`] gives it
-//! as an [`AlignedBuf`], plain memory of one owner. [`AlignedBuf::set_word`] stores single words in
-//! order. [`Words`] is a table of words that several threads may use.
+//! The memory survives a killed process: the next one that maps the file finds it. It disappears
+//! when the machine stops, because the kernel never writes it to a device. [`SharedFile::map`]
+//! returns it as an [`AlignedBuf`], plain memory of one owner. [`AlignedBuf::set_word`] stores
+//! single words in order. [`Words`] is a table of words that several threads may use.
 //!
 //! Always holds: a word that was stored is found whole, and all words that one thread stored before
 //! it are found too. A killed thread ends between two instructions, and its stores are in the

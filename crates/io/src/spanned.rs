@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One device over several files, so that it grows in a file that no commit waits on.
+//! One device over several files. It grows by a new file, so no commit waits for growth.
 //!
 //! `fdatasync` of a file waits for all of that file's metadata. So a file that grows makes each
 //! commit in it wait for the file system's journal. Here the device of path `X` grows by a further
@@ -115,7 +115,7 @@ impl SpannedFile {
     /// Pins `number`, as [`FlashFile::pin`] of the first file.
     ///
     /// # Errors
-    /// What the system says about the lock.
+    /// The system's answer about the lock.
     pub fn pin(&self, number: u64) -> io::Result<()> {
         self.part(0).file.pin(number)
     }
@@ -153,8 +153,8 @@ impl SpannedFile {
         Arc::clone(&parts[number])
     }
 
-    /// Cuts `pages` pages from `page` on at the borders of files. It hands each piece to `work`
-    /// with its file, its first page in that file and its first page of the whole.
+    /// Cuts `pages` pages from `page` on at the borders of files. It calls `work` for each piece
+    /// with its file, its first page in that file and its first page in the device.
     fn pieces(
         &self,
         page: u64,
@@ -346,7 +346,7 @@ impl Device for SpannedFile {
     }
 
     /// Removes the further files that begin at `pages` or behind. Their names go from the last one
-    /// on, so that the files that are left count without a gap. Who has them open keeps them.
+    /// on, so that the files that are left count without a gap. Open descriptors keep their access.
     fn shrink(&self, pages: u64) -> Result<(), IoError> {
         self.part(0).file.check_own()?;
         let _one = self.growing.lock().unwrap_or_else(PoisonError::into_inner);

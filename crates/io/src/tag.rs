@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who causes an I/O, and why: the label that statistics and traces carry.
+//! The engine and the purpose of an I/O: the label in statistics and traces.
 
 /// The engine that issued an I/O. The number is the one on disk in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

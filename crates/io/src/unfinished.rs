@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::file::{folder_of, sync_folder, sync_name};
 
-/// What may lie at the name already.
+/// The content that may already exist at the name.
 #[derive(Debug)]
 enum Before {
     /// Nothing: a file that is there is refused, and stays.
@@ -51,8 +51,8 @@ impl Unfinished {
     /// `path` is a link to a file, that file is replaced, and the link stays.
     ///
     /// # Errors
-    /// As [`Unfinished::create`], but for a file at `path`. What lies there and is not a regular
-    /// file (a device, a folder, a pipe) is refused: the new file would take its place.
+    /// As [`Unfinished::create`], but for a file at `path`. Anything there other than a regular
+    /// file (a device, a folder, a pipe) is refused: the new file would replace it.
     pub fn replacing(path: &Path) -> io::Result<(Unfinished, File)> {
         let target = std::fs::canonicalize(path);
         let target = target.as_deref().unwrap_or(path);
@@ -66,9 +66,9 @@ impl Unfinished {
     /// one. A `NAME.part` that a killed process has left is overwritten.
     ///
     /// # Errors
-    /// As [`Unfinished::create`]. What lies at either name and is neither empty nor begins with
-    /// `magic` is another program's: it is refused, and stays. So is a link, which may lead
-    /// anywhere.
+    /// As [`Unfinished::create`]. A file at either name that is not empty and does not begin with
+    /// `magic` belongs to another program. It is refused and not changed. So is a link, which may
+    /// lead anywhere.
     pub fn restarting(path: &Path, magic: &[u8]) -> io::Result<(Unfinished, File)> {
         let draft = draft_of(path);
         for name in [path, &draft] {
@@ -328,7 +328,7 @@ mod tests {
         assert!(unfinished.finish().is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
         std::fs::remove_file(&path).unwrap();
-        // What a killed process left is ours, also when it had written nothing.
+        // Remains of a killed process are ours, even if it had written nothing.
         for ours in ["", "MAGIC and more"] {
             for name in [&path, &draft] {
                 std::fs::write(name, ours).unwrap();

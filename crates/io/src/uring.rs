@@ -3,10 +3,11 @@
 //!
 //! Accepting and receiving are multishot: armed once, they complete again and again, each receive
 //! with a buffer that the kernel took from the ring of free ones. A receive stops when it is
-//! cancelled, when the peer ends, or when no buffer is free; then the connection waits in `starved`
-//! and is armed again, first come first served, as buffers come back. A multishot receive takes up
-//! to 32 buffers in a row of a sender that does not stop. So one that filled its buffer, or found
-//! none, is followed by receives of one buffer each, until one of them is short.
+//! cancelled, when the peer ends, or when no buffer is free. In the last case the connection waits
+//! in `starved`. As buffers return, connections are armed again, first come first served. A
+//! multishot receive takes up to 32 buffers in a row of a sender that does not stop. So after a
+//! receive that filled its buffer or found none, the loop receives one buffer at a time until one
+//! of them is short.
 //!
 //! A receive's states, and the functions on the edges:
 //!
@@ -219,9 +220,9 @@ impl Uring {
         self.waker.clone()
     }
 
-    /// Queues an entry. Private to this backend, whose invariants answer for what entries point to:
-    /// buffers of device operations are owned by the table in `Core` (DISK-1), batches by their
-    /// connection's slot until the completion (URING-1), receive buffers by the pool; `shut_down`
+    /// Queues an entry. Private to this backend, whose invariants answer for the targets of
+    /// entries: the table in `Core` owns buffers of device operations (DISK-1), the connection's
+    /// slot owns batches until the completion (URING-1), the pool owns receive buffers; `shut_down`
     /// waits for all or leaks them.
     fn push(&mut self, entry: squeue::Entry, kind: Kind, index: u32) {
         let entry = entry.user_data(user_data(kind, index));

@@ -56,8 +56,8 @@ impl Compression {
     }
 }
 
-/// Undoes the compression that the first bytes of `input` show. What shows none is handed on as it
-/// is, without a buffer.
+/// Undoes the compression that the first bytes of `input` show. Other content is passed on
+/// unchanged, without a buffer.
 ///
 /// # Errors
 /// If the first bytes cannot be read, or the decoder has no memory.

@@ -2,9 +2,9 @@
 //! Real-valued distributions by inverse transform: a uniform number through the inverse of the
 //! distribution function.
 //!
-//! [`crate::etc`] and [`crate::arrival`] are built from these. Each takes the uniform number as an
-//! argument, so that it can come from a generator (a fresh draw) or from a key's hash (a property
-//! of that key).
+//! [`crate::etc`] and [`crate::arrival`] are built from these. Each has the uniform number as an
+//! argument. It can come from a generator (a fresh draw) or from a key's hash (a property of that
+//! key).
 
 /// Generalized extreme value distribution: location `mu`, scale `sigma` > 0, shape `xi`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Threads that drive an engine: the part of every benchmark that knows nothing of what it drives.
 //!
-//! The store's bench and the lab's driver of engines run their threads here. What a thread does,
-//! and what it counts, is theirs.
+//! The store's bench and the lab's driver of engines run their threads here. The callers decide
+//! what a thread does and counts.
 //!
 //! Always holds: when a thread fails or panics, all others are told to stop. Everything that the
 //! threads counted is added up before the first failure is returned.

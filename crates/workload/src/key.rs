@@ -33,8 +33,8 @@ pub enum KeyShape {
     /// Every key has this many bytes.
     Fixed(usize),
     /// Facebook's ETC key sizes, a property of the key number. A key whose number needs more than
-    /// its size gets what it needs; with a prefix of 5 bytes and a million keys that is one key in
-    /// a million.
+    /// its size gets the bytes that it needs; with a prefix of 5 bytes and a million keys that is
+    /// one key in a million.
     Etc,
     /// Prefix and number, no filler.
     Shortest,

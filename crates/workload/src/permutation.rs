@@ -2,19 +2,20 @@
 //! A seeded bijection over `0..n`.
 //!
 //! Zipf's ranks 0, 1, 2, ... would make the lowest key numbers the popular ones, and neighbours in
-//! key order equally popular, which flatters anything that keeps neighbours together.
+//! key order equally popular. This would favour anything that keeps neighbours together.
 //! [`crate::popularity`] sends ranks through this permutation.
 
 use crate::rng::mix64;
 
 /// A pseudo-random permutation by invertible mixing and cycle walking.
 ///
-/// Idea: over `b` bits, with 2^b the next power of two at or above `n`, these steps are bijections:
-/// multiply by an odd number, add a constant, and exclusive-or with a copy of itself shifted right.
-/// Three rounds of them scatter the ranks. A result at or above `n` is sent through again until it
-/// falls inside (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA
-/// 2002), fewer than two passes on average since `n` > 2^(b-1). YCSB hashes ranks instead, which
-/// makes some keys collide and others unreachable; a bijection keeps Zipf's law exact.
+/// Idea: let 2^b be the next power of two at or above `n`. Over `b` bits these steps are
+/// bijections: multiply by an odd number, add a constant, and exclusive-or with a copy of itself
+/// shifted right. Three rounds of them scatter the ranks. A result at or above `n` is sent through
+/// again until it falls inside (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite
+/// domains", CT-RSA 2002), fewer than two passes on average since `n` > 2^(b-1). YCSB hashes ranks
+/// instead, which makes some keys collide and others unreachable; a bijection keeps Zipf's law
+/// exact.
 #[derive(Clone, Debug)]
 pub struct Permutation {
     n: u64,

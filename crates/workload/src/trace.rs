@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers for published key-value traces: a stream of bytes in, a stream of [`Record`]s out.
 //!
-//! The lab and the simulator open a file and hand it to [`TraceReader::open`], which undoes the
-//! compression, recognises the format by its content (a file's name is never looked at) and then
-//! yields records one at a time.
+//! The lab and the simulator open a file and pass it to [`TraceReader::open`]. It undoes the
+//! compression and recognises the format by its content (never by the file's name). Then it yields
+//! records one at a time.
 //!
 //! | format | one record | source |
 //! |---|---|---|

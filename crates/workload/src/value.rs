@@ -3,8 +3,8 @@
 //!
 //! A load generator writes values from [`fill_value`] and checks what it reads with [`check_value`]
 //! or [`check_value_version`]. There is nothing to look up: every byte follows from key number,
-//! version and length, so a wrong, torn, stale, cut or misplaced byte is seen, in this process or
-//! in another one later.
+//! version and length. So a wrong, torn, stale, truncated or misplaced byte is noticed, in this
+//! process or in a later one.
 //!
 //! ```text
 //!   length 8 and more                        length 1 to 7
@@ -16,8 +16,8 @@
 //!   seal = 32 bits of seed        mask = mix(version, length)        body word i = scramble(seed + i * odd)
 //! ```
 //!
-//! - The version stands in clear, so a value of 8 bytes or more says which one it is; the seal ties
-//!   it to its key and length.
+//! - The version is in plain form, so a value of 8 bytes or more says which version it is. The seal
+//!   ties it to its key and length.
 //! - The key number stands masked by what the version and length give, so that a value of another
 //!   key names its owner.
 //! - Each body word depends on its place: shifted or swapped pages differ. Reads of 8 bytes at a

@@ -15,8 +15,8 @@ pub const MAX_EXPONENT: f64 = 5.0;
 /// Zipf's law by rejection-inversion.
 ///
 /// Idea: the histogram of `k^-s` lies under the curve `x^-s`, whose integral `H` has a closed
-/// inverse. Draw `u` uniformly over the range of `H`, invert, round to the nearest rank, and accept
-/// if `u` falls inside the rank's bar; a precomputed width (`squeeze`) accepts most draws with no
+/// inverse. Draw `u` uniformly over the range of `H`, invert, and round to the nearest rank. Accept
+/// if `u` falls inside the rank's bar; a precomputed width (`squeeze`) accepts most draws without
 /// further work. Fewer than 1.2 draws are needed on average for any `n` and `s`. Source: Hörmann
 /// and Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions",
 /// ACM TOMACS 6(3), 1996. Exact (unlike the approximation of Gray et al. that YCSB uses), O(1) in

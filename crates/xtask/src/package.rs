@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{Workspace, run};
 
-/// What to package, and where to.
+/// The package to build, and its destination.
 struct Wanted {
     /// A binary that is built already.
     binary: Option<PathBuf>,

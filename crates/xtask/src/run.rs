@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs commands: shows what they print as it comes, counts the tests that they report, and ends
-//! those that take too long.
+//! Runs commands: prints their output as it comes, counts the tests that they report, and ends
+//! commands that take too long.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Installs what the tests need, saying what it does: Debian packages (as root, or through sudo),
-//! and a Python environment in `target/venv`. What can't be installed is listed, and what needs it
-//! is skipped (with CI=true it fails).
+//! and a Python environment in `target/venv`. Packages that can't be installed are listed, and
+//! tests that need them are skipped (with CI=true they fail).
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::{Workspace, limits, run};
 
-/// What there is and what is missing.
+/// Installed and missing packages.
 pub struct Setup {
     /// The Python of the environment, if it could be made.
     pub python: Option<PathBuf>,

@@ -34,7 +34,7 @@ impl Times {
         format!("{step}{}", if self.quick { " --quick" } else { "" })
     }
 
-    /// What to expect of these steps, in one line.
+    /// The expected time of these steps, in one line.
     pub fn expected(&self, steps: &[&str]) -> String {
         let known: Vec<f64> = steps
             .iter()
@@ -59,7 +59,7 @@ impl Times {
     /// Notes how long a step took.
     pub fn note(&mut self, step: &str, time: Duration) {
         self.seconds.insert(self.name(step), time.as_secs_f64());
-        // What cannot be written is not told next time; the run goes on.
+        // Times that cannot be written are not reported next time; the run continues.
         if let Ok(text) = serde_json::to_string_pretty(&self.seconds) {
             drop(std::fs::write(&self.file, text));
         }

@@ -15,10 +15,10 @@ use anyhow::{Context, Result, bail};
 /// Columns of a line.
 const WIDTH: usize = 100;
 
-/// Folders and files that were not wrapped yet. Whoever wraps one takes it off.
+/// Folders and files that were not wrapped yet. Remove an entry when you wrap its files.
 const NOT_YET: &[&str] = &[];
 
-/// Where Python's code has lines that are too long. Whoever breaks them takes the folder off.
+/// Where Python's code has lines that are too long. Remove a folder when you break its lines.
 const CODE_NOT_YET: &[&str] = &["tests/"];
 
 /// Folders that are not part of the tree.
@@ -233,7 +233,7 @@ fn is_card(line: &str) -> bool {
         && rest.starts_with(' ')
 }
 
-/// Words, filled into lines. What stands between backticks is one word.
+/// Words, filled into lines. Text between backticks is one word.
 fn fill(text: &str, head: String, hang: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut open = false;

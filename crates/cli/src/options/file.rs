@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The TOML file of `senko serve`. Each of its values goes to the command line's own parser, so
-//! that both take the same, and refuse the same in the same words. [`super`] lays the two over each
-//! other.
+//! both accept and refuse the same values with the same words. [`super`] merges the two.
 
 use std::collections::BTreeMap;
 use std::error::Error;

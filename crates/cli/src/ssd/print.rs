@@ -152,7 +152,7 @@ pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> St
     text
 }
 
-/// What a reader of a report has to know, a line each.
+/// Notes for the reader of a report, a line each.
 pub fn notes(report: &Report) -> String {
     let notes = report.notes();
     notes.iter().map(|note| format!("note: {note}\n")).collect()

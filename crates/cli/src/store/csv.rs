@@ -2,8 +2,8 @@
 //! CSV as RFC 4180 has it, over bytes: fields may be quoted, quoted fields may hold anything, lines
 //! end in LF or CR LF.
 //!
-//! A CR alone is a byte like any other. What [`write_record`] writes, [`Reader`] reads back,
-//! whatever the bytes.
+//! A CR alone is a byte like any other. [`Reader`] reads back everything that [`write_record`]
+//! writes, whatever the bytes.
 
 use std::io::{self, BufRead, Write};
 

@@ -88,7 +88,7 @@ impl PutArgs {
                 read_value(file).with_context(|| format!("cannot read {name}"))?
             }
             None => {
-                // Its own descriptor, so that a file that was redirected tells its length, and
+                // It has its own descriptor, so the length of a redirected file is known, and
                 // nothing is buffered in between.
                 let stdin = crate::stdin::open()?.as_fd().try_clone_to_owned();
                 let read = stdin.and_then(|stdin| read_value(std::fs::File::from(stdin)));

@@ -276,7 +276,7 @@ fn json_row(from: &mut Box<dyn BufRead>, lines: &mut u64, now: u64) -> Result<Op
     }))
 }
 
-/// The fields of a row in a JSON object. They are read one by one, so that what is wrong has a
+/// The fields of a row in a JSON object. They are read one by one, so a message can name the
 /// column.
 #[derive(Default)]
 struct Fields {

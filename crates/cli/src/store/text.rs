@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keys and values as text: any bytes in, any bytes out, for people, for JSON and for CSV.
 //!
-//! JSON has no bytes. A key or value that is UTF-8 is a string in the field of its name; any other
-//! is base64 in the field of that name with `_base64` behind it. Nothing is ever replaced or cut,
-//! so what a dump wrote, a load reads back.
+//! JSON has no bytes. A key or value in UTF-8 is a string in the field `key` or `value`. Any other
+//! is base64 in the field with `_base64` appended to the name. Nothing is ever replaced or cut, so
+//! what a dump wrote, a load reads back.
 
 use serde_json::{Map, Value};
 
@@ -21,7 +21,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// What is behind a column's name.
+    /// The meaning of a column.
     pub fn suffix(self) -> &'static str {
         match self {
             Encoding::Raw => "",

@@ -368,7 +368,7 @@ fn what_is_wrong_with_an_input_has_its_line() {
             "# GDBM dump file\n#:version=2.0\n".to_owned(),
             "line 2: versions 1.x",
         ),
-        (format!("{gdbm}#:len=1\n?\n#:len=0\n"), "no base64"),
+        (format!("{gdbm}#:len=1\n?\n#:len=0\n"), "not base64"),
     ] {
         refused(folder, &["load", "x.db"], input.as_bytes(), what);
         refused(

@@ -15,7 +15,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// It ended with 1 and one sentence on stderr that has these words; what it printed.
+/// It ended with 1, and one sentence on stderr has these words. Returns its output.
 fn undone(output: &Output, words: &str) -> String {
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{told}");

@@ -100,7 +100,7 @@ fn every_byte_comes_back_through_tls() {
     assert!(!String::from_utf8_lossy(&plain.stdout).contains("TLS"));
 }
 
-/// What is wrong with a certificate, or with a file, is one sentence.
+/// An error of a certificate or a file is one sentence.
 #[test]
 fn a_bad_certificate_is_one_sentence() {
     if !have("openssl") {

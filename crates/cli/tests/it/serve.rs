@@ -157,7 +157,7 @@ fn a_recording_takes_the_place_of_recordings_only() {
     assert!(made.unwrap().success());
     let bench = ["store", "bench", "b.kv", "-n", "1", "--trace"];
     for command in [&flash[..], &bench[..]] {
-        for (name, what) in [("pipe", "no regular file"), (".", "no regular file")] {
+        for (name, what) in [("pipe", "not a regular file"), (".", "not a regular file")] {
             let said = refused(SENKO, &folder, &[command, &[name]].concat());
             assert!(said.contains(what), "{said}");
         }

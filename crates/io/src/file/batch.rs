@@ -2,9 +2,9 @@
 //! Many blocking reads at once: a small ring per thread, or one read after another where io_uring
 //! is refused.
 //!
-//! A flash device serves many reads in hardly more time than one, so a compaction or a scan that
-//! knows its pages asks for them together. Always holds: `read_all` returns only when no read is in
-//! flight, since the kernel writes to memory that the caller has only lent.
+//! A flash device serves many reads in hardly more time than a single one. So a compaction or a
+//! scan that knows its pages asks for them together. Always holds: `read_all` returns only when no
+//! read is in flight, since the kernel writes to memory that the caller has only lent.
 
 use std::cell::RefCell;
 use std::os::fd::RawFd;
@@ -152,8 +152,8 @@ impl Stream {
         self.in_flight += 1;
     }
 
-    /// Hands what was queued to the kernel. What it does not take now it is given by the next
-    /// [`Stream::wait`].
+    /// Hands what was queued to the kernel. Operations that it does not accept now are submitted by
+    /// the next [`Stream::wait`].
     pub(super) fn submit(&mut self) {
         let _ = self.ring().submit();
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Does O_DIRECT work here, and with page alignment?
 //!
-//! Three questions in turn: does the file system take the flag, does it ask for a coarser alignment
-//! than a page (statx tells since Linux 6.1), and does a read of the first page succeed.
+//! It asks three questions. Does the file system accept the flag? Does it require a coarser
+//! alignment than a page (statx tells since Linux 6.1)? Does a read of the first page succeed?
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -30,7 +30,7 @@ impl FlashFile {
     /// lets go of its pins.
     ///
     /// # Errors
-    /// What the system says about the lock.
+    /// The system's answer about the lock.
     pub fn pin(&self, number: u64) -> std::io::Result<()> {
         lock::pin(&self.file, number)
     }
@@ -116,7 +116,7 @@ pub(super) fn space_left(path: &std::path::Path) -> Option<u64> {
     if unsafe { libc::statvfs(name.as_ptr(), &mut stats) } != 0 {
         return None;
     }
-    // SAFETY: takes no memory, and can't fail. What is kept in reserve is root's.
+    // SAFETY: takes no memory, and can't fail. Reserved blocks are root's.
     let blocks = match unsafe { libc::geteuid() } {
         0 => stats.f_bfree,
         _ => stats.f_bavail,

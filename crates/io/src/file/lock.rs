@@ -5,8 +5,9 @@
 //! lock): nothing but the file's last close, or the process's death, lets it go. But the kernel
 //! does not tell who holds such a lock. So the process also takes a classic record lock on the next
 //! byte. That lock excludes nobody here, and answers with its holder's pid. Any close of the file
-//! in the holding process drops that one. After a close by this crate it is taken again; after a
-//! close by others only the name is lost, and who is refused waits before it is told so.
+//! in the holding process drops that one. After a close by this crate, it takes the lock again.
+//! After a close by others only the name is lost, and a refused process waits before it reports the
+//! refusal.
 //!
 //! A process that opens a file to read it takes both locks as read locks. These need no right to
 //! write, and exclude only writers.

@@ -10,7 +10,7 @@ use super::failed;
 use crate::PAGE_SIZE;
 use crate::content::{Content, find_content};
 
-/// What a file of `size` bytes holds; `None` if all that was read is zero.
+/// The content of a file of `size` bytes; `None` if all that was read is zero.
 pub(crate) fn content(file: &File, size: u64) -> io::Result<Option<Content>> {
     let rounded = size.next_multiple_of(PAGE_SIZE as u64);
     let extent = |from| super::length::extent(file, from, rounded);

@@ -99,9 +99,9 @@ impl Pool {
         std::mem::swap(&mut *lock(&self.shared.done), results);
     }
 
-    /// Carries out what was handed over, then ends the threads. False if that took longer than
-    /// `limit`: then one of them is still in a system call, whose memory must stay, and ends by
-    /// itself after it.
+    /// Carries out what was handed over, then ends the threads. False if this took longer than
+    /// `limit`. Then one of them is still in a system call, whose memory must stay, and it ends by
+    /// itself later.
     pub(super) fn finish(&mut self, limit: Duration) -> bool {
         lock(&self.shared.queue).stop = true;
         self.shared.more.notify_all();

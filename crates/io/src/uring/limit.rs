@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! RLIMIT_MEMLOCK: rings and registered buffers of all processes of a user count against it.
 //!
-//! A ring that was closed a moment ago, also one of a process that ended, is still counted until
-//! the kernel has taken it apart in the background. So a refusal is worth a few more tries, but
-//! only where the limit as such is large enough.
+//! The kernel still counts a ring that was closed a moment ago, also one of an ended process, until
+//! it has taken the ring apart in the background. So a refusal is worth a few more tries, but only
+//! where the limit as such is large enough.
 
 use std::time::Duration;
 

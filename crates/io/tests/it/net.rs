@@ -131,7 +131,7 @@ fn unix_socket_files() {
     }
     std::fs::write(&path, "precious").unwrap();
     let error = Listener::unix(&path, 0o700, 10).unwrap_err().to_string();
-    assert!(error.contains("no socket"), "{error}");
+    assert!(error.contains("not a socket"), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     let long = folder.file(&"x".repeat(200));
     let error = Listener::unix(&long, 0o700, 10).unwrap_err().to_string();

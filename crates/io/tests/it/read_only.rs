@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files that are opened to be read only: what that asks of the system, whom it excludes, and that
-//! it changes nothing.
+//! Files that are opened only for reading: the system calls, the processes that they exclude, and
+//! that nothing changes.
 
 use std::io::{BufRead, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

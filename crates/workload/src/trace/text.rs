@@ -72,7 +72,7 @@ pub(super) fn next_arc(reader: &mut TraceReader<'_>) -> Result<Option<Record>, T
 /// A line of a `.lis` file: the first page, and how many follow from there.
 ///
 /// # Errors
-/// What is wrong with the line.
+/// The problem of the line.
 ///
 /// ```
 /// use senko_workload::trace::arc_line;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Each law against its closed form, with fixed seeds. The bounds are loose enough (five or more
-//! standard deviations) that a right implementation passes with any seed, and the sample sizes
-//! large enough that a wrong one does not.
+//! standard deviations) for a right implementation to pass with any seed. The samples are large
+//! enough for a wrong one to fail.
 
 use std::collections::HashSet;
 

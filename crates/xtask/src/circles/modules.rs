@@ -44,7 +44,7 @@ impl Imports {
         })
     }
 
-    /// The files that a file imports, and those that these import, and so on.
+    /// The files that a file imports, directly and indirectly.
     pub fn reached(&self, from: usize) -> BTreeSet<usize> {
         let mut reached = BTreeSet::new();
         let mut ahead = vec![from];
@@ -88,7 +88,7 @@ struct Module {
     children: BTreeMap<String, usize>,
     /// Names of its items.
     defined: BTreeSet<String>,
-    /// What `use` brings in: the name here, and the path that it stands for.
+    /// The names that `use` brings in: the local name, and its path.
     used: BTreeMap<String, Vec<String>>,
     /// The names of these that `pub use` hands on.
     handed_on: BTreeSet<String>,
@@ -240,7 +240,8 @@ impl Tree {
         }
     }
 
-    /// The module that a path of a module leads to: the one that defines its last name, or is it.
+    /// The module that a path in a module leads to: the one that defines its last name, or the one
+    /// that it names.
     fn resolve(&self, module: usize, path: &[String], steps: usize) -> Option<usize> {
         if steps == MOST_STEPS {
             return None;
@@ -325,7 +326,7 @@ impl Tree {
     }
 }
 
-/// What stands in the attribute that tokens begin with, without the brackets.
+/// The content of the attribute that tokens begin with, without the brackets.
 fn attribute(tokens: &[TokenTree]) -> Option<String> {
     match tokens {
         [TokenTree::Punct(hash), TokenTree::Group(group), ..]

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::complain;
 
-/// What each crate may use of the workspace. What only its tests use stands after it.
+/// The crates of the workspace that each crate may use. Crates for its tests alone follow.
 const ALLOWED: [(&str, &[&str], &[&str]); 16] = [
     ("senko_io", &[], &["senko_workload"]),
     ("senko_workload", &[], &[]),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a library shows to its users has an example: each type, trait, function and method that can
-//! be reached from the crate's root.
+//! Every item that a library shows to its users has an example: each type, trait, function and
+//! method that can be reached from the crate's root.
 //!
 //! The sources are read, not the compiler's output, so names are followed as far as `pub mod` and
 //! `pub use` lead. Fields, variants and constants need no example, and what is `#[doc(hidden)]` is
@@ -39,7 +39,7 @@ struct Source {
     modules: BTreeMap<String, Vec<Item>>,
     /// Modules that users can name.
     public: BTreeSet<String>,
-    /// What `pub use` shows under a name, wherever it stands.
+    /// Items that `pub use` shows under a name, wherever they are defined.
     shown: BTreeMap<Name, Name>,
 }
 
@@ -142,8 +142,8 @@ impl Source {
         reached
     }
 
-    /// Whether a type that module `path` calls `name` is one that users can name: its own of that
-    /// name, or else one from elsewhere.
+    /// Whether a type that module `path` calls `name` is one that users can name: the module's own
+    /// type of that name, or else one from elsewhere.
     fn is_reachable_type(
         &self,
         path: &str,

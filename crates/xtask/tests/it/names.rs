@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every path and every `file.rs::symbol` that README.md and docs/*.md name exists, so that the
-//! documents are wrong for no longer than one test run.
+//! Every path and every `file.rs::symbol` that README.md and docs/*.md name exists. So a wrong
+//! document fails the next test run.
 
 use crate::complain;
 use crate::tree::{File, files, read, root, rust_files};

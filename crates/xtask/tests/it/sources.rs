@@ -82,7 +82,7 @@ fn nothing_names_a_machine() {
     complain("paths of a machine", complaints);
 }
 
-/// What writes to stderr or stdout in a way that panics or waits where nobody reads.
+/// Calls that write to stderr or stdout and panic or wait if nobody reads.
 const PRINTS: [&str; 5] = [
     "println!(",
     "print!(",
@@ -91,7 +91,7 @@ const PRINTS: [&str; 5] = [
     "io::stderr()",
 ];
 
-/// Who may use that in spite of it.
+/// Files that may use them in spite of this.
 const MAY_PRINT: [&str; 4] = [
     "crates/io/src/say.rs",
     "crates/cli/src/out.rs",
