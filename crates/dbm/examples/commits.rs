@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Synced commits of one and of a hundred records beside the floor: 4 KiB durable writes over
-//! written zeros in a plain loop. In turns, so that both meet the same device.
+//! Synced commits of one and of a hundred records, compared with the floor: 4 KiB durable writes
+//! over written zeros in a plain loop. In turns, so that both meet the same device.
 //!
 //! `cargo run --release -p senko_dbm --example commits -- FOLDER`
 

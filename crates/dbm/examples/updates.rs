@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Synced commits of a hundred random updates beside the floor, and the space that the files take.
+//! Synced commits of a hundred random updates, compared with the floor, and the space that the
+//! files take.
 //!
 //! `cargo run --release -p senko_dbm --example updates -- FOLDER KEYS COMMITS`
 

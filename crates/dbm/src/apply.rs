@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From decided transactions to pages, and from there to what new snapshots see.
 //!
-//! One thread at a time holds the [`Writer`] and applies all transactions that the list has,
-//! whoever they belong to. New versions of pages are entered with the number
-//! of the batch's last commit, which no snapshot sees yet; then that number becomes visible, in one
-//! step.
+//! One thread at a time holds the [`Writer`] and applies all transactions of the list, whichever
+//! threads own them. New versions of pages are entered with the number of the batch's last commit,
+//! which no snapshot sees yet; then that number becomes visible, in one step.
 //!
 //! APPLY-1: commits are applied, and go to the log, in the order of the list. APPLY-2: a batch is
 //! seen whole or not at all.
@@ -298,7 +297,7 @@ impl Core {
 
     /// Frees numbers that no snapshot sees any more.
     fn settle_limbo(&self, writer: &mut Writer, oldest: u64) {
-        // A long value is let go only when it is in the log, or its parts would be entered
+        // A long value is released only when it is in the log, or its parts would be entered
         // afterwards.
         let written = self.written.load(Ordering::Acquire);
         let due = |limbo: &mut Limbo| {

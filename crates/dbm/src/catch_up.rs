@@ -4,8 +4,8 @@
 //!
 //! CATCHUP-1: the trees have the shape of the checkpoint's commit, and a leaf that lacks a commit
 //! has had its place in the tree since before that commit. So the current leaf of a change's key is
-//! the leaf that got the change, or it is newer than the change. CATCHUP-2: a leaf holds what it
-//! held after each of these commits, so it neither overflows nor merges.
+//! the leaf that got the change, or it is newer than the change. CATCHUP-2: a leaf has the same
+//! records as after each of these commits, so it neither overflows nor merges.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;

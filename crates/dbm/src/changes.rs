@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The changes of commits as they stand in the log, and their way back.
+//! The changes of commits in the log: encoding and decoding.
 //!
 //! A group of changes begins with 8 bytes: the entry up to which the log was durable when the group
-//! was written. Then come commits, oldest first. The log
-//! holds what was changed, not which pages changed: replay puts the records into the trees of the
-//! last checkpoint.
+//! was written. Then come commits, oldest first. The log has the changes, not the changed pages:
+//! replay puts the records into the trees of the last checkpoint.
 
 use crate::codec::{Reader, put_bytes, put_number};
 use crate::commit::TableChange;

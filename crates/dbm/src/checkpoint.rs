@@ -2,9 +2,9 @@
 //! Checkpoints: pages that changed, the changed parts of the translation table, and one record that
 //! names all. Then the log that only these pages needed is free.
 //!
-//! A checkpoint is of a commit C: it opens a snapshot of C, and commits go on meanwhile. Pages go
-//! to the log merged, as they are at C. A crash before the superblock names the checkpoint leaves
-//! the one before, of which nothing was overwritten.
+//! A checkpoint is of a commit C: it opens a snapshot of C, and commits continue meanwhile. Pages
+//! are written in their state at C. A crash before the superblock names the checkpoint leaves the
+//! one before, of which nothing was overwritten.
 //!
 //! Card: a checkpoint writes a part of the changed pages, those that changed first (a fuzzy
 //! checkpoint in rounds; ARIES, Mohan et al. 1992, has the like with page LSNs). So the space for a
@@ -14,10 +14,10 @@
 //! that split, merged or are new are always written (`dirty.rs`, DIRTY-2). Deviation: changes are
 //! logged by key, so recovery looks the leaf up, and needs no log record for each page.
 //!
-//! CHECKPOINT-1: what a durable checkpoint names is whole on the device. CHECKPOINT-2: what it
-//! names lacks commits only in leaves, and these commits stand in the log at or behind the
-//! checkpoint's replay position. CHECKPOINT-3: all commits up to C stand in the log in front of the
-//! checkpoint's record.
+//! CHECKPOINT-1: everything that a durable checkpoint names is complete on the device.
+//! CHECKPOINT-2: only leaves of the checkpoint can lack commits, and these commits are in the log
+//! at or after the checkpoint's replay position. CHECKPOINT-3: all commits up to C are in the log
+//! before the checkpoint's record.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,7 +42,7 @@ const AT_A_TIME: usize = 16;
 
 /// Pages that a checkpoint may take beside those that are counted, for what is rounded up.
 const ENDS: usize = 4;
-/// A checkpoint of so many pages writes them apart from the log. A segment for fewer would make a
+/// A checkpoint of this many pages writes them apart from the log. A segment for fewer would make a
 /// small database larger.
 const APART: usize = SEGMENT as usize;
 
@@ -190,7 +190,7 @@ impl Core {
         let most = most.min(self.dirty.load(Ordering::Relaxed));
         let mut least = overhead + self.shaped.load(Ordering::Relaxed);
         if least + most >= APART {
-            // Pages and the log end in segments of their own.
+            // Pages and the log end in their own segments.
             least += SEGMENT as usize;
         }
         let open = self.images.lock().left() + self.log.lock().left();

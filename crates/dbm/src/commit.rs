@@ -3,11 +3,11 @@
 //!
 //! Card: optimistic validation (Kung and Robinson 1981; paper D, 2.3), made lock-free. A committing
 //! transaction appends its node to a list by one compare-and-swap; its place in the list is its
-//! place in the order. It commits if no committed node between the start of its snapshot and itself
-//! wrote what it read. That is a function of the list alone. So any thread can compute it for any
-//! node and gets the same result. A thread that meets an undecided node decides it, and never waits
-//! for the owner. Commits compare keys and ranges that were read, not the pages that held them: a
-//! leaf that was split or got other keys aborts no transaction.
+//! place in the order. It commits if no committed node between its snapshot and itself wrote a key
+//! or range that it read. That is a function of the list alone. So any thread can compute it for
+//! any node and gets the same result. A thread that meets an undecided node decides it, and never
+//! waits for the owner. Commits compare keys and ranges that were read, not the pages that held
+//! them: a leaf that was split or got other keys aborts no transaction.
 //!
 //! ORDER-1: the list only grows, at its end. ORDER-2: a decision never changes. ORDER-3: a node is
 //! decided only when all before it are.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies of what a snapshot sees, into a new database of one file: backup, compaction and repair.
+//! Copies of a snapshot into a new database of one file: backup, compaction and repair.
 //!
 //! A copy is `NAME.part` until it is whole. Its trees are filled with ascending keys, so its leaves
 //! are full, and it has no dead pages.
@@ -42,7 +42,7 @@ pub struct CopyReport {
 }
 
 impl CopyReport {
-    /// So many records of a table are not missing after all.
+    /// This many records of a table are not missing after all.
     pub(crate) fn found(&mut self, table: &str, records: u64) {
         for lost in self.lost.iter_mut().filter(|lost| lost.table == table) {
             lost.missing = lost.missing.saturating_sub(records);
@@ -108,7 +108,7 @@ enum Damage {
 
 impl Database {
     /// Copies all that is committed now into a new database at `to`, which must not exist. Commits
-    /// go on meanwhile. `progress` gets the records so far, and ends the copy by `false`.
+    /// continue meanwhile. `progress` gets the records so far, and ends the copy by `false`.
     ///
     /// # Errors
     /// Damage, and whatever making the copy fails with; then there is no copy. An ended copy is

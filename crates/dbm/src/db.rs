@@ -206,7 +206,7 @@ impl Database {
                 return Err(DbmError::Foreign(text));
             };
             device.pin(seen.checkpoint).map_err(opened)?;
-            // If the writer went on before it could see the pin, what the pin holds may be gone.
+            // If the writer continued before it could see the pin, what the pin holds may be gone.
             let again = crate::superblock::Superblock::read(&device)?;
             let grown = seen.pages > device.pages() && attempt < 10;
             if again != Some(seen) || grown {

@@ -2,9 +2,9 @@
 //! The pages that changed and that no checkpoint has written since, in the order of their first
 //! change. The writer marks them (`apply.rs`), a checkpoint takes some of them (`checkpoint.rs`).
 //!
-//! DIRTY-1: all changes that a page's place in the log lacks stand at or behind the position at
-//! which the checkpoint began that the page's mark names. DIRTY-2: a page whose place in its tree
-//! changed, or that is new, is *shaped*, and the next checkpoint takes it. So the shape of the
+//! DIRTY-1: a page's mark names a checkpoint. All changes that the page's place in the log lacks
+//! are at or after the position at which that checkpoint began. DIRTY-2: a page whose place in its
+//! tree changed, or that is new, is *shaped*, and the next checkpoint takes it. So the shape of the
 //! trees on the device is always that of one commit.
 
 use std::collections::VecDeque;

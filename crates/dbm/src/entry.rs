@@ -58,7 +58,7 @@ pub(crate) struct Head {
     pub life: u32,
     /// Entries of the group behind this one.
     pub left: u32,
-    /// Segment in which the log goes on behind this one's.
+    /// Segment in which the log continues behind this one's.
     pub next_segment: u32,
     /// Bytes of the body in use.
     pub used: u16,

@@ -2,8 +2,8 @@
 //! From applied commits to the device: one group, one write, one flush.
 //!
 //! One of the threads that wait for commits writes all that is pending, and the others find their
-//! commits done (`group.rs`). So groups form by themselves from what came while a flush was under
-//! way.
+//! commits done (`group.rs`). So groups form by themselves from the commits that arrive during a
+//! flush.
 //!
 //! A commit that has to survive only the process goes into the tail, and waits there for the log's
 //! next group (`tail.rs`).

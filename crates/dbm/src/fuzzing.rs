@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Each reader of the device's content on arbitrary bytes, for the fuzz targets of the DBM.
-//! Checksums are made right, so that what lies behind them is reached.
+//! Checksums are corrected, so that the code behind the checks is reached.
 
 use std::sync::Arc;
 
@@ -253,8 +253,8 @@ mod tests {
         seeds("dbm_log", 211, log);
     }
 
-    /// Writes the seeds anew, after a change of the format:
-    /// `cargo test -p senko_dbm write_seeds -- --ignored`.
+    /// Writes the seeds again, after a change of the format: `cargo test -p senko_dbm write_seeds
+    /// -- --ignored`.
     #[test]
     #[ignore = "writes into the tree"]
     fn write_seeds() {

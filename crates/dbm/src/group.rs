@@ -3,8 +3,8 @@
 //!
 //! Card: group commit with a leader. One of those that wait for their commits writes all that is
 //! pending; the end of the flush wakes all others at once. Most of them find their commits done.
-//! The threads that one flush released come back together, each with its next commit. Without care
-//! the first of them would flush alone, and the others would wait for that flush. So a leader first
+//! The threads that one flush released return together, each with its next commit. Without care the
+//! first of them would flush alone, and the others would wait for that flush. So a leader first
 //! lets other threads run, until as many wait as the last flush released. It yields its time slice
 //! a bounded number of times: it sets no timer, and a thread that is alone never yields.
 //!

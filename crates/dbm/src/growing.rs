@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An array that grows while others read it: chunks that double, made when they are first asked
-//! for. Words of pages, places of long values and segments stand in such arrays.
+//! An array that grows while others read it: chunks that double, allocated when they are first
+//! needed. Words of pages, places of long values and segments are in such arrays.
 
 use std::sync::OnceLock;
 

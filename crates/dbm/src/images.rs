@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Merged pages and parts of the translation table: they fill segments of their own, apart from the
-//! log's, and whoever writes them does not hold the log.
+//! Merged pages and parts of the translation table: they fill their own segments, apart from the
+//! log's, and the thread that writes them does not hold the log.
 //!
 //! Card: hot and cold data apart (Rosenblum and Ousterhout, SOSP 1991). The log's content is dead
 //! a few checkpoints later, all of it at once. A merged page lives until its page is written again.

@@ -10,12 +10,12 @@
 //! stay right. They are made when a page is read for the second time, since a page that just
 //! changed may change again at once.
 //!
-//! Beside a child's number stands where that leaf's version and its bytes were. So the processor
-//! loads both while the version is looked up, and the search looks at few other keys.
+//! Next to a child's number are the places where that leaf's version and its bytes were. So the
+//! processor loads both while the version is looked up, and the search looks at few other keys.
 //!
-//! INNER-1: a child that is told is the one that [`Page::child_for`] finds. Where numbers cannot
-//! tell, there is no answer. HINT-1: where a record is likely to lie is only a hint. The page says
-//! whether the key is there, so a wrong hint costs time.
+//! INNER-1: a child that this search returns is the one that [`Page::child_for`] finds. Where
+//! numbers cannot tell, there is no answer. HINT-1: where a record is likely to lie is only a hint.
+//! The page says whether the key is there, so a wrong hint costs time.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -189,7 +189,7 @@ impl Inner {
         for nth in nth.saturating_sub(BESIDE)..=nth + BESIDE {
             senko_io::prefetch_address(address.wrapping_add(Page::dense_at(nth, record)));
         }
-        // The value goes on in the next cache line.
+        // The value continues in the next cache line.
         let end = Page::dense_at(nth + 1, record) - 1;
         senko_io::prefetch_address(address.wrapping_add(end));
         Some(Likely { nth, record })

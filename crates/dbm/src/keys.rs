@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Integers as keys: 8 bytes that sort as the numbers do. Where a prefix ends.
+//! Integers as keys: 8 bytes that sort as the numbers do. Also the end of a prefix.
 
 /// The key of an unsigned number: big-endian.
 ///

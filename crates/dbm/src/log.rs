@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The one log: where entries go, and how they are found again.
 //!
-//! The log fills a segment of 16 pages and goes on in the segment that the entries of this one
-//! name. Entries come in groups: all entries of a group count, or none.
-//! A commit is durable by one write of its group and one flush.
+//! The log fills a segment of 16 pages and continues in the segment that the entries of this one
+//! name. Entries come in groups: all entries of a group count, or none. A commit is durable by one
+//! write of its group and one flush.
 //!
 //! ENTRY-1: the place of the next entry never holds an entry that counts. ENTRY-2: a page that
 //! holds an entry is not written again until its segment is free (`space.rs`). ENTRY-3: after a
@@ -253,7 +253,7 @@ pub(crate) struct Scan<'a> {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub kind: Kind,
-    /// The bodies of all entries but blobs, one behind the other.
+    /// The bodies of all entries but blobs, one after the other.
     pub bytes: Vec<u8>,
     /// Page of each part of a long value.
     pub blobs: Vec<(u32, u64)>,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What goes on beside commits. Checkpoints are written when the log is long, and segments cleaned
+//! Maintenance beside commits. Checkpoints are written when the log is long, and segments cleaned
 //! when dead pages hold too many. Files are made ahead of need, and removed at the end when they
 //! stay free.
 //!
 //! Card: the cleaner takes segments by cost and benefit (Rosenblum and Ousterhout, SOSP 1991). The
-//! benefit is what comes free times the segment's age; the cost is what is read and written. It
+//! benefit is the freed space times the segment's age; the cost is the bytes read and written. It
 //! writes their live pages again at the end of the log. A page that changed since the checkpoint is
-//! not moved: the next checkpoint writes it as it is now. The segments come free with that
+//! not moved: the next checkpoint writes its current state. The segments come free with that
 //! checkpoint (`space.rs`).
 //!
 //! Each call does a bounded part of the work: one checkpoint of a part of the database, and one
@@ -31,11 +31,11 @@ use crate::space::SEGMENT;
 use crate::sync::Mutex;
 use crate::writer::CHUNK;
 
-/// In so many parts checkpoints write a database all of whose pages changed.
+/// In this many parts checkpoints write a database all of whose pages changed.
 const PARTS: u64 = 32;
 /// Segments that one round cleans at most.
 const ROUND: usize = 16;
-/// Pages that a checkpoint writes at least, if so many changed.
+/// Pages that a checkpoint writes at least, if this many changed.
 const LEAST_STEP: u64 = 64;
 /// Pages that one writes at most that a commit has to wait for.
 const MOST_STEP: u64 = 256;
@@ -324,8 +324,7 @@ impl Core {
         if word.load(Ordering::Acquire) != place {
             return Ok(());
         }
-        // A moved part is an entry of its own, which replay must not take for a part of a commit's
-        // group.
+        // A moved part is its own entry, which replay must not take for a part of a commit's group.
         let to = self.write_again(head, page)?;
         let mut writer = self.writer.lock();
         let swapped = word.compare_exchange(place, to, Ordering::AcqRel, Ordering::Acquire);
@@ -398,7 +397,8 @@ fn keep(weak: &Weak<Core>) {
             if wake.end {
                 return;
             }
-            // Both are taken: commits that go on asking for a flush must not put maintenance off.
+            // Both are taken: commits that continue asking for a flush must not put maintenance
+            // off.
             (
                 std::mem::take(&mut wake.sync),
                 std::mem::take(&mut wake.due),

@@ -100,11 +100,11 @@ impl Version {
 
     /// Gives it another version before itself.
     pub fn set_older(&self, version: Option<Arc<Version>>) {
-        // The lock is let go before anything is dropped.
+        // The lock is released before anything is dropped.
         let _before = std::mem::replace(&mut *self.older.lock(), version);
     }
 
-    /// Gives the version its place, or another; the old one is let go.
+    /// Gives the version its place, or another; the old one is released.
     pub fn set_place(&self, place: u64) {
         self.space.hold(place);
         self.space.release(self.place.swap(place, Ordering::AcqRel));

@@ -5,8 +5,8 @@
 //! A snapshot registers itself, so that the versions that it needs stay (PLACE-2). A single read
 //! does not. It takes the number of the newest commit, reads as of that, and asks at the end
 //! whether it is the newest still. A commit becomes visible before it drops a version (`apply.rs`,
-//! publish). So nothing that the read needed was dropped if no commit came meanwhile. Otherwise
-//! what was read is thrown away.
+//! publish). So nothing that the read needed was dropped if no commit came meanwhile. Otherwise the
+//! result is discarded.
 //!
 //! NEWEST-1: a value counts only if [`Core::newest`] is the same before and after the read.
 

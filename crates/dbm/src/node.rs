@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A page of a B+tree: sorted slots that grow up, cells that grow down, in the body of a log entry.
 //!
-//! The same bytes stand in DRAM and in the log. Leaves (level 0) hold records; a cell of an inner
+//! The same bytes are in DRAM and in the log. Leaves (level 0) hold records; a cell of an inner
 //! page holds a separator and a child, whose keys are not below the separator. Keys below the first
 //! separator belong to the first child.
 //!
 //! A *dense* leaf has keys of one length and values of one length. It holds the two lengths once,
-//! and its records stand one behind the other without slots. A record with other lengths turns it
-//! into a leaf with slots. A leaf with slots becomes dense again when it lacks room.
+//! and its records follow each other without slots. A record with other lengths turns it into a
+//! leaf with slots. A leaf with slots becomes dense again when it lacks room.
 //!
 //! NODE-1: keys ascend strictly. NODE-2: no cell has more than [`MAX_CELL`] bytes, so any cell fits
 //! on the half of an inner page. On the half of a dense leaf it may not fit; then that half is
@@ -149,7 +149,7 @@ impl Page {
         (key, key + usize::from(self.u16(VALUE_BYTES)))
     }
 
-    /// Where record `nth` of a dense leaf begins, whose records have so many bytes.
+    /// Where record `nth` of a dense leaf begins, whose records have this many bytes.
     pub fn dense_at(nth: usize, bytes: usize) -> usize {
         SLOTS + nth * bytes
     }
@@ -233,8 +233,8 @@ impl Page {
         Err(from)
     }
 
-    /// Cells among which a key is to be sought that is not behind the last one: interpolation, then
-    /// steps of growing width from there. Most keys lie in cache lines of their own, in DRAM, and
+    /// Cells among which a key is to be sought that is not after the last one: interpolation, then
+    /// steps of growing width from there. Most keys lie in cache their own lines, in DRAM, and
     /// halving the page would wait for many of them. A wrong guess costs a few comparisons.
     fn guess(&self, key: &[u8]) -> (usize, usize) {
         let count = self.count();
@@ -440,7 +440,7 @@ impl Page {
         same
     }
 
-    /// Lays the cells out anew, without what was removed.
+    /// Lays the cells out again, without what was removed.
     fn compact(&mut self) {
         let old = self.0;
         let mut low = PAGE_SIZE;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opening: the newest checkpoint, and behind it the log, commit by commit. The result is a prefix
-//! of the order of commits.
+//! Opening: the newest checkpoint, and then the log after it, commit by commit. The result is a
+//! prefix of the order of commits.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ pub(crate) const FIRST_PAGES: u64 = 3 * SEGMENT;
 
 fn life() -> u32 {
     use std::hash::{BuildHasher, Hasher};
-    // The standard library draws the keys of its hash anew in each process.
+    // The standard library draws the keys of its hash again in each process.
     let drawn = std::hash::RandomState::new().build_hasher().finish();
     (drawn >> 32) as u32 ^ drawn as u32 ^ std::process::id()
 }

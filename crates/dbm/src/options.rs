@@ -26,7 +26,7 @@ pub struct Options {
     pub cache_bytes: usize,
     /// Most bytes of a transaction: its writes, and the keys and ranges that it read.
     pub transaction_bytes: usize,
-    /// Checkpoints keep the log that recovery would read below so many bytes, or two sevenths of
+    /// Checkpoints keep the log that recovery would read below this many bytes, or two sevenths of
     /// what is live if that is more; at least 256 KiB. More is a longer recovery, larger files and
     /// less to write.
     pub log_bytes: u64,

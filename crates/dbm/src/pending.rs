@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A commit that has its place in the order and is not awaited yet.
+//! A commit that has its place in the order, and whose caller does not wait yet.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -75,11 +75,11 @@ impl PendingCommit {
             || self.core.durable.load(Ordering::Acquire) >= self.number
     }
 
-    /// Returns when the commit is what was asked for. The first thread to wait writes for all
+    /// Returns when the commit is what was requested. The first thread to wait writes for all
     /// commits until then.
     ///
     /// # Errors
-    /// The device's: the database takes no more commits, and whether this one is there shows the
+    /// The device's: the database accepts no more commits, and whether this one is there shows the
     /// next opening.
     ///
     /// ```

@@ -2,8 +2,9 @@
 //! Whose bytes leave DRAM next.
 //!
 //! Card: CLOCK (Corbato 1968) as a queue, which is FIFO with reinsertion. A page that was read
-//! since it came loses its mark and goes behind the others. One that was not read leaves DRAM. The
-//! queue has only pages with bytes in DRAM. A database may have many times what its cache holds.
+//! since it came loses its mark and goes to the end of the queue. One that was not read leaves
+//! DRAM. The queue has only pages with bytes in DRAM. A database may have many times what its cache
+//! holds.
 //!
 //! RESIDENT-1: a page with bytes in DRAM is in the queue, or in the hands of the thread that took
 //! it out. RESIDENT-2: a number is in the queue once.

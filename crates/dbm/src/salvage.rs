@@ -2,10 +2,10 @@
 //! Repair of a database that does not open: without its superblock or checkpoint, or with a part of
 //! the translation table or of the log lost.
 //!
-//! Every page of the files is looked at. The newest checkpoint that is whole names the tables and
-//! their roots; the newest page of each number, as of that checkpoint, stands in for the
-//! translation table. Then the commits of the log come on top, also those behind a hole, where an
-//! entry behind it tells that the hole was durable. All goes into a new database.
+//! Every page of the files is looked at. The newest complete checkpoint names the tables and their
+//! roots. The newest page of each number, as of that checkpoint, replaces the translation table.
+//! Then the commits of the log are applied, also those after a hole if a later entry says that the
+//! hole was durable. All goes into a new database.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -430,8 +430,8 @@ impl Salvage<'_> {
         Page::read(&bytes).filter(|page| page.id() == id)
     }
 
-    /// Trees whose table's name is lost: pages that no other page names. Each goes into a table of
-    /// its own, and leaves alone together into one, in the order of their commits.
+    /// Trees whose table's name is lost: pages that no other page names. Each goes into its own
+    /// table, and leaves alone together into one, in the order of their commits.
     fn orphans(&mut self) -> Result<(), DbmError> {
         let mut pages: Vec<(u64, u32, u8)> = Vec::new();
         let mut named: HashSet<u32> = HashSet::new();
@@ -499,7 +499,7 @@ impl Salvage<'_> {
                 }
                 continue;
             }
-            // A group behind the end tells whether it is one.
+            // A group after the end tells whether it is one.
             let end = scan.next;
             let was_durable = |at: &&Position| {
                 let group = Scan::new(device, **at).group().ok().flatten();

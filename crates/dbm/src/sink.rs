@@ -7,7 +7,7 @@ use crate::images::Images;
 use crate::log::{Label, Log};
 use crate::sync::MutexGuard;
 
-/// Where pages go: into segments of their own, or, where these would make a small database larger,
+/// Where pages go: into their own segments, or, where these would make a small database larger,
 /// into the log.
 pub(crate) enum Sink<'a> {
     Images(MutexGuard<'a, Images>),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading as of one commit: snapshots and cursors. Both own what they need, and may go to another
-//! thread.
+//! Reading as of one commit: snapshots and cursors. Both own everything that they need, and may go
+//! to another thread.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -279,8 +279,8 @@ impl Snapshot {
         }
     }
 
-    /// The leaf and the place on it from which records go on, forwards at it, backwards in front of
-    /// it. `cached` is taken if it is that leaf.
+    /// The leaf and the place on it from which records continue, forwards at it, backwards in front
+    /// of it. `cached` is taken if it is that leaf.
     fn place(
         &self,
         root: u32,
@@ -424,9 +424,9 @@ impl Cursor {
     }
 
     /// Gives the next records to `take`, key and value, up to the end of a page of the tree: many
-    /// records for the work of one step. `take` says whether to go on. Without `values` each value
-    /// is empty, and long ones are not read. Gives how many records there were, 0 at the end of the
-    /// range.
+    /// records for the work of one step. `take` says whether to continue. Without `values` each
+    /// value is empty, and long ones are not read. Gives how many records there were, 0 at the end
+    /// of the range.
     ///
     /// # Errors
     /// As [`Cursor::next`]. The records given do not count then, and the cursor stays where it was.
@@ -539,7 +539,7 @@ impl Cursor {
         }
     }
 
-    /// Where to go on: behind the key that was given last, or at the border of the range.
+    /// Where to continue: behind the key that was given last, or at the border of the range.
     fn from<'a>(at: &'a Option<Vec<u8>>, border: &'a Bound<Vec<u8>>) -> (Option<&'a [u8]>, bool) {
         match (at, border) {
             (Some(at), _) => (Some(at), false),

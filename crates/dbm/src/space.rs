@@ -4,8 +4,8 @@
 //! SEGMENT-1: a segment is free only if it holds no page version, and nothing that the newest
 //! durable checkpoint needs: no page that it names, and no part of the log. Versions and names are
 //! counted apart: a page that changed since the checkpoint has a name and no version. SEGMENT-2: it
-//! is written again only when no process reads beside this one from a checkpoint that is older than
-//! its becoming free.
+//! is reused only when no other process reads from a checkpoint older than the time when the
+//! segment became free.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -131,7 +131,7 @@ impl Space {
         live.max(self.named.load(Ordering::Relaxed))
     }
 
-    /// The device has so many pages; what is new is free.
+    /// The device has this many pages; what is new is free.
     pub fn grown(&self, pages: u64) {
         let mut free = self.free.lock();
         let segments = (pages / SEGMENT) as u32;
@@ -163,7 +163,7 @@ impl Space {
         self.free.lock().list.len()
     }
 
-    /// The segment behind the last one that is in use, or became free behind checkpoint `settled`.
+    /// The segment after the last one that is in use, or became free behind checkpoint `settled`.
     pub fn end(&self, settled: u64) -> u32 {
         let free = self.free.lock();
         let mut end = free.segments;

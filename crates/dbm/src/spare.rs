@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pages of DRAM that nobody has any more. Each changed page is a copy, and each page that is read
-//! needs memory: the one that was let go last is in the processor's cache still.
+//! Page buffers that nobody uses any more. Each changed page is a copy, and each page that is read
+//! needs memory. The buffer released last is still in the processor's cache.
 //!
 //! SPARE-1: a page here has no other owner.
 

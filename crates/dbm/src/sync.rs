@@ -2,7 +2,7 @@
 //! Locks and atomic words of the crate, in one place, so that tests can put a scheduler under them
 //! (`tests/shuttle`).
 //!
-//! With the feature `shuttle` each operation on them is a point at which the scheduler may go on
+//! With the feature `shuttle` each operation on them is a point at which the scheduler may continue
 //! with another thread. It runs one thread at a time. So every ordering of memory counts as the
 //! strongest one, and what only a weaker one allows is not found.
 //!
@@ -46,7 +46,7 @@ mod stepped {
         pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
     }
 
-    /// Another thread may go on here.
+    /// Another thread may continue here.
     fn point() {
         AtomicU8::new(0).load(Ordering::SeqCst);
     }

@@ -7,15 +7,15 @@
 //! Layout: docs/formats/dbm.md. The memory is that of pages of the first segment, which the log
 //! leaves alone: two halves, filled in turn. A half begins with the place in the log after which
 //! its commits follow. Then come frames of commits, each with a checksum that continues the
-//! previous one. So what an earlier filling left behind is never taken.
+//! previous one. So frames of an earlier filling are never read.
 //!
-//! HALF-1: when a half begins, every commit is in the log in front of it or in the other half, and
-//! stands in this one before the next commit does. So all that is pending goes to the log first, or
-//! a half would be overwritten whose commits are nowhere else. And behind a log that has a half's
-//! place, the two halves have all commits without a gap. HALF-2: each checkpoint begins a half, so
-//! no half that counts begins in front of the log's replay. HALF-3: a commit that is pending no
-//! more may still be on its way to the log. So a `Buffered` commit returns only when the tail has
-//! it, or when the write of its group has returned.
+//! HALF-1: when a half begins, every commit is in the log before it or in the other half, and is in
+//! this one before the next commit does. So all that is pending goes to the log first, or a half
+//! would be overwritten whose commits are nowhere else. After a log that has a half's place, the
+//! two halves have all commits without a gap. HALF-2: each checkpoint begins a half, so no valid
+//! half begins before the log's replay position. HALF-3: a commit that is pending no more may still
+//! be on its way to the log. So a `Buffered` commit returns only when the tail has it, or when the
+//! write of its group has returned.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pages that one batch of commits touches in the trees (`tree.rs`), before anybody sees them.
+//! The pages that one batch of commits changes in the trees (`tree.rs`), before they are published.
 //!
 //! TIP-1: the bytes that are carried to the next batch are the newest of their page. Only batches
 //! change pages, one after the other.
@@ -30,7 +30,7 @@ pub(crate) struct Touched {
 }
 
 impl Touched {
-    /// The batch ends: keeps the leaf where ascending keys go on. On another one the next batch
+    /// The batch ends: keeps the leaf where ascending keys continue. On another one the next batch
     /// hardly begins.
     pub fn end(&mut self) {
         self.last = self.last.filter(|(_, leaf)| leaf.is_last);

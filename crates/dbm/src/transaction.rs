@@ -458,7 +458,7 @@ impl Transaction {
         self.limit(from.map_or(0, <[u8]>::len) + MAX_KEY_BYTES)?;
         let record = self.look(table, from, inclusive, back)?;
         let found = record.as_ref().map(|(key, _)| key.as_slice());
-        // From what was asked for to what was found, both included where they were.
+        // From what was requested to what was found, both included where they were.
         let (low, high) = match back {
             false => (
                 from.map_or(Vec::new(), |from| match inclusive {
@@ -528,9 +528,8 @@ impl Transaction {
     ///
     /// # Errors
     /// [`DbmError::Conflict`], when another changed what this one read: nothing was done.
-    /// [`DbmError::NoSpace`]: nothing was done. After an error
-    /// of the device the database takes no more commits, and whether this one is there shows the
-    /// next opening.
+    /// [`DbmError::NoSpace`]: nothing was done. After an error of the device the database accepts
+    /// no more commits, and whether this one is there shows the next opening.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -639,7 +638,7 @@ pub(crate) fn commit_work(
         only_deletes: ops.iter().all(|op| op.value.is_none()),
     };
     warm(&snapshot, &work)?;
-    // Its own snapshot would hold back what its commit lets go of.
+    // Its own snapshot would hold back what its commit releases.
     drop(snapshot);
     core.commit(work, start, durability, &size)
 }

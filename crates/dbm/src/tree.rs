@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changing the trees: one batch of commits at a time, on copies that nobody sees yet.
+//! Changes the trees: one batch of commits at a time, on copies that are not published yet.
 //!
-//! A root keeps its number for ever: when it is full, its content moves to a new page below it. So
-//! a table's record in the catalogue never changes for it, and
-//! a page that moves or splits changes one parent.
+//! A root keeps its number forever: when it is full, its content moves to a new page below it. So a
+//! table's record in the catalogue never changes for it, and a page that moves or splits changes
+//! one parent.
 //!
 //! TREE-1: each page of a tree but the root has exactly one parent. TREE-2: the keys below child n
 //! lie from separator n (inclusive) to n + 1.
@@ -71,7 +71,7 @@ impl<'a> Batch<'a> {
         id
     }
 
-    /// The leaf of a key. Into `border`, if it is asked for, goes the first key that belongs behind
+    /// The leaf of a key. Into `border`, if it is requested, goes the first key that belongs behind
     /// it.
     fn leaf_for(
         &self,

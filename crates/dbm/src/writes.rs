@@ -2,9 +2,8 @@
 //! The writes and reads of a transaction, private until the commit.
 //!
 //! Writes are in one arena, sorted by table and key. Writes that come out of order wait in a short
-//! tail, which is merged when it is long. WRITESET-1: a key stands once; the newest write of it
-//! counts. WRITESET-2: a deleted range comes before all keys, because its keys were dropped when it
-//! came.
+//! tail, which is merged when it is long. WRITESET-1: a key has one entry; its newest write counts.
+//! WRITESET-2: a deleted range comes before all keys, because its keys were dropped when it came.
 
 use std::cmp::Ordering;
 

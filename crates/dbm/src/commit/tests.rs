@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decisions are a function of the list, whoever makes them.
+//! Decisions are a function of the list, whichever thread makes them.
 
 use super::*;
 use crate::writes::Range;

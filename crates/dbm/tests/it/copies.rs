@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Backup, compaction and repair: what a copy has, and what is there when it was broken off.
+//! Backup, compaction and repair: the contents of a copy, and the files after an interruption.
 
 use std::path::Path;
 

@@ -271,7 +271,7 @@ impl Run {
         at
     }
 
-    /// Opens all images; on some it goes on and crashes again.
+    /// Opens all images; on some it continues and crashes again.
     fn check(&mut self, what: &str) -> usize {
         let images = std::mem::take(&mut self.watched.state.lock().unwrap().images);
         for (nth, (image, acknowledged)) in images.iter().enumerate() {
@@ -500,7 +500,7 @@ fn all_short_sequences() {
 }
 
 /// Long random runs: `SENKO_TEST_FACTOR` times as many where it is set, and at least one.
-/// `SENKO_DBM_IMAGES` asks for so many images at least.
+/// `SENKO_DBM_IMAGES` asks for this many images at least.
 #[test]
 fn random_sequences() {
     let factor =
@@ -528,8 +528,8 @@ fn random_sequences() {
     println!("{images} images");
 }
 
-/// The prefix property with what crashes of crashes leave: the device goes on from an image, and so
-/// on.
+/// The prefix property with what crashes of crashes leave: the device continues from an image, and
+/// so on.
 #[test]
 fn crash_after_crash() {
     let seed = seed("crash_after_crash");

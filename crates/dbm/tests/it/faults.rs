@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices that fail, files that are not what they should be, and full disks.
+//! Devices that fail, wrong files, and full disks.
 
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ const THREADS: u64 = 3;
 /// The path of the child's database; only the child has it.
 const CHILD: &str = "SENKO_DBM_CHILD";
 
-/// The child: each thread counts in a record of its own, and all threads count in one together.
+/// The child: each thread counts in its own record, and all threads count in one together.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os(CHILD) else {

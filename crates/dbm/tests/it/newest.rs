@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads without a snapshot, and cursors that go on by pages: against a map, and beside a thread
-//! that commits.
+//! Reads without a snapshot, and cursors that read page by page: against a map, and while a thread
+//! commits.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -200,7 +200,7 @@ fn pages_of_a_cursor_have_the_records_of_its_range() {
         let mut cursor = now.cursor(&table, keys).unwrap();
         let found = paged(&mut cursor, back, values, most);
         assert_eq!(found, expected, "round {round}");
-        // It stays on the last one, and single steps go on from there.
+        // It stays on the last one, and single steps continue from there.
         if let [.., before, _] = &*expected {
             let step = match back {
                 false => cursor.previous(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Databases that are read beside the one who writes: another opening of the same files stands for
-//! another process, as its locks are its own.
+//! Databases that are read while another process writes. A second opening of the same files acts as
+//! another process, because it has its own locks.
 
 use senko_dbm::{Database, Durability};
 use senko_workload::Rng;

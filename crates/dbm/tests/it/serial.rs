@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads under contention: their transactions, run again one by one in the order of their
-//! numbers, see what they saw.
+//! Threads under contention: their transactions are run again one by one in the order of their
+//! numbers, and must see the same values.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Space: what is overwritten comes free, snapshots hold what they see and no more, old ones can be
+//! Space: overwritten space becomes free, snapshots hold only what they see, and old ones can be
 //! ended.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests share.
+//! Shared code of the tests.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -10,7 +10,7 @@ use senko_io::faulty::FaultyDevice;
 
 use crate::support::{Model, content, open, quiet};
 
-/// A hundred commits that wait for nothing share few flushes, and one wait makes them all durable.
+/// A hundred commits that wait in vain share few flushes, and one wait makes them all durable.
 #[test]
 fn commits_that_are_awaited_later_share_a_flush() {
     let device = FaultyDevice::new(3000, 1);
@@ -237,7 +237,7 @@ fn open_snapshots_are_listed_with_what_they_hold() {
     assert!(listed[0].age >= listed[1].age && listed[1].age >= listed[2].age);
     assert_eq!(listed[0].commit, first.commit());
     assert_eq!(listed[2].commit, second.commit());
-    // All leaves were written anew.
+    // All leaves were written again.
     let held = listed[0].held_bytes / 4096;
     assert!(held <= pages && held * 10 >= pages * 9, "{held} of {pages}");
     assert_eq!(listed[1].held_bytes, listed[0].held_bytes);

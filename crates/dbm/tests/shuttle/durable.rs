@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Acknowledged commits survive: groups of synced ones, and buffered ones beside the log.
+//! Acknowledged commits survive: groups of synced commits, and buffered commits outside the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,9 +20,9 @@ fn count(db: &Database, table: &Table, thread: usize) -> u64 {
     })
 }
 
-/// Threads count, each in a record of its own. After each commit its thread takes a copy of the
-/// device, as a crash or a kill would leave it there. The copy has what was acknowledged before, of
-/// all threads.
+/// Threads count, each in its own record. After each commit its thread takes a copy of the device,
+/// as a crash or a kill would leave it there. The copy has what was acknowledged before, of all
+/// threads.
 fn counters(durability: Durability, copy: fn(&FaultyDevice, u64) -> Arc<FaultyDevice>) {
     let device = FaultyDevice::new(300, 1);
     let db = open(&device);

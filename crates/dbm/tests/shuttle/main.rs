@@ -40,7 +40,7 @@ fn check(name: &str, usual: usize, run: fn()) {
     Runner::new(pct, config).run(run);
 }
 
-/// A database without a thread of its own.
+/// A database without its own thread.
 fn open(device: &Arc<FaultyDevice>) -> Database {
     let options = Options {
         threads: 0,
