@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fills a shard with more than its DRAM holds, and reads everything back: from DRAM, and from a
-//! file that stands for flash.
+//! file in place of a flash device.
 //!
 //!     cargo run --release -p senko_cache --example shard_on_a_file
 

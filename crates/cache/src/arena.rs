@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Always holds: a page belongs to one class or is free; `used` of a page counts its chunks that
-//! are not on the class's free list. The system's memory is behind no more pages than the limit, or
-//! than are in use if those are more.
+//! are not on the class's free list. The system provides memory for no more pages than the limit,
+//! or than are in use if those are more.
 
 use senko_io::le::{u16_at, u32_at, u64_at};
 use senko_io::{AlignedBuf, MappedMemory, PAGE_SIZE};
@@ -36,7 +36,7 @@ pub(crate) const CHAINED: u8 = 3;
 
 /// Handles count in these.
 pub(crate) const UNIT: usize = 16;
-/// Bytes of items from which on large pages are asked for.
+/// Bytes of items from which on large pages are requested.
 const LARGE_PAGES_FROM: usize = 256 << 20;
 /// Largest chunk; larger items are chains of these.
 pub(crate) const MAX_CHUNK: usize = 16 << 10;
@@ -112,7 +112,7 @@ const fn segment_lines() -> [u16; SEGMENT_STEPS] {
 }
 
 /// Chunk sizes for items: steps of a twelfth where most items are, of a sixth from 2 KiB on, where
-/// a class of its own would hold a page for few items.
+/// its own class would hold a page for few items.
 fn item_sizes() -> Vec<usize> {
     let mut sizes = Vec::new();
     let mut size = 96_usize;

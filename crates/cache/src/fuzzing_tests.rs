@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The seeds of the fuzz targets of what is stored, each run once, and with each byte changed.
+//! The seeds of the fuzz targets of stored formats, each run once, and with each byte changed.
 
 use std::path::Path;
 

@@ -2,8 +2,8 @@
 //! One cache shard over DRAM and flash.
 //!
 //! A [`Shard`] has one owner at a time and no locks; it never waits and never touches a socket. A
-//! lookup says at once what DRAM knows ([`Lookup`]); what lies on flash is fetched through a
-//! [`senko_io::Queue`], and arrives later as a [`Done`]. Commands of a protocol are compositions of
+//! lookup returns at once what DRAM knows ([`Lookup`]). Items on flash are fetched through a
+//! [`senko_io::Queue`], and arrive later as a [`Done`]. Commands of a protocol are compositions of
 //! these primitives: look up, fetch if only flash can tell, then read or change the item in DRAM.
 //! `crates/cache/examples/shard_on_a_file.rs` runs a shard.
 

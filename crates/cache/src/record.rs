@@ -2,7 +2,7 @@
 //! The one format of an item, in DRAM and on flash: a header, then the complete answer of a `get`.
 //!
 //! Paper B, section 3.3, stores `VALUE ... END` on flash so that an answer needs no formatting. A
-//! record is that answer behind a 32-byte header; DRAM holds the same bytes, so that demotion,
+//! record is that answer after a 32-byte header; DRAM holds the same bytes, so that demotion,
 //! promotion and reinsertion are copies, and a DRAM hit is one copy too. `docs/formats/flash.md`
 //! has the table.
 //!
@@ -12,10 +12,10 @@
 //!   \_____ header, little-endian ________________________________/ \____ the answer, as it is sent ________/
 //! ```
 //!
-//! `crc` covers everything behind itself. `hcrc` covers header and key. Its seed is the
-//! *generation* of the place: the number of the region, which never repeats. So a header with its
-//! key can be trusted before the value was read, and a record of an earlier lap is never taken for
-//! one of this lap. Both are 0 in DRAM.
+//! `crc` covers everything after itself. `hcrc` covers header and key. Its seed is the *generation*
+//! of the place: the number of the region, which never repeats. So a header with its key can be
+//! trusted before the value was read, and a record of an earlier lap is never taken for one of this
+//! lap. Both are 0 in DRAM.
 //!
 //! Always holds: the length of a record follows from its header alone ([`Header::record_len`]).
 
@@ -28,7 +28,7 @@ pub(crate) const VALUE_WORD: &[u8; 6] = b"VALUE ";
 /// The end of an answer: the data block's line end, and `END`.
 pub(crate) const TRAILER: &[u8; 7] = b"\r\nEND\r\n";
 
-/// Where the key stands in a record.
+/// Where the key is in a record.
 pub(crate) const KEY_AT: usize = RECORD_HEADER + VALUE_WORD.len();
 
 /// Longest possible part of a record before the value: header, `VALUE `, key, flags, length.

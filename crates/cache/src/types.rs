@@ -173,7 +173,7 @@ impl OpenError {
     }
 
     /// Bytes of [`ShardConfig::memory`](crate::ShardConfig::memory) that would do, where there are
-    /// too few. With more memory some other parts grow too, so that a little more may be asked for
+    /// too few. With more memory some other parts grow too, so that a little more may be requested
     /// then.
     pub fn least_memory(&self) -> Option<u64> {
         self.least_memory

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words of a shard that outlive its process: where its logs stand, where the segments of its
-//! index lie.
+//! The words of a shard that outlive its process: the states of its logs, the places of its index
+//! segments.
 //!
 //! `docs/formats/data-directory.md` has the table. Each fact is one word, stored in one piece; a
 //! word that another rests on is stored before it. The words that change carry a checksum of 16
-//! bits each. The slots themselves lie in the index's own file, and what an item is a copy of in
-//! the items'.
+//! bits each. The slots themselves are in the index's own file, and an item's link to its flash
+//! copy is in the items' file.
 
 use std::sync::Arc;
 
@@ -165,7 +165,7 @@ impl State {
         }
     }
 
-    /// From now on the state is complete: whoever finds it may go on from it.
+    /// From now on the state is complete: whoever finds it may continue from it.
     pub fn set_live(&self) {
         self.words.set(AT_LIVE, 1);
     }

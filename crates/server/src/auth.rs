@@ -170,7 +170,7 @@ impl Auth {
         })
     }
 
-    /// Whether a password is asked for at all.
+    /// Whether a password is requested at all.
     pub fn is_on(&self) -> bool {
         self.ascii.is_some() || self.sasl.is_some()
     }

@@ -4,8 +4,8 @@
 //!
 //! Every worker asks it once a round. A system clock that is set, forward or back, changes nothing
 //! in a running server: an item with a time to live of two seconds is gone two seconds after it was
-//! set. Over a restart time does not go back (RESTART-9): the clock starts from the latest second
-//! that a server before went by, if the system's is behind that, and goes on from there.
+//! set. Over a restart time does not go back (RESTART-9). If the system's clock is behind the
+//! latest second of an earlier server, the clock starts from that second.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -72,8 +72,8 @@ impl<Q: Queue> Ctx<'_, Q> {
 
 /// Limits on a session's work besides the requests of its turn, and the work done.
 ///
-/// A turn is a number of requests. Some requests are more work than others, so they have bounds of
-/// their own:
+/// A turn is a number of requests. Some requests are more work than others, so they have their own
+/// bounds:
 /// - A key of a `get` counts as a request. So do [`BYTES_A_REQUEST`] bytes that are copied to join
 ///   values.
 /// - A section of `stats`, or a part of a walk over all items, takes as long as many requests. Such

@@ -25,7 +25,7 @@ struct Counter {
 /// A worker's sample.
 #[derive(Clone, Debug, Default)]
 pub struct HotKeys {
-    /// One lookup in so many is counted; 0: none.
+    /// One lookup in this many is counted; 0: none.
     every: u32,
     /// Lookups up to the next that is counted.
     left: u32,

@@ -38,7 +38,7 @@ pub(crate) const STILL_MS: u64 = 500;
 pub struct Intake {
     held: AtomicUsize,
     most: AtomicUsize,
-    /// How often memory was asked for in vain.
+    /// How often memory was requested in vain.
     refusals: AtomicU64,
     /// Raised whenever memory is given back.
     returns: AtomicU64,
@@ -57,7 +57,7 @@ impl Default for Intake {
 }
 
 impl Intake {
-    /// The shard has so many bytes for items.
+    /// The shard has this many bytes for items.
     pub fn set_items(&self, bytes: usize) {
         self.most.store(bytes / SHARE, Ordering::Relaxed);
     }
@@ -83,7 +83,7 @@ impl Intake {
         self.returns.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How often memory was asked for in vain. A waiting session asks again at each tick.
+    /// How often memory was requested in vain. A waiting session asks again at each tick.
     pub fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::SeqCst)
     }

@@ -8,8 +8,9 @@
 //! waited for flash ([`Waited`]) is the exception: its time goes from the start of the round that
 //! ran it first.
 //!
-//! Not in these times: what a request waits at its socket before the worker takes it, and, for a
-//! key of another worker's shard, the way there and back. The worker that runs a command counts it.
+//! These times do not include the wait at the socket before the worker takes a request, nor, for a
+//! key of another worker's shard, the time between the workers. The worker that runs a command
+//! counts it.
 
 use std::time::Instant;
 
@@ -220,7 +221,7 @@ mod tests {
         waited.ran(earlier, true, before, &stats);
         meter.end_round(&mut waited, &stats);
         assert_eq!(counts(&meter), [5, 1, 2, 1, 0, 0, 0, 0, 0, 0, 0]);
-        // A reset of the counters counts nothing, and the next round goes on.
+        // A reset of the counters counts nothing, and the next round continues.
         stats = ThreadStats::default();
         meter.end_round(&mut waited, &stats);
         stats.delete_misses = 3;

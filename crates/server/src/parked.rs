@@ -12,9 +12,10 @@
 //!
 //! - PARK-1. A shard is its worker's, or it is parked, under the lock. A parked shard is whole: no
 //!   change is half done at the end of a round.
-//! - PARK-2. The reader changes only what a lookup and a hit change, and the mark that a meta get
-//!   won. It allocates nothing, asks no device and takes no pin. So the worker that takes its shard
-//!   back waits for the copy of one value at most, and no new reader begins meanwhile.
+//! - PARK-2. The reader only changes the state that a lookup and a hit change, and the mark that a
+//!   meta get won. It allocates nothing, submits no operations and takes no pin. So the worker that
+//!   takes its shard back waits for the copy of one value at most, and no new reader begins
+//!   meanwhile.
 //! - PARK-3. The reader has seen the latest flush that was acknowledged, or it does not answer. A
 //!   parked shard comes with the number of flushes that it has applied.
 //! - PARK-4. A session looks only while none of its own commands is on its way to that shard. So it
@@ -50,7 +51,7 @@ impl Parked {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves the shard there. It has applied so many flushes.
+    /// Leaves the shard there. It has applied this many flushes.
     pub fn park(&self, shard: &mut Held, flushes: u64) {
         *self.place() = shard.0.take().map(|shard| Inside { shard, flushes });
         self.open.store(true, Ordering::Relaxed);

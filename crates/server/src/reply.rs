@@ -2,11 +2,11 @@
 //! The ordered answers of one connection, some of them still waiting for flash or for another
 //! shard.
 //!
-//! Commands of a connection are answered in order, but a command that needs flash must not hold up
-//! the parsing of those behind it. A [`ReplyQueue`] is a row of [`Reply`]s. The last one is open:
+//! Commands of a connection are answered in order, but a command that needs flash must not delay
+//! the parsing of later commands. A [`ReplyQueue`] is a row of [`Reply`]s. The last one is open:
 //! commands that are answered at once append to it. So the queue is usually one `Vec`, and nothing
-//! is allocated. A command that must wait gets a reply of its own, which is filled in later; what
-//! stands in front of the first waiting reply may be sent.
+//! is allocated. A command that must wait gets its own reply, which is filled in later; everything
+//! before the first waiting reply may be sent.
 //!
 //! ```text
 //!   front                                        back
@@ -234,7 +234,7 @@ impl Drop for ReplyQueue {
 }
 
 impl ReplyQueue {
-    /// An empty queue; with `units`, one in which each command has a reply of its own.
+    /// An empty queue; with `units`, one in which each command has its own reply.
     pub fn new(units: bool) -> ReplyQueue {
         let mut queue = ReplyQueue::default();
         queue.units = units;

@@ -14,7 +14,7 @@
 //!
 //! An answer need not go back to the worker that has the connection. A command may be all that its
 //! connection has under way. Then the connection's socket is *lent* with it. The worker of the
-//! shard sends the answer itself, and says so ([`Message::Sent`]); that wakes nobody.
+//! shard sends the answer itself, and reports it ([`Message::Sent`]); the report wakes no thread.
 //!
 //! - LEND-1. A socket is lent to one worker at a time. It is lent only while its connection has no
 //!   other unanswered command, and nothing is being sent on it. It comes back with the answer to
@@ -30,8 +30,8 @@
 //! - Commands of one connection: its session stops at [`crate::session::FOREIGN_BYTES`] unanswered.
 //! - Commands in an inbox: beyond [`Mesh::congested`], a connection that adds more than a little is
 //!   not received from. That ends with the worker's next round, which takes the whole inbox.
-//! - Commands that a virtual connection has unread: where they are many, the worker holds back that
-//!   one connection ([`Message::Hold`]).
+//! - Commands that a virtual connection has not read: if they are many, the worker holds back that
+//!   connection ([`Message::Hold`]).
 //! - Answers: while the worker that asked holds many ([`Mesh::full`]), they stay where they were
 //!   made.
 //!
@@ -162,7 +162,7 @@ impl Place {
 }
 
 impl Mesh {
-    /// For so many workers.
+    /// For this many workers.
     pub fn new(workers: usize, most_backlog: usize, most_answers: usize) -> Mesh {
         Mesh {
             workers: (0..workers).map(|_| Place::default()).collect(),
@@ -232,7 +232,7 @@ impl Mesh {
         self.workers[worker].backlog.load(Ordering::SeqCst) > self.most_backlog
     }
 
-    /// A worker has taken so many bytes of commands out of its inbox.
+    /// A worker has taken this many bytes of commands out of its inbox.
     pub fn took_commands(&self, worker: usize, bytes: usize) {
         let before = self.workers[worker]
             .backlog
@@ -242,12 +242,12 @@ impl Mesh {
         }
     }
 
-    /// Whether a worker has so many bytes of answers that others should keep theirs.
+    /// Whether a worker has this many bytes of answers that others should keep theirs.
     pub fn full(&self, worker: usize) -> bool {
         self.workers[worker].answers() > self.most_answers
     }
 
-    /// A worker has taken so many bytes of answers out of its inbox.
+    /// A worker has taken this many bytes of answers out of its inbox.
     pub fn taken(&self, worker: usize, bytes: usize) {
         let place = &self.workers[worker];
         let mailed = place.mailed.fetch_sub(bytes, Ordering::SeqCst);
@@ -261,7 +261,7 @@ impl Mesh {
         }
     }
 
-    /// A worker's connections hold so many bytes of answers now.
+    /// A worker's connections hold this many bytes of answers now.
     pub fn holds(&self, worker: usize, bytes: usize) {
         let place = &self.workers[worker];
         // Nobody else stores it.
@@ -421,7 +421,7 @@ impl Outbox {
         }
     }
 
-    /// Lends a connection's socket with the command of it that was just forwarded, which has so
+    /// Lends a connection's socket with the command of it that was just forwarded, which has this
     /// many bytes. False if some of them were handed over before: what is refused by its first line
     /// is answered before its last byte.
     pub fn lend(&mut self, shard: usize, conn: ConnKey, command: usize, lent: RawFd) -> bool {

@@ -351,7 +351,7 @@ impl Control {
         self.mesh.wake_all();
     }
 
-    /// Whether the end was asked for.
+    /// Whether the end was requested.
     pub fn draining(&self) -> bool {
         self.shared.shutdown() != Shutdown::No
     }

@@ -36,7 +36,7 @@ pub enum TlsMode {
 /// Which clients need a certificate: memcached's `ssl_verify_mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsVerify {
-    /// None is asked for.
+    /// None is requested.
     #[default]
     None,
     /// A certificate that is shown has to be good.
@@ -102,7 +102,7 @@ pub struct Settings {
     pub passed: Vec<(String, Listener)>,
     /// Where metrics, health and the page for operators are served by HTTP.
     pub admin: Option<SocketAddr>,
-    /// One lookup in so many is sampled for the list of hot keys; `None`: none is.
+    /// One lookup in this many is sampled for the list of hot keys; `None`: none is.
     pub hot_keys: Option<u32>,
     /// Bytes that the flash devices together are rated to take in their lives; `None`: not told.
     pub rated_writes: Option<u64>,
@@ -154,7 +154,7 @@ pub struct Settings {
     pub data_dir: Option<PathBuf>,
     /// A clean stop keeps the items of DRAM too.
     pub keep_dram: bool,
-    /// A start more than so many seconds after the server before begins empty.
+    /// A start more than this many seconds after the server before begins empty.
     pub max_absence: Option<u32>,
     /// Start over with an empty cache where the data directory or a flash file is of something
     /// else.

@@ -11,10 +11,9 @@
 //! before it runs a command, and before it completes a command that had to wait. The raise (under a
 //! lock, a release) and the load (acquire) act on one word, so a load after the raise sees it. A
 //! client that learns of the acknowledgement and then sends a command passes the kernel's socket
-//! locks in between. These order the two on every machine. The same check stands before each store,
-//! so a value that comes after a flush is stored after it. A flush runs only when its connection
-//! has no command under way on another shard. So nothing that was sent before it is stored behind
-//! it.
+//! locks in between. These order the two on every machine. The same check precedes each store, so a
+//! value that comes after a flush is stored after it. A flush runs only when its connection has no
+//! command under way on another shard. So no value sent before the flush is stored after it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -361,7 +360,7 @@ impl Shared {
     pub fn flush_generation(&self) -> u64 {
         self.flush_generation.load(Ordering::Acquire)
     }
-    /// Whether a shard that has applied so many flushes has applied all that hold at this second.
+    /// Whether a shard that has applied this many flushes has applied all that hold at this second.
     #[inline]
     pub fn is_flushed(&self, flushes: u64, now: u32) -> bool {
         let due = self.flush_due.load(Ordering::Acquire);
@@ -476,7 +475,7 @@ impl Shared {
             }
         }
     }
-    /// How often `stats reset` was asked for. A worker that sees it change zeroes its
+    /// How often `stats reset` was requested. A worker that sees it change zeroes its
     /// [`ThreadStats`] and its shard's counters.
     pub fn reset_generation(&self) -> u64 {
         self.reset_generation.load(Ordering::Acquire)
@@ -564,7 +563,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// The cursor of a shard that has applied so many flushes.
+    /// The cursor of a shard that has applied this many flushes.
     pub fn at(flushes: u64) -> Cursor {
         Cursor {
             flush: flushes,

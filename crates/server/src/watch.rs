@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `watch`: connections that are told, a line an event, what happens in the server.
+//! `watch`: connections that receive a line for each event in the server.
 //!
 //! ```text
 //! a command, an eviction, a newcomer ── tell ──▶ Lines of each watcher ── take ──▶ its session's answers
 //!            (any worker)                    (bounded)              (its own worker, each round)
 //! ```
 //!
-//! The worker on which something happens makes the line and puts it into the buffer of every
-//! watcher that asked for such lines. The worker of the watcher's connection moves the buffer to
-//! the connection's answers, as far as those are sent. Lines are memcached's; `gid` numbers them,
-//! since lines of different workers may come out of order.
+//! The worker that sees an event makes the line and puts it into the buffer of every watcher that
+//! asked for such lines. The worker of the watcher's connection moves the buffer to the
+//! connection's answers, as far as those are sent. Lines are memcached's; `gid` numbers them, since
+//! lines of different workers may come out of order.
 //!
 //! Always holds:
-//! - WATCH-1. Nobody waits for a watcher. Where a buffer is full its lines are dropped and counted,
-//!   and the watcher is told how many (`skipped=`).
+//! - WATCH-1. Nobody waits for a watcher. If a buffer is full, its lines are dropped and counted,
+//!   and a later line says how many (`skipped=`).
 //! - WATCH-2. A watcher's buffer takes [`BUFFER`] bytes, which count as its connection's. There are
 //!   [`MOST_WATCHERS`] at most.
-//! - WATCH-3. While nobody watches, an event costs one load.
+//! - WATCH-3. Without watchers, an event costs one load.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -278,7 +278,7 @@ mod tests {
             100,
             "each is told or counted"
         );
-        // Lines go on behind that.
+        // Lines continue behind that.
         watchers.tell(MUTATIONS, 0, b"more");
         assert_eq!(slow.take(BUFFER), b"ts=0.0 gid=101 more\n");
         watchers.remove(&slow);

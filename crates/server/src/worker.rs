@@ -4,9 +4,9 @@
 //! A round of the loop waits for events, while others may read from the shard (`parked.rs`). It
 //! takes each event, requests before device reads that ended. It runs the connections that have
 //! unread input, in turn, and sends every connection's answers in one batch. At its end it hands
-//! messages to other workers. A request whose key this shard owns waits for nothing, locks nothing
-//! and allocates nothing. Messages lock once a round and worker, and once to look for an answer
-//! that another worker sent. The parked shard's lock is taken twice a round.
+//! messages to other workers. A request whose key this shard owns waits in vain, locks nothing and
+//! allocates nothing. Messages lock once a round and worker, and once to look for an answer that
+//! another worker sent. The parked shard's lock is taken twice a round.
 //!
 //! ```text
 //! poll -> Accepted  -> accept::accepted -> the worker with the fewest connections
@@ -58,7 +58,7 @@ use timers::{TICK, Timers};
 
 /// Heavy commands and parts of them in a round: some tenths of a millisecond.
 const HEAVY_TURN: usize = 4;
-/// After so many sweeps over connections the counts of hot keys are halved.
+/// After this many sweeps over connections the counts of hot keys are halved.
 const HOT_SWEEPS: u64 = 60;
 
 /// The settings of a worker.

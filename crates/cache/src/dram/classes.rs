@@ -2,8 +2,8 @@
 //! Events in each size class: evictions, which say how long items stay there, and counters for
 //! `stats`.
 //!
-//! The shard tells of each eviction. It asks for them when it looks for a class that can give a
-//! page away.
+//! The shard reports each eviction. It asks for them when it looks for a class that can give a page
+//! away.
 
 use crate::stats::{ClassCounts, SlabClassStats};
 

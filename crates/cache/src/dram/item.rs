@@ -143,7 +143,7 @@ impl Arena {
         }
     }
 
-    /// The size class of the first chunk of an item whose record has so many bytes.
+    /// The size class of the first chunk of an item whose record has this many bytes.
     pub fn item_class(&self, record_len: usize) -> usize {
         self.class_for((record_len + ITEM_HEADER).min(MAX_CHUNK))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DRAM tier: the items in the arena, which of them leave first, and what is counted of them.
+//! The DRAM tier: the items in the arena, the policy that evicts them, and their counts.
 //!
 //! A [`Dram`] knows neither index nor flash. The shard looks at items through [`Dram::arena`], and
 //! changes them only through the methods here. So the policy's queues, the counts and the pins
@@ -7,7 +7,7 @@
 //!
 //! Always holds:
 //! - DRAM-1: an item is in the policy's queues, and counted, exactly while it is linked.
-//! - DRAM-2: the memory of an item with pins stays as it is. Its last pin frees it, if it is not
+//! - DRAM-2: the memory of a pinned item does not change. Its last pin frees it, if it is not
 //!   linked any more.
 
 mod classes; // what happened in each size class
@@ -307,7 +307,7 @@ impl Dram {
     pub fn set_memory(&mut self, bytes: usize) {
         self.share.set_memory(bytes);
     }
-    /// Limits items to the memory that an index of so many bytes leaves.
+    /// Limits items to the memory that an index of this many bytes leaves.
     pub fn share(&mut self, index_bytes: usize) {
         let items = self.share.of_items(index_bytes);
         self.arena

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How index and items share the memory of a shard.
 //!
-//! While the index grows, it keeps what it gives back for its next growth. A wave takes and frees
-//! pages in turn. If items made room for each, they would go by the page, and not one by one in the
-//! policy's order.
+//! While the index grows, it keeps the memory that it frees for its next growth. A wave takes and
+//! frees pages in turn. If items made room for each, they would go by the page, and not one by one
+//! in the policy's order.
 
 /// Pages that items keep, however much the index wants.
 pub(crate) const LEAST_PAGES: usize = 4;

@@ -3,10 +3,10 @@
 //!
 //! Flash wears by bytes written, so the operator sets bytes, not rates of items. Reinsertion spends
 //! the same budget. An item spends its own bytes when it is let in. Pages have ends that no item
-//! fitted in: what the device was given beyond the items is spent after it was written.
+//! fitted in. The bytes written beyond the items are charged after the write.
 //!
-//! Always holds: bytes spent = bytes written + `unwritten`, but for an item that was let in and
-//! lost with its device, which stays in `unwritten`.
+//! Always holds: bytes spent = bytes written + `unwritten`. The exception is an item that was
+//! admitted and lost with its device, which stays in `unwritten`.
 
 use crate::config::{Admission, AdmissionRule};
 
@@ -69,7 +69,7 @@ impl Admitter {
         (!self.affords(bytes)).then_some(Refusal::Budget)
     }
 
-    /// Whether the budget has so many bytes.
+    /// Whether the budget has this many bytes.
     pub fn affords(&self, bytes: usize) -> bool {
         !self.limited || bytes as i128 * 1000 <= self.millibytes
     }
@@ -112,7 +112,7 @@ impl Admitter {
         }
     }
 
-    /// The device was given so many bytes.
+    /// The device was given this many bytes.
     pub fn written(&mut self, bytes: u64) {
         if self.limited {
             let unspent = bytes.saturating_sub(self.unwritten);
@@ -155,7 +155,7 @@ mod tests {
         assert!((9_800..=10_600).contains(&written), "{written}");
     }
 
-    /// Of many items that come once, the share that is asked for gets in, whatever the seed. None
+    /// Of many items that come once, the share that is requested gets in, whatever the seed. None
     /// at 0 percent, and all at 100.
     #[test]
     fn draws_let_in_the_share_that_is_asked_for() {

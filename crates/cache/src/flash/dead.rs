@@ -2,12 +2,12 @@
 //! How many bytes of a log no slot names any more, as far as is known. Only a log that keeps every
 //! live record asks (`-M`).
 //!
-//! A reclaim of such a log copies what lives. Where all lives it gains nothing, so it starts only
-//! while enough is known to be dead (KEEP-6). The count is an estimate: a slot knows pages, not
-//! bytes. Each region that was reclaimed corrects it by what it gained.
+//! A reclaim of such a log copies what lives. If all records are live, reclaim gains nothing. So it
+//! starts only while enough bytes are known to be dead (KEEP-6). The count is an estimate: a slot
+//! knows pages, not bytes. Each reclaimed region corrects the estimate by its gain.
 //!
 //! Always holds: a lap of the log that gains less than [`Dead::enough`] ends with a count of 0, so
-//! that no estimate makes reclaim go around for ever.
+//! that no estimate makes reclaim go around forever.
 
 use senko_io::PAGE_SIZE;
 
@@ -54,7 +54,7 @@ impl Dead {
         }
     }
 
-    /// A slot or a clean copy went whose record has so many pages ([`crate::index::Slot::len`]).
+    /// A slot or a clean copy went whose record has this many pages ([`crate::index::Slot::len`]).
     pub fn died(&mut self, pages: usize) {
         self.bytes += match pages {
             0 => self.large.get(16 * PAGE_SIZE),
@@ -69,7 +69,7 @@ impl Dead {
         (self.lap_regions, self.lap_gain) = (0, 0);
     }
 
-    /// A region was reclaimed, of a log of so many regions in which `used` bytes are used.
+    /// A region was reclaimed, of a log of this many regions in which `used` bytes are used.
     pub fn reclaimed(&mut self, gain: i64, regions: u64, region_bytes: u64, used: u64) {
         self.bytes = self.bytes.saturating_sub(gain.max(0) as u64);
         self.lap_regions += 1;
@@ -133,7 +133,7 @@ mod tests {
             );
         }
         assert!(!dead.pays(REGION, 8 * REGION));
-        // One that gains goes on.
+        // One that gains continues.
         dead.all(1 << 40);
         for _ in 0..16 {
             dead.reclaimed(1 << 18, 8, REGION, 8 * REGION);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Regions that were freed and that the device is still discarding: what is written there before
-//! that has ended might go with them.
+//! Freed regions that the device is still discarding. Data written there before the discard has
+//! ended might be discarded too.
 //!
 //! Always holds: they are the last of the log's free pages, in the order in which they were freed;
 //! discards may end in any.

@@ -6,8 +6,8 @@
 //!              \--> all pages are in write buffers -------^          \--> parked, until there is memory
 //! ```
 //!
-//! `shard/fetch.rs` looks at what was read. Always holds: a read keeps its region from being
-//! reclaimed from when it has its frame until it ends.
+//! `shard/fetch.rs` looks at the data. Always holds: a read keeps its region from being reclaimed
+//! from when it has its frame until it ends.
 
 use senko_io::{Completion, PageBuf, Purpose, Queue, Tag};
 
@@ -44,7 +44,7 @@ impl Flash {
     pub fn read(&self, n: u32) -> &ReadOp {
         self.reads.look(n)
     }
-    /// The same, to go on with a record larger than a frame.
+    /// The same, to continue with a record larger than a frame.
     pub fn read_mut(&mut self, n: u32) -> &mut ReadOp {
         self.reads.op(n)
     }
@@ -173,7 +173,7 @@ impl Flash {
         }
     }
 
-    /// The read whose frame has been here longest. Where there is none, reads that wait for a frame
+    /// The read whose frame has been here longest. If there is none, reads that wait for a frame
     /// are given those that are free first.
     pub fn next_ready<Q: Queue>(&mut self, queue: &mut Q) -> Option<u32> {
         if self.reads.ready.is_empty() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the device under a log does, and what is still asked of it.
+//! The state of the device under a log, and the operations that it may still get.
 //!
 //! ```text
 //!      4 failed writes in a row          16 failed reads in a row, or the device is gone,
@@ -9,29 +9,29 @@
 //!   '-------- probe passed ---------'--------------------'   (probe_ended)
 //! ```
 //!
-//! A log that is read-only takes no items and answers reads. A log that is out of use hides its
-//! slots, which are misses then. It is asked for nothing but a probe: write the free pages ahead of
-//! the log's head, and read one back. A probe comes when all that the device had been asked for has
-//! ended. The intervals double from [`FIRST_WAIT_MS`] to [`LONGEST_WAIT_MS`]. They begin anew once
+//! A log that is read-only accepts no items and answers reads. A log that is out of use hides its
+//! slots, so they are misses. It only gets a probe, which writes the free pages ahead of the log's
+//! head and reads one back. A probe comes when every operation that the device had been given has
+//! ended. The intervals double from [`FIRST_WAIT_MS`] to [`LONGEST_WAIT_MS`]. They begin again once
 //! the device was well for as long. So a device that comes and goes neither costs much nor fills
 //! the log with lines.
 //!
-//! Always holds: HEALTH-1: nothing is submitted for a log that is out of use, but its probe, and at
-//! the end of the process what its write buffers hold. HEALTH-2: a slot that is followed when the
-//! log is back names the record that it named before. While the log was out of use, its head and
-//! tail did not move, and every command that met one of its slots dropped it.
+//! Always holds: HEALTH-1: nothing is submitted for a log that is out of use, except its probe and,
+//! at the end of the process, the contents of its write buffers. HEALTH-2: a slot that is followed
+//! when the log is back names the record that it named before. While the log was out of use, its
+//! head and tail did not move, and every command that met one of its slots dropped it.
 
 use senko_io::IoError;
 
-/// Writes that fail in a row after which a log takes no more items.
+/// Writes that fail in a row after which a log accepts no more items.
 const WRITES_TO_REST: u32 = 4;
 /// Reads that fail in a row after which it is out of use. Bad sectors alone do not get there: an
 /// item that can't be read is forgotten.
 const READS_TO_LEAVE: u32 = 16;
 /// For so long eviction waits for a device that moves nothing.
 pub(crate) const STALLED_MS: u64 = 1000;
-/// For so long a device may hold what it was asked for without ending any of it. SSDs pause for
-/// some hundred milliseconds, and a busy machine adds to it.
+/// A device may hold operations for this long without completing any of them. SSDs pause for some
+/// hundred milliseconds, and a busy machine adds to it.
 pub(crate) const SILENT_MS: u64 = 2000;
 /// Ending nothing for so long is a pause, which is counted and told. More than passes in any one
 /// round (`Shard::set_steady`), so that a process that was stopped blames nobody.
@@ -105,8 +105,7 @@ pub(crate) struct Health {
     pub(super) pauses: Pauses,
 }
 
-/// Stretches in which a device held what it was asked for and ended none of it, [`PAUSE_MS`] or
-/// longer.
+/// Stretches in which a device held operations and completed none of them, [`PAUSE_MS`] or longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pauses {
     /// How many.
@@ -148,7 +147,7 @@ impl Health {
     pub fn takes_items(&self) -> bool {
         self.state == DeviceState::Up
     }
-    /// Whether the device holds something that it was asked for.
+    /// Whether the device holds an operation.
     pub fn is_busy(&self) -> bool {
         self.in_flight > 0
     }
@@ -328,7 +327,7 @@ mod tests {
     #[test]
     fn pauses_are_counted_once_however_much_waited() {
         let mut health = Health::new();
-        // Nothing was asked for in the first second, which is not a pause.
+        // Nothing was requested in the first second, which is not a pause.
         for n in 0..8 {
             health.begin(1000 + n);
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Invalid ranges: positions of a log that slots may still name although nothing there may be read.
-//! They were flushed by `flush_all`, never written because the write failed, or are hidden because
-//! the device is out of use.
+//! They were flushed by `flush_all`, or their write failed, or they are hidden because the device
+//! is out of use.
 //!
 //! Asked for every flash slot that is met, so a log in good health pays one comparison: positions
 //! from `suspect` on are valid.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where records go on flash: a circular log of pages over one slice of a device.
+//! The place of records on flash: a circular log of pages over one slice of a device.
 //!
 //! Pages have *absolute* positions that only grow; position modulo the slice's pages is the place
 //! on the device. A region is an aligned run of pages, the unit of reclaim. Its number (the
@@ -209,7 +209,7 @@ impl Log {
         oldest.map_or(self.head, |chunk| chunk.first)
     }
 
-    /// Sends all that is in write buffers to the device, and takes no more.
+    /// Sends all that is in write buffers to the device, and accepts no more.
     pub fn close<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) {
         self.closed = true;
         while !self.open.is_empty() {
@@ -322,7 +322,7 @@ impl Log {
             .wrapping_add(1)
             .wrapping_add(self.life)
     }
-    /// Everything stored so far is gone: later records go to pages of their own.
+    /// Everything stored so far is gone: later records go to their own pages.
     pub fn flush_all(&mut self) {
         self.open_pages.clear();
         self.invalid.flush(self.head);
@@ -584,7 +584,7 @@ impl Log {
         }
     }
 
-    /// Sends the oldest open chunk to the device; its pages take no more records.
+    /// Sends the oldest open chunk to the device; its pages accept no more records.
     fn submit_oldest<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) {
         let mut chunk = self.open.remove(0);
         let end = chunk.first + chunk.used as u64;

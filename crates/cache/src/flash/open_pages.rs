@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pages of a log that small records may go to: each record to the one that it fills best.
+//! The pages of a log that are open for small records: each record goes to the page that it fills
+//! best.
 //!
-//! A log opens a page of its own for small records, and the front of a page in whose rest a large
-//! record begins. Which pages lie in write buffers that may still change the log knows, and closes
-//! the others.
+//! A log opens its own page for small records, and the front of a page in whose rest a large record
+//! begins. Which pages lie in write buffers that may still change the log knows, and closes the
+//! others.
 
 use senko_io::PAGE_SIZE;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Looking at devices: which one stalls, and whether one out of use is well again.
+//! Watches devices: detects one that stalls, and one that works again.
 //!
-//! `health.rs` decides the state of a device; `shard/outage.rs` does what follows from it.
+//! `health.rs` decides the state of a device; `shard/outage.rs` reacts to it.
 
 use senko_io::{Completion, PAGE_SIZE, Purpose, Queue, Tag};
 

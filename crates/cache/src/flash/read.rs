@@ -127,8 +127,8 @@ impl ReadOp {
     pub fn take_large(&mut self) -> Option<Handle> {
         self.large.take().map(|large| large.item)
     }
-    /// A piece of a large record is here, from an offset of the frame on. The read goes on with the
-    /// piece behind it.
+    /// A piece of a large record is here, from an offset of the frame on. The read continues with
+    /// the piece behind it.
     pub fn next_piece(&mut self, frame: &[u8], offset: usize) -> Piece {
         let large = self.large.as_mut().expect("a large read has its item");
         let len = (self.pages as usize * PAGE_SIZE - offset).min(large.total - large.have);

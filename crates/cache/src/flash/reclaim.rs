@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How far the reclaim of a log is: what it reads next of the oldest region, and what it waits for.
+//! The progress of a log's reclaim: its next read in the oldest region, and the events that it
+//! waits for.
 //!
 //! `shard/reclaim.rs` and `shard/keep.rs` decide what becomes of the records. They ask
-//! [`Flash::reclaim_next`] what is due, and tell this file how it went.
+//! [`Flash::reclaim_next`] for the next step, and report its result to this file.
 
 use senko_io::{PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 
@@ -81,7 +82,7 @@ impl Reclaim {
     pub fn reinserted(&self) -> usize {
         self.reinserted
     }
-    /// So many bytes more were written again.
+    /// This many bytes more were written again.
     pub fn reinsert(&mut self, bytes: usize) {
         self.reinserted += bytes;
     }
@@ -90,15 +91,15 @@ impl Reclaim {
     pub fn take_walk(&mut self) -> Walk {
         self.walk.take().expect("a frame to walk")
     }
-    /// The walk of a frame goes on later: a record waits for its place.
+    /// The walk of a frame continues later: a record waits for its place.
     pub fn walk_waits(&mut self, walk: Walk) {
         self.walk = Some(walk);
     }
-    /// A frame was walked; goes on at `next`.
+    /// A frame was walked; continues at `next`.
     fn walked(&mut self, next: u64, now_ms: u64) {
         (self.next, self.span, self.progress_ms) = (next, None, now_ms);
     }
-    /// A record goes on behind its frame: reads again from its first page, `span` pages if given.
+    /// A record continues behind its frame: reads again from its first page, `span` pages if given.
     pub fn read_again(&mut self, position: u64, span: Option<u64>) {
         (self.next, self.span) = (position, span);
     }
@@ -116,12 +117,12 @@ impl Reclaim {
         self.span = None;
     }
 
-    /// A live record found no space, if `no_space`. Its attempt took so many pages.
+    /// A live record found no space, if `no_space`. Its attempt took this many pages.
     pub fn tried(&mut self, taken: u64, no_space: bool) {
         self.taken += taken;
         self.stuck = no_space;
     }
-    /// A live record has its new place, which took so many pages.
+    /// A live record has its new place, which took this many pages.
     fn moved(&mut self, taken: u64, now_ms: u64) {
         self.taken += taken;
         (self.stuck, self.progress_ms) = (false, now_ms);
@@ -136,11 +137,11 @@ impl Reclaim {
     pub fn take_copy(&mut self) -> Copying {
         self.copying.take().expect("a copy")
     }
-    /// A copy ended, well or not; goes on at `next`.
+    /// A copy ended, well or not; continues at `next`.
     fn copied(&mut self, next: u64, now_ms: u64) {
         (self.next, self.progress_ms) = (next, now_ms);
     }
-    /// A piece of a copy was placed, on so many new pages.
+    /// A piece of a copy was placed, on this many new pages.
     pub(super) fn placed(&mut self, pages: u64, now_ms: u64) {
         self.taken += pages;
         self.progress_ms = now_ms;
@@ -164,11 +165,11 @@ impl Flash {
         &mut self.reclaims[n]
     }
 
-    /// A frame of a log's oldest region was walked; goes on at `next`.
+    /// A frame of a log's oldest region was walked; continues at `next`.
     pub fn walked(&mut self, n: usize, next: u64) {
         self.reclaims[n].walked(next, self.steady_ms);
     }
-    /// A live record has its new place in a log, which took so many pages.
+    /// A live record has its new place in a log, which took this many pages.
     pub fn moved(&mut self, n: usize, taken: u64) {
         self.reclaims[n].moved(taken, self.steady_ms);
     }
@@ -347,8 +348,8 @@ impl Flash {
         copying.take_piece(frame, r.reading_pages, generation)
     }
 
-    /// Gives up the copy under way to a log whose device takes no more: the record stays where it
-    /// is, and is copied anew when the device is back.
+    /// Gives up the copy under way to a log whose device accepts no more: the record stays where it
+    /// is, and is copied again when the device is back.
     pub fn cancel_copy(&mut self, n: usize) {
         if let Some(copying) = self.reclaims[n].cancel_copy() {
             self.logs[n].break_stream();

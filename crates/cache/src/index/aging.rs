@@ -6,9 +6,9 @@
 //! item into its main queue when the item is requested again while its key is on the list. Here the
 //! list is the two bits of each flash slot, and its length the pace of the hand. The hand goes
 //! around once for two hits on flash an item that DRAM holds, so a hit counts for as many further
-//! hits as DRAM has items, on average. If all items are asked for alike, most would leave DRAM
-//! before they are asked for again. They are answered from flash, and DRAM keeps what is worth
-//! more. Differences: a hit is forgotten after none to two of these spans rather than exactly one,
+//! hits as DRAM has items, on average. If all items are requested alike, most would leave DRAM
+//! before they are requested again. They are answered from flash, and DRAM keeps the more popular
+//! items. Differences: a hit is forgotten after none to two of these spans rather than exactly one,
 //! and nothing is stored for it.
 
 use super::{Index, LINE, Segment, Slot};

@@ -38,7 +38,7 @@ const LINE: usize = 8;
 const PLACE_BITS: u32 = 46;
 /// A DRAM handle needs 32 bits above the tag and below the kind.
 const MAX_TAG_BITS: u32 = 30;
-/// A wave goes on while more than this part of the slots, in hundredths, is in use.
+/// A wave continues while more than this part of the slots, in hundredths, is in use.
 const FULL_PERCENT: u64 = 90;
 
 /// Where a slot was found; valid until the next insertion or removal.
@@ -230,7 +230,7 @@ impl Index {
         slots.extend(words.filter(|&slot| slot != Slot::EMPTY));
     }
 
-    /// Builds a segment anew in its place from `slots`, no more than it had. INDEX-1 and INDEX-2
+    /// Builds a segment again in its place from `slots`, no more than it had. INDEX-1 and INDEX-2
     /// hold afterwards, whatever held before: of several flash slots with one tag one stays. A kill
     /// meanwhile costs slots of this segment, no more. `new` is memory to use.
     pub fn mend(&mut self, n: usize, slots: impl Iterator<Item = Slot>, new: &mut Vec<u64>) {
@@ -282,7 +282,7 @@ impl Index {
     pub fn flash_slots(&self) -> u64 {
         self.flash_slots
     }
-    /// A segment holds so many slots, of which so many are of kind flash.
+    /// A segment holds this many slots, of which this many are of kind flash.
     #[inline]
     fn holds(&mut self, n: usize, count: u16, flash: u16) {
         let segment = &mut self.segments[n];

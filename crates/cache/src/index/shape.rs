@@ -29,7 +29,7 @@ impl Shape {
         PLACE_BITS - page_bits.max(PLACE_BITS - MAX_TAG_BITS)
     }
 
-    /// Whether an index of so many pages of flash can have this shape.
+    /// Whether an index of this many pages of flash can have this shape.
     pub fn fits(&self, flash_pages: u64) -> bool {
         let pages = 64 << 10..=1 << 20;
         self.segment_bits <= 26

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A slot of the index, bit by bit; the drawing stands at the top of `index/mod.rs`.
+//! A slot of the index, bit by bit; `index/mod.rs` has the drawing.
 //!
-//! Which bits are page and which tag depends on the shard's [`Shape`](super::Shape); what lies
-//! above them is here.
+//! The shard's [`Shape`](super::Shape) decides which bits are page and which tag; the bits above
+//! them are here.
 
 pub(super) const KIND_SHIFT: u32 = 62;
 pub(super) const LEN_SHIFT: u32 = 58;

@@ -4,8 +4,8 @@
 //!
 //! The records that begin in one page go together. The record of several pages goes first. So the
 //! small ones before it find its new front as wide as the old (KEEP-5). Records that have moved are
-//! forgotten when their page is looked at again, so a walk that had to wait begins its page anew. A
-//! record larger than a frame is copied frame by frame; its slot changes when all of it is placed
+//! forgotten when their page is looked at again, so a walk that had to wait begins its page again.
+//! A record larger than a frame is copied frame by frame; its slot changes when all of it is placed
 //! (KEEP-7).
 //!
 //! Always holds: no record of the region is passed over while a slot names it, unless the device
@@ -56,7 +56,7 @@ impl Shard {
                         return false;
                     }
                 } else if pages <= FRAME_PAGES {
-                    // It goes on behind this frame: it is read again from its first page.
+                    // It continues behind this frame: it is read again from its first page.
                     let span = Some(pages as u64);
                     self.flash.reclaim_mut(n).read_again(position, span);
                     return true;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shard: its parts, and what is known without I/O: lookups and reading an item in DRAM.
+//! The shard: its parts, and operations without I/O: lookups and reading an item in DRAM.
 //!
-//! The files beside this one add their part as an `impl Shard`: `memory.rs` gives memory,
+//! The other files of this folder add their part as an `impl Shard`: `memory.rs` allocates memory,
 //! `store.rs` stores and deletes, `fetch.rs` reads flash, `demote.rs` writes it, `reclaim.rs` frees
-//! the oldest region, `upkeep.rs` does what is due without a command. No file outside this folder
-//! sees a field.
+//! the oldest region, `upkeep.rs` does work that is due without a command. No file outside this
+//! folder sees a field.
 //!
 //! Always holds:
 //! - SHARD-1: a linked item has exactly one index slot of kind DRAM; a key has at most one slot in

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device goes out of use and comes back. Reads that waited for it end as misses, nothing new is
-//! asked of it, and probes find out when it is well.
+//! Takes a device out of use, and back into use. Reads that waited for it end as misses, nothing
+//! new is asked of it, and probes find out when it is well.
 //!
-//! `flash/health.rs` says when; this file does what follows. The kernel gives no operation back
-//! before the operation has ended. So the frame of a read that was given up stays away until then,
-//! and only the read's caller goes on. With several devices, the others lack the frames of a device
-//! that never answers. A read that waits for a frame all that time ends as a miss too, so nobody
+//! `flash/health.rs` decides when; this file reacts. The kernel gives no operation back before the
+//! operation has ended. So the frame of a read that was given up stays away until then, and only
+//! the read's caller continues. With several devices, the others lack the frames of a device that
+//! never answers. A read that waits for a frame all that time also ends as a miss, so no client
 //! hangs.
 //!
 //! Always holds: a read that is given up drops its slot. So a key that was answered as absent does

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Prefetch: memory that the lookups of a round will read is asked for before the first of them
+//! Prefetch: memory that the lookups of a round will read is requested before the first of them
 //! runs.
 //!
 //! A lookup waits for memory twice: for its line of the index, and, if that leads to DRAM, for the
@@ -16,7 +16,7 @@ use senko_io::prefetch;
 use crate::index::Slot;
 use crate::shard::Shard;
 
-/// Bytes of an item that are asked for: what a hit reads before its answer is copied. The copy
+/// Bytes of an item that are requested: what a hit reads before its answer is copied. The copy
 /// itself runs through memory in order, which the processor sees by itself.
 const PREFETCHED: usize = 256;
 

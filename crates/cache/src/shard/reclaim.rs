@@ -109,7 +109,7 @@ impl Shard {
                 Fate::Reinsert(..)
                     if in_page + len > run.len() && page > 0 && len <= FRAME_PAGES * PAGE_SIZE =>
                 {
-                    // It goes on behind this frame: read again from its start (its slot is
+                    // It continues behind this frame: read again from its start (its slot is
                     // untouched).
                     self.flash.reclaim_mut(n).read_again(position, None);
                     return true;

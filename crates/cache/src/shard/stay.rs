@@ -203,8 +203,8 @@ impl Shard {
         Err(AllocError::OutOfMemory)
     }
 
-    /// Whether a log that has no place for a record of so many pages will have one once its device
-    /// has moved.
+    /// Whether a log that has no place for a record of this many pages will have one once its
+    /// device has moved.
     pub(crate) fn may_wait<Q: Queue>(
         &mut self,
         queue: &mut Q,

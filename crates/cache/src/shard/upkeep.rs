@@ -143,13 +143,13 @@ impl Shard {
         self.counts_of(len)
     }
 
-    /// The same for a record of so many bytes.
+    /// The same for a record of this many bytes.
     pub(crate) fn counts_of(&mut self, record_len: usize) -> &mut ClassCounts {
         let class = self.dram.arena().item_class(record_len);
         self.dram.counts(class)
     }
 
-    /// Bytes for items and index that were reserved at the start: [`Shard::set_dram_limit`] takes
+    /// Bytes for items and index that were reserved at the start: [`Shard::set_dram_limit`] accepts
     /// no more.
     pub fn reserved_bytes(&self) -> usize {
         self.dram.reserved()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records of all lengths around whole pages come back from flash, with small ones in front of
-//! them, after a lap too.
+//! Records of all lengths around whole pages return from flash, with small ones before them, also
+//! after a lap.
 
 use senko_cache::{Fetch, Fetched, HashSeed, Key, Lookup, Shard, Want};
 

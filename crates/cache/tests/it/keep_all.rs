@@ -440,8 +440,8 @@ fn what_was_stored_is_found_in_one_of_the_tiers() {
     }
 }
 
-/// A full cache refuses, keeps what it has, does not go around for ever, and takes more once some
-/// of it is deleted.
+/// A full cache refuses, keeps what it has, does not go around forever, and takes more once some of
+/// it is deleted.
 #[test]
 fn a_full_cache_refuses_and_takes_again_after_deletes() {
     for seed in seeds(6_000_000, 2) {

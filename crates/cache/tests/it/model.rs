@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Random commands on a shard against a map.
 //!
-//! The map knows what each key must hold. A `get` that waits for flash may return the value from
-//! the time of its look-up, even if later commands have been answered meanwhile. All other commands
-//! must return the current value. A miss of a live key is allowed only where the shard counted a
-//! drop.
+//! The map knows the required value of each key. A `get` that waits for flash may return the value
+//! from the time of its look-up, even if later commands have been answered meanwhile. All other
+//! commands must return the current value. A miss of a live key is allowed only where the shard
+//! counted a drop.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where nothing may be evicted, what was stored stays: neither memory nor the index takes an
-//! item's place.
+//! If nothing may be evicted, stored items stay: neither memory nor the index takes an item's
+//! place.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pages leave full: at least 97.5 % of the bytes of pages are bytes of records, on the item sizes
-//! of Facebook's ETC. And items that no buffers hold go on.
+//! of Facebook's ETC. And items that no buffer holds any more.
 
 use senko_cache::{
     Admission, AdmissionRule, AllocError, DeviceSlice, HashSeed, Key, Lookup, Shard, ShardConfig,
@@ -61,7 +61,7 @@ fn at_least_97_5_percent_on_the_etc_sizes() {
 }
 
 /// The end of a slice that is left empty before an item may be longer than all write buffers
-/// together. While one was waited for, nothing else left DRAM, for ever.
+/// together. While one was waited for, nothing else left DRAM, forever.
 #[test]
 fn items_larger_than_the_buffers_go_round_the_slice() {
     let pages = 24 << 20 >> 12;
@@ -80,7 +80,7 @@ fn items_larger_than_the_buffers_go_round_the_slice() {
 }
 
 /// A record that is not admitted has still left the end of a slice empty. The buffers of that went
-/// nowhere, and the next item waited for one for ever.
+/// nowhere, and the next item waited for one forever.
 #[test]
 fn items_that_are_refused_at_the_end_of_a_slice_leave_the_buffers_free() {
     let pages = 24 << 20 >> 12;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The model's random commands, with kills, clean stops and lost memory among them.
 //!
-//! A kill takes what the shared memory holds at that instant: between two commands, or, in builds
-//! with debug assertions, before any of the words that a command stores. Of the writes that were on
-//! their way to the device some get through, some in part. The next process then finds the key's
-//! value from before the command or from after it, or a miss. The run goes on from there.
+//! A kill copies the shared memory at that instant: between two commands, or, in builds with debug
+//! assertions, before any of the words that a command stores. Of the writes that were on their way
+//! to the device some get through, some in part. The next process then finds the key's value from
+//! before the command or from after it, or a miss. The run continues from there.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -583,7 +583,7 @@ fn damaged_files_are_misses() {
 
 /// Shared memory is gone and there was no clean stop, so the shard is empty. Records of an earlier
 /// life never show, although the new life writes to the same places, loses some writes, and counts
-/// positions anew.
+/// positions again.
 #[test]
 fn an_earlier_life_stays_past() {
     for seed in seeds(6_400_000, 3) {
@@ -710,7 +710,7 @@ fn a_kill_does_not_forget_which_flush_was_applied() {
 }
 
 /// Four shards give CAS values out of turn, each its own residue, so that no two are the same.
-/// After a start they go on above the greatest that was given before.
+/// After a start they continue above the greatest that was given before.
 #[test]
 fn cas_values_of_shards_never_meet() {
     let mut given = std::collections::HashSet::new();

@@ -31,7 +31,7 @@ pub(super) struct Request<'a> {
 /// The state of a head that is coming in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parsed<'a> {
-    /// The head goes on.
+    /// The head continues.
     Half,
     /// A request.
     Whole(Request<'a>),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The listener for operators: HTTP on an address and a thread of its own.
+//! The listener for operators: HTTP on an address and its own thread.
 //!
 //! | path | answer |
 //! |---|---|

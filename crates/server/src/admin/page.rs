@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The page for operators at `/`: one document without scripts, that asks for nothing else and is
-//! loaded anew every five seconds. Everything in it that came from outside is escaped.
+//! The page for operators at `/`: one document without scripts, that asks in vain else and is
+//! loaded again every five seconds. Everything in it that came from outside is escaped.
 //!
-//! Rates and latencies are those of the last minute, so that the page tells of now; `/metrics` has
+//! Rates and latencies are those of the last minute, so the page shows the present; `/metrics` has
 //! the totals.
 
 use std::fmt::{Display, Write as _};
@@ -210,7 +210,7 @@ fn tiers(page: &mut Page, sums: &Sums, history: &History) {
     let cache = &sums.cache;
     let full = |used: u64, of: u64| format!("{:.0} %", percent(used as f64, of as f64));
     let day = history.last_day(Instant::now(), sums.written());
-    // Flash was written over this time, if that went on as in the last day.
+    // Flash was written over this time, if that continued as in the last day.
     let flash_age = match day.bytes {
         0 => "–".to_owned(),
         bytes => span(cache.flash_bytes as f64 / (bytes as f64 / day.seconds)),

@@ -71,7 +71,7 @@ pub(crate) fn admin<Q: Queue>(ctx: &mut Ctx<'_, Q>, line: &Line<'_>, out: &mut R
     Asked::Nothing
 }
 
-/// `watch`: from here on the connection is told what happens, and takes no more commands.
+/// `watch`: from here on the connection is told what happens, and accepts no more commands.
 fn watch<Q: Queue>(ctx: &Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Asked {
     if ctx.shared.settings.no_watch {
         out.line("CLIENT_ERROR watch commands not allowed");

@@ -82,7 +82,7 @@ pub(super) fn remove<Q: Queue>(
             ctx.shard.remove_flash(&req.key, at);
             Ok(Status::Success)
         }
-        // Neither is asked for here; the header answers both.
+        // Neither is requested here; the header answers both.
         Found::Answer(_) | Found::OutOfMemory => Err(Outcome::Busy),
         Found::Absent => Ok(Status::NotFound),
     }

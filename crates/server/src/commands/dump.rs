@@ -3,7 +3,7 @@
 //! DRAM: `stats sizes`.
 //!
 //! A walk goes in parts of bounded size, shard by shard, so that neither the reply nor the time it
-//! takes from others grows with the cache. A part of another shard is asked for with an internal
+//! takes from others grows with the cache. A part of another shard is requested with an internal
 //! command ([`part_request`]) that only a virtual connection understands. The keys of items on
 //! flash are not in DRAM, so the session reads them, a few at a time, before a part is whole
 //! ([`Part`]).
@@ -125,7 +125,7 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// Counts items. Where there are too many rows, two become one.
+    /// Counts items. If there are too many rows, two become one.
     fn add(&mut self, size: u32, count: u64) {
         let row = |size: u32, step: u32| size.checked_next_multiple_of(step).unwrap_or(u32::MAX);
         *self.rows.entry(row(size, self.step)).or_default() += count;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `mg`, `md`, `ma`, `me`: what they do and what they return. (`ms` is with the storage commands.)
+//! `mg`, `md`, `ma`, `me`: their effects and their replies. (`ms` is with the storage commands.)
 //!
 //! Returned flags come in the order of the request. A flag that changes the item takes effect at
 //! its place in that order, as in memcached: `mg k t T30` returns the old time, `mg k T30 t` the
@@ -51,7 +51,7 @@ pub(super) fn push_echo(out: &mut Vec<u8>, flag: u8, token: &[u8], key: &[u8], b
     }
 }
 
-/// Appends what is left of an item's life: -1 for ever.
+/// Appends what is left of an item's life: -1 forever.
 fn push_ttl(out: &mut Vec<u8>, expiry: u32, now: u32) {
     if expiry == 0 {
         out.extend_from_slice(b" t-1");

@@ -52,7 +52,7 @@ pub(crate) enum Op {
         touch: Option<u32>,
         /// Text: with the CAS value. Binary: with the key.
         extended: bool,
-        /// Text: the last key of its line, so `END` follows. Binary: the value is asked for (else
+        /// Text: the last key of its line, so `END` follows. Binary: the value is requested (else
         /// only touched).
         last: bool,
     },

@@ -201,7 +201,7 @@ fn totals<Q: Queue>(ctx: &Ctx<'_, Q>) -> Totals {
     sum
 }
 
-/// Bytes for items, as they were asked for: by `cache_memlimit`, by `-m`, or what `--memory` leaves
+/// Bytes for items, as they were requested: by `cache_memlimit`, by `-m`, or what `--memory` leaves
 /// for them.
 fn memory_limit<Q: Queue>(ctx: &Ctx<'_, Q>, cache: &CacheStats) -> u64 {
     match (ctx.shared.dram_limit(), ctx.shared.settings.item_memory) {

@@ -144,7 +144,7 @@ fn apply<Q: Queue>(
             item: None,
             on_flash: Some(at),
         }),
-        // Only a header is asked for here.
+        // Only a header is requested here.
         Found::Answer(_) => return Err(Outcome::Busy),
         Found::Dram(item) => Some(Old {
             meta: ctx.shard.meta(item),

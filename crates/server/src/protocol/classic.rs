@@ -31,7 +31,7 @@ pub enum StoreMode {
 pub struct Refusal {
     /// The text, without line end.
     pub text: &'static str,
-    /// `noreply` was asked for: stay silent.
+    /// `noreply` was requested: stay silent.
     pub silent: bool,
     /// What follows the line.
     pub after: After,
@@ -56,7 +56,7 @@ impl Refusal {
 pub enum Line<'a> {
     /// `get`, `gets`, `gat`, `gats`: the keys are not parsed yet (a line may have any number).
     Get {
-        /// Uniques are asked for.
+        /// Uniques are requested.
         cas: bool,
         /// A new expiry for each key.
         touch: Option<i64>,

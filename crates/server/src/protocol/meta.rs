@@ -17,7 +17,7 @@ const MAX_OPAQUE: usize = 32;
 /// The flags of a meta command that decide how it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// `v`: the value is asked for.
+    /// `v`: the value is requested.
     pub value: bool,
     /// `q`: no reply in the nominal case.
     pub quiet: bool,
@@ -29,7 +29,7 @@ pub struct Flags {
     pub invalidate: bool,
     /// `x`: remove the value, keep the item (`md`).
     pub remove_value: bool,
-    /// `h` or `l`: what the last accesses left behind is asked for.
+    /// `h` or `l`: what the last accesses left behind is requested.
     pub history: bool,
     /// `N`: make the item on a miss, with this expiry.
     pub vivify: Option<u32>,

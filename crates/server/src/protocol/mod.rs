@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parsers of the three dialects: bytes in, requests out. No I/O, no state.
 //!
-//! [`crate::session`] hands them the receive buffer in place; what they return borrows from it.
-//! Which lines are refused, and with which texts, is memcached 1.6.45's, checked by running it.
+//! [`crate::session`] passes them the receive buffer in place; their results borrow from it. Which
+//! lines are refused, and with which texts, is memcached 1.6.45's, checked by running it.
 //! `docs/cache/replacing-memcached.md` lists the differences. Always holds: a parser never panics,
-//! never allocates, and reads only what it was given.
+//! never allocates, and reads only its input.
 
 pub mod binary; // the binary protocol: header, opcodes, validity of lengths
 pub mod classic; // the classic text commands
@@ -27,7 +27,7 @@ pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 pub enum After {
     /// The next command.
     Command,
-    /// A value of so many bytes, its line end counted in. It is swallowed.
+    /// A value of this many bytes, its line end counted in. It is swallowed.
     Value(usize),
     /// A value of unknown length. Its bytes must not run as commands, so the connection is closed.
     Unknown,

@@ -25,7 +25,7 @@ pub(super) struct LoopReport {
     pub recovered: Recovered,
 }
 
-/// Workers that are ready, or about to be, and wait to be let go. Dropping it lets their threads
+/// Workers that are ready, or about to be, and wait to be released. Dropping it lets their threads
 /// end by themselves.
 pub(super) struct Crew {
     go: Vec<mpsc::Sender<()>>,
@@ -159,8 +159,8 @@ fn work(
     if ready.send(Ok(report)).is_err() || go.recv().is_err() {
         return Ok(None); // another worker could not start
     }
-    // Whatever ends this worker ends the server: a cache that lost a shard would answer misses for
-    // ever.
+    // Whatever ends this worker ends the server: a cache that lost a shard would answer misses
+    // forever.
     let _guard = EndsAll(control);
     worker.run()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The data directory: what a server comes back from, and what it leaves.
+//! The data directory: the state that a server restores, and the files that it leaves.
 //!
 //! ```text
 //! DataDir::open ----> restore (each worker) ----> begin --> ...serves... --> finish (clean)  or  killed

@@ -199,7 +199,7 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
     }
 }
 
-/// The cap, in whole MiB, that gives each shard so many bytes; `None` if none does.
+/// The cap, in whole MiB, that gives each shard this many bytes; `None` if none does.
 pub fn least_memory(settings: &Settings, flash: &[u64], shard: u64) -> Option<u64> {
     let mut settings = settings.clone();
     let mut least = settings.item_memory.unwrap_or(settings.memory) >> 20 << 20;
@@ -354,7 +354,7 @@ mod tests {
                 .unwrap()
                 .parse()
                 .unwrap();
-            // With more memory the buffers grow too, so a little more may be asked for the second
+            // With more memory the buffers grow too, so a little more may be requested the second
             // time.
             let mut now = need;
             while memory_plan(&settings(now << 20, threads, connections), &[4 << 30]).is_err() {

@@ -162,7 +162,7 @@ impl Session {
         Some(self.close(input.len()))
     }
 
-    /// A SASL opcode: 0x20 lists the mechanisms, 0x21 begins, 0x22 goes on.
+    /// A SASL opcode: 0x20 lists the mechanisms, 0x21 begins, 0x22 continues.
     fn sasl<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], header: &Header) -> Step {
         let used = HEADER + header.key_len;
         let head = loud(header);
@@ -178,7 +178,7 @@ impl Session {
         if input.len() < if fits { whole } else { used } {
             return Step::Stop(0, FeedState::NeedMore);
         }
-        // PLAIN says all in its first message: there is nothing to go on with.
+        // PLAIN says all in its first message: there is nothing to continue with.
         let asked = header.opcode == 0x21 && &input[HEADER..used] == MECHANISM && fits;
         let given = asked.then(|| plain(&input[used..whole])).flatten();
         let right = self.admit(ctx, Dialect::Binary, given);

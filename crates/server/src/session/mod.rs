@@ -21,9 +21,9 @@
 //! **Order.** Commands take effect in the order in which they were sent, as far as anyone can tell:
 //! - (PIPELINE-1) A command that changes something and waits ([`Op::changes`]) holds up all that
 //!   follow.
-//! - (PIPELINE-2) A command that only reads lets others pass while it waits, but not one that
-//!   changes the same key ([`Session::hazard`]). If its read had to be repeated, it would answer
-//!   with what came after it.
+//! - (PIPELINE-2) A read-only command lets others pass while it waits, except for one that changes
+//!   the same key ([`Session::hazard`]). If its read had to be repeated, it would return the later
+//!   value.
 //! - (PIPELINE-3) Commands for one key go to one shard, in order. Commands for different shards may
 //!   overtake each other. Only `flush_all` and commands that look at all shards wait until nothing
 //!   is under way.
@@ -112,7 +112,7 @@ pub struct Fed {
 
 /// One step of a feed.
 enum Step {
-    /// Bytes done with; go on.
+    /// Bytes done with; continue.
     Took(usize),
     /// Bytes done with; stop.
     Stop(usize, FeedState),
@@ -556,7 +556,7 @@ impl Session {
         place: Place,
     ) -> Option<Waits> {
         let mut hint = hint;
-        // A fetch that ended holds memory until its answer leaves: that one goes on.
+        // A fetch that ended holds memory until its answer leaves: that one continues.
         let begins = hint.is_none();
         for _ in 0..MAX_ROUNDS {
             ctx.work.from_flash = hint.is_some();

@@ -2,8 +2,8 @@
 //! Commands for keys that another shard owns, and walks over all shards.
 //!
 //! A command for another shard is forwarded unchanged, its value as it arrives. A `get` of several
-//! keys becomes one `get` a key. The other worker feeds the bytes to a virtual session and sends
-//! back one unit a command, in order; here each has its place among the replies. A command that is
+//! keys becomes one `get` a key. The other worker feeds the bytes to a virtual session and returns
+//! one unit a command, in order; here each has its place among the replies. A command that is
 //! refused before its key is known is answered here, so both sides agree on the number of commands.
 
 use senko_cache::{Fetch, Fetched, Key, Lookup};
@@ -108,7 +108,7 @@ impl Session {
         }
     }
 
-    /// Sends one key of a `get` line on, as a command of its own.
+    /// Sends one key of a `get` line on, as its own command.
     pub(super) fn forward_key<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,

@@ -95,7 +95,7 @@ impl Session {
                 )
             }
             Ok(Line::Http) => self.hang_up(input.len()),
-            // Its connection takes no more commands, so those before it are answered first.
+            // Its connection accepts no more commands, so those before it are answered first.
             Ok(Line::Watch(_)) if self.replies.waiting() > 0 => {
                 Step::Stop(0, FeedState::Blocked(Wait::Fetch))
             }
@@ -105,7 +105,7 @@ impl Session {
             Ok(Line::LruCrawler(_) | Line::Shutdown(_)) if self.replies.waiting() > 0 => {
                 Step::Stop(0, FeedState::Blocked(Wait::Fetch))
             }
-            // Nobody is asked for counters before there is a turn to use them.
+            // It asks for counters only when there is a turn to use them.
             Ok(Line::Stats(_)) if ctx.work.heavy == 0 => {
                 Step::Stop(0, FeedState::Blocked(Wait::Heavy))
             }

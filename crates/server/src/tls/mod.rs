@@ -5,10 +5,11 @@
 //!  files -> pem.rs, ciphers.rs -> Tls (one a server, in Shared) -> Stream (one a connection)
 //!              SIGHUP, refresh_certs --^                              ^ worker/cipher.rs
 //! ```
-//! Nothing in here has a socket or waits, but for the files of [`Tls::open`] and [`Tls::refresh`].
+//! Nothing in here has a socket or waits, except for the files of [`Tls::open`] and
+//! [`Tls::refresh`].
 //!
-//! - (TLS-1) Certificate, key and CA change together. Where one of the files is bad, all stay as
-//!   they were. Connections that are open stay as they are.
+//! - (TLS-1) Certificate, key and CA change together. If one of the files is bad, none changes.
+//!   Open connections are not affected.
 //! - (TLS-2) A connection's ciphertext without a whole record or message is two records at most;
 //!   more ends the connection.
 //! - (TLS-3) No text that is made here holds a part of a key.

@@ -9,10 +9,10 @@
 //!  Handshake --last message--> Open --close_notify--> Half (answers still go out)
 //!      `------- a bad byte -------`-------------------> Failed (an alert goes out)
 //! ```
-//! rustls's unbuffered interface takes and gives slices, so that no buffer stands between. A record
-//! is deciphered where it was received; rustls 0.23 then copies the plaintext once. An answer is
-//! ciphered from where it lies: a piece of [`STRAIGHT`] bytes or more has records of its own, and
-//! smaller pieces are gathered.
+//! rustls's unbuffered interface takes and returns slices, so there is no buffer in between. A
+//! record is deciphered where it was received; rustls 0.23 then copies the plaintext once. An
+//! answer is ciphered from where it lies: a piece of [`STRAIGHT`] bytes or more has records of its
+//! own, and smaller pieces are gathered.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ const RECORD: usize = 5 + (16 << 10) + 256;
 /// Plaintext of answers that a connection ciphers at a time: three records. With their overhead
 /// they fit into the capacity that an emptied batch keeps.
 pub const CIPHERED: usize = 3 * PLAIN;
-/// A piece of an answer of so many bytes is not copied before it is ciphered.
+/// A piece of an answer of this many bytes is not copied before it is ciphered.
 const STRAIGHT: usize = 1 << 10;
 /// Most bytes that a record adds to its plaintext, with any suite.
 const ADDED: usize = 32;
@@ -96,7 +96,7 @@ impl Stream {
     }
 
     /// Keeps ciphertext for a later [`Stream::receive`]; whether that is enough for now. A client
-    /// may send much behind the last message of its handshake.
+    /// may send much after the last message of its handshake.
     pub fn hold(&mut self, data: &[u8]) -> bool {
         self.held.extend_from_slice(data);
         self.held.len() > PLAIN

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Newcomers: the connection limit, the spreading over workers, and what is noted when a connection
-//! leaves.
+//! New connections: the connection limit, the spreading over workers, and the counts when a
+//! connection ends.
 //!
-//! Worker 0 accepts for all, so the limit needs no agreement between workers. At the limit a
-//! newcomer is told so and closed (memcached's `maxconns_fast`, its default), or accepting stops
-//! until somebody leaves.
+//! Worker 0 accepts for all, so the limit needs no agreement between workers. At the limit a new
+//! connection gets an error and is closed (memcached's `maxconns_fast`, its default), or accepting
+//! stops until another one ends.
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
@@ -119,7 +119,7 @@ impl Worker {
         }
     }
 
-    /// Accepting failed; the loop goes on by itself after a pause.
+    /// Accepting failed; the loop continues by itself after a pause.
     pub(super) fn accept_failed(&mut self, error: &std::io::Error) {
         tracing::warn!("a connection could not be accepted: {error}");
     }

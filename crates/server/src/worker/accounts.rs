@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory that connections hold of their worker, each by itself and all together.
 //!
-//! A connection's [`Account`] is counted anew whenever something happened to it
+//! A connection's [`Account`] is counted again whenever something happened to it
 //! (`flow.rs::settle`), and the sums follow it. Only [`super::conns::Conns`] changes them, so they
 //! always match the existing connections.
 

@@ -7,12 +7,12 @@
 //!  flush -> fill_batch -> Secure::plain --seal, CIPHERED bytes at a time--> send --Sent--> flush
 //! ```
 //!
-//! Always holds, beside what `flow.rs` says:
-//! - CIPHER-1: what a round spends on handshakes is bounded by their number ([`HANDSHAKES`]), since
-//!   one costs as much as hundreds of GETs.
+//! Always holds, besides the rules of `flow.rs`:
+//! - CIPHER-1: the number of handshake steps in a round is bounded ([`HANDSHAKES`]), since one
+//!   costs as much as hundreds of GETs.
 //! - CIPHER-2: of an answer's ciphertext a connection holds [`CIPHERED`] bytes at most. The rest of
-//!   the batch waits as it is: frames and item memory under the rules of FLOW-3. A frame is free as
-//!   soon as it is ciphered.
+//!   the batch waits unchanged: frames and item memory under the rules of FLOW-3. A frame is free
+//!   as soon as it is encrypted.
 //! - CIPHER-3: a handshake that has not ended after [`HANDSHAKE_MS`] ends its connection, whatever
 //!   bytes come.
 

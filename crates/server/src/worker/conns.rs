@@ -3,8 +3,8 @@
 //! commands for this shard.
 //!
 //! A connection is named by a [`ConnKey`] (slot and generation), so that a completion that comes
-//! after its connection is gone finds nothing. Sockets are found from the loop's [`ConnId`],
-//! virtual ones from who asks.
+//! after its connection is gone finds nothing. Sockets are found by the loop's [`ConnId`], virtual
+//! connections by their owner.
 //!
 //! Always holds: a key finds the connection it was made for or none, since the generation moves on
 //! when a slot is freed. The run queue and the dirty list name a connection at most once each, as
@@ -95,7 +95,8 @@ pub struct Conn {
     pub dirty: bool,
     /// It sent much to a worker that is behind: nothing more is taken until that one has caught up.
     pub paused: bool,
-    /// So many workers have unread commands of it that must wait: nothing more is taken meanwhile.
+    /// This many workers have unread commands of it that must wait: nothing more is taken
+    /// meanwhile.
     pub holds: usize,
     /// The worker that sends its commands was told to wait (virtual ones only).
     pub holds_origin: bool,
@@ -164,7 +165,7 @@ impl Conn {
         self.account
     }
 
-    /// Counts anew what it makes the worker hold. `usual_answer` is what an answer of another
+    /// Counts again what it makes the worker hold. `usual_answer` is what an answer of another
     /// worker takes that is not there yet.
     pub fn counted(&mut self, usual_answer: usize) -> Account {
         // Frames are counted where they belong.
@@ -330,7 +331,7 @@ impl Conns {
         self.sums
     }
 
-    /// Counts a connection anew.
+    /// Counts a connection again.
     pub fn count(&mut self, at: ConnKey, account: Account) {
         if let Some(conn) = self.get(at) {
             let virtual_one = !conn.is_socket();

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use senko_io::Completion;
 
-/// Device reads that ended: so many are looked at in any round.
+/// Device reads that ended: this many are looked at in any round.
 const TURN: usize = 16;
 
 /// A worker's state of its devices' operations.
@@ -31,7 +31,7 @@ impl Disk {
     pub fn waiting(&self) -> &VecDeque<Completion> {
         &self.ended
     }
-    /// How many of them this round looks at, which had so many requests. One more for each eight
+    /// How many of them this round looks at, which had this many requests. One more for each eight
     /// requests, or a sixteenth of all.
     pub fn turn(&self, requests: usize) -> usize {
         let turn = (TURN + requests / 8).max(self.ended.len() / 16);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of a worker: accept nobody, answer what was received, close, and leave when nobody needs
-//! this shard any more.
+//! The end of a worker: it accepts no connections, answers the received requests, closes, and ends
+//! when no other worker needs this shard any more.
 //!
 //! Requests that a socket had received when the end began are answered. The rest is not read: the
 //! connection ends as if its client had sent no more, however much it sends on. A worker whose own

@@ -11,7 +11,8 @@
 //! Always holds:
 //! - FLOW-1: one batch a connection is in the loop at most, and none while its socket is lent
 //!   (`lend.rs`).
-//! - FLOW-2: what a connection makes the worker hold is bounded, and so is what all hold together.
+//! - FLOW-2: the memory that a connection makes the worker hold is bounded, and so is the memory
+//!   for all together.
 //!   - Unread bytes of one connection are at most [`MOST_TAIL`] and the receive buffers under way.
 //!     Its answers are bounded by its session's window.
 //!   - Requests that can't run yet may take half of the plan's `pending`. Beyond that, a connection
@@ -25,7 +26,7 @@
 //!   - While copies for other workers take `pending`, no flash read begins for one
 //!     ([`crate::context::Work::no_copies`]). The copies that are there leave
 //!     without such a read.
-//!   - Where unread bytes and slow readers' answers take `pending`, the slowest is closed, else the
+//!   - When unread bytes and slow readers' answers take `pending`, the slowest is closed, else the
 //!     one that holds most.
 //! - FLOW-3: a slow reader's answer holds no frame: it is copied. It may hold item memory. While
 //!   more than an eighth of a shard is lent, readers that have been behind for [`PATIENCE_MS`] are

@@ -20,7 +20,7 @@ pub(super) struct Crowd {
     newest_next: bool,
     /// How often such memory had been given back when they were last tried.
     returns: u64,
-    /// How often it was asked for in vain, by shard, at the last tick.
+    /// How often memory was requested in vain, by shard, at the last tick.
     refusals: Vec<u64>,
 }
 

@@ -161,7 +161,7 @@ impl Worker {
         self.peers.put_back(later);
     }
 
-    /// Lets connections go on that waited for a worker to catch up.
+    /// Lets connections continue that waited for a worker to catch up.
     pub(super) fn resume_paused(&mut self) {
         if !self.peers.has_paused() {
             return;

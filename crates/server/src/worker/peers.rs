@@ -140,7 +140,7 @@ impl Peers {
     pub fn usual_answer(&self) -> usize {
         self.usual_answer.0
     }
-    /// There was an answer of so many bytes.
+    /// There was an answer of this many bytes.
     pub fn answered(&mut self, bytes: usize) {
         let before = self.usual_answer.0;
         self.usual_answer.0 = (before - before / 32 + bytes / 32).max(256);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Prefetch: before the events of a round are taken one by one, the memory that they will read is
-//! asked for together (`senko_cache::Shard::prefetch_line`).
+//! requested together (`senko_cache::Shard::prefetch_line`).
 //!
-//! Only the commands that are most of the work are recognised, `get` and `mg` of one key at the
-//! start of what was received and right behind each other. Others are merely not asked for, so this
+//! Only the most frequent commands are recognised: `get` and `mg` of one key, at the start of the
+//! received bytes and directly after each other. Other keys are merely not prefetched, so this
 //! needs to be neither complete nor exact.
 
 use senko_cache::{Key, MAX_KEY};
@@ -11,7 +11,7 @@ use senko_io::{Event, prefetch};
 
 use super::Worker;
 
-/// Most keys of a round whose memory is asked for: it is to stay in the nearest caches until it is
+/// Most keys of a round whose memory is requested: it is to stay in the nearest caches until it is
 /// used.
 pub(super) const MOST_KEYS: usize = 256;
 /// Bytes at the start of a frame that came: the header and the key of the first record.
@@ -42,7 +42,7 @@ impl Worker {
         }
     }
 
-    /// Notes the keys of this shard that stand in commands.
+    /// Notes the keys of this shard that are in commands.
     pub(super) fn note_keys(&mut self, commands: &[u8]) {
         let (shards, me) = (self.core.shared.shards, self.index);
         let seed = self.core.shared.settings.hash_seed;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State of a connection with TLS: its cipher, and the bytes before and behind it.
+//! State of a connection with TLS: its cipher, and the bytes before and after it.
 
 use senko_io::SendBatch;
 

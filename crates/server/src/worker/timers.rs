@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When a worker's upkeep is due, and the time that devices are judged by.
 //!
-//! Upkeep goes by the machine's own time: a clock that is driven may stand still.
+//! Upkeep follows the machine's own time, because a clock that a test drives may stand still.
 
 use std::time::{Duration, Instant};
 

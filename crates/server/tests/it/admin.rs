@@ -425,7 +425,7 @@ fn others_are_answered_beside_scrapers_that_hang() {
     for stream in &mut hanging[..80] {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut rest = Vec::new();
-        // An end or a reset, and no wait for ever.
+        // An end or a reset, and no wait forever.
         match stream.read_to_end(&mut rest) {
             Ok(_) => closed += 1,
             Err(error) => {

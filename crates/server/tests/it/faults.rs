@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A server whose flash device fails, over real sockets and on both backends: reads or writes fail,
-//! or a device stalls for a while or forever, or is gone. Whatever it does, every connection is
-//! answered, what is answered is right, and the server says what it found.
+//! or a device stalls for a while or forever, or is gone. Whatever the device does, every
+//! connection gets right answers, and the server reports the failure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -382,7 +382,7 @@ fn a_device_that_stalls_for_ever_hangs_nobody() {
         let mut client = bench.place.connect();
         let stat = stats(&mut client);
         assert!(stat("flash_read_timeouts") > 0);
-        // Everything that DRAM can do goes on, eviction too.
+        // Everything that DRAM can do continues, eviction too.
         serves_from_dram(bench);
         pad(&mut client, 80 << 20);
         client.store("f1", &value(1, 3));
@@ -393,7 +393,7 @@ fn a_device_that_stalls_for_ever_hangs_nobody() {
         assert!(read(&mut client, 1, 3));
         let found = read_all(bench, 620..KEYS);
         assert!(found > 100, "{found} of 180 came back");
-        // And now for ever: the server can still be ended.
+        // And now forever: the server can still be ended.
         bench.switches[0].inject(None, EVERYWHERE, Fault::Stall);
         client.send(b"get f700 f701 f702 f703\r\nmn\r\n");
         client.until(b"MN\r\n");

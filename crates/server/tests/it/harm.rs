@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients that take more than their part, and what the others get meanwhile. Nothing here goes by
-//! the clock: tests wait for states, and compare counts that any pace gives.
+//! Clients that take more than their share, and the effect on the others. Nothing here goes by the
+//! clock: tests wait for states, and compare counts that any pace gives.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -72,9 +72,9 @@ fn values_that_stop_midway_push_out_nobody() {
     }
 }
 
-/// Clients that go on sending are slowed down where there are too many. One is refused only where
-/// too much waits unread, and its next try is stored. No value is torn, and every connection stays
-/// in step.
+/// Clients that continue sending are slowed down where there are too many. One is refused only
+/// where too much waits unread, and its next try is stored. No value is torn, and every connection
+/// stays in step.
 #[test]
 fn a_crowd_of_large_values_is_stored_whole() {
     for threads in [1, 2] {
@@ -241,8 +241,8 @@ fn commands_that_wait_at_another_worker_hold_nobody_else_back() {
     }
 }
 
-/// A hundred machines that lost their power filled `-c 100` for ever: nobody asked whether they
-/// were still there.
+/// A hundred machines that lost their power filled `-c 100` forever: nobody asked whether they were
+/// still there.
 #[test]
 fn connections_are_asked_whether_their_peers_are_there() {
     on_both(1, |place| {

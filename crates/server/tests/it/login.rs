@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Passwords: what a connection may do before it has given one, over sessions and over sockets. The
-//! answers of the ascii protocol are in `tests/transcripts/auth`, with memcached as the reference.
+//! Passwords: the commands of a connection before it has given one, over sessions and over sockets.
+//! The answers of the ascii protocol are in `tests/transcripts/auth`, with memcached as the
+//! reference.
 
 use std::path::PathBuf;
 

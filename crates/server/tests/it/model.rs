@@ -3,9 +3,9 @@
 //!
 //! Several connections, each with keys of its own, send deep pipelines; disk completions and
 //! messages between shards come in random order. Because no other connection touches its keys, each
-//! connection must see exactly what the map says, in order. The keys are few and the values large,
-//! so no innocent item dies of a tag that it shares. The flash is large, so nothing is dropped. Any
-//! miss of a live key is an error.
+//! connection must see exactly the values of the map, in order. The keys are few and the values
+//! large, so no innocent item dies of a tag that it shares. The flash is large, so nothing is
+//! dropped. Any miss of a live key is an error.
 
 use std::collections::HashMap;
 

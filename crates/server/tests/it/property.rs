@@ -5,9 +5,9 @@
 //! A run goes in rounds. In a round each connection sends a batch of commands (text and meta, or
 //! binary), in bursts and in pieces, and reads the replies at the same time. Between rounds the
 //! clock is driven on, and what concerns all connections is settled. Three things are checked. Each
-//! reply about a key that one connection alone changes is checked exactly (`own.rs`). Values of
-//! keys that all write are checked by the times of the operations (`shared.rs`). That a silent
-//! command is silent follows from the order of the replies.
+//! reply about a key that only one connection changes is checked exactly (`own.rs`). Values of keys
+//! that all write are checked by the times of the operations (`shared.rs`). That a silent command
+//! is silent follows from the order of the replies.
 //!
 //! With large flash nothing may be lost. With small flash, reclaim never rests, and no more keys
 //! may be found missing than the server counted drops. The third run has keys of which several have
@@ -83,7 +83,7 @@ struct Round {
     joint: bool,
     /// The connection that flushes in its batch.
     flusher: Option<usize>,
-    /// All is stored anew: at the beginning, and after a flush.
+    /// All is stored again: at the beginning, and after a flush.
     fill: bool,
     /// When it began, in the test's own time.
     began: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server with a data directory: stopped and started again, and started from a copy of what a
-//! kill would leave.
+//! A server with a data directory: stopped and started again, and started from a copy of the state
+//! that a kill would leave.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -355,8 +355,8 @@ fn time_and_a_flush_to_come_survive_a_kill() {
     client.ask("flush_all 100\r\n", "OK\r\n");
     let until = Instant::now() + Duration::from_secs(60);
     let copies = [start_copy(&place, 0, true), {
-        // Another is started where the clock is far behind: it goes on from the last second of the
-        // one before.
+        // Another is started where the clock is far behind: it continues from the last second of
+        // the one before.
         place.clock.fetch_sub(1_000_000, Ordering::AcqRel);
         start_copy(&place, 1, true)
     }];
@@ -646,7 +646,7 @@ fn other_settings_are_refused_until_told_to_start_over() {
     present(&mut place.connect(), (0..KEYS).step_by(7), 2);
 }
 
-/// A flash file is taken from its data directory where that is asked for: the directory then
+/// A flash file is taken from its data directory where that is requested: the directory then
 /// refuses it, and who has no directory does not.
 #[test]
 fn a_flash_file_is_taken_from_its_directory() {

@@ -357,7 +357,7 @@ impl Rig {
         }
     }
 
-    /// Feeds those that were stopped by something that may be over; true if one went on.
+    /// Feeds those that were stopped by something that may be over; true if one continued.
     fn stuck(&mut self) -> bool {
         let mut ids: Vec<u64> = self.conns.keys().copied().collect();
         ids.sort_unstable();

@@ -216,7 +216,7 @@ fn binary_stats_before_anything_else() {
     });
 }
 
-/// Far more answers are asked for than there is memory for answers, of all workers' keys by
+/// Far more answers are requested than there is memory for answers, of all workers' keys by
 /// connections of all workers; some send a command in two parts. Everybody is answered, in order.
 #[test]
 fn more_answers_than_memory_reach_everybody() {
@@ -300,7 +300,7 @@ fn a_worker_that_refuses_input_closes_the_connection() {
         settings.faults = vec![Arc::clone(&switch)];
         settings.patience = 50;
     });
-    // The flash tier takes no writes, so that what needs memory waits.
+    // The flash tier accepts no writes, so that what needs memory waits.
     let mut client = place.connect();
     for n in 0..8000 {
         client.store(&format!("fill{n}"), &value(n, 8000));

@@ -430,7 +430,7 @@ fn sessions_are_resumed_where_that_is_asked_for() {
     }
 }
 
-/// A handshake that stops midway holds its connection for a minute at most, even if bytes go on
+/// A handshake that stops midway holds its connection for a minute at most, even if bytes continue
 /// to drip in.
 #[test]
 fn a_handshake_that_stops_is_ended() {

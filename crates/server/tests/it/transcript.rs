@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Plays the transcripts of `tests/transcripts` against Debian's memcached, their reference, and
 //! against senko on DRAM and on flash, with both I/O backends. Every failing case is reported, with
-//! what was sent, expected and answered.
+//! the bytes sent, expected and received.
 //!
 //! `SENKO_TRANSCRIPT=meta/mg` plays only files whose name contains that.
 

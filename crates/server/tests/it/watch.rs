@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `watch`: what watchers are told, over real sockets; and what becomes of those that do not read.
+//! `watch`: the lines of watchers, over real sockets; and watchers that do not read.
 
 use std::time::Instant;
 

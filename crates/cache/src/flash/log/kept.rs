@@ -24,12 +24,12 @@ impl Log {
     pub(super) fn region_bytes(&self) -> u64 {
         self.region_pages * PAGE_SIZE as u64
     }
-    /// A slot went, or a clean copy, whose record of so many pages ([`crate::index::Slot::len`]) is
-    /// here.
+    /// A slot went, or a clean copy, whose record of this many pages ([`crate::index::Slot::len`])
+    /// is here.
     pub fn died(&mut self, pages: usize) {
         self.dead.died(pages);
     }
-    /// A region was freed, of which copies took so many pages.
+    /// A region was freed, of which copies took this many pages.
     pub(super) fn gained(&mut self, taken: u64) {
         let gain = (self.region_pages as i64 - taken as i64) * PAGE_SIZE as i64;
         let (regions, used) = (self.regions.len() as u64, self.used_bytes());

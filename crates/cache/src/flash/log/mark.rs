@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a log stands, for a process that goes on from it.
+//! The state of a log, for a process that continues from it.
 
 use super::Log;
 use crate::words::{LogWord, State};
 
-/// Where a log of an earlier process goes on.
+/// Where a log of an earlier process continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogMark {
     /// Positions before it may have been given out.
@@ -18,7 +18,7 @@ pub(crate) struct LogMark {
 }
 
 impl LogMark {
-    /// Whether a log of so many pages, in regions of `region_pages`, can stand there.
+    /// Whether a log of this many pages, in regions of `region_pages`, can stand there.
     pub fn fits(&self, pages: u64, region_pages: u64) -> bool {
         self.tail <= self.head
             && self.head - self.tail <= pages
@@ -51,7 +51,7 @@ impl Log {
         self.dead.all(self.used_bytes());
     }
 
-    /// Where the log stands: what a stopped one is to go on from.
+    /// Where the log stands: what a stopped one is to continue from.
     pub fn mark(&self) -> LogMark {
         LogMark {
             head: self.head,

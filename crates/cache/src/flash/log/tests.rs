@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A log alone: places, marks, what a restart finds.
+//! A log alone: places, marks, restarts.
 
 use senko_io::PageBuf;
 
@@ -37,7 +37,7 @@ impl Queue for Writes {
     }
 }
 
-/// A log of four regions of 16 pages, with so many chunks of four pages. Its slice has six pages
+/// A log of four regions of 16 pages, with this many chunks of four pages. Its slice has six pages
 /// more than it uses.
 fn log(chunks: usize) -> Log {
     let slice = DeviceSlice {
@@ -480,7 +480,7 @@ fn a_probe_writes_free_pages_at_the_head() {
     assert_eq!(log.head, 20, "the head stays");
 }
 
-/// A log goes on with the region after that of the head it finds, whatever of that was written.
+/// A log continues with the region after that of the head it finds, whatever of that was written.
 #[test]
 fn a_log_goes_on_with_a_region_of_its_own() {
     let mark = LogMark {

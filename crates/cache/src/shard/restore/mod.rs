@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts of a shard that outlive its process, and how the next process goes on from them.
+//! The parts of a shard that outlive its process, and how the next process continues from them.
 //!
 //! ```text
 //!                     +-- clean stop: close -> save_items -> save --> files ----+
@@ -12,19 +12,18 @@
 //! does the place of each DRAM item's flash copy. They are changed in place, a word at a time,
 //! before a command is answered. So there is nothing to replay, and no promise of a reply can be
 //! lost: a deleted or overwritten key has no slot any more. A kill can tear only changes of several
-//! words. Each of them is either named by one last word (a grown segment) or mended from what it
-//! left (a removal that moves slots back).
+//! words. Such a change either becomes valid by one last word (a grown segment), or the next start
+//! repairs it (a removal that moves slots back).
 //!
 //! Always holds (`docs/architecture/restart.md` has the arguments):
-//! - RESTART-1: between two commands, memory says what the commands before have been answered.
-//!   Within one, each word says what was before the command or what is after it, or the key has no
-//!   slot.
+//! - RESTART-1: between two commands, memory agrees with all answers so far. Within a command, each
+//!   word has its value from before or after the command, or the key has no slot.
 //! - RESTART-2: a segment's word names a whole segment. A slot that a removal moves is in at least
 //!   one place. A segment that has it twice, or out of a probe's way, is mended before any look-up.
 //! - RESTART-3: a slot is kept only if the write of all its pages had ended, and its place was
 //!   neither reclaimed nor flushed.
-//! - RESTART-4: what a process writes has generations that no process before has used: a head moves
-//!   on to a new region, an empty log has another life.
+//! - RESTART-4: a process writes with generations that no process before it has used. A head moves
+//!   on to a new region, and an empty log has another life.
 //! - RESTART-5: an item in DRAM comes back as its flash copy, which is identical (SHARD-3), or not
 //!   at all; after a clean stop with its items saved, as itself.
 //! - RESTART-6: of a file and shared memory that both could be gone on from, exactly one is valid:
@@ -95,7 +94,7 @@ pub struct Restore<'a> {
     pub stop: u64,
     /// Its memory.
     pub files: SharedFiles,
-    /// What it goes on from.
+    /// What it continues from.
     pub origin: Origin<'a>,
     /// How many `flush_all` of the server are behind a shard that begins empty or from files.
     pub flushes: u64,
@@ -133,7 +132,7 @@ pub(crate) struct Plan {
 pub(crate) enum StartError {
     /// Memory can't be had; one sentence.
     Unusable(String),
-    /// The index takes so many bytes, which the memory is too small for.
+    /// The index takes this many bytes, which the memory is too small for.
     IndexTooLarge(usize),
 }
 
@@ -466,7 +465,7 @@ fn copies_in(items: &[u8], places: &Places<'_>, slots: &mut [Slot]) {
 }
 
 impl Shard {
-    /// The shard is about to take commands: a process that finds its memory may go on from it.
+    /// The shard is about to take commands: a process that finds its memory may continue from it.
     pub fn serve(&mut self) {
         if let Some(state) = &self.state {
             state.set_live();
@@ -490,7 +489,7 @@ impl Shard {
         self.state.as_ref().map_or(0, State::flushes)
     }
 
-    /// Notes that the shard has applied so many `flush_all` of the server.
+    /// Notes that the shard has applied this many `flush_all` of the server.
     pub fn set_flushes(&mut self, flushes: u64) {
         if let Some(state) = &self.state {
             state.set_flushes(flushes);

@@ -5,8 +5,8 @@
 //! segment of the index and each item has a checksum, so damage affects only that part. Head and
 //! table have their own checksums; if these are wrong, nothing is read.
 //!
-//! Always holds: what is read from these files is bounded by what was checked before it; arbitrary
-//! bytes cost memory of their own length at most.
+//! Always holds: checks made before bound every read from these files. Arbitrary bytes cost at most
+//! as much memory as their length.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -432,8 +432,8 @@ impl Shard {
         }
         let mut record = Vec::new();
         let mut damaged = false;
-        // Where there is less memory than there was, the oldest of each class stay behind; what has
-        // a copy on flash has it still. Beyond that a start evicts as commands do, but writes
+        // If there is less memory than there was, the oldest of each class stay behind; what has a
+        // copy on flash has it still. Beyond that a start evicts as commands do, but writes
         // nothing.
         let room = self.dram.memory().saturating_sub(self.index.bytes()) as u64;
         let keep = u128::from(room << 16) / u128::from(u64_at(&head, 40).max(1));

@@ -24,7 +24,7 @@ const AT_SECOND: usize = 5;
 const COUNT: usize = 8;
 
 /// The state that a server keeps in shared memory. Any thread may use it; who changes a flush holds
-/// a lock of its own.
+/// its own lock.
 #[derive(Debug)]
 pub struct ServerWords {
     words: Words,

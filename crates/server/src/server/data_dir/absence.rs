@@ -3,11 +3,12 @@
 //!
 //! Clients and proxies that take a node out send its keys to other nodes. There the keys change and
 //! are deleted, of which the absent node learns nothing. If it came back warm, it would answer with
-//! values that were replaced since. So an operator says how long an absence nobody acts on.
+//! values that were replaced since. So the operator gives the length of an absence that is
+//! harmless.
 //!
-//! The last second of the server before is noted before anything is answered by it (RESTART-9).
-//! Where the system's clock is behind that second, nobody knows how long the absence was, and the
-//! start is empty too.
+//! The last second of the server before is noted before anything is answered by it (RESTART-9). If
+//! the system's clock is behind that second, the length of the absence is unknown, and the start is
+//! empty too.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

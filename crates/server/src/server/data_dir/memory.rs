@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a data directory's shared memory lies: a folder with a random name that only its user can
-//! look into. [`super::DataDir`] makes, uses and removes it.
+//! The place of a data directory's shared memory: a folder with a random name that only its user
+//! can read. [`super::DataDir`] makes, uses and removes it.
 //!
 //! Everybody can see the names in `/dev/shm`, and can make files there. A name that is used again
 //! and again could be taken by another user between a stop and the next start, which would then
-//! fail. So the name is a random number that the superblock keeps, and is drawn anew where it is
+//! fail. So the name is a random number that the superblock keeps, and is drawn again where it is
 //! taken.
 
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Data directories without a server: what a start settles, takes over and refuses.
+//! Data directories without a server: decisions of a start, restored state, and refusals.
 
 use senko_io::AlignedBuf;
 
@@ -231,7 +231,7 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
     refused.restore(0).unwrap();
     drop(refused);
     assert_eq!(memory(), before, "what it made is gone");
-    // The last that can fail is the writing of a superblock, which has no room for so many files.
+    // The last that can fail is the writing of a superblock, which has no room for this many files.
     let too_many = vec![Arc::clone(&files[0]); 1000];
     let refused = DataDir::open(&data, &settings, &too_many).unwrap();
     refused.restore(0).unwrap();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random commands in the three dialects: the bytes to send, and what the checker has to know of
-//! them.
+//! Random commands in the three dialects: the bytes to send, and the facts that the checker needs.
 
 mod binary; // the binary protocol
 mod meta; // mg, ms, md, ma
@@ -47,7 +46,7 @@ impl Maker<'_> {
 
     fn own_key(&mut self) -> usize {
         let own = self.layout.own as u64;
-        // Some keys are asked for more often than others.
+        // Some keys are requested more often than others.
         let n = if self.rng.chance(50) {
             self.rng.below(own)
         } else {

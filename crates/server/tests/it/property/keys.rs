@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys and values: whose a key is, what it is called, and values that tell where they come from.
+//! Keys and values: the owner and the name of a key, and values that name their origin.
 
 use std::sync::OnceLock;
 

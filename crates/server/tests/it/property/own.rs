@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The model of a key that one connection alone changes: what each reply must be, and what the key
-//! holds then.
+//! The model of a key that only one connection changes: the required reply of each command, and the
+//! key's value after it.
 //!
-//! A key has *candidates*: states that agree with all replies so far. Where nothing may be lost and
-//! nobody flushes there is one. If flash is too small an item may go at any time, so every command
+//! A key has *candidates*: states that agree with all replies so far. If nothing may be lost and
+//! nobody flushes, there is one. If flash is too small an item may go at any time, so every command
 //! may also find nothing. A reply tells which case it was; a silent command leaves both possible.
 //! Each candidate counts the losses that it needs.
 

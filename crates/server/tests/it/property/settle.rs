@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Between rounds: shared keys are settled, the clock is driven on; and what the server's counters
-//! must say in the end.
+//! Between rounds: shared keys are settled and the clock is advanced. At the end: the required
+//! values of the server's counters.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

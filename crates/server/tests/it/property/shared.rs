@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys that all connections use: what is checked about them, by times alone.
+//! The keys that all connections use: their checks, which rest on times alone.
 //!
 //! Card. Each operation on a register (set, delete, get) has an interval. It begins before the
 //! first byte was sent and ends after the reply had come (for a silent operation: the next reply of
 //! its connection). A get of value W is wrong if W began after the get ended, or if some other
 //! change lies wholly between the end of W and the beginning of the get. A miss is wrong if no
 //! delete can explain it. This is the necessary part of linearizability (Herlihy and Wing 1990)
-//! that needs no search. What gets saw sharpens it. A change that a get saw has happened by the end
-//! of that get. A miss shows that the key held nothing.
+//! that needs no search. The results of gets narrow it down. A change that a get saw has happened
+//! by the end of that get. A miss shows that the key held nothing.
 //!
 //! Ledgers (all append) must hold each token once, in the order in which its connection sent it.
 //! The answers of a counter must differ, and sum up.

@@ -186,7 +186,7 @@ impl Reader {
         line
     }
 
-    /// A value of so many bytes, and its line end.
+    /// A value of this many bytes, and its line end.
     fn value(&mut self, len: usize, time: &AtomicU64) -> Bytes {
         let mut value = self.take(len + 2, time);
         assert_eq!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server in this process with a driven clock, and connections to it that check what they read.
+//! A server in this process with a driven clock, and connections to it that check their answers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -119,7 +119,7 @@ impl Place {
         Client::connect(self.port())
     }
 
-    /// Waits until so many connections are open, one more being used for asking.
+    /// Waits until this many connections are open, one more being used for asking.
     pub fn wait_for_connections(&self, count: usize) {
         let deadline = Instant::now() + PATIENCE;
         let wanted = format!("STAT curr_connections {}\r\n", count + 1);
@@ -141,7 +141,7 @@ impl Place {
         }
     }
 
-    /// Waits until so many connections are open, the one that asks among them.
+    /// Waits until this many connections are open, including the asking one.
     pub fn wait_for_connections_on(&self, client: &mut Client, count: usize) {
         let deadline = Instant::now() + PATIENCE;
         while client.stat("curr_connections") != count as u64 {
@@ -253,7 +253,7 @@ impl Client {
         self.ahead.drain(..wanted.len());
     }
 
-    /// Reads so many bytes.
+    /// Reads this many bytes.
     pub fn exactly(&mut self, len: usize) -> Vec<u8> {
         while self.ahead.len() < len {
             assert!(self.read_more() > 0, "the connection ended");

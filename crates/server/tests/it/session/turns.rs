@@ -196,7 +196,7 @@ fn no_read_begins_whose_copy_has_no_room() {
     assert_eq!(rig.parked(other), (1, 0), "{command}");
     let (_, state, _) = rig.one_turn(other, b"get l\r\n", Window::Wide, 0);
     assert_eq!(state, FeedState::Blocked(Wait::Memory), "{command}");
-    // Once others' copies have left, it goes on, and its own counts before it is there.
+    // Once others' copies have left, it continues, and its own counts before it is there.
     rig.no_copies = false;
     rig.one_turn(other, b"", Window::Wide, 0);
     assert_eq!(rig.parked(other), (1, frame), "{command}");

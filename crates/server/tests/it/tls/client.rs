@@ -69,7 +69,7 @@ impl Authority {
         }
     }
 
-    /// A client that trusts this authority, with a certificate of its own if it has one.
+    /// A client that trusts this authority, with its own certificate if it has one.
     pub fn client(
         &self,
         versions: &[&'static SupportedProtocolVersion],

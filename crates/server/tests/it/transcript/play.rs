@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Plays one case over sockets and compares what comes back. The servers are [`super::target`]'s,
-//! the steps [`super::script`]'s.
+//! Plays one case over sockets and compares the answers. The servers are [`super::target`]'s, the
+//! steps [`super::script`]'s.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
