@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A copy of the store while it is used: a snapshot, written into a store of its own as sorted
-//! blocks.
+//! A copy of the store while it is used: a snapshot, written into its own store as sorted blocks.
 //!
 //! The copy has the store's secret, so the snapshot's elements already come in the order of its
-//! blocks: each is written once, and no log is needed. Of each key the versions that are kept are
-//! copied; what is dead, deleted or expired is not, where one version is kept.
+//! blocks: each is written once, and no log is needed. It copies the kept versions of each key.
+//! Where one version is kept, it does not copy dead, deleted or expired elements.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,7 +69,7 @@ impl<'c> Copy<'c> {
         Output::new(to, Purpose::Admit, bytes / 64, bytes)
     }
 
-    /// Adds an element; `large` is its value where that lies in an extent of its own.
+    /// Adds an element; `large` is its value where that lies in its own extent.
     pub fn push(&mut self, merged: &Merged, large: Option<&[u8]>) -> Result<(), StoreError> {
         let reference;
         let value = match large {
@@ -101,7 +100,7 @@ impl<'c> Copy<'c> {
         Ok(())
     }
 
-    /// Ends what came in order so far: what comes next may begin anew, as a generation of its own.
+    /// Ends what came in order so far: what comes next may begin again, as its own generation.
     pub fn next_run(&mut self) -> Result<(), StoreError> {
         let full = std::mem::replace(&mut self.output, Copy::output(self.to));
         self.enter(full)
@@ -205,21 +204,21 @@ pub trait GoOn {
     fn go_on(self) -> bool;
 }
 
-/// It goes on.
+/// It continues.
 impl GoOn for () {
     fn go_on(self) -> bool {
         true
     }
 }
 
-/// It goes on if this is true.
+/// It continues if this is true.
 impl GoOn for bool {
     fn go_on(self) -> bool {
         self
     }
 }
 
-/// An error if the caller does not want the work to go on.
+/// An error if the caller does not want the work to continue.
 pub(crate) fn check_go_on(answer: impl GoOn) -> Result<(), StoreError> {
     match answer.go_on() {
         true => Ok(()),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compaction: what is still alive in the emptiest blocks moves into new ones, and the space of the
-//! old ones is free.
+//! Compaction: live elements of the emptiest blocks move into new ones, and the space of the old
+//! ones is freed.
 //!
 //! Card. Idea: greedy victim choice as in log-structured storage (Rosenblum and Ousterhout 1992); a
 //! victim's elements are judged by its hash list and the maps, before any data is read. Paper A
@@ -12,7 +12,7 @@
 //! - A map of another generation may lead to a block with later elements. Then that block's page is
 //!   read and the keys are compared, because a map only guesses for keys that are not its members.
 //!   Such reads go in batches.
-//! - Whatever lies in logs is not looked at: at worst, an element is moved that will die soon.
+//! - It does not look at elements in logs: at worst, it moves an element that will die soon.
 //!
 //! An element that is kept though it is dead costs a move and nothing else, since times decide
 //! (VERSION-3).
@@ -39,7 +39,7 @@ const MAX_VICTIMS: usize = 16;
 /// Blocks that are fuller than this are not worth it.
 const FULL: f64 = 0.98;
 
-/// Small blocks that are joined when so many have gathered.
+/// Small blocks that are joined when this many have gathered.
 const SMALL_BLOCKS: usize = 8;
 
 /// Bytes that are read ahead of each victim.
@@ -128,7 +128,7 @@ impl Core {
             // bits are in their order.
             blocks.sort_by_cached_key(|(_, handle)| handle.live_share().to_bits());
             let limit = if asked { 0.9999 } else { FULL };
-            // Where there is little space, little is moved at a time.
+            // If there is little space, little is moved at a time.
             let most = (self.space.left(2 * block_bytes) / 2) as f64;
             let mut live = 0.0;
             let mut chosen = Vec::new();
@@ -152,7 +152,7 @@ impl Core {
             blocks.sort_by_key(|(_, handle)| handle.held.extent().bytes());
             blocks.truncate(MAX_VICTIMS);
             // Only as many as there is space for: one alone, which would be left, is the same block
-            // once more, for ever.
+            // once more, forever.
             let bytes = blocks
                 .iter()
                 .map(|(_, handle)| handle.held.extent().bytes());

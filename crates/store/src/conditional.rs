@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes that rest on what the store holds: compare and swap, update. And the count of all keys.
+//! Writes that depend on the current value: compare and swap, update. And the count of all keys.
 //!
 //! The value is read without a lock. Under the writer's lock the write looks whether anything was
 //! written since, and if so, whether the key still has that version. If not, the whole is tried

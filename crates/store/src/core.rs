@@ -9,7 +9,7 @@
 //! take none of them, and a writer that goes on to a prepared log waits for no commit of the
 //! manifest.
 //!
-//! What always holds:
+//! Always holds:
 //! - CHANGE-1: a change of blocks or logs is on flash (the manifest's commit) before a version
 //!   shows it. Extents that a version no longer shows are released only after that.
 //! - CHANGE-2: after a failed write or flush nothing is written any more (`health`); a failed flush

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a write waits for.
+//! The durability that a write waits for.
 
 /// What a write waits for.
 ///

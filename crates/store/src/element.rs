@@ -7,8 +7,8 @@
 //! 1,000. So four such elements fit into a page of 4,096. An element carries no checksum of its
 //! own; the page or the batch that it lies in does.
 //!
-//! Always holds: what [`Element::encode`] writes, [`Element::decode`] gives back, and nothing else
-//! is accepted: there is one encoding of an element.
+//! Always holds: [`Element::decode`] returns what [`Element::encode`] wrote, and accepts nothing
+//! else: there is one encoding of an element.
 
 use std::fmt;
 
@@ -20,9 +20,9 @@ use crate::Extent;
 pub const TOMBSTONE: u8 = 1;
 /// The element has an expiry; five bytes of Unix seconds follow the time.
 pub const EXPIRY: u8 = 2;
-/// The value lies in an extent of its own; the value field is an [`ExtentRef`].
+/// The value lies in its own extent; the value field is an [`ExtentRef`].
 pub const LARGE: u8 = 4;
-/// In the log only: the batch goes on with the next element.
+/// In the log only: the batch continues with the next element.
 pub const MORE: u8 = 8;
 
 /// Most bytes of a key.
@@ -268,7 +268,7 @@ impl<'a> Element<'a> {
         self.flags & TOMBSTONE != 0
     }
 
-    /// Whether the value lies in an extent of its own.
+    /// Whether the value lies in its own extent.
     ///
     /// ```
     /// # use senko_store::example::element;
@@ -402,7 +402,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// Where a value that has an extent of its own lies.
+/// Where a value that has its own extent lies.
 ///
 /// ```
 /// use senko_store::{Extent, element::ExtentRef};

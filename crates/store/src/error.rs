@@ -79,7 +79,7 @@ pub enum StoreError {
         /// What is wrong with it.
         source: Box<StoreError>,
     },
-    /// The caller's progress callback said that the work should not go on ([`crate::GoOn`]).
+    /// The caller's progress callback said that the work should not continue ([`crate::GoOn`]).
     #[error("stopped, as it was asked to")]
     Stopped,
     /// A setting or an argument that cannot be honoured.

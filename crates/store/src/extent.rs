@@ -23,7 +23,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The page behind the last.
+    /// The page after the last.
     ///
     /// ```
     /// assert_eq!(senko_store::Extent { first: 16, pages: 4 }.end(), 20);

@@ -3,7 +3,7 @@
 //! pages are arbitrary bytes. It reads and verifies the store, opens it again for writing, and
 //! repairs from it.
 //!
-//! An input is composed with the right checksums, so that what lies behind them is reached:
+//! An input is composed with the right checksums, so that the code behind the checks is reached:
 //!
 //! ```text
 //! 76 bytes of the superblock, from its byte 16 on | u16 length, manifest | u16 length, saved maps | pieces: u16 page, u16 length, bytes

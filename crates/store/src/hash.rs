@@ -2,8 +2,8 @@
 //! The hash of a key, computed once where the key enters the store.
 //!
 //! It is SipHash-1-3 with 128 bits of output, keyed with the store's secret. The store takes two
-//! elements with equal 96 bits for the same key when it decides which of them is dead. So nobody
-//! without the secret may be able to make two keys that collide. By chance, a pair of keys collides
+//! elements with equal 96 bits for the same key when it decides which of them is dead. So without
+//! the secret, nobody may be able to make two keys that collide. By chance, a pair of keys collides
 //! with probability 2^-96. A look-up always compares the whole key.
 
 use std::hash::Hasher as _;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Large values: each lies in an extent of its own, from its first byte on. Logs and blocks name
-//! it, and share its holder.
+//! Large values: each lies in its own extent, from its first byte on. Logs and blocks name it, and
+//! share its holder.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -49,7 +49,7 @@ impl LargeValues {
     }
 }
 
-/// Reads a value that lies in an extent of its own, and checks it.
+/// Reads a value that lies in its own extent, and checks it.
 pub(crate) fn read(device: &dyn Device, place: &ExtentRef) -> Result<Vec<u8>, StoreError> {
     let offset = place.extent.first.saturating_mul(PAGE_SIZE as u64);
     let pages = place.bytes.div_ceil(PAGE_SIZE as u64);

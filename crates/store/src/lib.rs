@@ -6,10 +6,9 @@
 //! get -> log -> static maps: hash -> block -> page index: one page -> key compared
 //! ```
 //!
-//! Goals: one device read a get of a key that is there and next to none of one that is not; DRAM
-//! that is mostly the maps; writes that are sequential and few; every acknowledged synced write
-//! after any crash, and what is recovered a prefix. Non-goals: order, ranges, several processes,
-//! the network.
+//! Goals: one device read for a get of an existing key, and hardly any for an absent one; DRAM that
+//! is mostly the maps; few and sequential writes; after any crash every acknowledged synced write,
+//! and a prefix of the others. Non-goals: order, ranges, several processes, the network.
 //!
 //! ```
 //! use senko_store::{Batch, Options, Store, WriteOptions};

@@ -65,7 +65,7 @@ enum Waiting {
 pub(crate) struct Lookup<'c> {
     hash: KeyHash,
     terms: Terms<'c>,
-    /// The cache was asked for what the logs do not have.
+    /// The cache was asked for the keys that the logs do not have.
     asked_cache: bool,
     best: Option<Hit>,
     waiting: Option<Waiting>,
@@ -181,13 +181,13 @@ impl<'c> Lookup<'c> {
         Step::Done(best)
     }
 
-    /// Asks the map for the next candidates of this generation; without any, goes on to the next
+    /// Asks the map for the next candidates of this generation; without any, continues to the next
     /// generation.
     fn refill(&mut self, entry: &crate::version::ShardGeneration) -> bool {
         self.candidates.clear();
         self.next_candidate = 0;
         let asked = if entry.map.exact_for_members() {
-            // One block a question; older versions of the key have questions of their own.
+            // One block a question; older versions of the key have their own questions.
             self.nth < self.terms.keep_versions
         } else {
             self.nth == 0

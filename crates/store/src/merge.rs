@@ -131,7 +131,7 @@ impl Core {
         });
         // The end of the store may cut a merge short. Then shards have other generations than the
         // first one, and a clean close saves them so. So all that this merge covers goes, or it
-        // would be kept, and asked, for ever.
+        // would be kept, and asked, forever.
         let covered: std::collections::HashSet<u64> =
             members.iter().map(|(_, handle)| handle.id()).collect();
         let mut ids = ids;

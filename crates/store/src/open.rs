@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opening and closing: from what lies on the device to the version that readers see, and back.
+//! Opening and closing: from the data on the device to the version that readers see, and back.
 //!
 //! ```text
 //! superblock -> manifest -> blocks: heads          -> saved maps (after a clean close), or maps built from the hash lists
 //!                        -> logs: replayed, oldest first, as far as one follows on the other
 //! ```
 //!
-//! What always holds:
+//! Always holds:
 //! - OPEN-1: a log counts only as far as its pages follow each other. The next log counts only if
-//!   it follows the end of the log before. So what is recovered is a prefix of what was written.
-//! - OPEN-2: but for making durable what lies there, opening changes nothing on the device before
-//!   the state was read whole; in a store that is only read, it changes nothing at all.
+//!   it follows the end of the log before. So recovery restores a prefix of the writes.
+//! - OPEN-2: before the state was read completely, opening changes nothing on the device, except
+//!   that it makes the data there durable. In a read-only store it changes nothing at all.
 
 use std::path::Path;
 use std::sync::Arc;

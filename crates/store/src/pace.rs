@@ -4,8 +4,8 @@
 //! A writer that finds every log full must wait until one is sealed. That takes as long as writing
 //! a block, or longer while compaction must go first. So from half full on, each written byte costs
 //! time: a little at first, and twice its sealing time where the logs are full. Writers settle at
-//! the rate at which logs are sealed, in many short waits and not one long one. The same goes for
-//! space: where compaction falls behind, writers are slowed before they have to stop for it.
+//! the rate at which logs are sealed, in many short waits and not one long one. The same holds for
+//! space: if compaction falls behind, writers are slowed before they have to stop for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The driver that waits: look-ups one by one, or many with their reads under way together.
 //!
-//! [`many`] has up to 64 reads under way. As many look-ups again know what they will read next. A
-//! look-up that got its pages goes on while the device reads for the others. When it is done, the
+//! [`many`] has up to 64 reads under way. As many look-ups again already know their next read. A
+//! look-up that got its pages continues while the device reads for the others. When it is done, the
 //! next key takes its place.
 
 use std::cell::RefCell;
@@ -26,7 +26,7 @@ pub(crate) const MOST_DEPTH: usize = senko_io::MOST_UNDER_WAY;
 /// was given.
 const LOOKUPS_A_READ: usize = 2;
 
-/// Keys whose memory is asked for ahead of the one at hand.
+/// Keys whose memory is requested ahead of the one at hand.
 const AHEAD: usize = 8;
 
 /// Buffers of each thread that are kept, and the pages that each may have.
@@ -96,10 +96,11 @@ pub(crate) fn one(
     }
 }
 
-/// Look-ups that share the device: each slot has one, and goes on to the next key when it is done.
+/// Look-ups that share the device: each slot has one, and continues to the next key when it is
+/// done.
 struct Many<'c, K, Keys, See, Hash, Each> {
     keys: Keys,
-    /// Keys whose memory was asked for.
+    /// Keys whose memory was requested.
     ahead: VecDeque<(K, KeyHash)>,
     /// The version that the next look-up sees, and its terms.
     see: See,

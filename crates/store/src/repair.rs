@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Saves what is intact of a damaged store into a new one.
+//! Saves the intact elements of a damaged store into a new one.
 //!
 //! Card. Idea: every element says its own key and time, so nothing but the elements is needed. Each
-//! block and each log is read page by page, also behind damage. It goes into the new store as
-//! sorted blocks, a generation a source. The new store's own merges and compaction then tell by
-//! time which version of a key is the newest (VERSION-3). So memory is that of one run
-//! ([`RUN_BYTES`]), however large the store, and the damaged file is only read.
+//! block and each log is read page by page, also after damage. It goes into the new store as sorted
+//! blocks, a generation a source. The new store's own merges and compaction then tell by time which
+//! version of a key is the newest (VERSION-3). So memory is that of one run ([`RUN_BYTES`]),
+//! however large the store, and the damaged file is only read.
 //!
 //! ```text
 //! superblock and manifest whole -> the blocks and logs that it names
 //! either of them lost           -> every page of the file: does a log begin here (its label), is this a block's head (its magic)?
 //! ```
 //!
-//! - Without the manifest it is not known which blocks and logs still counted. Elements that
-//!   compaction or sealing had let go are found too, where nothing was written over them. Of a key
+//! - Without the manifest it is not known which blocks and logs still counted. It also finds
+//!   elements that compaction or sealing had dropped, if nothing was written over them. Of a key
 //!   that is still there the newest version wins. A deleted key may come back.
 //! - Without any copy of the superblock the secret of the hash is lost too. Hashes are computed
-//!   anew with another secret, so blocks are no longer in order: elements are sorted in runs. How
+//!   again with another secret, so blocks are no longer in order: elements are sorted in runs. How
 //!   many versions were kept is lost as well; the newest is.
-//! - Where a page is lost, an older version of its keys may take their place, if there is one.
+//! - If a page is lost, an older version of its keys may take their place, if there is one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -498,7 +498,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Sorts and writes a run, as a generation of its own.
+    /// Sorts and writes a run, as its own generation.
     fn flush(&mut self, run: &mut SortRun, copy: &mut Copy<'_>) -> Result<(), StoreError> {
         run.sort();
         let mut last: Option<(KeyHash, u64, usize)> = None;

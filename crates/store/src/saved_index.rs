@@ -8,7 +8,7 @@
 //! They go to their extent and come from it a piece at a time. They are most of a store's memory,
 //! and a whole copy would double it at every close and opening.
 //!
-//! What always holds:
+//! Always holds:
 //! - The read data changes no shared state until all of it was read and its checksum was right.
 
 use std::collections::{HashMap, HashSet};
@@ -447,7 +447,7 @@ mod tests {
         check(&*device, &saved).unwrap_err();
     }
 
-    /// Maps with one wrong bit anywhere are built anew, and answer as those that were saved.
+    /// Maps with one wrong bit anywhere are built again, and answer as those that were saved.
     #[test]
     fn damaged_maps_are_not_used() {
         const KEYS: u32 = 20_000;

@@ -258,7 +258,7 @@ impl Versions {
 
 impl Core {
     /// The entry of a key's `nth` block in a map. A Bloom Filter Map can name several blocks for
-    /// one key; a static one is asked for each.
+    /// one key; a static one is requested each.
     pub fn map_entry(&self, hash: KeyHash, nth: u32, block: u32) -> MapEntry {
         let key = match self.options.index {
             IndexKind::Static => hash.nth(nth),

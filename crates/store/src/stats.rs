@@ -89,7 +89,7 @@ pub struct Stats {
     pub throttled_us: u64,
     /// Microseconds that the opening took.
     pub open_us: u64,
-    /// Whether writes are refused, after a failure or because it was asked for.
+    /// Whether writes are refused, after a failure or because it was requested.
     pub read_only: bool,
 }
 

@@ -178,7 +178,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// A key or value that is too long, no space, a store that takes no writes.
+    /// A key or value that is too long, no space, a store that accepts no writes.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<u64, StoreError> {
         self.put_with(key, value, WriteOptions::default())
     }
@@ -404,7 +404,7 @@ impl Store {
     }
 
     /// Everything in the store at this moment, in no order that means anything to the caller;
-    /// writes go on meanwhile.
+    /// writes continue meanwhile.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -422,7 +422,7 @@ impl Store {
         self.snapshot()?.scan()
     }
 
-    /// The store as it is now, to be read while writes go on.
+    /// The store as it is now, to be read while writes continue.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -452,12 +452,12 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// A failing device; the store takes no writes from then on.
+    /// A failing device; the store accepts no writes from then on.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.core.sync()
     }
 
-    /// Settings in force: what was asked for, and what the store was made with.
+    /// Settings in force: what was requested, and what the store was made with.
     ///
     /// ```
     /// # let store = senko_store::example::store();

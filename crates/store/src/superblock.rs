@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The superblock and the manifest: what the store consists of, switched from one state to the next
-//! in one step.
+//! The superblock and the manifest: the parts of the store, switched from one state to the next in
+//! one step.
 //!
 //! The superblock lies in the file's first unit, in two slots of two equal pages each; commit
 //! number n goes to slot n mod 2, so that a torn write leaves the state before. It names the
-//! manifest, an extent of its own with the lists of blocks and logs. A commit writes the manifest
-//! to a new place, flushes, writes the slot, flushes (MANIFEST-1: whatever a superblock names is
-//! durable before it). The extents that only the previous state named are free once the commit has
-//! returned (SPACE-1).
+//! manifest, its own extent with the lists of blocks and logs. A commit writes the manifest to a
+//! new place, flushes, writes the slot, flushes (MANIFEST-1: whatever a superblock names is durable
+//! before it). The extents that only the previous state named are free once the commit has returned
+//! (SPACE-1).
 //!
 //! Each slot has two equal pages, which tell damage from a torn write. A torn write was made before
 //! anything of the old state was reused, so the other slot is right. A single page that went bad
@@ -300,7 +300,7 @@ pub(crate) enum CopyState {
 }
 
 /// The copies with their pages, and the shape that the newest whole one has. For `verify` and
-/// `repair`, which go on where an opening stops.
+/// `repair`, which continue where an opening stops.
 pub(crate) fn copies(device: &dyn Device) -> (Vec<(u64, CopyState)>, Option<Shape>) {
     let mut page = AlignedBuf::new(1);
     let mut best: Option<Slot> = None;

@@ -143,7 +143,7 @@ impl Store {
         self.core.maintain()
     }
 
-    /// Copies the store as it is now into a new one at `to`, which must not exist; writes go on
+    /// Copies the store as it is now into a new one at `to`, which must not exist; writes continue
     /// meanwhile. The copy is `TO.part` until it is whole, and gone after a failure. `progress` is
     /// told how many elements are written, and may stop the work ([`GoOn`]).
     ///

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Is everything in a store as it was written? All of it is read: superblock, manifest, blocks,
+//! Checks that everything in a store is intact. All of it is read: superblock, manifest, blocks,
 //! logs, large values, saved maps.
 //!
 //! Nothing is changed, and damage is not an error: it goes on a list, with its byte in the file,
-//! and the check goes on behind it. Only what is not a store, or of a later version, cannot be
-//! checked. A log may end with what a crash left; that is not damage (OPEN-1).
+//! and the check continues after it. Only another kind of file, or a store of a later version,
+//! cannot be checked. A log may end with remains of a crash; that is not damage (OPEN-1).
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -2,8 +2,8 @@
 //! One state of the store as readers see it: logs, blocks, and the maps that lead to the blocks.
 //!
 //! A [`Version`] never changes; a change makes the next one and swaps it in. A reader loads the
-//! current one, without waiting, and whatever it reaches stays until it lets go, since blocks and
-//! logs hold their extents.
+//! current version without waiting. Everything that the version reaches stays until the reader
+//! releases it, since blocks and logs hold their extents.
 //!
 //! ```text
 //! Version -- logs, youngest first -------------------------------> Log (exact index)
@@ -11,13 +11,13 @@
 //!         -- slots[member.slot] ---------------------------------> Block (page index)
 //! ```
 //!
-//! What always holds:
+//! Always holds:
 //! - VERSION-1: each live version of a key is in a log or in a block of this version. If it is in a
 //!   block, the map of that block's generation in the key's shard leads to it.
-//! - VERSION-2: a member whose slot is empty or holds another block was compacted away; what it had
-//!   that was alive is in a younger generation.
-//! - VERSION-3: which of two versions of a key is younger is told by their times alone. The order
-//!   of generations is only the order to look in.
+//! - VERSION-2: a member whose slot is empty or holds another block was compacted away; its live
+//!   elements are in a younger generation.
+//! - VERSION-3: only the times of two versions of a key tell which is younger. The order of
+//!   generations is only the order to look in.
 //! - VERSION-4: a generation's `max_time` is no less than the time of any of its elements. So a
 //!   look-up that has found an element ends where no later generation can have a younger one.
 
@@ -104,7 +104,7 @@ impl BlockHandle {
             });
     }
 
-    /// So many elements less.
+    /// This many elements less.
     pub fn some_dead(&self, dead: u64) {
         let _ = self
             .live
@@ -145,7 +145,7 @@ impl BlockHandle {
     }
 }
 
-/// A block of a generation: where it stands in [`Version::slots`], and which one it must be.
+/// A block of a generation: where it is in [`Version::slots`], and which one it must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub slot: u32,

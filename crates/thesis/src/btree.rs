@@ -114,7 +114,7 @@ impl Node {
         fill_value(&mut self.bytes[from + PAIR..from + self.entry], other, 0);
     }
 
-    /// Takes the upper half out, as a page of its own.
+    /// Takes the upper half out, as its own page.
     fn split(&mut self, value_bytes: usize) -> Node {
         let mut upper = Node::new(self.is_leaf(), value_bytes);
         let (half, count) = (self.count() / 2, self.count());

@@ -13,7 +13,7 @@ use senko_workload::rng::mix64;
 
 use crate::page;
 
-/// A key that is asked for.
+/// A key that is requested.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// Its number.

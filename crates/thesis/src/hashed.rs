@@ -2,7 +2,7 @@
 //! The improved hash-table block: an element lies in the page that its hash names, or else is in
 //! the page map.
 //!
-//! *Idea*: a key's page follows from its hash, with nothing in DRAM. Where that page is full the
+//! *Idea*: a key's page follows from its hash, with nothing in DRAM. If that page is full the
 //! element goes to another one, and only then into the Bloom Filter Map over the block's pages. A
 //! look-up reads the page that the hash names. If the key is not there, it reads those that the map
 //! names. So blocks can be filled to the last element. *Source*: paper A, 9.2, figure 50.
@@ -14,8 +14,8 @@
 //!
 //! The thesis says that the map needs a third, since about two thirds of all elements do not
 //! collide; it measured with maps sized for all elements. Pages hold 32, so that fewer overflow
-//! (about 7 % in full blocks). But pages with few elements of their own get many others, and a map
-//! sized for the mean would be useless for those. Both of the thesis's sizes can be asked for.
+//! (about 7 % in full blocks). But pages with few their own elements get many others, and a map
+//! sized for the mean would be useless for those. Both of the thesis's sizes can be requested.
 
 use std::ops::Range;
 use std::time::Instant;

@@ -2,7 +2,7 @@
 //! Counted reads and sequential writes of the layouts.
 //!
 //! A [`Reader`] has one buffer of a page (longer once a run of several was read), and each read
-//! into it is one request to the device. The layouts say what a read was for.
+//! into it is one request to the device. The layouts give the purpose of a read.
 
 use std::ops::Range;
 
@@ -182,7 +182,7 @@ impl<'d> Reader<'d> {
     }
 }
 
-/// Writes pages one behind the other, in large pieces.
+/// Writes pages one after the other, in large pieces.
 pub struct Sequential<'d> {
     device: &'d dyn Device,
     buf: AlignedBuf,

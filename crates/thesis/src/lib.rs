@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper A's structures that no product uses, built as the thesis built them, to be measured beside
+//! Paper A's structures that no product uses, built as the thesis built them, to be compared with
 //! the store's own.
 //!
 //! Paper A is the thesis of `docs/references.md`. Its Bloom Filter Map is one of the store's maps,
@@ -12,15 +12,15 @@
 //! ```
 //!
 //! All layouts hold the same elements: element `i` lies in block `i / per_block`, whatever the
-//! layout. So the candidate blocks of a key are the same for all, and only the way inside a block
-//! differs.
+//! layout. So the candidate blocks of a key are the same for all, and only the search inside a
+//! block differs.
 //!
-//! What always holds:
+//! Always holds:
 //! - Each page that is looked at is read from the device at that moment through a [`Reader`], which
 //!   counts it. Nothing is cached.
 //! - A key that was put is found. A key that was not put is not found.
 //!
-//! Chapter 4.2's structures ([`isam`], [`btree`], [`linear`]) have no blocks. They stand beside.
+//! Chapter 4.2's structures ([`isam`], [`btree`], [`linear`]) have no blocks. They are kept apart.
 //!
 //! The lab's experiments whose names begin with `thesis-` call it.
 

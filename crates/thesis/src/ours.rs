@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The store's own sorted blocks (`senko_store::block`), behind the same trait, so that they are
-//! measured as the thesis's are.
+//! measured like the thesis's.
 //!
 //! Compared with the thesis's blocks they also have a checksum in each page, a time in each
 //! element, and a hash list in their head. Their page index in DRAM takes about a byte a page, and

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Elements in a page: the header with the count and the range of hashes (paper A, figure 40), then
-//! the elements one behind the other.
+//! the elements one after the other.
 //!
 //! ```text
 //!   0 magic u32 | 4 number u32 | 8 smallest hash u64 | 16 largest hash u64 | 24 count u16 | 26 zero u16 | 28 used u32 | 32 elements

@@ -11,8 +11,8 @@
 //! smallest hash of each page, 4 bytes a page. A look-up takes one read.
 //!
 //! *Deviation*: ranges in the head and in DRAM are the upper 32 bits of hashes, where the thesis
-//! has 32-bit hashes. So a hash may rarely seem to lie in two pages, and both are read. Where the
-//! head has more than one page, DRAM has 4 bytes for each page of it, to know which one to read.
+//! has 32-bit hashes. So a hash may rarely seem to lie in two pages, and both are read. If the head
+//! has more than one page, DRAM has 4 bytes for each of its pages, to know which one to read.
 //!
 //! ```text
 //!   block: head pages (min u32, max u32 of each page) | pages of elements
@@ -141,7 +141,7 @@ impl Blocks {
 pub struct Scattered {
     name: &'static str,
     file: SortedFile,
-    /// So many first steps of a search find their header in DRAM.
+    /// This many first steps of a search find their header in DRAM.
     warm_steps: u32,
 }
 

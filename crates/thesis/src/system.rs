@@ -3,12 +3,13 @@
 //! sorted ones.
 //!
 //! *Idea*: elements arrive in young blocks, whose pages a map in DRAM knows. When there are more
-//! than so many young blocks, the oldest is read back, sorted and written again, without a map. So
-//! DRAM holds page maps of the young blocks alone. One Bloom Filter Map finds the block. *Source*:
-//! paper A, 6.2, figure 39 (young blocks unsorted, sorted ones with scattered headers), and chapter
-//! 9 (young blocks are hash tables, sorted ones have their index at the head). A young block may be
-//! closed early, at two thirds, when memory is short (9.2). *Deviations*: a young block is filled
-//! in memory and written once; an early block becomes a sorted one of two thirds of the pages.
+//! than this many young blocks, the oldest is read back, sorted and written again, without a map.
+//! So DRAM holds page maps of the young blocks alone. One Bloom Filter Map finds the block.
+//! *Source*: paper A, 6.2, figure 39 (young blocks unsorted, sorted ones with scattered headers),
+//! and chapter 9 (young blocks are hash tables, sorted ones have their index at the head). A young
+//! block may be closed early, at two thirds, when memory is short (9.2). *Deviations*: a young
+//! block is filled in memory and written once; an early block becomes a sorted one of two thirds of
+//! the pages.
 //!
 //! ```text
 //!   put -> Young (map of pages in DRAM) --older than `most_young`--> read, sort, write -> Sorted
@@ -55,7 +56,7 @@ pub struct Kind {
     pub young: Young,
     /// Sorted blocks.
     pub old: Old,
-    /// So many blocks stay young.
+    /// This many blocks stay young.
     pub most_young: usize,
     /// The share of a block that is filled, above 0 and at most 1.
     pub fill: f64,
@@ -79,13 +80,13 @@ pub struct Cost {
 /// Blocks, their maps, and where they lie.
 pub struct System {
     blocks: Vec<Box<dyn Layout>>,
-    /// The first element of each block, and behind the last.
+    /// The first element of each block, and after the last.
     starts: Vec<u64>,
     young: usize,
     index: BlockBloom,
     /// What it cost.
     pub cost: Cost,
-    /// The device page behind the last block.
+    /// The device page after the last block.
     pub end: u64,
 }
 

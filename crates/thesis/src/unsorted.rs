@@ -38,7 +38,8 @@ pub fn write(device: &dyn Device, keys: &Keys, geometry: &Geometry) -> Result<Bu
     let per_page = geometry.per_page() as u64;
     let pages = u64::from(geometry.blocks()) * u64::from(geometry.block_pages);
     for number in 0..pages {
-        // The number goes on over blocks, since the same file is cut into blocks of several sizes.
+        // The number continues over blocks, since the same file is cut into blocks of several
+        // sizes.
         let mut page = PageWriter::new(out.page()?, number as u32)?;
         for element in number * per_page..((number + 1) * per_page).min(geometry.elements) {
             let element = geometry.first_element + element;

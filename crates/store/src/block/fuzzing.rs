@@ -153,7 +153,7 @@ fn walk(scan: &mut BlockScan<Arc<FaultyDevice>>, bytes: usize) {
     }
 }
 
-/// Reads a head: `data` is what the payloads of its pages hold, one behind the other.
+/// Reads a head: `data` is what the payloads of its pages hold, one after the other.
 ///
 /// # Panics
 /// When something is accepted that is not written again in the same way, or leads out of the block.

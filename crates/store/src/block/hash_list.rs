@@ -80,7 +80,7 @@ impl HashEntry {
         })
     }
 
-    /// Whether `self` may stand in front of `next`: by hash; of equal hashes either may be another
+    /// Whether `self` may are in front of `next`: by hash; of equal hashes either may be another
     /// key, so times say nothing.
     pub(crate) fn may_precede(&self, next: &HashEntry) -> bool {
         self.key <= next.key
@@ -107,7 +107,7 @@ impl Directory {
         }
     }
 
-    /// Reads a directory of so many entries; `None` if it is of others, or not in order.
+    /// Reads a directory of this many entries; `None` if it is of others, or not in order.
     pub fn decode(from: &[u8], elements: u64) -> Option<Directory> {
         let mut starts = [0; SHARDS + 1];
         if from.len() != DIRECTORY_BYTES {

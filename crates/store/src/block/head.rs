@@ -5,7 +5,7 @@
 //! Pages of 4,096 bytes, each with its own header and checksum. The *meta* part is a stream over
 //! the payloads of the first pages. It has a fixed header with the block's record, the directory of
 //! the hash list, the page index, and the references of large values. Opening a block reads these
-//! pages only; the hash list begins on a page of its own and is read slice by slice.
+//! pages only; the hash list begins on its own page and is read slice by slice.
 
 use senko_io::PAGE_SIZE;
 use senko_io::le::u32_at;

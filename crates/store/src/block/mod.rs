@@ -9,12 +9,12 @@
 //!   hash -> Block::find -> PageRun -> (any driver reads it) -> Block::search in its bytes
 //! ```
 //!
-//! and nothing on that way does I/O but the driver. `docs/formats/store.md` has the bytes. No
-//! policy lives here: what a block is for, which of its elements are dead and when it goes is the
-//! engine's.
+//! and nothing on that way does I/O but the driver. `docs/formats/store.md` has the bytes. There is
+//! no policy here: the engine decides the purpose of a block, which of its elements are dead and
+//! when it is freed.
 //!
-//! Always holds: a block never changes once it is finished, and what lies on the device is believed
-//! only behind a checksum that has the block's id in it.
+//! Always holds: a finished block never changes. A reader trusts data on the device only after a
+//! check of its checksum, which includes the block's id.
 
 mod hash_list; // the hash list in the head: 19 bytes an element
 mod frame; // header and checksum of a head page

@@ -8,8 +8,8 @@
 //!                             16                         first
 //! ```
 //!
-//! An element that fits into a page lies in one page. A longer one begins in a page and goes on in
-//! the next ones, at byte 16 of each; `first` says where that rest ends, so a page can be read
+//! An element that fits into a page lies in one page. A longer one begins in a page and continues
+//! in the next ones, at byte 16 of each; `first` says where that rest ends, so a page can be read
 //! without the pages before it. `count` is of elements that begin here.
 //!
 //! Always holds: whatever the bytes are, a look-up returns an element of a page whose checksum,
@@ -275,7 +275,7 @@ impl PageFormat {
                     let mut element = Vec::new();
                     if !self.gather(bytes, number, base + at, &header, &mut element)? {
                         // Elements of other hashes may begin in the run's last page; one of this
-                        // hash does not go on behind it.
+                        // hash does not continue behind it.
                         return if at + header.value_at() <= page.len() {
                             bad(base + at, "an element reaches beyond its pages")
                         } else {
@@ -335,8 +335,8 @@ impl PageFormat {
         Ok(newest)
     }
 
-    /// Puts the bytes of an element that begins at `at` of the run and goes on in the pages behind
-    /// into `to`; false if it goes on behind the run.
+    /// Puts the bytes of an element that begins at `at` of the run and continues in the pages
+    /// behind into `to`; false if it continues behind the run.
     fn gather(
         &self,
         bytes: &[u8],
@@ -365,7 +365,7 @@ impl PageFormat {
         Ok(true)
     }
 
-    /// The `part` bytes with which a page, which begins at `at` of the run, goes on with the
+    /// The `part` bytes with which a page, which begins at `at` of the run, continues with the
     /// element before.
     pub(crate) fn rest_in<'b>(
         &self,
@@ -458,7 +458,7 @@ impl<'b> Found<'b> {
         self.flags & element::TOMBSTONE != 0
     }
 
-    /// Whether the value lies in an extent of its own, and what is found is a reference to it.
+    /// Whether the value lies in its own extent, and what is found is a reference to it.
     ///
     /// ```
     /// # let device = senko_store::example::device();

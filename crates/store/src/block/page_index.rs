@@ -9,8 +9,8 @@
 //! share its high bits. The last page whose separator is no larger than the hash's cell is the one.
 //! Source: paper A, 9.3 (the page index apart from the pages, so that one read suffices); Elias
 //! 1974 and Fano 1971; Vigna 2013 (selection by sampled zeros). Deviation: the paper holds full
-//! hashes and reads the index from flash. Cells are 2^-6 of what a page covers, chosen from the
-//! block's own density; the writer sees to it that two pages do not share a cell. If this is
+//! hashes and reads the index from flash. Cells are 2^-6 of the range of a page, chosen from the
+//! block's own density; the writer makes sure that two pages do not share a cell. If this is
 //! impossible (two elements that only just fit a page each), the pages get the same separator, and
 //! the whole hash of the boundary is kept beside the list: a *split*. Pages that share a whole hash
 //! (many versions of one key) are read together.
@@ -215,7 +215,7 @@ impl PageIndex {
             self.split(start, below, order)
         };
         if self.begins_with_tail(end) {
-            // The last element goes on there.
+            // The last element continues there.
             end += 1;
         }
         Pages { first: start, end }
@@ -277,7 +277,7 @@ impl PageIndex {
     }
 
     /// The place at which the pages with these high bits begin: behind the zero that ends the
-    /// bucket before. `None` behind the last bucket.
+    /// bucket before. `None` after the last bucket.
     #[inline]
     fn bucket(&self, bucket: u64) -> Option<usize> {
         let Some(before) = bucket.checked_sub(1) else {
@@ -473,7 +473,7 @@ impl PageIndex {
     }
 }
 
-/// Most splits of so many pages.
+/// Most splits of this many pages.
 fn split_bound(pages: usize) -> usize {
     16 + pages / 32
 }

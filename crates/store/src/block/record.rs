@@ -52,7 +52,7 @@ pub struct BlockRecord {
     pub tombstones: u32,
     /// Elements that expire.
     pub expiring: u32,
-    /// Elements whose value lies in an extent of its own.
+    /// Elements whose value lies in its own extent.
     pub large: u32,
     /// Head pages in front of the hash list: what is read to open the block.
     pub meta_pages: u32,

@@ -2,11 +2,11 @@
 //! All elements of a block, in the order of their hashes, read in large pieces.
 //!
 //! Compaction, sealing, scans and backups read blocks this way. Memory is one buffer of the size
-//! that was asked for, and the longest element that goes over pages. Hashes are computed again from
-//! the keys, so that the order is checked on the way.
+//! that was requested, and the longest element that goes over pages. Hashes are computed again from
+//! the keys, which also checks the order.
 //!
-//! After damage a scan can go on: [`BlockScan::skip_damage`] continues at the next page in which an
-//! element begins, which is how a repair takes what is intact.
+//! After damage a scan can continue: [`BlockScan::skip_damage`] goes to the next page in which an
+//! element begins. A repair saves the intact elements in this way.
 
 use std::ops::{Deref, RangeInclusive};
 
@@ -268,7 +268,7 @@ where
         Some((*hash, Element::of(header, key, value)))
     }
 
-    /// Goes on behind damage: with the next page in which an element begins. The elements of the
+    /// Goes on after damage: with the next page in which an element begins. The elements of the
     /// damaged page are lost, and so is an element that continues into it. False if the scan had
     /// not met damage.
     ///
@@ -363,7 +363,7 @@ where
         self.last = Some(hash);
         self.at = end;
         self.left -= 1;
-        // In the last of the pages that a long element goes on in, another may begin.
+        // In the last of the pages that a long element continues in, another may begin.
         if goes_on > 0 {
             self.page += goes_on;
             self.at = 0;
@@ -372,7 +372,7 @@ where
     }
 
     /// Assembles the element that begins at `self.at` of the current page, a page at a time, so it
-    /// may be longer than the buffer. Gives the number of pages that it goes on in.
+    /// may be longer than the buffer. Gives the number of pages that it continues in.
     fn gather(&mut self, header: &ElementHeader) -> Result<u32, StoreError> {
         let size = self.format.page_bytes();
         let len = header.element_len();

@@ -5,11 +5,10 @@
 //! Idea: an element goes into the current page or, if it does not fit, begins the next. Two rules
 //! keep a look-up at one page. Elements whose hashes share a cell of the page index are not parted:
 //! the ones already in the page move to the next one with the newcomer. An element longer than a
-//! page begins in a page of its own, or right behind the rest of another long one; small elements
-//! may follow its rest.
-//! Source: paper A, 6.2 (figure 40: sorted pages that no element straddles) and 9.3.
-//! Deviation: the paper keeps smallest and largest hash in each page's header; here the page index
-//! has all there is to know.
+//! page begins in its own page, or directly after the rest of another long one; small elements may
+//! follow its rest. Source: paper A, 6.2 (figure 40: sorted pages that no element straddles) and
+//! 9.3. Deviation: the paper keeps smallest and largest hash in each page's header; here the page
+//! index has all there is to know.
 //!
 //! BLOCK-1. Nothing is taken that could make the block larger than its extent; a refused push
 //! changes nothing. BLOCK-2. Two pages in a row hold more than one page's elements. There are three
@@ -216,7 +215,7 @@ impl<'d> BlockWriter<'d> {
         Ok(true)
     }
 
-    /// That the element can be written, and comes behind the last one.
+    /// That the element can be written, and comes after the last one.
     fn check(&self, hash: KeyHash, element: &Element<'_>) -> Result<Option<ExtentRef>, StoreError> {
         let invalid = |what: &str| Err(StoreError::Invalid(what.to_string()));
         if !element.is_valid() {
@@ -523,10 +522,10 @@ impl<'d> BlockWriter<'d> {
     }
 }
 
-/// Bytes of an extent that has room for every block of so many elements, whose encodings add up to
-/// `encoded_bytes`, however their lengths are mixed. That is a little over twice the bytes, since
-/// each element may need a bit more than half a page. [`bytes_expected`] says what a block takes as
-/// a rule. The unused rest is given back when the block is finished.
+/// Bytes of an extent that has room for every block of this many elements, whose encodings add up
+/// to `encoded_bytes`, however their lengths are mixed. That is a little over twice the bytes,
+/// since each element may need a bit more than half a page. [`bytes_expected`] says what a block
+/// takes as a rule. The unused rest is given back when the block is finished.
 ///
 /// ```
 /// use senko_store::block::{bytes_expected, bytes_needed};
@@ -540,7 +539,7 @@ pub fn bytes_needed(elements: u64, encoded_bytes: u64, page_bytes: usize) -> u64
 }
 
 /// Bytes that a block of elements of about the same length takes, and some percent more. It is for
-/// callers that go on in another block when [`BlockWriter::push`] says that this one is full.
+/// callers that continue in another block when [`BlockWriter::push`] says that this one is full.
 ///
 /// ```
 /// let bytes = senko_store::block::bytes_expected(40_000, 40_000 * 1019, 4096);

@@ -33,13 +33,13 @@ pub const BITS_PER_ELEMENT: u32 = 16;
 /// Most hash functions.
 pub const MAX_HASHES: usize = 24;
 
-/// Keys whose rows are asked for ahead of those at hand, if they are short.
+/// Keys whose rows are requested ahead of those at hand, if they are short.
 const AHEAD: usize = 4;
 
 /// Bytes of the head of an encoded map.
 const HEAD: usize = 16;
 
-/// Equation 1: the best number of hash functions for so many bits an element.
+/// Equation 1: the best number of hash functions for this many bits an element.
 ///
 /// ```
 /// use senko_store::index::bloom_map::best_hashes;
@@ -66,7 +66,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// For blocks of so many elements, with [`BITS_PER_ELEMENT`].
+    /// For blocks of this many elements, with [`BITS_PER_ELEMENT`].
     ///
     /// ```
     /// use senko_store::index::bloom_map::Filter;
@@ -232,7 +232,7 @@ pub struct BloomMap {
     rows: Memory,
 }
 
-/// Bytes of a row for so many blocks: what wastes little is rounded up so that rows are whole
+/// Bytes of a row for this many blocks: what wastes little is rounded up so that rows are whole
 /// lines, or whole parts of one.
 fn stride_for(blocks: u32) -> usize {
     let bytes = (blocks as usize).div_ceil(8).max(1);
@@ -366,7 +366,7 @@ impl BloomMap {
         first
     }
 
-    /// Makes rows wide enough for so many blocks in all, and no wider.
+    /// Makes rows wide enough for this many blocks in all, and no wider.
     ///
     /// ```
     /// use senko_store::index::bloom_map::{BloomMap, Filter};
@@ -483,7 +483,7 @@ impl BloomMap {
         rows.ask(&self.rows, from, end);
     }
 
-    /// The candidates of a key, newest first, found as they are asked for.
+    /// The candidates of a key, newest first, found as they are requested.
     ///
     /// ```
     /// # let key = senko_store::example::hasher().hash(b"colour");
@@ -499,7 +499,7 @@ impl BloomMap {
         NewestFirst::new(self, rows, None, WINDOW)
     }
 
-    /// The same for a key whose memory was asked for with [`BlockMap::prefetch`] not long ago.
+    /// The same for a key whose memory was requested with [`BlockMap::prefetch`] not long ago.
     ///
     /// ```
     /// # let key = senko_store::example::hasher().hash(b"colour");
@@ -568,8 +568,8 @@ fn transposed(mut square: u64) -> u64 {
     square
 }
 
-/// Bytes of each row that are asked for ahead of the piece at hand, where the search may end at any
-/// candidate: what was asked for beyond it was in vain.
+/// Bytes of each row that are requested ahead of the piece at hand, where the search may end at any
+/// candidate: what was requested beyond it was in vain.
 const WINDOW: usize = 2 * PIECE_BYTES;
 
 /// The same where all candidates are wanted.
@@ -594,10 +594,10 @@ pub struct NewestFirst<'a> {
     piece: Piece,
     /// Byte of the rows where the piece begins.
     at: usize,
-    /// Rows of the key that will be asked for next: their memory is asked for as this one's comes
+    /// Rows of the key that will be requested next: their memory is requested as this one's comes
     /// to its end.
     next: Option<Rows>,
-    /// Bytes of each row that are asked for ahead.
+    /// Bytes of each row that are requested ahead.
     window: usize,
 }
 
@@ -629,8 +629,8 @@ impl Rows {
 }
 
 impl<'a> NewestFirst<'a> {
-    /// The candidates of the key with these rows, of which the first `window` bytes have been asked
-    /// for.
+    /// The candidates of the key with these rows, of which the first `window` bytes have been
+    /// requested.
     #[inline]
     fn new(map: &'a BloomMap, rows: Rows, next: Option<Rows>, window: usize) -> NewestFirst<'a> {
         NewestFirst {
@@ -681,7 +681,7 @@ impl Iterator for NewestFirst<'_> {
                     self.piece.some ^= 1 << at;
                 }
                 let block = self.at as u32 * 8 + at * 64 + bit;
-                // Bits behind the last block are zero, unless the map was damaged.
+                // Bits after the last block are zero, unless the map was damaged.
                 if block < self.map.blocks {
                     return Some(block);
                 }
@@ -708,7 +708,7 @@ impl BlockMap for BloomMap {
     }
 
     fn candidates_of(&self, keys: &[KeyHash], out: &mut [Candidates]) {
-        // Of long rows, only the next key's are asked for, as this key's come to their end: more
+        // Of long rows, only the next key's are requested, as this key's come to their end: more
         // would not stay in the processor's first cache.
         let long = self.row_bytes() > WIDE_WINDOW;
         let ahead = if long { 1 } else { AHEAD };

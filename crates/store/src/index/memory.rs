@@ -19,7 +19,7 @@ const ALIGNED_FROM: usize = 4 << 10;
 /// as a rule, and this is most of what a store takes of DRAM.
 const MAPPED_FROM: usize = 64 << 10;
 
-/// From here on the system is asked for large pages.
+/// From here on the system is requested large pages.
 const LARGE_FROM: usize = 1 << 20;
 
 /// Zeroed bytes.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the hash of a key to the blocks that may hold it: the second stop of a look-up, behind the
+//! From the hash of a key to the blocks that may hold it: the second step of a look-up, after the
 //! logs.
 //!
 //! The blocks of a generation have ordinals 0, 1, 2, ..., the newest the highest. A map is made of
 //! (hash, ordinal) pairs, one map a shard ([`crate::SHARDS`]), and never changes afterwards; the
 //! engine makes a new one when blocks are sealed or generations merged.
 //!
-//! What always holds:
+//! Always holds:
 //! - MAP-1: the candidates of a key that went into the map include its block (in a [`StaticMap`],
 //!   they are exactly its block).
 //! - MAP-2: a candidate is an ordinal below the number of blocks, newest first, each once.
@@ -217,7 +217,7 @@ pub trait BlockMap: Send + Sync {
     fn encode(&self, out: &mut Vec<u8>);
 }
 
-/// Keys whose memory is asked for ahead of the one at hand.
+/// Keys whose memory is requested ahead of the one at hand.
 const AHEAD: usize = 8;
 
 /// Ordinals of candidate blocks, newest first. Up to [`Candidates::INLINE`] of them need no

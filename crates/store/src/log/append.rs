@@ -205,7 +205,7 @@ impl Log {
     }
 }
 
-/// Room that a batch may lose to padding: whenever it lets go of the tail to write, others may cut
+/// Room that a batch may lose to padding: whenever it releases the tail to write, others may cut
 /// the page that is being filled, once. In between it fills at least two chunks.
 pub(super) fn slack(bytes: u64) -> u64 {
     if bytes <= Log::MOST_UNWRITTEN as u64 {
@@ -262,7 +262,7 @@ impl Sink for Log {
             if !whole {
                 tail.cut(self.flushed.load(Ordering::Relaxed));
             }
-            // Not what is appended from now on: whoever waits would wait for it too.
+            // Not what is appended from now on: the waiting thread would wait for it too.
             tail.end()
         };
         loop {

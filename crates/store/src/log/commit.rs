@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Group commit: whoever comes first writes, or flushes, for all who wait. Called by
+//! Group commit: the first thread writes, or flushes, for all that wait. Called by
 //! [`super::Log::commit`].
 //!
 //! ```text
@@ -8,17 +8,17 @@
 //!            flushed < ticket, nobody flushes          written, then the flush returned
 //!   waiting ------------------------------> flushing --------------------> flushed >= ticket: done (Synced)
 //! ```
-//! COMMIT-1. At most one thread writes and at most one flushes; a write may run beside a flush.
-//! COMMIT-2. `flushed` becomes what was `written` when the flush began, never more. COMMIT-3. A
-//! thread that wants to flush writes as the flusher only: those who come while a flush runs gather,
-//! unwritten, for the next one. COMMIT-4. After a failure no thread gets a turn any more: no write
-//! follows a failed write, and no flush a failed flush. (Linux drops data that it could not write,
-//! and a second flush would report success.) Operations in flight end; tickets that were reached
-//! stay reached. COMMIT-5. A thread that panics while it has a turn gives it back, as after a
-//! failure: nobody waits for it for ever.
+//! COMMIT-1. At most one thread writes and at most one flushes; a write may run at the same time as
+//! a flush. COMMIT-2. `flushed` becomes the value of `written` at the start of the flush, never
+//! more. COMMIT-3. A thread that wants to flush writes as the flusher only: those who come while a
+//! flush runs gather, unwritten, for the next one. COMMIT-4. After a failure no thread gets a turn
+//! any more: no write follows a failed write, and no flush a failed flush. (Linux drops data that
+//! it could not write, and a second flush would report success.) Operations in flight end; tickets
+//! that were reached stay reached. COMMIT-5. A thread that panics while it has a turn releases it,
+//! as after a failure: no thread waits for it forever.
 //!
-//! The lock and the condition stand behind [`Monitor`], so that a test can run the same protocol
-//! under a scheduler that tries interleavings.
+//! The lock and the condition are in [`Monitor`], so that a test can run the same protocol under a
+//! scheduler that tries interleavings.
 
 use parking_lot::{Condvar, Mutex};
 
@@ -104,7 +104,7 @@ fn latched(cause: &StoreError) -> StoreError {
 }
 
 impl<M: Monitor> Group<M> {
-    /// With so many pages written already.
+    /// With this many pages written already.
     pub fn new(written: u32) -> Group<M> {
         let progress = Progress {
             written,

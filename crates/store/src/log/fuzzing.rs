@@ -2,7 +2,7 @@
 //! For the fuzz target `store_log`: a log's extent of arbitrary bytes is replayed, read, appended
 //! to and replayed again.
 //!
-//! The first byte says how the rest becomes pages. 0: as they are. Otherwise each page is composed
+//! The first byte says how the rest becomes pages. 0: unchanged. Otherwise each page is composed
 //! with the right checksum. 6 bytes give its header (life, behind, whether the chain breaks here,
 //! where the first element begins, bytes of payload in 2), and the payload follows. So the code
 //! behind the checksum is reached as well.

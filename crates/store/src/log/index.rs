@@ -11,11 +11,12 @@
 //!                                      `before` leads to the next older one with that tag
 //! ```
 //! A tag is the hash's `check`. With the shard that makes 40 bits, so in a log of 2^19 elements two
-//! keys share a chain about once in eight logs. A look-up compares the whole key and goes on along
-//! the chain, so that this costs a read, never an answer. The time of an element is the time of its
-//! page (the time of the first element that begins there) plus its age. An append begins a new page
-//! before an age would overflow. DRAM: 16 bytes (17 with the room to grow), the number in the table
-//! with its control byte at a load between 7/16 and 7/8 (5.7 to 11.4), and 8 bytes a page.
+//! keys share a chain about once in eight logs. A look-up compares the whole key and continues
+//! along the chain, so that this costs a read, never an answer. The time of an element is the time
+//! of its page (the time of the first element that begins there) plus its age. An append begins a
+//! new page before an age would overflow. DRAM: 16 bytes (17 with the room to grow), the number in
+//! the table with its control byte at a load between 7/16 and 7/8 (5.7 to 11.4), and 8 bytes a
+//! page.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -6,7 +6,7 @@
 //! get -> lookup: index -> tail, or a read of exactly the element's pages -> key compared
 //! open -> replay: pages -> whole batches -> index           full -> sorted: all elements, for the block that replaces the log
 //! ```
-//! What always holds:
+//! Always holds:
 //! - WAL-1. A page that was written is never written again in this life of the log.
 //! - WAL-2. After any crash, replay gives a prefix of the batches that were appended, and at least
 //!   those whose commit returned for `Synced`.
@@ -14,12 +14,12 @@
 //!   page names the CRC of the page before.
 //! - WAL-4. Elements of a batch become visible together, to look-ups at [`Log::visible_time`], and
 //!   after a crash together or not at all.
-//! - WAL-5. After a failed write or flush, nothing more is acknowledged; look-ups go on.
+//! - WAL-5. After a failed write or flush, nothing more is acknowledged; look-ups continue.
 //!
-//! One thing does not hold. A process is told of a failed flush, ends, and starts again while the
-//! machine stays up. It may then read pages from the system's or the device's memory that never
-//! become durable. WAL-2 counts what such a log acknowledges later only once it was rewritten into
-//! a block.
+//! One thing does not hold. A process gets the error of a failed flush, ends, and starts again
+//! while the machine stays up. It may then read pages from the system's or the device's memory that
+//! never become durable. WAL-2 counts what such a log acknowledges later only once it was rewritten
+//! into a block.
 //!
 //! Locks, in the order in which they are taken: appender, progress of commits (never held during
 //! I/O), tail, shard of the index. Device I/O is done with none but the appender's, and that only
@@ -107,7 +107,7 @@ pub enum AppendError {
     /// The batch does not fit behind what the log has: it belongs into the next log.
     #[error("the log is full")]
     Full,
-    /// The batch cannot be appended to this or any log, or the log takes no writes.
+    /// The batch cannot be appended to this or any log, or the log accepts no writes.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -159,7 +159,7 @@ fn check_extent(device: &dyn Device, extent: Extent) -> Result<(), StoreError> {
 }
 
 impl Log {
-    /// From so many bytes on that wait to be written, an append writes.
+    /// From this many bytes on that wait to be written, an append writes.
     pub const MOST_UNWRITTEN: usize = MOST_CHUNKS * tail::CHUNK_BYTES as usize;
 
     /// An empty log. `id` was never used before in this store. Nothing is written until something
@@ -324,7 +324,7 @@ impl Log {
         u64::from(self.end().pages) * PAGE_SIZE as u64
     }
 
-    /// Bytes of encoded elements that an empty log of so many pages takes in one batch.
+    /// Bytes of encoded elements that an empty log of this many pages takes in one batch.
     ///
     /// ```
     /// # let device = senko_store::example::device();

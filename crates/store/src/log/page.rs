@@ -13,8 +13,8 @@
 //! - `prev`: `crc` of the page before; of the first page, the CRC of the id and the number 2^32-1.
 //!   So a page of an earlier life of the log, which followed another page, never follows the new
 //!   one.
-//! - `life`: grows by at least 1 whenever a log that was replayed is appended to. Where it grows,
-//!   an unfinished batch before it is void.
+//! - `life`: grows by at least 1 whenever a log that was replayed is appended to. When it grows, an
+//!   unfinished batch before it is void.
 //! - `behind`: pages between the last one known to be durable when this page was composed, and this
 //!   page; 65535: unknown.
 //! - `used`: where the elements end; `first`: where the first element begins that begins in this

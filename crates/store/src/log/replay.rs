@@ -98,8 +98,8 @@ impl Log {
     /// Opens the log that lies in `extent`, with every whole batch of which all pages survived; it
     /// can be appended to. An extent that this log never wrote to is an empty log.
     ///
-    /// Damage within what was durable is an error where the log went on behind it. At its very end,
-    /// damage looks like a crash.
+    /// Damage within what was durable is an error where the log continued behind it. At its very
+    /// end, damage looks like a crash.
     ///
     /// ```
     /// # let device = senko_store::example::device();

@@ -4,8 +4,8 @@
 //!
 //! Elements are followed from page to page as in a replay. If a page is damaged and a later one
 //! says that it was durable, reading continues after it, at the first element that begins in the
-//! next intact page. Where none says so, the log may have ended there: what lies behind could be
-//! what a crash left, which no reader ever saw again, and stays there.
+//! next intact page. If no page says so, the log may have ended there. Pages after it could be
+//! remains of a crash, which no reader ever saw again, and stay there.
 
 use std::ops::Range;
 
@@ -151,7 +151,7 @@ pub fn salvage(
     salvage_known(device, id, extent, 0, each)
 }
 
-/// As [`salvage`], of a log that is known to have had so many pages.
+/// As [`salvage`], of a log that is known to have had this many pages.
 ///
 /// ```
 /// # let device = senko_store::example::device();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The whole log in DRAM, in the order of a sorted block: what is sealed, and what a scan walks
-//! through.
+//! The whole log in DRAM, in the order of a sorted block: the input of a seal and of a scan.
 //!
 //! The log is read once, from its first page to its last; the bytes of its elements and 16 bytes
 //! more for each are kept.

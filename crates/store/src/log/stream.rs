@@ -2,9 +2,8 @@
 //! From the log's pages back to elements and whole batches. Fed page by page, in order, by
 //! [`super::replay`] and [`super::sorted`].
 //!
-//! A batch becomes whole with its last element, the one without MORE. Where a page begins another
-//! life, what was unfinished before it is void: it was cut off by a crash, and the log went on
-//! behind it.
+//! A batch becomes whole with its last element, the one without MORE. If a page begins another
+//! life, an unfinished batch before it is void: a crash cut it off, and the log continued after it.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Tag};
 
@@ -44,7 +43,7 @@ pub(super) struct Assembler {
     life: u16,
     prev: u32,
     next: u32,
-    /// The pages go on with the rest of an element that is lost.
+    /// The pages continue with the rest of an element that is lost.
     skipping: bool,
     follows: u32,
 }
@@ -92,12 +91,12 @@ impl Assembler {
         self.open = false;
     }
 
-    /// Whether an intact page may lie behind damage.
+    /// Whether an intact page may lie after damage.
     pub fn may_resume(&self, header: &PageHeader) -> bool {
         header.life >= self.life
     }
 
-    /// Goes on behind damage with page `number`, at the first element that begins in it.
+    /// Goes on after damage with page `number`, at the first element that begins in it.
     pub fn resume(&mut self, number: u32, header: &PageHeader) {
         self.lose();
         self.next = number;
@@ -167,7 +166,7 @@ impl Assembler {
     }
 
     /// Takes one element off `bytes`, which reach to the end of page `number`. Gives its length, 0:
-    /// it goes on in the next page.
+    /// it continues in the next page.
     fn element(
         &mut self,
         bytes: &[u8],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The end of the log in DRAM: the chunk that is being filled, and the chunks that wait to be
-//! written. Filled by [`super::append`], emptied by whoever writes ([`super::commit`]), read by
-//! look-ups of what is not on the device yet.
+//! written. Filled by [`super::append`], emptied by the writing thread ([`super::commit`]), read by
+//! look-ups of elements that are not on the device yet.
 //!
 //! ```text
 //! pages:  0 .. written | chunk | chunk | start ......... page | page+1 ...
@@ -26,7 +26,7 @@ use super::page::{self, PAYLOAD, PageHeader, UNKNOWN};
 pub(super) const CHUNK_PAGES: u32 = 64;
 /// Bytes of a chunk.
 pub(super) const CHUNK_BYTES: u64 = CHUNK_PAGES as u64 * PAGE_SIZE as u64;
-/// From so many chunks on that wait to be written, an append writes.
+/// From this many chunks on that wait to be written, an append writes.
 pub(super) const MOST_CHUNKS: usize = 4;
 
 /// Pages that wait to be written and do not change any more.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which keys were read lately and not kept: fingerprints, that fade. Called by [`super::shard`].
 //!
-//! A set of eight words a key; the one that is replaced is the oldest. An entry counts for as many
-//! later entries as the part has records (S3-FIFO's ghost queue has as many), told by a coarse
-//! clock that ticks eight times in that span. After 4096 ticks an age is taken for a young one; by
-//! then most sets are new.
+//! A set of eight words a key; the oldest is replaced. An entry counts for as many later entries as
+//! the part has records (S3-FIFO's ghost queue has as many), told by a coarse clock that ticks
+//! eight times in that span. After 4096 ticks an age is taken for a young one; by then most sets
+//! are new.
 
 use crate::KeyHash;
 
@@ -26,7 +26,7 @@ pub(super) struct Ghost {
 }
 
 impl Ghost {
-    /// Of about so many bytes.
+    /// Of about this many bytes.
     pub fn new(bytes: usize) -> Ghost {
         Ghost {
             words: vec![0; (bytes / 4 / SET).max(1) * SET],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records in DRAM that are asked for again and again: what a look-up had to read from the device,
-//! kept for the next one.
+//! Records in DRAM that are read repeatedly: a look-up that had to read the device keeps the record
+//! for the next one.
 //!
 //! [`crate::lookup`] asks it before each read, and offers the records that it read.
 //! [`crate::write`] reports writes, so that the cache's version of a key is the newest, and
@@ -16,11 +16,11 @@
 //! a seal: log frozen -> a new ticket -> for each key of it: older records go -> block published
 //! ```
 //!
-//! What always holds:
+//! Always holds:
 //! - RECORD-1: a record is an element that was written, byte for byte; its key and time name it,
 //!   since a key is written once at a time.
-//! - RECORD-2: no record is older than what a sealed block of the current version has of its key,
-//!   nor than what a log has whose sealing has got past it. So a get that found nothing in its
+//! - RECORD-2: no record is older than the key's element in a sealed block of the current version,
+//!   nor than its element in a log whose sealing has passed it. So a get that found nothing in its
 //!   version's logs may answer with a record, if that is no later than the get may see. Every write
 //!   up to that bound is in the version (WRITE-2). So the version has the record too, or the write
 //!   that made it old.
@@ -36,7 +36,7 @@
 //! - RECORD-5: nothing else makes a record wrong. Compaction moves elements. If compaction, sealing
 //!   or time turns an element into a tombstone, the element has expired, and every get notices that
 //!   by itself. A merge drops tombstones, which the cache never holds.
-//! - RECORD-6: all memory is counted ([`CacheCounts::bytes`]) and never more than was asked for.
+//! - RECORD-6: all memory is counted ([`CacheCounts::bytes`]) and never more than was requested.
 //!
 //! A look-up that sees only an old moment (a snapshot, an older version of a key) uses records and
 //! offers none: its result need not be the newest.
@@ -255,7 +255,7 @@ impl<M: Means> RecordCache<M> {
         flags & (TOMBSTONE | LARGE) == 0 && record.key.len() + record.value.len() <= self.longest
     }
 
-    /// A log is about to be sealed that takes no more writes. Each of its keys, with its newest
+    /// A log is about to be sealed that accepts no more writes. Each of its keys, with its newest
     /// time, goes to [`Sealing::key`]; when that is [done](Sealing::done), the log's block may be
     /// published.
     pub fn seal(&self) -> Sealing<'_, M> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bytes of a part's records, one behind the other in the order in which they came, in a ring.
+//! The bytes of a part's records, one after the other in the order in which they came, in a ring.
 //! Called by [`super::shard`].
 //!
 //! ```text
@@ -61,7 +61,7 @@ pub(super) fn record_len(key: usize, value: usize) -> usize {
 }
 
 impl Ring {
-    /// Of so many bytes, a multiple of [`UNIT`].
+    /// Of this many bytes, a multiple of [`UNIT`].
     pub fn new(bytes: usize) -> Ring {
         debug_assert!(bytes.is_multiple_of(UNIT));
         Ring {

@@ -42,7 +42,7 @@ const WORDS: usize = 16;
 const BYTES_PER_LINE: usize = 1024 + 64;
 /// Bytes of the part for each byte of the ghost.
 const BYTES_PER_GHOST_BYTE: usize = 64;
-/// The ring holds at least so many records.
+/// The ring holds at least this many records.
 const LEAST_RECORDS: usize = 16;
 /// Records that are renewed to make room for one, at most: it bounds how long the lock is held.
 const MOST_RENEWED: usize = 32;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cache of records against a model, its bound, its hit ratios, and what it costs a load
-//! without hot keys.
+//! The cache of records against a model, its bound, its hit ratios, and its cost for a load without
+//! hot keys.
 
 mod policy; // hit ratios
 mod protocol; // RECORD-4 under a scheduler that tries interleavings

@@ -14,7 +14,7 @@ use crate::extent::{UNIT_BYTES, UNIT_PAGES};
 /// Units that are punched at a time, at most: 64 MiB.
 const PUNCH_UNITS: u64 = 1024;
 
-/// The background gives space back when so many units are free, and one in so many of the file's.
+/// The background gives space back when this many units are free, and one in so many of the file's.
 const LEAST_RELEASE: u64 = 256;
 const LEAST_SHARE: u64 = 16;
 

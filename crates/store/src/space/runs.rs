@@ -60,7 +60,7 @@ impl Runs {
         true
     }
 
-    /// The shortest run of at least so many units, and of these the first.
+    /// The shortest run of at least this many units, and of these the first.
     pub fn shortest(&self, least: u64) -> Option<(u64, u64)> {
         let fits = self.iter().filter(|&(_, length)| length >= least);
         fits.min_by_key(|&(_, length)| length)

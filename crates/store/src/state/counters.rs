@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counts of what was done since the opening. Part of `core.rs`.
+//! Counters since the opening. Part of `core.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::StoreError;
 
-/// Why a store that was opened to be read takes no writes: the latch keeps everything from the
+/// Why a store that was opened to be read accepts no writes: the latch keeps everything from the
 /// device that would change it.
 pub(crate) const READ_ONLY: &str = "it was opened to be read";
 
-/// Why a closed store takes no writes.
+/// Why a closed store accepts no writes.
 pub(crate) const CLOSED: &str = "the store is closed";
 
 /// The latch: once it is set, nothing is written any more (CHANGE-2).

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The log that takes the writes, the one behind it, and the place that is kept for deletes. Part
-//! of `core.rs`.
+//! The active log, the one after it, and the space reserved for deletes. Part of `core.rs`.
 
 use std::sync::Arc;
 
@@ -69,12 +68,12 @@ impl Writer {
         self.last_time = time;
     }
 
-    /// Whether the active log is to take no more, though there is room in it (SPACE-6).
+    /// Whether the active log is to accept no more, though there is room in it (SPACE-6).
     pub fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Says that it is to take no more, or may.
+    /// Says that it is to accept no more, or may.
     pub fn set_full(&mut self, full: bool) {
         self.full = full;
     }

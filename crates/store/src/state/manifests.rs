@@ -102,7 +102,7 @@ impl Manifests {
     /// Commits the manifest, as it is now.
     pub fn commit(&mut self, to: &Target<'_>) -> Result<(), StoreError> {
         to.health.check_writable()?;
-        // A panic lets go of what the manifest names: the latch is set before anyone can take it.
+        // A panic releases what the manifest names: the latch is set before anyone can take it.
         let _latch = to.health.latch_on_panic();
         self.manifest.last_time = self.manifest.last_time.max(to.visible);
         self.manifest.index = None;

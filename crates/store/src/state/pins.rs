@@ -44,7 +44,7 @@ impl Pin {
         self.version.lock().take()
     }
 
-    /// The version, if the snapshot goes on.
+    /// The version, if the snapshot continues.
     pub fn version(&self) -> Result<Arc<Version>, StoreError> {
         self.version
             .lock()

@@ -26,7 +26,7 @@ struct Asked {
     done: u64,
     /// Counts up when the thread of the blocks found nothing to do, or no space to do it in.
     idle_looks: u64,
-    /// When the rate limit lets compaction go on.
+    /// When the rate limit lets compaction continue.
     compact_from: Option<Instant>,
     /// Someone waits for space: compaction goes without its rate limit.
     hurry: bool,
@@ -203,7 +203,7 @@ impl Requests {
         self.asked.lock().idle_looks
     }
 
-    /// A signal that asks for nothing.
+    /// A signal that asks in vain.
     #[cfg(test)]
     pub fn signal(&self) {
         self.changed.notify_all();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes that rest on what the store holds, by many threads at once, and the count of keys.
+//! Writes that depend on the current value, by many threads at once, and the count of keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -36,7 +36,7 @@ struct Plan {
     cache_bytes: u64,
     /// Images after each write and flush.
     images: u64,
-    /// One of so many lives on.
+    /// One of this many lives on.
     one_lives_in: u64,
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device that fails at the n-th call, and one that has a wrong bit.
+//! A device that fails at the n-th call, and a device with a wrong bit.
 //!
 //! After a failed call nothing is ever wrong: calls succeed or say why not, and reads continue. A
 //! failed write or flush ends writing for this opening. The next opening finds all that was
-//! acknowledged as durable. With a flipped bit anywhere, what is read is right or an error.
+//! acknowledged as durable. With a flipped bit anywhere, a read returns the right value or an
+//! error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -49,7 +49,7 @@ fn filler(nth: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// At the bound the logs could not be sealed for want of space, and a put waited for that for ever,
+/// At the bound the logs could not be sealed for want of space, and a put waited for that forever,
 /// with the lock of all writers.
 #[test]
 fn a_full_store_says_so() {
@@ -83,7 +83,7 @@ fn a_full_store_says_so() {
     }
 }
 
-/// Live data far below the bound: overwriting must go on for ever.
+/// Live data far below the bound: overwriting must continue forever.
 #[test]
 fn overwriting_below_the_bound_goes_on() {
     for background in [true, false] {
@@ -368,7 +368,7 @@ fn a_batch_that_is_too_large_costs_nothing() {
     assert_eq!(store.scan().unwrap().count(), 500);
 }
 
-/// Clones go on when the handle that was opened is dropped, and end without harm when another
+/// Clones continue when the handle that was opened is dropped, and end without harm when another
 /// closes.
 #[test]
 fn clones_outlive_their_store() {

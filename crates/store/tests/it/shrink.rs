@@ -31,7 +31,7 @@ fn open(device: &Arc<Hooked>, options: Options) -> Store {
 }
 
 fn value(key: u64) -> Vec<u8> {
-    // Now and then a value that lies in an extent of its own.
+    // Now and then a value that lies in its own extent.
     let len = if key % 500 == 499 { 100_000 } else { 1000 };
     let mut value = key.to_le_bytes().to_vec();
     value.resize(len, key as u8);
@@ -203,8 +203,8 @@ fn empty_when_full(background: bool, kept: u64, ending: &str) {
     assert_eq!(store.scan().unwrap().count(), 0, "{what}");
 }
 
-/// A store shrinks and goes on, and crashes at every write, flush, cut and punch. After each crash
-/// all records are there, and nothing is written where there is no storage. The store can be
+/// A store shrinks and continues, and crashes at every write, flush, cut and punch. After each
+/// crash all records are there, and nothing is written where there is no storage. The store can be
 /// emptied on a full file system.
 #[test]
 fn a_crash_while_it_shrinks_loses_nothing() {

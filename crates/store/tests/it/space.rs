@@ -87,7 +87,7 @@ fn overwrites_do_not_fail_below_the_bound_with_threads() {
 enum Bound {
     /// `Options::max_bytes`.
     Setting,
-    /// A device that has so many bytes.
+    /// A device that has this many bytes.
     Device,
     /// A file that does not become longer: the file system is full.
     FileSystem,
@@ -135,7 +135,7 @@ fn fill_and_empty(bound: Bound, background: bool) {
         let mut stored = 0;
         let full = loop {
             let key = round << 32 | stored;
-            // Now and then a value that lies in an extent of its own.
+            // Now and then a value that lies in its own extent.
             let len = if stored % 500 == 499 { 100_000 } else { 1000 };
             match store.put(&key.to_be_bytes(), &value(key, round, len)) {
                 Ok(_) => stored += 1,
@@ -204,7 +204,7 @@ fn a_full_store_takes_deletes_and_has_room_again_with_threads() {
 }
 
 /// Logs of an eighth of a block's size make small blocks, which are joined. In a full store there
-/// was space to move only one, and that was done for ever: a put neither failed nor returned.
+/// was space to move only one, and that was done forever: a put neither failed nor returned.
 #[test]
 fn small_blocks_of_a_full_store_are_not_moved_for_ever() {
     for background in [false, true] {

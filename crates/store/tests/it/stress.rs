@@ -3,8 +3,8 @@
 //! background work at once.
 //!
 //! Keys belong to groups of [`GROUP`]. A batch always writes a whole group with one increasing
-//! number, so each reader can detect a torn batch and a step back. `SENKO_STRESS_SECONDS` sets how
-//! long it goes on; a watchdog ends a run that stands still.
+//! number, so each reader can detect a torn batch and a step back. `SENKO_STRESS_SECONDS` sets its
+//! duration; a watchdog ends a run that makes no progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,7 +46,7 @@ struct Shared {
     acknowledged: Vec<AtomicU64>,
     /// By group: the last that a synced write had.
     synced: Vec<AtomicU64>,
-    /// By thread: grows as it goes on.
+    /// By thread: grows as it continues.
     steps: Vec<AtomicU64>,
     expired: AtomicU64,
     no_space: AtomicU64,
@@ -75,8 +75,8 @@ fn write(shared: &Shared, thread: u64) {
         match shared.store.write(&batch, options) {
             Ok(_) => shared.acknowledged[group as usize].store(next, Ordering::Release),
             Err(StoreError::NoSpace(_)) => {
-                // Tried again, and no step: the watchdog ends a run in which a write is refused for
-                // ever.
+                // Tried again, and no step: the watchdog ends a run in which a write is refused
+                // forever.
                 shared.no_space.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(1));
                 continue;

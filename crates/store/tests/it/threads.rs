@@ -102,7 +102,7 @@ fn key(thread: u64, nth: u64) -> [u8; 16] {
     key
 }
 
-/// Writers that waited for a thread of the store that had died waited for ever.
+/// Writers that waited for a thread of the store that had died waited forever.
 #[test]
 fn a_dead_thread_ends_writing_and_nothing_else() {
     for (thread, durability) in [

@@ -36,7 +36,7 @@ fn up_to_last_value(versions: &[(u64, bool)]) -> &[(u64, bool)] {
 }
 
 /// A merge kept the tombstones of a key that was deleted as often as the store keeps versions. Each
-/// such key took a hash entry, a map entry and a place in a block for ever.
+/// such key took a hash entry, a map entry and a place in a block forever.
 #[test]
 fn deletes_go_when_a_key_has_nothing_else() {
     let device: Arc<dyn Device> = FaultyDevice::new(64 * 256, 1);

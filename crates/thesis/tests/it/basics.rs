@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The three structures of chapter 4.2 hold what was put and nothing else; what they cost is what
-//! they are said to cost; a device that fails is an error.
+//! The three structures of chapter 4.2 hold exactly the elements put; their costs are as
+//! documented; a device that fails is an error.
 
 use senko_io::Op;
 use senko_io::faulty::FaultyDevice;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thesis's block layouts hold what was put and nothing else, whatever the geometry; a device
-//! that fails is an error.
+//! The thesis's block layouts hold exactly the elements put, whatever the geometry; a device that
+//! fails is an error.
 
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, Op};
@@ -234,7 +234,7 @@ fn a_system_on_a_full_or_failing_device_is_an_error() {
     assert!(System::fill(&*failing, &keys, &geometry, kind).is_err());
 }
 
-/// Hashes that many keys share: ranges overlap, and a look-up goes on over several pages.
+/// Hashes that many keys share: ranges overlap, and a look-up continues over several pages.
 #[test]
 fn keys_with_equal_hashes_are_told_apart() {
     for bits in [3, 6, 9] {

@@ -56,8 +56,8 @@ fn head_seeds() {
     seeds("store_head", near, fuzzing::head);
 }
 
-/// Writes the seeds anew, after a change of the format:
-/// `cargo test -p senko_store write_seeds -- --ignored`.
+/// Writes the seeds again, after a change of the format: `cargo test -p senko_store write_seeds --
+/// --ignored`.
 #[test]
 #[ignore = "writes into the tree"]
 fn write_seeds() {

@@ -204,7 +204,7 @@ fn cut_off() {
     }
 }
 
-/// The manifest's record and the head are held against each other.
+/// The manifest's record and the head are compared with each other.
 #[test]
 fn another_record() {
     let made = make(14, 50, Hashes::Real, 2000);

@@ -113,7 +113,7 @@ fn a_block() {
     assert_eq!(half(index, 8), 3);
     let largest = ((2u64 << 60) - (1 << 60)) >> shift;
     assert!(largest > 0 && low_bits < 8);
-    // The third page's first element has a hash of its own: 3 << 60.
+    // The third page's first element has its own hash: 3 << 60.
     let separators = [0, largest, 2 * largest];
     let high_words = (3 + (separators[2] >> low_bits) + 1).div_ceil(64);
     assert_eq!(u64::from(half(index, 12)), high_words);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How pages are filled: how many a look-up reads, what is left empty, and that a block never
-//! outgrows its extent.
+//! How pages are filled: the pages that a look-up reads, the space left empty, and that a block
+//! never outgrows its extent.
 
 use proptest::prelude::*;
 
@@ -258,9 +258,9 @@ proptest! {
     }
 }
 
-/// The last page of a long element's run is one in which the next long element begins, which goes
-/// on behind the run. It was once taken for a version of the first, since the bytes of the first
-/// were still in the buffer: compaction would have dropped the first as overwritten.
+/// The last page of a long element's run is one in which the next long element begins, which
+/// continues behind the run. It was once taken for a version of the first, since the bytes of the
+/// first were still in the buffer: compaction would have dropped the first as overwritten.
 #[test]
 fn the_next_long_element_is_not_a_version() {
     let hasher = Hasher::new([9; 16]);

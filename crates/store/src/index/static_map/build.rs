@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Solves the equations of a static map: layers that bump what does not fit, then one that is tried
-//! until everything does.
+//! Solves the equations of a static map: layers that pass on the keys that do not fit, then a last
+//! one that is tried until all fit.
 //!
-//! Memory while it runs: 16 bytes a row of the layer at hand, 4 bytes a key that was bumped, 4
-//! bytes a key more if keys do not come in order, and what comes out.
+//! Memory while it runs: 16 bytes a row of the current layer, 4 bytes for each key passed on, 4
+//! bytes more a key if keys do not come in order, and the result.
 
 use super::super::{MAX_BLOCKS, MapEntry};
 use super::equation::{IN_ORDER, Spread, fingerprint};
@@ -14,7 +14,7 @@ use super::shape::{
 use super::{GROUP, READ, mask, parity};
 use crate::hash::mix;
 
-/// Up to so many keys are solved in one layer.
+/// Up to this many keys are solved in one layer.
 const LAST_KEYS: usize = 1024;
 
 /// A layer that bumps has fewer rows than keys: 1024 for as many.
@@ -109,8 +109,8 @@ impl Values {
         above as u32 & mask(bits)
     }
 
-    /// Wide groups of a layer of so many rows. A key has the more bit if both groups that it reads
-    /// are wide, so there is one more.
+    /// Wide groups of a layer of this many rows. A key has the more bit if both groups that it
+    /// reads are wide, so there is one more.
     fn wide_groups(&self, rows: usize, most: usize) -> usize {
         let groups = rows.div_ceil(GROUP);
         let wide = (self.wide * rows as f64 / GROUP as f64).round() as usize;

@@ -40,7 +40,7 @@ impl Spread {
         }
     }
 
-    /// The first row that the key may read, in a layer of so many rows: what it reads lies within
+    /// The first row that the key may read, in a layer of this many rows: what it reads lies within
     /// the layer.
     #[inline]
     pub(super) fn start(self, rows: usize) -> usize {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parities of 16 words at once: what a look-up spends its time on once the memory is there.
+//! The parities of 16 words at once: a look-up spends its time on these once the memory is loaded.
 //!
 //! Words are folded in pairs, halves at a time. The first word keeps the XOR of its halves in the
 //! low half, the second in the high half. Then both are combined into one word. Four such steps

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where everything lies in the bytes of a static map. A look-up reads it anew each time, since it
+//! Where everything lies in the bytes of a static map. A look-up reads it again each time, since it
 //! is in the first bytes of the map and a few shifts away.
 
 use super::super::Damage;
@@ -57,7 +57,7 @@ pub(super) fn block_bits(blocks: u32) -> u32 {
     u32::BITS - (blocks - 1).leading_zeros()
 }
 
-/// Thresholds of a layer of so many rows.
+/// Thresholds of a layer of this many rows.
 pub(super) fn buckets(rows: usize) -> usize {
     rows.saturating_sub(GROUP - 1).max(1).div_ceil(BUCKET)
 }

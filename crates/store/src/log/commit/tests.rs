@@ -237,7 +237,7 @@ impl Sink for Panics {
     }
 }
 
-/// Those who came after the one who died waited for it for ever.
+/// Those who came after the one who died waited for it forever.
 #[test]
 fn a_turn_is_given_back_by_who_panics() {
     for in_flush in [false, true] {

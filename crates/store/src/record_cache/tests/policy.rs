@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cache's hit ratios beside those of the published S3-FIFO and of LRU, on the same requests;
-//! and its work under a load without hot keys.
+//! The cache's hit ratios compared with those of the published S3-FIFO and of LRU, on the same
+//! requests; and its work under a load without hot keys.
 //!
 //! `docs/measurements/dram-policy.md` holds models of both to the literature; the ones here are the
 //! plainest that can be, with records of one size.
@@ -14,7 +14,7 @@ use super::*;
 
 const VALUE: usize = 200;
 
-/// Bytes of a cache that holds about so many records.
+/// Bytes of a cache that holds about this many records.
 fn bytes_for(records: u64) -> u64 {
     records * ring::record_len(8, VALUE) as u64 * 1100 / 1000
 }

@@ -4,8 +4,9 @@
 //!
 //! The writer appends to the active log, and now and then freezes it. The sealer takes the oldest
 //! frozen log past the cache and publishes it as the block. Readers load a version, and look into
-//! its logs, the cache and its block, as `lookup.rs` does. They offer what they read. No reader may
-//! get less than what was acknowledged before it began, or than it got before.
+//! its logs, the cache and its block, as `lookup.rs` does. They offer the records that they read.
+//! No reader may get an older value than one acknowledged before it began, or than one that it got
+//! before.
 
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::sync::{Arc, Mutex};

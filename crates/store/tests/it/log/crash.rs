@@ -3,8 +3,7 @@
 //! batches that were appended.
 //!
 //! Batches of later lives are often byte for byte those that an earlier life lost. So the pages
-//! that a crash left behind the log's end fit the pages in front of them as well as they ever
-//! could.
+//! that a crash left after the log's end fit the pages before them as well as they ever could.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real threads: many writers of all durabilities, readers beside them, and crashes while they run.
+//! Real threads: many writers of all durabilities, readers at the same time, and crashes while they
+//! run.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -126,7 +127,7 @@ fn writers_readers_and_crashes() {
     }
 }
 
-/// Everyone learns of a failure, nobody waits for ever, and what was acknowledged before it
+/// Everyone learns of a failure, nobody waits forever, and what was acknowledged before it
 /// survives.
 #[test]
 fn a_device_that_fails_under_many_writers() {
@@ -187,9 +188,9 @@ fn a_device_that_fails_under_many_writers() {
     }
 }
 
-/// A batch of several writes lets go of the log in between, and whoever commits then ends a page
+/// A batch of several writes releases the log in between, and whoever commits then ends a page
 /// early. A log that has room by its own count must still take the batch: it was once left full and
-/// empty, for the engine to try for ever.
+/// empty, for the engine to try forever.
 #[test]
 fn commits_beside_a_batch_as_large_as_the_log() {
     let extent = Extent {

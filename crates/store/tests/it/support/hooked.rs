@@ -2,9 +2,9 @@
 //! A device in memory that grows, calls back after each write and flush, and can be cut off as if
 //! the process was killed.
 //!
-//! Below it stands a [`FaultyDevice`], which knows what a loss of power may do to writes that were
-//! not flushed. Its length counts as flushed or not as well: a crash may leave the file as long as
-//! it was at the last flush.
+//! Below it is a [`FaultyDevice`], which knows the effects of a power failure on unflushed writes.
+//! Its length also counts as flushed or not: a crash may leave the file as long as it was at the
+//! last flush.
 //!
 //! The device knows which units of 64 KiB have storage, as a file system does. A write to a hole
 //! fails the test, since on a full file system it would fail.
