@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One workload on a drive under three translation layers: what each does to the flash, and how
-//! long the drive would live.
+//! One workload on a drive under three translation layers: the effect of each on the flash, and the
+//! life of the drive.
 //!
 //!     cargo run -p senko_ssd --example compare_layers
 

@@ -34,7 +34,7 @@ fn appended(n: u64) -> u64 {
     n % (2 * RECORDS)
 }
 
-/// Makes the updates on a drive of its own, and gives its virtual seconds and write amplification.
+/// Makes the updates on its own drive, and gives its virtual seconds and write amplification.
 fn run(place: Place) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let profile = Profile::find("usb-stick")?;
     let device = SimulatedDevice::new(Drive::new(&profile, &Parts::default())?);

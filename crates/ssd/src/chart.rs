@@ -4,8 +4,8 @@
 //! A [`Chart`] has panels one above the other, each with two axes and series. [`Chart::to_svg`]
 //! gives a standalone file, [`Chart::to_inline`] a part of a page that has [`STYLE`].
 //!
-//! What always holds:
-//! - Ticks stand at round numbers, and each axis names its unit.
+//! Always holds:
+//! - Ticks are at round numbers, and each axis names its unit.
 //! - A value that is missing or has no place on its axis is a gap. Lines do not cross gaps.
 //! - Nothing is loaded from elsewhere, and no script runs. Light and dark follow the reader's
 //!   setting.
@@ -155,7 +155,7 @@ impl Chart {
         self
     }
 
-    /// The picture as a file of its own.
+    /// The picture as its own file.
     pub fn to_svg(&self) -> String {
         self.draw(true)
     }

@@ -31,7 +31,7 @@ use crate::profile::{Interface, Profile};
 use crate::report::{Course, Pace, Report, Responses};
 use crate::{Error, Op, Request, Time};
 
-/// Pages that preparation writes between two questions whether to go on.
+/// Pages that preparation writes between two questions whether to continue.
 const FILLED_AT_ONCE: u64 = 1 << 16;
 
 /// How requests come.

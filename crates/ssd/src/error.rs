@@ -3,7 +3,7 @@
 
 use senko_workload::Compression;
 
-/// Why a simulation can't be set up or go on.
+/// Why a simulation can't be set up or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -22,7 +22,7 @@ pub enum Error {
     /// A trace can't be read.
     #[error("{0}")]
     Trace(Box<TraceError>),
-    /// The drive can take no more writes.
+    /// The drive can accept no more writes.
     #[error("the drive is worn out: {0}")]
     WornOut(String),
     /// A file can't be read or written.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A result in plain words: what the host asked for, what the flash did for it and why, and what
-//! held the drive back. `senko ssd explain` prints it, from a run or from the JSON of one.
+//! A result in plain words: the host's requests, the flash's work for them and its reasons, and the
+//! limit of the drive. `senko ssd explain` prints it, from a run or from the JSON of one.
 
 use serde::Deserialize;
 
@@ -11,7 +11,7 @@ use crate::report::{Report, show_bytes};
 /// A share of the time above which a part of the drive is called its limit.
 const LIMIT: f64 = 0.7;
 
-/// The slowest thousandth of writes is called a stall where it is so many times the median.
+/// The slowest thousandth of writes is called a stall where it is this many times the median.
 const STALL: f64 = 5.0;
 
 /// The output of `senko ssd run --json`, as far as it is explained.

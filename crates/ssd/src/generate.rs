@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests that are made up: the loads of the endurance literature, for when there is no trace or
-//! when a closed form is to be met.
+//! Generated requests: the loads of the endurance literature, for use without a trace or for
+//! comparison with a closed form.
 //!
 //! | name | addresses | own options |
 //! |---|---|---|
@@ -17,7 +17,7 @@
 //! | `page` | bytes of a page | 4k |
 //! | `size` | bytes of a request, or sizes with weights such as `4k*70+64k*30` | one page |
 //! | `writes`, `trims` | shares of the requests; the others read | 1, 0 |
-//! | `flush` | a flush after so many requests; 0 for none. It is not counted in `count` | 0 |
+//! | `flush` | a flush after this many requests; 0 for none. It is not counted in `count` | 0 |
 //! | `rate` | requests a second; 0 for a closed load, all at the time of the phase's start | 0 |
 //! | `gaps` | `poisson` (independent users) or `even` | poisson |
 //! | `stream` | the host's stream of the requests | 0 |
@@ -27,9 +27,9 @@
 //! 1024.
 //!
 //! `zipf:theta=0.9,count=1e5/seq:count=2e5,size=64k` is two phases, one after the other. Requests
-//! start at pages and do not leave the pages that are addressed. Where a drawn page is too near to
-//! the end for the request's size, the generator takes the last page at which the request fits. The
-//! same text gives the same requests, always.
+//! start at pages and do not leave the pages that are addressed. If a drawn page is too near to the
+//! end for the request's size, the generator uses the last page at which the request fits. The same
+//! text gives the same requests, always.
 
 use std::str::FromStr;
 
@@ -122,9 +122,9 @@ pub enum Pattern {
 pub enum Arrival {
     /// All at the time at which the phase starts: the drive is never idle.
     Closed,
-    /// At independent times, so many a second on average.
+    /// At independent times, this many a second on average.
     Poisson(f64),
-    /// At equal distances, so many a second.
+    /// At equal distances, this many a second.
     Even(f64),
 }
 
@@ -147,7 +147,7 @@ pub struct Phase {
     pub writes: f64,
     /// The share that trims.
     pub trims: f64,
-    /// A flush after so many requests; 0 for none.
+    /// A flush after this many requests; 0 for none.
     pub flush_every: u64,
     /// Times.
     pub arrival: Arrival,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A simulator of solid-state drives: what a workload does to the flash, before the drive is
-//! bought.
+//! A simulator of solid-state drives: it shows the effect of a workload on the flash, before the
+//! drive is bought.
 //!
 //! A trace or a generator gives [`Request`]s. [`drive::Drive`] accepts them as a host's queue does,
 //! in virtual time. [`device::Device`] turns them into pages. A write buffer ([`buffer`]) delays
 //! and orders the pages, a flash translation layer ([`ftl`]) places them, and the flash ([`nand`])
 //! counts and times the operations. [`report::Report`] has the results.
 //!
-//! What always holds:
+//! Always holds:
 //! - Virtual time only: the same requests, profile and seed give the same result, on every machine.
 //! - Conservation: every program of the flash has a cause, and those for the host are those that
 //!   left the buffer ([`device::Device::assert_conservation`], in every run).

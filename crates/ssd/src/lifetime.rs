@@ -7,7 +7,7 @@
 //! any. So the cost is at least an erase for each block's worth of programmed pages. Where wear is
 //! not level, the most worn block ends the drive, and the estimate is reduced by how much more that
 //! block was worn than the mean. The rate is that of the arrivals, whether or not the drive keeps
-//! up with them. Bytes are those that the host asked for: a write of a part of a page wears as much
+//! up with them. Bytes are those of the host's requests: a write of a part of a page wears as much
 //! as one of a whole page and counts for less.
 
 use serde::{Deserialize, Serialize};
@@ -31,8 +31,8 @@ pub struct Lifetime {
     pub host_bytes: f64,
     /// Years at the run's rate, if wear is level.
     pub years: f64,
-    /// Years until the most worn block has done its cycles, if it goes on being worn as unevenly as
-    /// in the run.
+    /// Years until the most worn block has done its cycles, if it continues being worn as unevenly
+    /// as in the run.
     pub years_as_worn: f64,
     /// Drive writes per day over five years that use up `host_bytes`.
     pub dwpd_5_years: f64,
@@ -66,7 +66,7 @@ impl Lifetime {
         })
     }
 
-    /// The life of the whole drive, of which one part in `scale` was simulated: it has so many
+    /// The life of the whole drive, of which one part in `scale` was simulated: it has this many
     /// times the blocks, and the same rate.
     pub fn of_whole(self, scale: u32) -> Self {
         let times = f64::from(scale);

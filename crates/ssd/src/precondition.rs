@@ -17,7 +17,7 @@ use std::str::FromStr;
 use senko_workload::units;
 use serde::{Deserialize, Serialize};
 
-/// So many windows in a row must agree.
+/// This many windows in a row must agree.
 pub const STEADY_WINDOWS: usize = 3;
 
 /// The largest less the smallest write amplification of those windows, as a share of their mean.
@@ -129,7 +129,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The window of so many pages.
+    /// The window of this many pages.
     pub fn new(host_pages: u64, programmed_pages: u64) -> Self {
         Self {
             host_pages,
@@ -139,7 +139,8 @@ impl Window {
     }
 }
 
-/// Whether the last `count` windows lie within a share of their mean. Without so many they do not.
+/// Whether the last `count` windows lie within a share of their mean. Without this many they do
+/// not.
 ///
 /// ```
 /// use senko_ssd::precondition::{Window, agree};
@@ -168,7 +169,7 @@ pub fn agree(windows: &[Window], count: usize, within: f64) -> bool {
 /// What came of a preparation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Preparation {
-    /// The way, as it was asked for.
+    /// The way, as it was requested.
     pub way: String,
     /// Pages that were written, over all drives.
     pub pages_written: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Profiles: all that is to be said of a drive, as TOML.
+//! Profiles: all settings of a drive, as TOML.
 
 // The keys of a profile, and what is told of wrong ones.
 mod schema;

@@ -65,7 +65,7 @@ impl Series {
 pub struct Responses {
     /// Reads, writes, trims, flushes, as [`crate::Op`] counts them.
     by_op: [Histogram; 4],
-    /// Bytes that were asked for, likewise.
+    /// Bytes that were requested, likewise.
     bytes: [u64; 4],
     series: Series,
     first: Option<Time>,
@@ -103,7 +103,7 @@ impl Responses {
         responses
     }
 
-    /// A request for so many bytes is done.
+    /// A request for this many bytes is done.
     pub fn record(&mut self, op: u8, bytes: u64, arrived: Time, done: Time) {
         self.bytes[op as usize] += bytes;
         self.by_op[op as usize].record(done - arrived);

@@ -30,7 +30,7 @@ pub struct Reading {
     pub format: String,
     /// How addresses are folded into the drive; without it a request beyond the end is an error.
     pub fold: Option<String>,
-    /// Only so many requests are taken.
+    /// Only this many requests are taken.
     pub limit: Option<u64>,
     /// How often the workload is repeated.
     pub rounds: u32,
@@ -76,7 +76,7 @@ pub struct Setup {
     pub stripe_bytes: u64,
     /// How the drives are filled before the first request.
     pub precondition: Precondition,
-    /// So many requests are kept under way, whatever the times of the workload.
+    /// This many requests are kept under way, whatever the times of the workload.
     pub closed: Option<u32>,
     /// How much faster time runs.
     pub speed: f64,
@@ -90,7 +90,7 @@ pub struct Setup {
 
 /// Follows a run, and may end it.
 pub trait Watch {
-    /// So many pages of so many are filled; whether to go on.
+    /// This many pages of this many are filled; whether to continue.
     fn filled(&mut self, done: u64, all: u64) -> bool;
     /// So many more requests have come to the drive.
     fn ran(&mut self, requests: u64);
@@ -141,7 +141,7 @@ impl Setup {
             .saturating_mul(u64::from(self.drives))
     }
 
-    /// How requests come: by what was asked for and what the workload knows.
+    /// How requests come: by what was requested and what the workload knows.
     fn load(&self, workload: &Workload) -> Result<Load, Error> {
         Ok(match self.closed {
             Some(depth) => Load::Closed { depth },

@@ -2,8 +2,8 @@
 //! The check that no read returns anything but the latest version.
 //!
 //! There is no data in the simulator; a version of a page is known by the sequence number of its
-//! program, which copies within the flash keep ([`Nand::sequence`]). The shadow stands beside a
-//! drive, knows for each logical page whether the buffer must hold it and which program was its
+//! program, which copies within the flash keep ([`Nand::sequence`]). The shadow accompanies a
+//! drive. It knows for each logical page whether the buffer must hold it and which program was its
 //! last, and compares. Tests run with it; a user can, at about 10 bytes a logical and 8 a physical
 //! page.
 

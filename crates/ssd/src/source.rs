@@ -17,7 +17,7 @@ use crate::trace::{Fold, Folder, Reader, Summary, TraceSpec};
 use crate::{Error, Request, Time};
 use spool::Spool;
 
-/// Requests that a summary takes between two questions whether to go on.
+/// Requests that a summary takes between two questions whether to continue.
 const ASKED_EVERY: u64 = 1 << 13;
 
 /// Where requests come from.
@@ -43,7 +43,7 @@ pub struct Workload {
     pub fold: Fold,
     /// How often the whole is repeated; later rounds begin where the one before ended.
     pub rounds: u32,
-    /// At most so many requests are taken in each round.
+    /// At most this many requests are taken in each round.
     pub limit: Option<u64>,
 }
 
@@ -307,7 +307,7 @@ impl Requests<'_> {
         let full = self.workload.limit.is_some_and(|limit| self.taken >= limit);
         let next = if full { None } else { self.inner.next() };
         let Some(request) = next else {
-            // A workload without requests would go round for ever.
+            // A workload without requests would go round forever.
             self.inner.check(self.taken, &self.workload.name())?;
             if self.round >= self.workload.rounds || self.taken == 0 {
                 return Ok(false);

@@ -100,7 +100,7 @@ pub enum Arrivals {
     /// There is always a next request, as with the paper's load that never pauses. A response time
     /// counts from when the request is the next to be issued.
     Saturated,
-    /// So many clients, each of which asks again this long after its answer.
+    /// This many clients, each of which asks again this long after its answer.
     Closed {
         /// How many.
         clients: u32,

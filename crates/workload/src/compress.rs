@@ -3,8 +3,8 @@
 //! readers of key-value traces ([`crate::trace`]) and the simulator's of block traces call it.
 //!
 //! Files of several members or frames one after the other are read whole, and a file that ends too
-//! early is an error. Zeros behind the last member are padding, as tapes and block devices leave
-//! it; anything else there is an error too.
+//! early is an error. Zeros after the last member are padding, as tapes and block devices leave it;
+//! anything else there is an error too.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads that drive an engine: the part of every benchmark that knows nothing of what it drives.
+//! Threads that drive an engine: the part of every benchmark that does not depend on the engine.
 //!
 //! The store's bench and the lab's driver of engines run their threads here. The callers decide
 //! what a thread does and counts.
 //!
-//! Always holds: when a thread fails or panics, all others are told to stop. Everything that the
-//! threads counted is added up before the first failure is returned.
+//! Always holds: when a thread fails or panics, all others are stopped. Everything that the threads
+//! counted is added up before the first failure is returned.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -44,7 +44,7 @@ pub enum DriveError<E> {
     Failed(E),
 }
 
-/// Runs `work` on so many threads, each with its number, and adds up what they return.
+/// Runs `work` on this many threads, each with its number, and adds up what they return.
 ///
 /// With `watch`, calls that about 200 times a second meanwhile, in the calling thread. It may show
 /// progress, or stop the threads.
@@ -148,7 +148,7 @@ impl Drop for StopOnEnd<'_> {
 mod tests {
     use super::*;
 
-    /// A thread that panics stops the others, which would work for ever.
+    /// A thread that panics stops the others, which would work forever.
     #[test]
     fn a_panic_ends_the_run() {
         let work = |nth: usize, stop: &Stop| {

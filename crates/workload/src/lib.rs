@@ -5,13 +5,13 @@
 //! The load generator, the store's bench, the SSD simulator and the lab draw their requests here.
 //! So a setting such as "Zipf 0.99, ETC sizes" means the same thing to all of them.
 //!
-//! What always holds:
+//! Always holds:
 //! - There is no I/O: no file, no socket. No request depends on a clock. Trace readers take an
 //!   `impl Read` that the caller opened.
 //! - The same seed gives the same requests. Integer parts are the same on every machine; parts that
 //!   go through `ln`, `exp` or `pow` depend on the platform's maths library in their last bit.
-//! - Key `i` always has the same bytes, and value `(i, version, length)` always has the same bytes,
-//!   so that a checker needs no memory of what was written beyond the version.
+//! - Key `i` always has the same bytes, and value `(i, version, length)` always has the same bytes.
+//!   So a checker only needs to remember the versions.
 //! - Nothing allocates per request, except the text trace readers' one reused line buffer.
 
 #![deny(unsafe_code)]
@@ -28,7 +28,7 @@ pub mod permutation;
 // Real-valued distributions: generalized extreme value, generalized Pareto, exponential.
 pub mod continuous;
 
-// Which key is asked for next: uniform, Zipf, latest, hot and cold, sequential.
+// Which key is requested next: uniform, Zipf, latest, hot and cold, sequential.
 pub mod popularity;
 
 // Facebook's ETC pool: key sizes, value sizes and gaps between requests.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which key number is asked for next.
+//! Which key number is requested next.
 //!
 //! [`Popularity`] is the setting, as a user writes it (`zipf:0.99`); [`KeyChooser`] is the setting
-//! bound to a number of keys. Key numbers go on to [`crate::key::KeySpace`] for their bytes.
+//! bound to a number of keys. Key numbers continue to [`crate::key::KeySpace`] for their bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -189,7 +189,7 @@ impl KeyChooser {
         self.keys
     }
 
-    /// Where `sequential` goes on, so that several connections can share the range; other laws
+    /// Where `sequential` continues, so that several connections can share the range; other laws
     /// ignore it.
     pub fn start_at(&mut self, key_id: u64) {
         if let Law::Sequential { next } = &mut self.law {
@@ -200,7 +200,7 @@ impl KeyChooser {
     /// Tells that the key space has grown to `keys` keys (key `keys - 1` being the newest).
     ///
     /// `uniform`, `latest` and `sequential` draw from the grown space at once. Zipf and hot/cold
-    /// keep the keys they were made for: to spread their ranks anew would change which keys are
+    /// keep the keys they were made for: to spread their ranks again would change which keys are
     /// popular at each insertion.
     ///
     /// # Errors

@@ -11,7 +11,7 @@
 //!   share   = number from 0 to 1 | number from 0 to 100 "%"
 //! ```
 //!
-//! Case means nothing, and blanks may stand before a suffix. The binary's options, `senko ssd`'s
+//! Case means nothing, and blanks are allowed before a suffix. The binary's options, `senko ssd`'s
 //! generators and the laws of this crate all come here, so each refuses the same texts in the same
 //! words. Counts and sizes are exact: they never pass through a floating-point number.
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Key number, version and length to value bytes, and the check of each byte.
 //!
-//! A load generator writes values from [`fill_value`] and checks what it reads with [`check_value`]
-//! or [`check_value_version`]. There is nothing to look up: every byte follows from key number,
-//! version and length. So a wrong, torn, stale, truncated or misplaced byte is noticed, in this
-//! process or in a later one.
+//! A load generator writes values from [`fill_value`] and checks the values that it reads with
+//! [`check_value`] or [`check_value_version`]. There is nothing to look up: every byte follows from
+//! key number, version and length. So a wrong, torn, stale, truncated or misplaced byte is noticed,
+//! in this process or in a later one.
 //!
 //! ```text
 //!   length 8 and more                        length 1 to 7
@@ -18,8 +18,8 @@
 //!
 //! - The version is in plain form, so a value of 8 bytes or more says which version it is. The seal
 //!   ties it to its key and length.
-//! - The key number stands masked by what the version and length give, so that a value of another
-//!   key names its owner.
+//! - The key number is masked by version and length, so that a value of another key names its
+//!   owner.
 //! - Each body word depends on its place: shifted or swapped pages differ. Reads of 8 bytes at a
 //!   time, no table.
 //! - A value under 8 bytes has no room to prove itself: it is checked against a range of versions.

@@ -24,8 +24,8 @@ struct Bplru {
     pages_per_block: u32,
     /// One list, the oldest first.
     order: Lists,
-    /// The page that each block's writes would go on with if they came in order, [`NONE`] if they
-    /// did not.
+    /// The page that each block's writes would continue with if they came in order, [`NONE`] if
+    /// they did not.
     next: Vec<u32>,
 }
 

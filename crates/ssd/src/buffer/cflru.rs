@@ -6,9 +6,8 @@
 //! no clean page does the oldest dirty page leave. A larger region saves writes and costs read
 //! hits. Source: Park, Jung, Kang, Kim, Lee, "CFLRU: A Replacement Algorithm for Flash Memory",
 //! CASES 2006, section 4. Deviation: theirs manages the page cache of an operating system; here it
-//! stands in the drive. Parameter: `window`, the region's share of the buffer (their w; static, as
-//! in their first variant), half by default. A flush lets the dirty pages go and keeps the clean
-//! ones.
+//! is in the drive. Parameter: `window`, the region's share of the buffer (their w; static, as in
+//! their first variant), half by default. A flush lets the dirty pages go and keeps the clean ones.
 
 use super::lists::Lists;
 use super::table::Table;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! FAB: flash-aware buffer.
 //!
-//! Idea: the logical block with the most pages in the buffer leaves, all of it; of several, the one
+//! Idea: evict the whole logical block with the most pages in the buffer; of several, the block
 //! that was written longest ago. Large groups cost a log-block layer the fewest merges a page, and
 //! media files, which are written once in order, leave at once. Source: Jo, Kang, Park, Kim, Lee,
 //! "FAB: Flash-Aware Buffer Management Policy for Portable Media Players", IEEE Trans. Consumer

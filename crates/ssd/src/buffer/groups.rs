@@ -2,8 +2,8 @@
 //! The pages that a buffer holds, grouped by the logical block that they belong to: a slab of
 //! groups with a bit for each page, found through a [`Table`].
 //!
-//! Buffers that let whole blocks go stand on it. A group's place in the slab (`slot`) is what their
-//! lists hold. A page costs no entry of its own.
+//! Buffers that evict whole blocks use it. A group's place in the slab (`slot`) is what their lists
+//! hold. A page costs no entry of its own.
 
 use super::table::Table;
 use super::{Outgoing, Surroundings};

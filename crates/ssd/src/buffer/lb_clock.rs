@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! LB-CLOCK: a clock over logical blocks.
 //!
-//! Idea: blocks lie on a circle, each with a bit that a write sets. To make room the hand goes on,
-//! clearing bits, until it stands on a block whose bit is clear. Of all blocks whose bits are clear
-//! now, the one with the most pages leaves; of several, the one that lay so longest. So recency
-//! decides who may leave and size who does, and which of the two weighs more follows the workload.
-//! A block whose last page is written in order has its bit cleared: sequential data is not written
-//! again soon. Source: Debnath, Subramanya, Du, Lilja, "Large Block CLOCK (LB-CLOCK): A Write
-//! Caching Algorithm for Solid State Disks", MASCOTS 2009, section III. Deviation: the original is
-//! not exact on where the hand stops and on ties; the above is what was chosen. Options:
-//! `padding=true` makes blocks whole as BPLRU does, off by default; `sequential=false` leaves the
-//! last rule out.
+//! Idea: blocks lie on a circle, each with a bit that a write sets. To make room the hand
+//! continues, clearing bits, until it reaches a block whose bit is clear. Of all blocks whose bits
+//! are clear now, the one with the most pages leaves; of several, the one whose bit has been clear
+//! for longest. So recency decides who may leave and size who does, and which of the two weighs
+//! more follows the workload. A block whose last page is written in order has its bit cleared:
+//! sequential data is not written again soon. Source: Debnath, Subramanya, Du, Lilja, "Large Block
+//! CLOCK (LB-CLOCK): A Write Caching Algorithm for Solid State Disks", MASCOTS 2009, section III.
+//! Deviation: the original does not say exactly where the hand stops, nor how ties are resolved;
+//! the rules above are our choice. Options: `padding=true` makes blocks whole as BPLRU does, off by
+//! default; `sequential=false` leaves the last rule out.
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
@@ -29,7 +29,7 @@ struct LbClock {
     hand: Option<u32>,
     /// Blocks whose bits are clear.
     clear: BySize,
-    /// As in BPLRU: the page that a block's writes would go on with.
+    /// As in BPLRU: the page that a block's writes would continue with.
     next: Vec<u32>,
 }
 

@@ -4,8 +4,8 @@
 
 use crate::geometry::NONE;
 
-/// Lists of places `0..places`. Each list is a ring through a sentinel of its own, which follows
-/// the places in the arrays.
+/// Lists of places `0..places`. Each list is a ring through its own sentinel, which follows the
+/// places in the arrays.
 #[derive(Clone, Debug)]
 pub struct Lists {
     next: Vec<u32>,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! LRU by page.
 //!
-//! Idea: the page that was written longest ago leaves. It is what the endurance paper (Ogawa and
-//! Kise, section 3) puts before BAST; order of blocks plays no part. Source: folklore; hit ratios
+//! Idea: the page that was written longest ago leaves. The endurance paper (Ogawa and Kise, section
+//! 3) puts this buffer before BAST; the order of blocks plays no part. Source: folklore; hit ratios
 //! are checked against Megiddo and Modha's (FAST 2003, table of LRU on OLTP and P3). Options:
-//! `touch-reads=true` lets a read that hits make a page young too. By default it does not: what is
-//! to be absorbed are writes. Only written pages are held, but for `fill-reads=true`: then a page
-//! that was read from the flash comes in as well, and reads that hit make pages young.
+//! `touch-reads=true` lets a read that hits make a page young too. By default it does not, because
+//! the buffer is meant to absorb writes. Only written pages are held, except with
+//! `fill-reads=true`: then a page read from the flash also enters, and reads that hit make pages
+//! young.
 
 use super::lists::Lists;
 use super::table::Table;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Write buffers: RAM in front of the translation layer, which absorbs overwrites and chooses what
-//! leaves, and in which order.
+//! Write buffers: Write buffers: RAM before the translation layer. A buffer absorbs overwrites and
+//! chooses the pages that leave, and their order.
 //!
-//! A buffer knows page numbers alone. It says what leaves by filling an [`Outgoing`], in the order
-//! in which it is to be written; the drive moves the data.
+//! A buffer knows page numbers alone. It fills an [`Outgoing`] with the pages that leave, in the
+//! order of writing; the drive moves the data.
 //!
 //! Always holds, for every buffer:
 //! - BUFFER-1: a page that was written is either held ([`Buffer::contains`]) or has left as

@@ -10,7 +10,7 @@
 //! block (`runs=false`: each page is an update). The distance at time t is (S + t - last) / n,
 //! where n counts the block's updates since it came and S spans them. With `memory` below 1, each
 //! update first multiplies both by it. The threshold is `threshold` times the mean over the blocks
-//! held. It is computed anew whenever as many pages were written as the buffer holds. The lab's
+//! held. It is computed again whenever as many pages were written as the buffer holds. The lab's
 //! `endurance-policies` measures how much each matters. Deviation: `padding=true` makes blocks
 //! whole as BPLRU does; off by default.
 
@@ -56,7 +56,7 @@ struct PudLru {
     now: u64,
     /// The distance up to which blocks are frequently updated.
     limit: f64,
-    /// When it is set anew.
+    /// When it is set again.
     renew: u64,
     last_slot: u32,
     history: Vec<History>,
@@ -121,7 +121,7 @@ impl PudLru {
         }
     }
 
-    /// Sets the threshold anew. An infrequently updated block stays so until it is written.
+    /// Sets the threshold again. An infrequently updated block stays so until it is written.
     fn set_limit(&mut self, groups: &Groups) {
         let held = self.history.iter().filter(|history| history.held);
         let sum: f64 = held.map(|history| self.distance(history)).sum();

@@ -47,7 +47,7 @@ struct Rent {
     now: u64,
     /// When each block was last written; 0 if it is to leave first.
     last: Vec<u64>,
-    /// As in BPLRU: the page that a block's writes would go on with.
+    /// As in BPLRU: the page that a block's writes would continue with.
     next: Vec<u32>,
     /// Within a size the oldest is first, and so pays the most of its size.
     sizes: BySize,

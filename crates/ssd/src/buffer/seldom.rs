@@ -3,9 +3,9 @@
 //!
 //! Idea: evict the block whose age / uses is largest. `uses` counts runs of writes to the block
 //! since it came (consecutive writes to one block are a run). A block that was written ten times
-//! stays ten times as long as one that was written once. So of blocks written at intervals longer
-//! than the buffer's turnover a part is kept, where LRU keeps none. Source: our own, made for the
-//! adaptive buffer as the candidate that resists loops and scans. Its ancestor is
+//! stays ten times as long as a block that was written once. So of blocks written at intervals
+//! longer than the buffer's turnover a part is kept, where LRU keeps none. Source: our own, made
+//! for the adaptive buffer as the candidate that resists loops and scans. Its ancestor is
 //! least-frequently-used with age, by Robinson and Devarakonda, "Data Cache Management Using
 //! Frequency-Based Replacement", SIGMETRICS 1990. It has no options.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Axes: what a value's place on one is, where round ticks stand, and how they are labelled.
+//! Axes: the position of a value, the round ticks, and their labels.
 //!
 //! A linear axis has one unit for all of its ticks, chosen by its longest value and named once. A
 //! logarithmic axis spans too much for that, so each tick has its own unit.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Block-level mapping: one table entry a block, each page in its place.
 //!
-//! Idea: logical block `b` lies in physical block `data[b]`, page `i` in page `i`. A page that was
-//! not programmed yet, nor any behind it, is programmed there. Any other write replaces the block.
-//! The pages before the written one are copied into an erased block, the written one is programmed,
-//! the pages behind it are copied, and the old block is erased. An overwrite so costs a block of
-//! copies and an erase, whatever its size.
+//! Idea: logical block `b` lies in physical block `data[b]`, page `i` in page `i`. If neither the
+//! page nor any page after it was programmed yet, the page is programmed there. Any other write
+//! replaces the block. The pages before the written one are copied into an erased block, the
+//! written one is programmed, the pages after it are copied, and the old block is erased. An
+//! overwrite so costs a block of copies and an erase, whatever its size.
 //!
 //! Source: the usual description of block-level FTLs, such as T.-S. Chung et al., "A survey of
 //! Flash Translation Layer", Journal of Systems Architecture 55 (2009), section 3; the table's size

@@ -5,7 +5,7 @@
 //! lies. A host access needs its entry in the cached mapping table (`cmt.rs`). If it is missing,
 //! the last entry leaves. If that entry is newer than the flash's, its translation page is read,
 //! and written again with all newer entries of that page (batch update). Then the translation page
-//! of the missing entry is read. Data and translation pages fill blocks of their own. Garbage
+//! of the missing entry is read. Data and translation pages fill their own blocks. Garbage
 //! collection takes the block with the fewest valid pages. Moved data pages whose entries are
 //! cached are only changed there (lazy copying); the others' translation pages are written again,
 //! each once a block.
@@ -14,7 +14,7 @@
 //! selective caching of page-level address mappings", ASPLOS 2009, section 3. Option: `cmt-bytes`,
 //! 8 a cached entry (page and place), 4 an entry in a translation page. Deviations: the spare area
 //! keeps a page's place over power cuts, so recovery needs no log of the cache: it scans, and
-//! writes the whole table anew. A trim changes the entry. All map traffic, the collection of
+//! writes the whole table again. A trim changes the entry. All map traffic, the collection of
 //! translation blocks included, goes under the cause `map`. Translation page `t` has the number
 //! `logical pages + t` in its spare area.
 

@@ -2,17 +2,17 @@
 //! FAST: block-level mapping with log blocks that any logical block shares.
 //!
 //! Idea: one log block is for sequential writes. The first page of a logical block begins it; its
-//! earlier content is merged then, by switching or partially. The page that follows its last one
-//! goes behind it. Another page of its logical block ends it with a merge. All other overwrites go
-//! to the random log blocks, one page after the other. When these are full, the oldest is
-//! reclaimed: each logical block with a valid page in it is merged fully.
+//! earlier content is merged then, by switching or partially. The successor of its last page goes
+//! after it. Another page of its logical block ends it with a merge. All other overwrites go to the
+//! random log blocks, one page after the other. When these are full, the oldest is reclaimed: each
+//! logical block with a valid page in it is merged fully.
 //!
 //! Source: S.-W. Lee, D.-J. Park, T.-S. Chung, D.-H. Lee, S. Park, H.-J. Song, "A log buffer-based
 //! flash translation layer using fully-associative sector translation", ACM Transactions on
 //! Embedded Computing Systems 6(3), 2007, section 3. Option: `log-blocks`, the sequential one
 //! included. Deviations: the first version of a page goes to its data block as in `bast.rs`. The
 //! page that ends the sequential log block goes to the random log. Merges copy the newest version
-//! wherever it is, so that a partial merge also empties the random log of what it passes.
+//! wherever it is, so a partial merge also removes the pages that it copies from the random log.
 
 use std::collections::VecDeque;
 

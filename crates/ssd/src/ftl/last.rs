@@ -4,8 +4,8 @@
 //! Idea: long writes go to sequential log blocks, each of one logical block, which mostly merge by
 //! switching or partially. Short ones go to the random log: a page whose last version is still in
 //! the random log is hot and goes to the hot partition, another to the cold one. Hot pages die
-//! together, and a block without valid pages is erased with no merge. Where there is none, the
-//! block that takes the fewest merges goes.
+//! together, and a block without valid pages is erased with no merge. If there is none, the block
+//! that takes the fewest merges goes.
 //!
 //! Source: S. Lee, D. Shin, Y.-J. Kim, J. Kim, "LAST: locality-aware sector translation for NAND
 //! flash memory-based storage systems", ACM SIGOPS Operating Systems Review 42(6), 2008. Options:

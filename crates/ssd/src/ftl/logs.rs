@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The common parts of the layers of block granularity: data blocks in which each page has its
-//! place, and the merges that bring pages back there from log blocks.
+//! place, and the merges that return pages from log blocks to that place.
 //!
 //! ```text
 //! switch    the log block holds every page in its place        log block -> data block, erase the old one
@@ -9,10 +9,10 @@
 //! ```
 //!
 //! The simulator keeps one flat table of the newest version of every page ([`Blocks::newest`]),
-//! whatever the layer itself could afford; what its own tables take is what each layer's `mapping`
-//! says.
+//! whatever the layer itself could afford; each layer's `mapping` reports the size of its own
+//! tables.
 //!
-//! What always holds:
+//! Always holds:
 //! - MERGE-1: outside a write there are at least [`SPARE`] erased blocks beyond the data blocks and
 //!   the log blocks that the layer was built with. A merge needs one.
 //! - MERGE-2: a block is erased only when no page's newest version lies in it, so that the newest
@@ -368,7 +368,7 @@ impl Blocks {
         of
     }
 
-    /// After [`Blocks::scan`]: makes data blocks of the blocks that can be some. Where there are
+    /// After [`Blocks::scan`]: makes data blocks of the blocks that can be some. If there are
     /// several for a logical block, they are merged. The others come back, in the order in which
     /// they were written last.
     pub fn adopt(&mut self, nand: &mut Nand, found: Vec<Found>) -> Vec<Block> {

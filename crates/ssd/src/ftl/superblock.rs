@@ -4,10 +4,10 @@
 //!
 //! Idea: `size` adjacent logical blocks are a superblock. It has as many physical blocks, and
 //! update blocks beyond that as long as there are any; a page goes to the next free page of its
-//! superblock. When no update block is left, one is won back within a superblock. The best is one
-//! that has a block without valid pages. Else it is the one written longest ago, where the valid
-//! pages of the emptiest blocks are copied together. Only pages of neighbours are mixed, so that
-//! the map of a superblock is small, and hot pages gather in few blocks.
+//! superblock. When no update block is left, one is won back within a superblock. The best victim
+//! has a block without valid pages. Else it is the one written longest ago, where the valid pages
+//! of the emptiest blocks are copied together. Only pages of neighbours are mixed, so that the map
+//! of a superblock is small, and hot pages gather in few blocks.
 //!
 //! Source: J.-U. Kang, H. Jo, J.-S. Kim, J. Lee, "A superblock-based flash translation layer for
 //! NAND flash memory", EMSOFT 2006. Options: `log-blocks`, the update blocks of all superblocks

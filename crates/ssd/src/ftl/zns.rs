@@ -7,7 +7,8 @@
 //! Namespace Command Set 1.1; Bjorling et al., "ZNS: Avoiding the block interface tax for
 //! flash-based SSDs", USENIX ATC 2021. Deviations: a simulator that replays any trace can't refuse
 //! requests. Writes that a zoned drive refuses are handled as in host-aware zones (ZAC, ZBC).
-//! - Above the pointer: the pointer skips what lies between, which stays unwritten until the reset.
+//! - Above the pointer: the pointer skips the pages in between, which stay unwritten until the
+//!   reset.
 //! - Below it: the zone is rewritten, its pages copied to fresh blocks around the new one, under
 //!   [`Cause::Merge`]; each is counted as a full merge. A host that keeps the rules has none, and a
 //!   write amplification of 1.

@@ -62,7 +62,7 @@ pub struct Timing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SingleLevel {
-    /// Bits of a cell otherwise: a block in single-level mode has so many times fewer pages.
+    /// Bits of a cell otherwise: a block in single-level mode has this many times fewer pages.
     pub bits: u32,
     /// From the cells to the plane's register, in nanoseconds.
     pub read_ns: Time,
@@ -371,7 +371,7 @@ impl Nand {
         self.remap.retired()
     }
 
-    /// Why the flash can take no more writes, if that is so.
+    /// Why the flash can accept no more writes, if that is so.
     pub fn worn_out(&self) -> Option<&str> {
         self.remap.worn_out()
     }

@@ -7,8 +7,8 @@
 //! than the average of its plane, it is swapped with the plane's least worn block, whose data has
 //! not moved for longest (the swap of hot and cold blocks that L.-P. Chang, "On efficient wear
 //! leveling for large-scale flash-memory storage systems", SAC 2007, calls dual-pool; here with one
-//! threshold). Since a swap copies what was programmed, valid or not, it costs a little more than
-//! one inside the layer.
+//! threshold). A swap copies all programmed pages, valid or not, so it costs a little more than one
+//! inside the layer.
 
 use senko_workload::Rng;
 use serde::{Deserialize, Serialize};

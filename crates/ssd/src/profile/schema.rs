@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys of a profile: which there are, what each holds, and a sentence for everything else. It
-//! is checked before the profile is built, so that a user is told of keys and lines, and never of
-//! the program's own types.
+//! The keys of a profile: their names, their values, and a sentence for everything else. It is
+//! checked before the profile is built, so messages name keys and lines, and never the program's
+//! own types.
 //!
 //! A whole number may also be text in the command line's grammar: `user_bytes = "256g"`.
 
@@ -12,7 +12,7 @@ use crate::spec::{bytes, whole};
 /// What a key holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A whole number of up to so many bits.
+    /// A whole number of up to this many bits.
     Whole(u32),
     Decimal,
     Flag,

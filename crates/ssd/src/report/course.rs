@@ -33,7 +33,7 @@ impl Course {
         }
     }
 
-    /// Whether the counts after so many requests are wanted.
+    /// Whether the counts after this many requests are wanted.
     #[inline]
     pub(crate) fn wants(&self, requests: u64) -> bool {
         requests & (self.every - 1) == 0

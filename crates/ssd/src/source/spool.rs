@@ -2,7 +2,7 @@
 //! A pipe as a file: its bytes are copied to the system's temporary folder, to be read several
 //! times.
 //!
-//! The copy has no name: it is unlinked as soon as it is open, and goes away with the last reader,
+//! The copy has no name: it is unlinked as soon as it is open, and disappears with the last reader,
 //! however the process ends.
 
 use std::fs::File;

@@ -7,8 +7,8 @@
 //! A request passes several points: Q (it is queued), G, I (inserted into the scheduler), D (sent
 //! to the drive), C (completed). Counting more than one event would count a request more than once,
 //! so one is chosen. Option `event` names it; without the option it is the first of Q, I, D and C
-//! that the head of the trace shows. D shows what reaches the drive after merging and splitting, Q
-//! what the application asked.
+//! that the head of the trace shows. D shows the operations on the drive after merging and
+//! splitting, Q the application's requests.
 //!
 //! RWBS: the first of R, W and D is the operation (D with or without E is a discard: a trim). An F
 //! before it is a flush before the write, and an F after it is FUA. An event that holds an F and no

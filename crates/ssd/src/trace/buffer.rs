@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The bytes of a trace after decompression. First comes its head, by which the format is
 //! recognised, then lines or records of a fixed size. All come out of one buffer that is filled
-//! anew when it is empty.
+//! again when it is empty.
 //!
 //! Always: whatever was read before an error of the source is delivered first, and the half line or
 //! record at the break is not taken for a whole one.
@@ -31,7 +31,7 @@ pub(super) struct Buffer {
 
 /// The next line.
 pub(super) enum Line {
-    /// Where it stands in the buffer, without its end of line; see [`Buffer::slice`].
+    /// Where it is in the buffer, without its end of line; see [`Buffer::slice`].
     At(Range<usize>),
     /// A line of more than [`MAX_LINE`] bytes, skipped.
     TooLong,

@@ -4,8 +4,8 @@
 //! Own design. Binary formats show a magic number, or records that hold together. Text shows a
 //! heading, or its first lines vote: the parser of each format reads them. A format needs requests
 //! in half of the lines, and they must be plausible for a trace (`plausible.rs`). The format with
-//! the better signs has it, then the one with more requests. A weak guess or a tie is told, with
-//! the option that says better.
+//! the better signs has it, then the one with more requests. A weak guess or a tie leads to a
+//! warning, with the option that settles it.
 
 use super::blkparse::{self, Blkparse};
 use super::cloudphysics::CloudPhysics;
@@ -62,7 +62,7 @@ pub(super) fn recognise(head: &[u8]) -> Result<Found, String> {
 }
 
 fn text(head: &[u8]) -> Result<Found, String> {
-    // A line that the head cuts off votes for nothing, unless it is the only one.
+    // A line that the head cuts off votes in vain, unless it is the only one.
     let whole = memchr::memrchr(b'\n', head).map_or(head, |at| &head[..at]);
     let mut lines: Vec<&[u8]> = whole
         .split(|&byte| byte == b'\n')

@@ -23,7 +23,7 @@
 //! and counted as such.
 //!
 //! Deviation: Windows logs an event when the request completes, so `TimeStamp` is late by
-//! `ElapsedTime`; it is taken as it stands, because the lines would not be in order otherwise.
+//! `ElapsedTime`. It is used unchanged, because the lines would not be in order otherwise.
 
 use super::fields::{self, Commas, MICROSECOND};
 use super::parser::{LineParser, Parsed, Raw, want};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers and words of a line of text. Every parser of a text format stands on these; none of them
+//! Numbers and words of a line of text. Every parser of a text format uses these; none of them
 //! allocates, and none panics on any bytes.
 
 /// Nanoseconds in a second.

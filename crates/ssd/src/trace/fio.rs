@@ -9,15 +9,15 @@
 //! file read|write|trim|sync|datasync|wait offset length
 //! ```
 //!
-//! and in version 3 the same with a time in microseconds in front of each line, and without `wait`.
-//! Offset and length are bytes, but for `wait`, whose offset is a time in microseconds since the
+//! and in version 3 the same with a time in microseconds before each line, and without `wait`.
+//! Offset and length are bytes, except for `wait`, whose offset is a time in microseconds since the
 //! `wait` before it. `sync` and `datasync` are flushes.
 //!
 //! Files are numbered as devices in the order in which they are first named. A version 2 log
 //! without `wait` has no times: all its requests come at time 0.
 //!
 //! Deviations: fio ignores waits of less than 100 us; here they count. Logs of several runs one
-//! behind the other are one trace.
+//! after the other are one trace.
 
 use std::collections::HashMap;
 

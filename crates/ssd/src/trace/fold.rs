@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Addresses of a trace into the capacity of a drive: what to do with several devices, and with
-//! addresses beyond the end. Nothing is folded unless it was asked for, since every way changes
-//! what a trace means.
+//! addresses beyond the end. Nothing is folded unless the user requests it, since every way changes
+//! the meaning of a trace.
 //!
 //! | devices | |
 //! |---|---|
@@ -11,12 +11,13 @@
 //! | addresses | |
 //! |---|---|
 //! | `none` | a request beyond the capacity (or its device's part) is an error that names it |
-//! | `modulo` | the address modulo the capacity (or its device's part: each device is folded for itself); a request across the end goes on at the start |
+//! | `modulo` | the address modulo the capacity (or its device's part: each device is folded for
+//! itself); a request across the end continues at the start |
 //! | `compact` | extents are numbered in the order in which they are first touched, so that a sparse trace fits a drive of its footprint. Neighbours within an extent stay neighbours, extents need not. A trim does not touch; what it trims of untouched extents is dropped |
 //!
 //! Always: a folded request lies within the capacity, and has device 0 unless devices are ignored;
-//! all bytes of a request are in its pieces, once and in order. A read or write longer than what
-//! it is folded into is an error; a trim is cut to it.
+//! all bytes of a request are in its pieces, once and in order. A read or write longer than its
+//! target is an error; a trim is cut to it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -43,7 +44,7 @@ pub enum Range {
     None,
     /// They start again at 0.
     Modulo,
-    /// Extents of so many bytes are renumbered by first touch.
+    /// Extents of this many bytes are renumbered by first touch.
     Compact(u64),
 }
 
@@ -343,7 +344,7 @@ impl Folder {
         }
         let mut offset = request.offset;
         let end = request.offset.saturating_add(request.bytes);
-        // Extents that lie one behind the other are one piece.
+        // Extents that lie one after the other are one piece.
         let mut piece: Option<Request> = None;
         while offset < end {
             let number = offset / extent;
@@ -427,7 +428,7 @@ impl Folder {
     }
 }
 
-/// The parts of the drive, one behind the other.
+/// The parts of the drive, one after the other.
 fn parts(list: &[(u32, u64)], capacity: u64) -> Result<HashMap<u32, Part>, Error> {
     let mut parts = HashMap::new();
     let mut base = 0u64;

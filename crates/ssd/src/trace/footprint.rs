@@ -54,7 +54,7 @@ pub struct Footprint {
     words: Vec<u64>,
     /// Pages whose bit is set.
     pages: u64,
-    /// Chunks are kept when so many low bits of their hash are 0.
+    /// Chunks are kept when this many low bits of their hash are 0.
     level: u32,
     most: usize,
     /// The last chunk, since the next request often falls into it.

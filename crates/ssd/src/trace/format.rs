@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The names of the formats, and what a user may say about a trace: `auto`, `spc`,
+//! The names of the formats, and a user's settings for a trace: `auto`, `spc`,
 //! `disksim:unit=ms,write=0`.
 
 use std::fmt;

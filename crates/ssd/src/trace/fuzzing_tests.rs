@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The seeds of the traces' fuzz target, each run once, cut off anywhere and with bytes changed;
-//! and bytes that nobody chose.
+//! The seeds of the traces' fuzz target, each run once, truncated anywhere and with bytes changed;
+//! and random bytes.
 
 use std::path::Path;
 

@@ -14,7 +14,7 @@
 //! Every reader keeps these rules, whatever the format:
 //!
 //! - TRACE-1: a line or record that makes no sense is counted as damaged, and the first few are
-//!   kept with their number and what is wrong. Reading goes on.
+//!   kept with their number and the reason. Reading continues.
 //! - TRACE-2: a request for no bytes is dropped and counted; a flush is not one of them.
 //! - TRACE-3: times start with 0 at the first request. A time before its predecessor's (or below 0)
 //!   is raised to it, and counted. After one damaged time far in the future the count tells that

@@ -5,7 +5,7 @@
 use super::fields::Stamp;
 use crate::Op;
 
-/// A request as it stands in the trace.
+/// A request as it is in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Raw {
     /// When, by the trace's own clock.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether what a parser makes of the head of a trace can be a trace: lines that parse are not
-//! enough, since five columns of any numbers do.
+//! Whether a parser's reading of the head of a trace can be a trace. Lines that parse are not
+//! enough: five columns of any numbers do.
 //!
 //! A trace shows three signs. Sizes are whole sectors and no larger than a request is. Times rise.
 //! Operations are named, or both kinds occur. With a name for the operation a line is hardly
-//! anything else, so that a missing sign only makes the guess weak. Where all is numbers, sizes or
-//! times that can't be rule the format out.
+//! anything else, so that a missing sign only makes the guess weak. If all columns are numbers,
+//! impossible sizes or times rule the format out.
 
 use super::fields::{self, Words};
 use super::format::Format;
@@ -30,7 +30,7 @@ pub(super) struct Evidence {
     rising: usize,
     reads: usize,
     writes: usize,
-    /// The format has a sign of its own, which is missing.
+    /// The format has its own sign, which is missing.
     foreign: bool,
 }
 

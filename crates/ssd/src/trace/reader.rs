@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The reader of traces: an iterator of requests over any format, under the rules TRACE-1 to
-//! TRACE-5 of the module, with the counts of what was left out.
+//! TRACE-5 of the module, with the counts of skipped lines.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -18,7 +18,7 @@
 //!
 //! Commands that neither read, write, trim nor flush are counted as other events. A record with
 //! another version is damaged. Deviation: an unmap holds its addresses in its data, which is not
-//! traced: it counts as another event too.
+//! traced, so it counts as another event.
 
 use super::fields::{MICROSECOND, Stamp};
 use super::parser::{Parsed, Raw};

@@ -7,7 +7,7 @@
 //! | `spc` | sectors; sizes in bytes | ns, as decimal seconds | trims, flushes, streams |
 //! | `msr` | bytes | 100 ns, as FILETIMEs from 1970 on | trims, flushes, streams; devices are hosts (`number >> 16`) and their disks |
 //! | `columns` | sectors | ns or us whole, ms or s with all decimals | trims, flushes, streams |
-//! | `fio` (version 3) | bytes | us | streams; devices are files, which readers number anew |
+//! | `fio` (version 3) | bytes | us | streams; devices are files, which readers number again |
 //! | `senko` | pages of 4096 | ns | streams; devices above 65,535 get free numbers from there down, and are counted |
 //!
 //! A request that does not start or end at a sector or page is widened to it, and a time is cut to

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A simulated drive as a device: data against a map, time against what the flash takes.
+//! A simulated drive as a device: data against a map, time against the flash's operations.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The examples run, and what they assert holds.
+//! The examples run, and their assertions hold.
 
 #[path = "../../examples/compare_layers.rs"]
 mod compare_layers;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Drives under a host: how RAID 0 and queues scale, what a host's bytes are, when a drive can't
-//! keep up. Times are worked out by hand.
+//! Drives under a host: RAID 0 and queues scale, a host's bytes count, and a drive may fail to keep
+//! up. Times are worked out by hand.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -478,7 +478,7 @@ fn a_cut_in_a_full_merge_leaves_the_newest_versions() {
         let versions: Vec<u64> = (0..8).map(|lpn| story.version(lpn)).collect();
         // The seventh operation would be the write itself.
         assert_eq!(versions, [1, 10, 3, 4, 5, 6, 7, 8], "after {operations}");
-        // Life goes on, the log included.
+        // Life continues, the log included.
         story.write([4, 4, 1, 0, 0]);
         assert_eq!(story.read(0), story.read(4));
     }

@@ -223,8 +223,8 @@ fn a_page_goes_to_the_plane_that_is_idle_first() {
     assert_eq!([0, 1, 2, 3].map(plane), [0, 1, 1, 0]);
 }
 
-/// The power goes while five of eight blocks are erased. The layer finds its pages, goes on in the
-/// block that was being filled, and collects nothing.
+/// The power goes while five of eight blocks are erased. The layer finds its pages, continues in
+/// the block that was being filled, and collects nothing.
 #[test]
 fn a_recovery_with_free_blocks_moves_nothing() {
     let (mut nand, mut layer) = drive("page", geometry(1, 8, 4), 8);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Folding addresses: what each way does, what it refuses, and that no byte is lost.
+//! Folding addresses: the effect and the refusals of each way, and that no byte is lost.
 
 use std::collections::HashMap;
 

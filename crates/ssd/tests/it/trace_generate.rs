@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generated loads: the shares, addresses, sizes and times that were asked for, and the same ones
+//! Generated loads: the shares, addresses, sizes and times that were requested, and the same ones
 //! for the same seed.
 
 use senko_ssd::generate::{Arrival, Generator, Pattern, Phase, UniformPages};

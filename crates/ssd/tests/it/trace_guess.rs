@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which format a trace is guessed to be, what is said of a guess that may be wrong, and of figures
-//! that should make a user look again.
+//! The guessed format of a trace, warnings about a doubtful guess, and figures that should make a
+//! user look again.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The real traces beside the project, read whole: as many requests and writes as their README
-//! says, nothing damaged.
+//! The real traces outside the project, read completely: as many requests and writes as their
+//! README says, nothing damaged.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;

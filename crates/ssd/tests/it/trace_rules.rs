@@ -115,7 +115,7 @@ fn compressed_traces_are_the_same() {
         assert_eq!(reader.compression(), kind);
         assert_eq!(reader.input_bytes(), bytes.len() as u64);
         assert!(requests == plain, "{kind} gives other requests");
-        // Two archives one behind the other are one trace, as `cat` would have it.
+        // Two archives one after the other are one trace, as `cat` would have it.
         let (twice, _) = whole([bytes.clone(), bytes].concat(), "auto");
         assert_eq!(twice.len(), 40_000, "{kind}");
     }

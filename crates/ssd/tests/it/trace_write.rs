@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Written traces are read back, up to what the format can't say.
+//! Written traces are read back, except for facts that the format can't represent.
 
 use proptest::prelude::*;
 use senko_ssd::Op::{Flush, Read, Trim, Write};

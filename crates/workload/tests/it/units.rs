@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One grammar: `4000000`, `4m` and `4e6` are the same number wherever a number is asked for.
+//! One grammar: `4000000`, `4m` and `4e6` are the same number wherever a number is requested.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values: every damaged byte is seen, and what is wrong is said.
+//! Values: every damaged byte is detected, and the damage is named.
 
 use senko_workload::value::SELF_CHECKED_LEN;
 use senko_workload::{Mismatch, Rng, ValueLen, check_value, check_value_version, fill_value};

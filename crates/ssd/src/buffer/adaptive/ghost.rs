@@ -2,12 +2,12 @@
 //! A candidate's ghost: the candidate itself, holding page numbers, above a small copy of the
 //! drive's own translation layer on flash of its own.
 //!
-//! Pages that leave the candidate are written to the copy. The erases that the copy then makes are
-//! what the candidate is judged by. The copy has only so many logical blocks; those that were
-//! written last lie in it. A logical block that comes in takes the place of the one that was
-//! written longest ago. It starts in the state that it would have after a long time: its pages on
-//! the drive's flash are in a separate data block, and none in a log block. To bring it there costs
-//! the candidate nothing.
+//! Pages that leave the candidate are written to the copy. The erases that the copy then makes
+//! decide about the candidate. The copy has only this many logical blocks; those that were written
+//! last lie in it. A new logical block takes the place of the block that was written longest ago.
+//! It starts in the state that it would have after a long time: its pages on the drive's flash are
+//! in a separate data block, and none in a log block. To bring it there costs the candidate
+//! nothing.
 
 use crate::Error;
 use crate::buffer::lists::Lists;

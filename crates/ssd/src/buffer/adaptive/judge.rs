@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The adaptive buffer's judge: which candidate to follow, from what each one's ghost cost between
+//! The adaptive buffer's judge: it chooses a candidate by the cost of each one's ghost between
 //! judgements.
 //!
 //! Idea: a candidate is followed when it cost less than the leader by more than chance explains and
@@ -38,7 +38,7 @@ const PASTS: [Past; 3] = [
 pub(super) const KEPT: f64 = 0.9925;
 const SHORT: usize = 0;
 
-/// A gain counts beyond so many standard deviations, average costs of a judgement, and erases.
+/// A gain counts beyond this many standard deviations, average costs of a judgement, and erases.
 const DEVIATIONS: f64 = 1.0;
 const AVERAGES: f64 = 4.0;
 const ERASES: f64 = 2.0;

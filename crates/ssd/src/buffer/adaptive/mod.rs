@@ -4,10 +4,10 @@
 //!
 //! Idea: each of a few policies ([`candidates`]) runs as a ghost, which holds page numbers alone,
 //! above a small copy of the very translation layer that lies below ([`ghost`]). All see the host's
-//! writes. Every so many writes the buffer compares the erases that each candidate brought its copy
-//! ([`judge`]). It follows the candidate that needs the fewest: it evicts the pages that this ghost
-//! evicts. After a change to another ghost, the pages that the new ghost does not hold leave as
-//! room is needed. So after a while the buffer holds the pages that it would hold if it had
+//! writes. Every this many writes the buffer compares the erases that each candidate brought its
+//! copy ([`judge`]). It follows the candidate that needs the fewest: it evicts the pages that this
+//! ghost evicts. After a change to another ghost, the pages that the new ghost does not hold leave
+//! as room is needed. So after a while the buffer holds the pages that it would hold if it had
 //! followed that ghost from the start. No candidate begins without its history. The buffer compares
 //! erases, which count, and not hits. Two candidates with the same hits can differ by a factor of
 //! twenty below a log-block layer. Source: the conclusion of Ogawa and Kise's endurance paper,
@@ -17,10 +17,10 @@
 //! Miniature Simulations", USENIX ATC 2017.
 //!
 //! Memory: a ghost takes some 60 bytes for each page of the buffer. Its copy has a fixed number of
-//! logical blocks. If the buffer has more than [`MODELLED_PAGES`] pages, the copy sees one in so
+//! logical blocks. If the buffer has more than [`MODELLED_PAGES`] pages, the copy sees one in this
 //! many groups of eight logical blocks. Beyond that there is one bit for each logical page of the
 //! drive. `table_bytes` is all of it. Its picture of the drive's own state is a guess: a copy can't
-//! know what a log block still holds from before a change to another candidate.
+//! know the remains in a log block from before a change to another candidate.
 //!
 //! Always holds, beyond BUFFER-1 to BUFFER-3: it does not look into the future, and the same
 //! requests give the same choices. Of the pages here, only those of the blocks in `behind` are not
@@ -161,7 +161,7 @@ struct Adaptive {
 #[derive(Clone, Copy)]
 struct Seen {
     pages_per_group: u32,
-    /// One in so many groups of blocks.
+    /// One in this many groups of blocks.
     scale: u32,
 }
 

@@ -6,16 +6,15 @@
 //! block is folded later: its valid pages are copied to blocks of more bits, and it is erased.
 //! Folding happens when the drive is idle, and when the cache is full. In the second case writes
 //! wait for it, and the sustained rate is below that of a drive without a cache: each page is
-//! programmed twice.
-//! Source: drives call it SLC cache, TurboWrite or dynamic write acceleration. Makers publish its
-//! size and the rates before and after, and not its policy. Deviations: none can be known. Blocks
-//! are folded in the order in which they were filled. A full cache folds one block for each that it
-//! opens. Garbage collection does not touch its blocks. Cells of one bit bear more cycles, which is
-//! not counted.
+//! programmed twice. Source: drives call it SLC cache, TurboWrite or dynamic write acceleration.
+//! Makers publish its size and the rates before and after, and not its policy. Deviations: none can
+//! be known. Blocks are folded in the order in which they were filled. A full cache folds one block
+//! for each that it opens. Garbage collection does not touch its blocks. Cells of one bit survive
+//! more cycles, which is not counted.
 //!
-//! Its size: `slc-blocks` blocks of each plane, which the layer keeps beside the host's capacity;
-//! or `slc-share` of the plane's free blocks, which shrinks as the drive fills. A cache of the
-//! second kind gives its blocks back before anything is collected.
+//! Its size: `slc-blocks` blocks of each plane, in addition to the host's capacity; or `slc-share`
+//! of the plane's free blocks, which shrinks as the drive fills. A cache of the second kind gives
+//! its blocks back before anything is collected.
 
 use std::collections::VecDeque;
 
@@ -93,7 +92,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// A block that takes no more.
+    /// A block that accepts no more.
     pub(super) fn close(&mut self, block: Block) {
         self.full.push_back(block);
     }

@@ -4,9 +4,9 @@
 //!
 //! `page.rs` closes a block when its last page is programmed. It lowers the block's count whenever
 //! one of its pages is overwritten or trimmed, and asks for a victim of a plane. The greedy policy
-//! needs no search: blocks of few valid pages stand in a list for each count. Only blocks below a
-//! limit do. The limit is set so that about a thirtieth of the closed blocks are there, so most
-//! overwrites touch a count and nothing else.
+//! needs no search: there is a list of blocks for each small count of valid pages. Only blocks
+//! below a limit do. The limit is set so that about a thirtieth of the closed blocks are there, so
+//! most overwrites touch a count and nothing else.
 
 use senko_workload::Rng;
 
@@ -85,8 +85,8 @@ impl Policy {
     }
 }
 
-/// D-choices: so many blocks in a row may be moved that gain nothing, before all are looked at for
-/// one that does.
+/// D-choices: this many blocks in a row may be moved that gain nothing, before all are looked at
+/// for one that does.
 const MOST_IN_VAIN: u32 = 32;
 
 /// A list of blocks through [`Victims::links`].
@@ -388,7 +388,7 @@ impl Victims {
             }
         }
         // A block full of valid pages gains nothing, and is taken all the same, as the model has
-        // it; but not for ever.
+        // it; but not forever.
         match best {
             Some((valid, _)) if u32::from(valid) == self.pages => self.in_vain += 1,
             _ => self.in_vain = 0,
