@@ -2,12 +2,12 @@
 //! LMDB by `heed`: a B+ tree of 4 KiB pages in a memory map, copied on write.
 //!
 //! It has no cache and no O_DIRECT: its memory is the kernel's page cache, which the memory cap
-//! counts. Reading ahead is off, since reads are at random. A put is a transaction; it is not
-//! flushed unless durability asks for that, and what was committed survives a kill, because it lies
-//! in the page cache. It is filled in ascending order: at random each put would rewrite four pages.
+//! counts. Reading ahead is off, since reads are at random. A put is a transaction. It is not
+//! flushed unless durability requires it. Committed data survives a kill, because it is in the page
+//! cache. It is filled in ascending order: at random each put would rewrite four pages.
 //!
-//! A value of 1000 bytes with its key lies in the leaf; larger ones than about 2000 have pages of
-//! their own.
+//! A value of 1000 bytes with its key lies in the leaf; larger ones than about 2000 have their own
+//! pages.
 
 #![allow(unsafe_code)]
 
@@ -79,7 +79,7 @@ impl Engine for Open {
 
     fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<()> {
         let mut transaction = self.env.write_txn()?;
-        // In ascending order behind the last key, which it is told, pages are filled to the end.
+        // In ascending order after the last key, which it is told, pages are filled to the end.
         let last = self.table.last(&transaction)?.map(|(key, _)| key.to_vec());
         let ascending = pairs.windows(2).all(|two| two[0].0 < two[1].0)
             && match (&last, pairs.first()) {

@@ -3,10 +3,10 @@
 //! commits.
 //!
 //! Called by `main` for `senko-rivals commits`. The protocol is that of the lab's C programs for
-//! other engines (`crates/lab/src/commits/rival.c`), as far as it is asked of redb.
+//! other engines (`crates/lab/src/commits/rival.c`), as far as redb needs it.
 //!
-//! Its commits are durable (`Immediate`) also where nothing is to be synced: that is tmpfs, where a
-//! flush costs a system call. Its other choice would lose commits when the process is killed.
+//! Its commits are durable (`Immediate`) even where no sync is required: that is on tmpfs, where a
+//! flush costs only a system call. Its other choice would lose commits when the process is killed.
 
 use std::io::{BufRead, Write};
 use std::path::Path;

@@ -213,7 +213,7 @@ struct Pinned(*mut c::Slice);
 impl Pinned {
     fn bytes(&self) -> &[u8] {
         let mut len = 0;
-        // SAFETY: the slice is alive until it is dropped, and has so many bytes.
+        // SAFETY: the slice is alive until it is dropped, and has this many bytes.
         unsafe {
             let start = c::rocksdb_pinnableslice_value(self.0, &mut len);
             std::slice::from_raw_parts(start.cast(), len)

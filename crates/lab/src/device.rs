@@ -35,9 +35,9 @@ const SERIES: usize = 2048;
 const WRITTEN: u64 = 64 << 20;
 /// A series of one kind ends when it has taken so long, in nanoseconds of the target.
 const LONGEST_NS: u64 = 10_000_000_000;
-/// From so many times a write in order on, a random one is paid by merges.
+/// From this many times a write in order on, a random one is paid by merges.
 const MERGES: f64 = 4.0;
-/// A write that takes so many times the median is a stall.
+/// A write that takes this many times the median is a stall.
 const STALL: u64 = 10;
 const DEPTHS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 

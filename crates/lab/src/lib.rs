@@ -6,7 +6,7 @@
 //! [`Report`], whose [`Report::result_line`] is for machines and whose [`Report::text`] is for
 //! people.
 //!
-//! What always holds:
+//! Always holds:
 //! - A figure is measured or absent. Figures that could not be measured are named in `missing`,
 //!   with the reason.
 //! - Each report carries the settings, the commit, the machine and the device.
@@ -44,7 +44,7 @@ pub mod rig;
 
 // Common parts of the experiments on the thesis's structures.
 pub mod thesis;
-// Key-value engines under test, ours and others, each in a process of its own.
+// Key-value engines under test, ours and others, each in its own process.
 pub mod kv;
 // Transactions under test: the DBM, its rivals, the floor under them.
 pub mod commits;
@@ -95,8 +95,8 @@ pub struct Options {
     pub traces: PathBuf,
     /// The seed of everything random.
     pub seed: u64,
-    /// The folder in which a run makes a folder of its own for flash files and the like; on the
-    /// disk to measure.
+    /// The folder in which a run makes its own folder for flash files and the like; on the disk to
+    /// measure.
     pub scratch: PathBuf,
     /// The `senko` program, for experiments on its server.
     pub program: PathBuf,

@@ -6,7 +6,7 @@
 //! reference is the bytes of its object and of all objects that were used since the object's last
 //! use. An LRU cache hits if it is at least as large. SHARDS follows only objects whose hash falls
 //! below a share, and divides distances by it. Its correction is applied: references that the
-//! sample has too few or too many count at distance 0. Where a trace has few objects the share is 1
+//! sample has too few or too many count at distance 0. If a trace has few objects, the share is 1
 //! and the curve is exact.
 //!
 //! S3-FIFO has no stack. Its curve is taken from small simulations of the followed objects, with

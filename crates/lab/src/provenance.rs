@@ -39,7 +39,7 @@ impl Machine {
         }
     }
 
-    /// As it stands in a result line.
+    /// As it is in a result line.
     pub fn to_json(&self) -> Value {
         json!({ "cpu": self.cpu, "cores": self.cores, "memory_bytes": self.memory_bytes, "kernel": self.kernel })
     }
@@ -99,8 +99,8 @@ impl Commit {
         Self { hash, changed }
     }
 
-    /// As it stands in a result line: the hash, with `+changes` behind it where the checkout
-    /// differs, or `null`.
+    /// As it is in a result line: the hash, with `+changes` behind it where the checkout differs,
+    /// or `null`.
     pub fn to_json(&self) -> Value {
         self.hash
             .as_ref()

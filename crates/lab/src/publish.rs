@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The report of all results as one HTML page, for `senko lab report`.
 //!
-//! What always holds:
+//! Always holds:
 //! - The page needs nothing else: no script, no font, no picture from elsewhere.
 //! - It follows the reader's light or dark setting, fits a phone, and prints.
 //! - A figure that was not measured is a gap, with the reason.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Experiments on the Python package: programs in `python/` measure, and say what they found as a
+//! Experiments on the Python package: programs in `python/` measure, and print their results as a
 //! line of JSON. Each figure is a ratio of two rates or times that were taken in turn.
 //!
 //! The interpreter is `SENKO_PYTHON`, or `python3`. It must have the wheel that `cargo xtask
-//! python` builds. Where it has not, the figures are missing.
+//! python` builds. If it has not, the figures are missing.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

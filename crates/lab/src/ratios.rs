@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much flash for each byte of DRAM: by price, by what a machine holds, by what an index needs.
-//! For `senko plan --ratios` and the experiment `thesis-ratios`.
+//! The flash for each byte of DRAM: by price, by the capacity of a machine, by the needs of an
+//! index. For `senko plan --ratios` and the experiment `thesis-ratios`.
 //!
 //! *Source*: paper A, chapter 8. Figure 49: the price of flash with its DRAM, for each byte of
 //! flash, falls with the ratio and approaches the price of flash alone. Table 10: a machine holds
@@ -10,7 +10,7 @@
 
 use crate::Table;
 
-/// At the paper's ratio of ten, flash with its DRAM costs so many times what flash alone does.
+/// At the paper's ratio of ten, flash with its DRAM costs this many times what flash alone does.
 pub const FLAT: f64 = 1.45;
 
 /// The paper's sizes of key and value, in bytes.
@@ -67,7 +67,8 @@ pub const TODAY: Premises = Premises {
 };
 
 impl Premises {
-    /// The price of a GB of flash with its share of DRAM, at so many bytes of flash a byte of DRAM.
+    /// The price of a GB of flash with its share of DRAM, at this many bytes of flash a byte of
+    /// DRAM.
     pub fn price(&self, ratio: f64) -> f64 {
         self.flash_price + self.dram_price / ratio
     }

@@ -2,8 +2,8 @@
 //! A run of an experiment on block layouts: the flash file, probes of the device, windows of gets,
 //! figures.
 //!
-//! One thread gets uniformly random keys, one after the other, as in the thesis; a window is so
-//! many gets or so many seconds. After each get a random page of the same file is read. Times are
+//! One thread gets uniformly random keys, one after the other, as in the thesis; a window is this
+//! many gets or this many seconds. After each get a random page of the same file is read. Times are
 //! given in microseconds and as multiples of that page read. Only the multiples are compared,
 //! without the slowest two percent of both, since the speed of a shared disk changes.
 //!
@@ -143,7 +143,7 @@ pub struct Row {
     pub absent: Window,
 }
 
-/// Which keys are asked for.
+/// Which keys are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Present,
@@ -162,7 +162,7 @@ pub struct Run<'a> {
     pub outcome: Outcome,
     /// What was measured so far.
     pub rows: Vec<Row>,
-    /// The elements that are asked for, where it is not all.
+    /// The elements that are requested, where it is not all.
     pub only: Option<Range<u64>>,
     // Closed before its folder goes away.
     file: FlashFile,
@@ -187,8 +187,8 @@ impl<'a> Run<'a> {
         Run::sized(options, progress, steps, Size::of_the_thesis(options.scale))
     }
 
-    /// Looks at the machine and makes the file: so many elements, or as many as there is room for,
-    /// which is said.
+    /// Looks at the machine and makes the file: this many elements, or as many as there is room
+    /// for, which is said.
     ///
     /// # Errors
     /// If there is no folder on a disk with room.
@@ -609,7 +609,7 @@ impl Asking<'_> {
         let mut reader = Reader::new(self.device, geometry.page_bytes);
         let mut bare = Reader::new(self.device, geometry.page_bytes);
         let mut blocks = Candidates::new();
-        // Most absent keys cost no read, so that many more of them are asked for in the same time.
+        // Most absent keys cost no read, so that many more of them are requested in the same time.
         let most = match asked {
             Asked::Present => self.limits.gets,
             Asked::Absent => self.limits.gets * 10,

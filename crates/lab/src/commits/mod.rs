@@ -104,7 +104,7 @@ pub trait Contender {
     /// The engine's, in one sentence.
     fn run(&mut self, work: &Work) -> Result<Ran>;
 
-    /// Reads the keys below `keys` back, each of which has to be there with a value of its own.
+    /// Reads the keys below `keys` back, each of which has to be there with its own value.
     ///
     /// # Errors
     /// If one is not.
@@ -113,7 +113,7 @@ pub trait Contender {
     /// It waits: stop it.
     fn pause(&mut self) {}
 
-    /// It goes on.
+    /// It continues.
     fn resume(&mut self) {}
 }
 
@@ -133,7 +133,7 @@ pub fn belongs(number: u64, value: &[u8]) -> bool {
 }
 
 /// Puts into the outcome what holds for every run, with the second probe of the machine. Nothing
-/// here has a cap on its memory or a core of its own: engines may use both cores in the background.
+/// here has a cap on its memory or its own core: engines may use both cores in the background.
 ///
 /// # Errors
 /// If the probe fails.

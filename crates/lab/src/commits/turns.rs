@@ -68,7 +68,7 @@ impl Turns {
         cells.iter().map(Cell::name).collect()
     }
 
-    /// Adds our DBM, with `keys` ascending records in it, in a folder of its own in `folder`.
+    /// Adds our DBM, with `keys` ascending records in it, in its own folder in `folder`.
     pub fn add_ours(&mut self, folder: &Path, synced: bool, options: DbmOptions, keys: u64) {
         let started = Ours::new(&folder.join(OURS), synced, options).and_then(|mut ours| {
             ours.fill(keys)?;

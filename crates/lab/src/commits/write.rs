@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ways of a durable write, with nothing around them: the floor under every commit.
 //!
-//! [`super::floor`] takes their time. A [`Writer`] has a file of its own and writes its blocks in
+//! [`super::floor`] takes their time. A [`Writer`] has its own file and writes its blocks in
 //! ascending order, each once, each durable when the call returns.
 
 #![allow(unsafe_code)]
@@ -178,7 +178,7 @@ impl Writer {
             iov_len: self.bytes,
         };
         // SAFETY: the vector names this writer's buffer, which outlives the call and has at least
-        // so many bytes; the kernel only reads from it.
+        // this many bytes; the kernel only reads from it.
         let done = unsafe {
             libc::pwritev2(
                 self.file.as_raw_fd(),

@@ -44,7 +44,7 @@ pub trait Target {
     fn flush(&mut self) -> Result<u64>;
     /// Tells the device that nothing is stored any more; whether it can be told.
     fn forget_all(&mut self) -> bool;
-    /// Reads pages with so many under way at once, and says how long all took.
+    /// Reads pages with this many under way at once, and says how long all took.
     ///
     /// # Errors
     /// What the device says.

@@ -10,8 +10,8 @@
 //! checkpoint follows; pages that the log wrote for both, over leaves. `pages_per_commit_of_one`
 //! and `lmdb_pages_per_commit_of_one`: synced transactions that change one record each, at random.
 //! Ours writes a page of the log at the commit, and the leaf with the next checkpoint, which is
-//! counted. Ours by the trace of its device, LMDB by the kernel's count of what it gave to write
-//! calls. Both counts depend on no clock.
+//! counted. Our pages come from the trace of the device, LMDB's from the kernel's count of its
+//! write calls. Both counts depend on no clock.
 
 use std::path::Path;
 use std::sync::Arc;

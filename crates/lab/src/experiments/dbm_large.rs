@@ -9,9 +9,8 @@
 //! Ours has a cache of `memory` bytes and reads by O_DIRECT. LMDB has the kernel's page cache, and
 //! its process a cap of a quarter more; it reads nothing ahead (MDB_NORDAHEAD). Both are filled in
 //! ascending order, and the cap is set when LMDB is full. Then they take turns: uniformly random
-//! gets, each in a transaction of its own, each checked. A round before the others fills the
-//! caches. `reads_per_get` is the kernel's count of bytes that our process read from devices, in
-//! pages.
+//! gets, each in its own transaction, each checked. A round before the others fills the caches.
+//! `reads_per_get` is the kernel's count of bytes that our process read from devices, in pages.
 
 use std::process::Command;
 

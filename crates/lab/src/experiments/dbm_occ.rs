@@ -5,12 +5,12 @@
 //! Claim (the paper, 2.3): a commit waits for a flush. Locks that are held for so long make
 //! everyone wait who wants the same records. Without locks, transactions that do not conflict pass.
 //! Expected shape: without contention both are the same. As it grows, locks let transactions
-//! through one at a time, a flush each. Optimistic ones commit behind one another within a group,
-//! and pay with those that run again.
+//! through one at a time, a flush each. Optimistic transactions of a group commit one after
+//! another, and pay with those that run again.
 //!
 //! Eight threads each add one to two records, chosen at random among so many, and commit synced.
 //! "Locks" is a mutex for each record. They are taken in ascending order before the transaction
-//! begins, and let go when its commit is durable. Its reads are not validated. At the end the sum
+//! begins, and released when its commit is durable. Its reads are not validated. At the end the sum
 //! over all records has to be two for each transaction: neither way may lose an update. The ways
 //! take turns.
 

@@ -8,14 +8,14 @@
 //! Unsynced on tmpfs, processor time alone counts.
 //!
 //! Keys of 4 bytes, values of 8, ascending from an empty database. Synced commits on the disk, and
-//! commits that survive the process alone on tmpfs. The contenders take turns, each with a process
-//! of its own (ours in the experiment's), stopped while others run; every record is read back at
-//! the end. The floor's five ways take turns with the synced ones, and the best of them is the
-//! floor. GDBM promises less: it has no transactions.
+//! commits that survive the process alone on tmpfs. The contenders take turns, each with its own
+//! process (ours in the experiment's), stopped while others run; every record is read back at the
+//! end. The floor's five ways take turns with the synced ones, and the best of them is the floor.
+//! GDBM promises less: it has no transactions.
 //!
-//! `log_bytes_per_commit_100` is what the log had written for each synced commit of 100 records,
-//! checkpoints in it, from a trace of the device's writes in a run of its own. Zeros that are
-//! written ahead of growth are beside it.
+//! `log_bytes_per_commit_100` is the bytes that the log wrote for each synced commit of 100
+//! records, including checkpoints, from a trace of the device's writes in its own run. Zeros for
+//! growing files are counted apart.
 
 use std::path::Path;
 use std::sync::Arc;

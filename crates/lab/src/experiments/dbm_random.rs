@@ -3,8 +3,8 @@
 //! all the time.
 //!
 //! Expected shape: each transaction touches about as many leaves as it has records, and a log of
-//! changes writes one or two pages for it. Checkpoints write the merged leaves later, and the
-//! cleaner takes what they leave dead. LSM trees do the like by compaction; LMDB writes every
+//! changes writes one or two pages for it. Checkpoints write the leaves later, and the cleaner
+//! frees the dead space that they leave. LSM trees do the like by compaction; LMDB writes every
 //! touched leaf with its path in the commit.
 //!
 //! Each contender is filled with all keys, then takes turns of synced transactions of 100 updates,

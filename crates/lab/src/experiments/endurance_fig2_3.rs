@@ -4,14 +4,14 @@
 //!
 //! Claim: Financial1 goes to the same addresses again and again, and these are scattered, so that
 //! an LRU buffer sees another address each time; MSNStorageCFS looks random, and LRU serves it
-//! better. Expected shape: few of either trace's requests go on where the one before ended;
+//! better. Expected shape: few of either trace's requests continue where the one before ended;
 //! Financial1 comes back to nearly every page that it touches.
 //!
 //! Both figures are drawn as `senko ssd trace plot` draws them. The experiment also measures what
 //! they show: the mix, the footprint, sequential requests, how often a page returns, and how many
-//! other pages came in between. The last number is what an LRU buffer has to hold. MSNStorageCFS
-//! can't be had; its sibling, Microsoft's MSN file server, stands in for it. The pictures stay in
-//! the scratch folder; the settings name them.
+//! other pages came in between. The last number is what an LRU buffer has to hold. MSNStorageCFS is
+//! not available; its sibling, Microsoft's MSN file server, replaces it. The pictures stay in the
+//! scratch folder; the settings name them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -40,7 +40,7 @@ const PAGE: u64 = 4096;
 /// Pages of the paper's buffer, 2 MiB.
 const BUFFER_PAGES: u32 = 512;
 
-/// How many requests back the one may lie that a request goes on from: hosts have several streams
+/// How many requests back the one may lie that a request continues from: hosts have several streams
 /// at a time.
 const STREAMS: usize = 32;
 

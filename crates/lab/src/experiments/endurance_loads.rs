@@ -54,7 +54,8 @@ const GENERATED: [(&str, &str, bool); 3] = [
     ),
 ];
 
-/// Mixes of phases: loads by their names, one after the other, each at most so many accesses long.
+/// Mixes of phases: loads by their names, one after the other, each at most this many accesses
+/// long.
 const MIXES: [(&str, &[&str], bool); 3] = [
     (
         "mix-1",

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How long does a drive live under each engine: from a user's put to the erases of its blocks?
 //!
-//! Question: papers A and C look at one half each, what a store writes (A, section 6.2) and what a
-//! drive makes of writes (C, section 3). Here the loop is closed. Each engine gets the same puts on
-//! a disk whose requests the kernel records, discards and the file system's own among them. The
-//! recording then runs on simulated drives. Expected shape: a cache and a log of values write
+//! Question: papers A and C look at one half each: the writes of a store (A, section 6.2), and the
+//! effect of writes on a drive (C, section 3). Here the loop is closed. Each engine gets the same
+//! puts on a disk whose requests the kernel records, discards and the file system's own among them.
+//! The recording then runs on simulated drives. Expected shape: a cache and a log of values write
 //! little more than they are given. Trees that are merged write several times as much. On log
 //! blocks, small random writes cost many times more than large ones in order. On a page table the
 //! difference is small.
 //!
-//! Puts: so many keys once, in order, then random ones of them, [`VALUE`] bytes each. The store,
+//! Puts: this many keys once, in order, then random ones of them, [`VALUE`] bytes each. The store,
 //! the DBM, LevelDB and RocksDB sync each [`BATCH`] puts. The two caches answer at once and get
 //! their puts at a fixed rate, since extstore drops items that come faster than it writes. A table
 //! shows the share of the keys that each cache holds in the end. A recording ends when the last put
 //! is durable, or for caches was answered. Merging that is still to be done then is not counted.
 //!
 //! Replay: a drive of the disk's size is filled once in order, and pages that the engine never
-//! wrote stay so. Discards count where the engine freed what it had written. The recording runs
-//! twice; the second time counts, when the layer has come to its balance. Years are those of a
-//! drive that gets puts of its own size each day, if wear is level.
+//! wrote stay so. Discards count if the engine freed what it had written. The recording runs twice;
+//! the second time counts, when the layer has come to its balance. Years are those of a drive that
+//! gets puts of its own size each day, if wear is level.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper C, table 1: what a 2 MB LRU write buffer in front of BAST does for Financial1 and for an
-//! MSN server.
+//! Paper C, table 1: the effect of a 2 MB LRU write buffer before BAST on Financial1 and on an MSN
+//! server.
 //!
 //! Claim: 65.3 % of the page writes hit, 66.5 % fewer blocks are erased, writes are 3.0 times as
 //! fast. Expected shape: erases fall by about the share of hits or a little more, since absorbed
@@ -14,9 +14,9 @@
 //! counted.
 //!
 //! The second row, MSNStorageCFS, cannot be had: 77.8 % hits, 80.6 % fewer erases, 4.7 times as
-//! fast. Microsoft's MSN file server (MSN-FS) stands in for it, in the setting that Financial1
-//! chose. Its figures are named `msn_fs_*`, and those of the row are missing. MSN-FS hardly writes
-//! an address twice, so that the buffer gains nothing: nothing follows for the row itself.
+//! fast. Microsoft's MSN file server (MSN-FS) replaces it, in the setting that Financial1 chose.
+//! Its figures are named `msn_fs_*`, and those of the row are missing. MSN-FS hardly writes an
+//! address twice, so that the buffer gains nothing: nothing follows for the row itself.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper A, chapter 2: what do a small cache of the map, a host that does not say what it forgot,
-//! and random writes cost a drive?
+//! Paper A, chapter 2: the cost to a drive of a small cache of the map, of a host that sends no
+//! TRIM, and of random writes.
 //!
 //! Claims:
 //! - DFTL needs 1 MB of its 49 MB map in RAM under the load of a bank, and 4 MB under TPC-H
@@ -40,13 +40,13 @@ pub struct FtlCosts;
 
 const TRACE: &str = "block/Financial1_first10k.spc";
 const MIB: f64 = 1_048_576.0;
-/// Of DFTL's map: one part in so many is in RAM. The paper's 1 MB and 4 MB are a 49th and a 12th.
+/// Of DFTL's map: one part in this many is in RAM. The paper's 1 MB and 4 MB are a 49th and a 12th.
 const PARTS: [u64; 7] = [256, 128, 64, 49, 32, 12, 4];
 /// Shares of the drive that the host forgot, in percent.
 const FORGOTTEN: [u64; 4] = [0, 25, 50, 75];
 /// Single writes of a series, as in the thesis.
 const SERIES: u64 = 2048;
-/// A write that takes so many times the median in order is a stall.
+/// A write that takes this many times the median in order is a stall.
 const STALL: f64 = 10.0;
 /// Bytes of an access.
 const PAGE: u64 = 4096;

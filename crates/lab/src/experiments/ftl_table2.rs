@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper A, table 2: what the mapping table of a translation layer takes.
+//! Paper A, table 2: the size of a translation layer's mapping table.
 //!
 //! Claim: an 80 GB drive with pages of 2 KB and blocks of 128 KB needs a table of 126.6 MB where
 //! each page is mapped, 1.5 MB where each block is. The paper's numbers are MiB, and count
@@ -8,8 +8,8 @@
 //! with a cached map below page-level and the rest of the table on the flash.
 //!
 //! The first two rows are the paper's own, with as many pages as there are places. The others are
-//! what the layers say of themselves on that drive with 64 blocks more, which their log blocks and
-//! merges need.
+//! the layers' own figures on that drive with 64 more blocks, which their log blocks and merges
+//! need.
 
 use anyhow::Result;
 use senko_ssd::ftl::{self, Mapping};

@@ -9,7 +9,8 @@
 //! The curves of S3-FIFO and of LRU are compared with the simulated policies of `dram-policy`.
 //! Sizes go from a hundredth to nine tenths of all. Keys come from every trace in the folder `kv`
 //! of the traces, and from Zipf's law. `hit_ratio_error` is of curves as `senko plan` makes them.
-//! Curves that follow fewer objects stand beside it, since small traces are followed as a whole.
+//! The result also has curves that follow fewer objects, since small traces are followed
+//! completely.
 
 use std::path::{Path, PathBuf};
 

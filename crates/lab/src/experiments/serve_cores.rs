@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does a second worker cost each request? Keys belong to shards, so half of the requests
+//! The cost of a second worker for each request. Keys belong to shards, so half of the requests
 //! arrive at the wrong worker. This worker reads items in DRAM from the other's shard while that
 //! worker waits, and hands the rest over.
 //!

@@ -6,11 +6,11 @@
 //! is 1.8 times as fast as swap. Expected shape: hits a second fall slowly with the ratio for a
 //! server that keeps popular items and no keys in DRAM, at once for swap.
 //!
-//! Every contender has the same items and, but for the one all in DRAM, the same memory cap: the
-//! data's bytes over the ratio, and the slack of [`crate::rig::bench`]. They are read by Zipf's
-//! law, and a miss is followed by a set, as in the use of a cache. So a contender that cannot keep
-//! all items keeps the popular ones. The measure is hits a second. extstore may write items of 128
-//! bytes and more to its file; by default it would keep those below 512 in DRAM.
+//! Every contender has the same items. Every one except the one all in DRAM has the same memory
+//! cap: the data's bytes over the ratio, and the slack of [`crate::rig::bench`]. They are read by
+//! Zipf's law, and a miss is followed by a set, as in the use of a cache. So a contender that
+//! cannot keep all items keeps the popular ones. The measure is hits a second. extstore may write
+//! items of 128 bytes and more to its file; by default it would keep those below 512 in DRAM.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -56,10 +56,10 @@ const SPARE: u64 = 1 << 30;
 enum Filling {
     /// As fast as it takes the items.
     Fast,
-    /// At so many items a second.
+    /// At this many items a second.
     Rate(f64),
-    /// Without its cap, where memory has room for so many bytes: a server that swaps takes some ten
-    /// thousand items a second.
+    /// Without its cap, where memory has room for this many bytes: a server that swaps takes some
+    /// ten thousand items a second.
     CappedAfter(u64),
 }
 
@@ -83,7 +83,7 @@ impl Experiment for ServeDramFlashRatio {
         // starts with.
         let etc_keys = bench.scaled(2_500_000, 4_000_000);
         let cap = 100_000;
-        // The sizes that are held against bars come first, in case the run is stopped.
+        // The sizes that are compared with bars come first, in case the run is stopped.
         let series = [
             ("etc", Items::etc(etc_keys, cap)),
             ("fixed", Items::fixed(keys, 64, 1000)),

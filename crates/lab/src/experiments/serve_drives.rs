@@ -5,9 +5,9 @@
 //! for a request among that load, with standard deviations of 85, 35.6 and 38 us over 20 requests.
 //!
 //! **All files lie on one disk here.** More files bring no more reads a second, so this is no
-//! measurement of more drives: those are predicted by `transfer-predict`. It shows what the paper
-//! asks of the software: how answers and response times change when the same items are spread over
-//! more files. Expected shape: neither changes.
+//! measurement of more drives: those are predicted by `transfer-predict`. It shows how answers and
+//! response times change when the same items are spread over more files, as in the paper. Expected
+//! shape: neither changes.
 //!
 //! As in the paper, one client asks without a pause, and another asks now and then and takes its
 //! times. The first has 64 connections. The values' records fill one page. Answers are those that

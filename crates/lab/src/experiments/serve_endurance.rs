@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does the cache write to flash: how much more than was admitted, how much of it under a
-//! budget, and for how many hits?
+//! The cache's writes to flash: how much more than was admitted, how much under a budget, and how
+//! many hits they bring.
 //!
 //! Expected shape: regions are reclaimed oldest first. If nothing is written again, the device gets
 //! the admitted bytes and the padding of pages. Writing hit items again costs a few tenths more,
@@ -45,7 +45,7 @@ const TRACES: [(&str, &str); 5] = [
 const SHARES: (f64, f64) = (0.01, 0.1);
 /// Their least.
 const LEAST: (u64, u64) = (2 << 20, 2 << 20);
-/// The longest time of a phase that waits for so many bytes to be written.
+/// The longest time of a phase that waits for this many bytes to be written.
 const LONGEST: Duration = Duration::from_secs(1200);
 /// The share of GETs while items are overwritten.
 const GETS: f64 = 0.5;
@@ -166,7 +166,7 @@ impl Run<'_> {
             )
         };
         // A flash's worth under the load itself: what is reclaimed from then on had as long to be
-        // asked for as in the steady state.
+        // requested as in the steady state.
         let filled = written(&server)?;
         let start = Instant::now();
         while written(&server)? < filled + self.flash as f64 {

@@ -8,8 +8,8 @@
 //!
 //! The values' records fill one page, so a GET is one read of 4 KB. The device's rate is fio's on
 //! senko's own flash file, with the same depth and on the same core. A second group has the paper's
-//! own values of 4,096 bytes, whose record takes two pages, here as in extstore. Then what the
-//! paper leaves open: small values, and SETs among the GETs.
+//! own values of 4,096 bytes, whose record takes two pages, here as in extstore. Then two questions
+//! that the paper leaves open: small values, and SETs among the GETs.
 //!
 //! The bars are medians of ratios within a round: a virtual machine's speed changes from minute to
 //! minute, most of all for what two processors do together, and not for all work alike. At one
@@ -19,8 +19,8 @@
 //! of it in memory. So no more than two files of full size are there at a time, and fio reads
 //! extstore's file too.
 //!
-//! A flash GET is one that the server answered from flash by its own count. Hits in DRAM, which the
-//! same run has too, do not count. The kernel's count of the device's reads stands beside it.
+//! A GET counts as a flash GET by the server's own count. Hits in DRAM, which the same run has too,
+//! do not count. The result also has the kernel's count of the device's reads.
 
 mod closed; // windows at one number of connections, beside the device's rate
 
@@ -353,7 +353,7 @@ impl Run<'_> {
     }
 
     /// Closed loops of some numbers of connections on items of some pages, with the device between
-    /// them. Each window's keys are drawn anew, by the round's number.
+    /// them. Each window's keys are drawn again, by the round's number.
     fn closed_loops(
         &mut self,
         contenders: &[(&str, &Contender)],

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does an item on flash cost in DRAM, does the memory cap hold, and which commands read
-//! flash?
+//! The DRAM of an item on flash, the memory cap, and the commands that read flash.
 //!
 //! Claim of paper E: with a second hash in place of keys, flash items cost DRAM little (8 bytes
 //! each and the chain). Expected shape: about nine bytes an item; resident memory stays at the cap
@@ -8,14 +7,14 @@
 //!
 //! *DRAM per flash item*: resident memory of a server whose flash is full of items of 300 B, less
 //! that of the same command with the smallest flash and no items, over the server's count of items
-//! on flash. Everything is counted: index, and also the DRAM tier and the buffers in use;
-//! `--memory` is therefore given what the items need and little more.
+//! on flash. Everything is counted: index, and also the DRAM tier and the buffers in use; So
+//! `--memory` is little more than the items need.
 //!
 //! *Reads*: the device's reads by `/proc/diskstats`, over commands; for touches and deletes over
 //! those that found their item. The server's flash has room, so reclaim, which reads too, does not
 //! run. An item in DRAM needs no read, but few are there: DRAM holds a tenth, and items that are
-//! touched come to it in place of others. The kernel's account of the process stands beside the
-//! device's, which anything else on the machine disturbs.
+//! touched come to it in place of others. The result has the kernel's count for the process besides
+//! the device's, which other programs disturb.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What do other clients wait while a crowd misbehaves, and does the memory cap hold?
+//! The wait of other clients while a crowd misbehaves, and the memory cap meanwhile.
 //!
 //! Expected shape: the p99 of a steady load is at most three times that of a calm server, since
 //! each round has a bound for every connection and for handshakes. Resident memory stays below
 //! `--memory`.
 //!
 //! The steady load is an open loop at three tenths of the server's peak, nine GETs to a SET, on
-//! items in DRAM. Calm turns and turns beside the crowd alternate on one server, and latencies of
-//! each kind are put together over all turns. The crowd has 2,000 connections: slow readers, halves
-//! of values and of lines, handshakes that stop before and after their first message. Others come
-//! and go in a storm, and eight scrapers of `/metrics` never read. The crowd runs on the load
-//! generator's core, with less priority, so the generator's own lateness stands beside the bar. The
+//! items in DRAM. Calm turns and turns with the crowd alternate on one server, and latencies of
+//! each kind are combined over all turns. The crowd has 2,000 connections: slow readers, halves of
+//! values and of lines, handshakes that stop before and after their first message. Others come and
+//! go in a storm, and eight scrapers of `/metrics` never read. The crowd runs on the load
+//! generator's core, with less priority, so the result also has the generator's own lateness. The
 //! same turns on Debian's memcached, without the scrapers, tell what of the bar is the machine's.
 
 use std::net::{SocketAddr, TcpListener};

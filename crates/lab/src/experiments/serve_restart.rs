@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long until a server with a data directory answers again, and what is back: after a stop, and
-//! after a kill under load?
+//! The time until a server with a data directory answers again, and the items that are back: after
+//! a stop, and after a kill under load.
 //!
 //! Claim of the design: the index is not rebuilt, it is what survives
 //! (docs/architecture/restart.md), so a start looks once at each slot and serves. Expected shape:
@@ -8,11 +8,11 @@
 //! After a stop it takes a little longer than after a kill, since the index then comes from a file.
 //!
 //! A server is filled with items of 300 B, and then stopped (SIGTERM) and killed (SIGKILL, in the
-//! middle of a load of GETs and SETs) in turn, without being filled anew. *First answer*: from
-//! before the process is started until a command is answered. *All known*: until the server's own
-//! count of items on flash is 99 % of what it was before the end. *Back*: that count, a tenth of a
-//! second later, over the count before; and the share of a sample of keys that was found, over the
-//! share found before. The bars are the worst of the rounds.
+//! middle of a load of GETs and SETs) in turn, without being filled again. *First answer*: from
+//! before the process is started until a command is answered. *All known*: the time until the
+//! server's count of items on flash is 99 % of that before the end. *Back*: that count, a tenth of
+//! a second later, over the count before; and the share of a sample of keys that was found, over
+//! the share found before. The bars are the worst of the rounds.
 //!
 //! With `--keep-dram`: the same for a server whose items are nearly all in DRAM, stopped; here all
 //! items count.

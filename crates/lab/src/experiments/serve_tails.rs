@@ -27,7 +27,7 @@ pub struct ServeTails;
 /// Connections; as many in the open loops as where the peak is found, so that none of the requests
 /// has to wait for a connection below it.
 const CONNECTIONS: usize = 256;
-/// The share of the read-only peak that is asked for.
+/// The share of the read-only peak that is requested.
 const SHARE: f64 = 0.6;
 /// The share of GETs in the mixed loop.
 const GETS: f64 = 0.8;

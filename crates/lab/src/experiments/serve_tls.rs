@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does TLS cost: a GET from DRAM against memcached's, and GETs from flash against those
-//! without TLS?
+//! The cost of TLS: a GET from DRAM against memcached's, and GETs from flash against those without
+//! TLS.
 //!
 //! Expected shape: the cipher of 1,000 B is about a microsecond for either server, so senko keeps
 //! the lead that it has without TLS. A page from flash takes some microseconds more; the device is

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does it cost to be watched: histograms of request times, hot keys, and a scrape of
-//! `/metrics` a second?
+//! The cost of metrics: histograms of request times, hot keys, and a scrape of `/metrics` a second.
 //!
 //! Expected shape: about a hundredth more processor time a GET. Times are taken once a round and a
-//! command that waited, one lookup in a hundred is sampled, and the scrape is a thread of its own.
+//! command that waited, one lookup in a hundred is sampled, and the scrape is its own thread.
 //!
 //! A server without an admin listener keeps no histograms and samples nothing, so it is the base.
 //! Both servers run the same build. The processor time is that of all threads of the process, the
 //! admin thread's included. A closed loop shares a round among many requests; an open loop at half
-//! of the rate shares it among few, and is the harder case. It stands beside the bar.
+//! of the rate shares it among few, and is the harder case. The result has it besides the bar.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -7,9 +7,9 @@
 //! above its form, which takes the number of blocks for infinite, and the more so the smaller the
 //! over-provisioning.
 //!
-//! The blocks that alpha counts: 8192 blocks over the logical pages. The flash has one block more,
-//! the reserve: when a victim is chosen, every block but that one is full of data, as in the model.
-//! Host and collection write to the same open block, as there.
+//! The blocks that alpha counts: 8192 blocks over the logical pages. The flash has one more block,
+//! the reserve: when a victim is chosen, every other block is full of data, as in the model. Host
+//! and collection write to the same open block, as there.
 //!
 //! The drive is filled once in order, then overwritten at random until it is steady, then measured,
 //! in two halves, so that a drift would show. Nothing depends on time, so no noise is probed; what
@@ -48,7 +48,7 @@ pub(crate) fn profile(blocks: u32, pages: u32, logical: u64, ftl: &str) -> Resul
     ))
 }
 
-/// So many writes of a page, each page as likely as another.
+/// This many writes of a page, each page as likely as another.
 pub(crate) fn uniform_writes(
     rng: &mut Rng,
     logical: u64,

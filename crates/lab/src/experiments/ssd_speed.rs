@@ -7,8 +7,8 @@
 //!
 //! Write-amplification mode: uniform writes of 4 KB pages, greedy, 128 pages a block, alpha 1.28.
 //! Before, the drive was filled and overwritten until collection was as busy as it gets (the table
-//! shows the write amplification reached). Batches of pages go to [`Device::write_many`]; that
-//! requests come one by one (as from a trace) is shown beside it. Drawing the random numbers is
+//! shows the write amplification reached). Batches of pages go to [`Device::write_many`]; the
+//! result also has the rate of single requests (as from a trace). Drawing the random numbers is
 //! part of the time. Latency mode: 4 KB requests, half of them reads, 32 under way, on 8 channels
 //! of 4 planes.
 //!
@@ -95,7 +95,7 @@ impl Rate {
     }
 }
 
-/// The parts and the profile of a drive of so many logical pages, with alpha at least [`ALPHA`].
+/// The parts and the profile of a drive of this many logical pages, with alpha at least [`ALPHA`].
 fn uniform_profile(logical: u64) -> Result<(Profile, Parts), Error> {
     let blocks = (logical as f64 * ALPHA / f64::from(PAGES)).ceil() as u32;
     let parts = Parts {

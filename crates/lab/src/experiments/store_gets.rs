@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does a get cost: how many reads of the device, how much longer than one read, and how near
-//! to the device's rate with many under way?
+//! The cost of a get: reads of the device, time against one read, and the rate with many under way
+//! against the device's.
 //!
 //! Claim of paper A, section 9.4: a get ends after one page read in hash-table blocks, and after
 //! two in sorted ones. A lookup took 800 us (section 10.2, figure 51). That is 12 times its drive's
@@ -14,13 +14,13 @@
 //! map and with the thesis's Bloom Filter Map (`--index bloom`). There are the device's reads of
 //! our own file, and RocksDB's gets of the same items under the same memory cap. A bar is the
 //! median of the rounds' ratios. The device's rate is the better of fio's and our own ring's. The
-//! memory is a small part of the data, and files are read past the page cache, so gets are cold:
-//! what is compared with the device runs without our cache of records. For the comparison with
-//! RocksDB the store is opened again in each round, with a cache as large as RocksDB's
-//! (`cache_bytes`). The gets before the measured ones fill both caches.
+//! memory is a small part of the data, and reads bypass the page cache, so gets are cold. The
+//! comparison with the device runs without our cache of records. For the comparison with RocksDB
+//! the store is opened again in each round, with a cache as large as RocksDB's (`cache_bytes`). The
+//! gets before the measured ones fill both caches.
 //!
-//! The reads of a get are the disk's count (`/proc/diskstats`) over gets; beside it stands the
-//! kernel's account of the process, which other processes do not disturb.
+//! The reads of a get are the disk's count (`/proc/diskstats`) over gets; the result also has the
+//! kernel's count for the process, which other processes do not disturb.
 
 use std::time::Duration;
 

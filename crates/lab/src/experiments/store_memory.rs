@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does a key of the store cost in DRAM, everything counted?
+//! The DRAM for a key of the store, with everything counted.
 //!
 //! Claim of paper A: two bytes a key, by a Bloom Filter Map of 16 bits an element (section 7.1.1,
 //! table 8). The paper calculates from this the DRAM that a drive needs (section 8.4, table 11).
@@ -11,10 +11,10 @@
 //! memory, less that at the smallest size, over the keys between them. Memory that does not grow
 //! with keys (the log's index, buffers, the program) is the same at all sizes. It drops out, and is
 //! shown. There is no cache of records: its bytes are a setting, and do not grow with keys. In that
-//! process the allocator gives memory back at once, so that it has what is in use. Beside it stand
-//! two figures. One figure is the slope of the filling process's peak resident memory. It includes
-//! the temporary memory of sealing and merging, and the allocator's share. The other is the store's
-//! own count of its memory.
+//! process the allocator returns memory at once, so resident memory is memory in use. The result
+//! has two more figures. One figure is the slope of the filling process's peak resident memory. It
+//! includes the temporary memory of sealing and merging, and the allocator's share. The other is
+//! the store's own count of its memory.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};

@@ -6,15 +6,15 @@
 //! processor time; LSM trees load slower, since each level writes again; LMDB, whose tree is copied
 //! on write in the page cache, reads well and overwrites worst.
 //!
-//! One engine after another, in a process of its own with the same cap on memory, page cache
-//! included; O_DIRECT where the engine has it (RocksDB and ours). Of that memory `cache_bytes` are
-//! for a cache of blocks, or of records in ours; LMDB has the kernel's page cache, up to the whole
-//! cap. Each fills all keys and comes to rest. Then come gets one at a time, gets with 64 under
-//! way, misses, uniform overwriting by one thread, and YCSB's A, B and C by 16 threads. The 64 gets
-//! come from one thread where the engine reads many keys together, else from 64 threads. Puts may
-//! lie in the engine's own buffer when they return (LMDB has none: it commits to the page cache).
-//! Bytes of the disk are `/proc/diskstats`' with what was put made durable. If the kernel kills an
-//! engine at its cap (dirty pages count for an engine that writes through the page cache), it is
+//! One engine after another, in its own process with the same cap on memory, page cache included;
+//! O_DIRECT where the engine has it (RocksDB and ours). Of that memory `cache_bytes` are for a
+//! cache of blocks, or of records in ours; LMDB has the kernel's page cache, up to the whole cap.
+//! Each fills all keys and comes to rest. Then come gets one at a time, gets with 64 under way,
+//! misses, uniform overwriting by one thread, and YCSB's A, B and C by 16 threads. The 64 gets come
+//! from one thread where the engine reads many keys together, else from 64 threads. Puts may lie in
+//! the engine's own buffer when they return (LMDB has none: it commits to the page cache). Bytes of
+//! the disk are those of `/proc/diskstats`, after the puts were made durable. If the kernel kills
+//! an engine at its cap (dirty pages count for an engine that writes through the page cache), it is
 //! tried again with twice the memory, and then four times; `NAME_memory_bytes` among the settings
 //! says so. LMDB is filled in ascending order, since at random it would take hours; the others at
 //! random.

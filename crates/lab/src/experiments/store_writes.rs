@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often does the store write what it is given once, and how long does a put wait at the worst?
+//! The store's writes for each byte put, and the longest wait of a put.
 //!
 //! Claim: paper A (section 6.2) writes elements into unsorted blocks and later again into sorted
 //! ones, and leaves updates for the future (section 11.2). Here a load writes each element twice

@@ -13,7 +13,7 @@
 //! pages. The thesis left page headers to the system's page cache. In `sorted_scattered` each step
 //! of the binary search is a read of the device. Each doubling adds a step and saves blocks, so
 //! time may fall less than pages do, or rise. `sorted_warm` has all but the last two steps in DRAM,
-//! which is what a page cache comes to, and goes the thesis's way.
+//! as a page cache would, and behaves as in the thesis.
 //!
 //! Elements, pages and the number of threads are the thesis's. A quick run has a 64th of the
 //! elements and a 16th of the block size. So both blocks searched and pages searched change as in

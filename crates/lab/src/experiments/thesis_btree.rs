@@ -10,7 +10,7 @@
 //! of a block of 256 pages to get a free one, which takes a quarter of a second. Two such
 //! collections in a row take the thesis's half a second, and the intervals are as regular. A drive
 //! with log blocks merges blocks for many puts. The thesis's drive maps pages (4.1.3.1) and was
-//! erased before each measurement of 4.1. The thesis does not say what the drive held before this
+//! erased before each measurement of 4.1. The thesis does not give the drive's contents before this
 //! measurement. A full drive fits the figure.
 //!
 //! 8,192 puts of random keys with values of 400 bytes, each page durable before the next, as in
@@ -30,7 +30,7 @@ pub struct ThesisBtree;
 const PUTS: u64 = 8192;
 /// Bytes of a value.
 const VALUE: usize = 400;
-/// A stall takes so many times the median, at least.
+/// A stall takes this many times the median, at least.
 const STALL: f64 = 10.0;
 /// Points of the figure.
 const POINTS: usize = 64;
@@ -57,7 +57,7 @@ impl Experiment for ThesisBtree {
     }
 }
 
-/// Measures so many puts on each bed. Called by the test with a few.
+/// Measures this many puts on each bed. Called by the test with a few.
 ///
 /// # Errors
 /// If a device fails.

@@ -29,7 +29,7 @@ pub struct ThesisHashTable;
 
 /// Parts of the figure.
 const LEVELS: usize = 50;
-/// The thesis's rule: the mean of so many puts, and the time that it may not pass.
+/// The thesis's rule: the mean of this many puts, and the time that it may not pass.
 const RULE: (usize, f64) = (16, 50_000.0);
 /// The file's table is filled up to here.
 const FILE_FILL: f64 = 0.9;
@@ -66,7 +66,7 @@ struct Filled {
     stopped: Option<f64>,
 }
 
-/// Fills tables of so many slots on the file and on the drives. Called by the test with a few.
+/// Fills tables of this many slots on the file and on the drives. Called by the test with a few.
 ///
 /// # Errors
 /// If a device fails.

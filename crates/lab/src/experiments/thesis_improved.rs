@@ -16,9 +16,9 @@
 //! them, `hash16_third` and `hash24_third` for a third, as it says would do. `sorted_scattered` is
 //! the sorted block before (experiment `thesis-blocks`), on the same file as `sorted_head` (the
 //! thesis's improvement) and `sorted_dram`, which has 4 bytes a page in DRAM. `store_bloom` are the
-//! store's own blocks behind the thesis's map, `store_static` the same behind the store's better
-//! map. `hash16_parts` and `sorted_head_parts` read a page in parts of 4 KiB until the key is
-//! found, where all others read it whole (section 9.4).
+//! store's own blocks with the thesis's map, `store_static` the same with the store's better map.
+//! `hash16_parts` and `sorted_head_parts` read a page in parts of 4 KiB until the key is found,
+//! where all others read it whole (section 9.4).
 //!
 //! *Hash-table blocks are filled* in memory and written once. The thesis put each element into its
 //! page on the device. This is measured on one small block, where every element costs the read and

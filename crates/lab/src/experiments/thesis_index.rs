@@ -372,13 +372,14 @@ fn figure_35(outcome: &mut Outcome, progress: &dyn Progress) {
     }
     outcome.setting("line_ns", line_seconds * 1e9);
     outcome.bar("figure35_ms_1000m_256", seconds(1000e6, 256.0) * 1e3);
-    // Equation 3: bits that are asked for lie 13/9 n apart on average. Where that is less than a
+    // Equation 3: bits that are requested lie 13/9 n apart on average. Where that is less than a
     // line of 512 bits, a search reads all of a filter.
     outcome.bar("equation3_elements", (512.0f64 * 9.0 / 13.0).floor());
     outcome.tables.push(table);
 }
 
-/// The Bloom Filter Map of so many keys in [`BETTER_BLOCKS`] blocks, and the seconds that it took.
+/// The Bloom Filter Map of this many keys in [`BETTER_BLOCKS`] blocks, and the seconds that it
+/// took.
 fn bloom_map(keys: u64) -> (BloomMap, f64) {
     let clock = Instant::now();
     let start = core_seconds(clock);
@@ -397,7 +398,7 @@ fn bloom_map(keys: u64) -> (BloomMap, f64) {
     (map, core_seconds(clock) - start)
 }
 
-/// The entries of so many keys, in the order in which blocks hand out their hashes.
+/// The entries of this many keys, in the order in which blocks hand out their hashes.
 fn entries(keys: u64) -> Vec<MapEntry> {
     let each = keys / BETTER_BLOCKS;
     let mut entries: Vec<MapEntry> = (0..keys)

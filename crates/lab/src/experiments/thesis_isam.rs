@@ -69,8 +69,8 @@ impl Experiment for ThesisIsam {
     }
 }
 
-/// Measures each structure on the file and on the drives, with so many elements. Called by the test
-/// with a few.
+/// Measures each structure on the file and on the drives, with this many elements. Called by the
+/// test with a few.
 ///
 /// # Errors
 /// If a device fails, or a structure lost an element.

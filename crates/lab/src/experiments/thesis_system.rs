@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The combined block structure as a system: what does a get take, whichever block its key lies in?
 //!
-//! Claim (paper A, 7.2.2 and 10.2): with blocks of 256 MB, sorted blocks beside unsorted ones whose
-//! page map has 24 bits an element answer within about 1.5 ms. Sorted blocks with their index at
-//! the head beside hash-table blocks with 16 bits answer within about 800 us, twice as fast. The
-//! thesis measured the two halves apart (figures 45 and 51) and took the slower one. Here elements
-//! are put into a system, whose young blocks become sorted ones, and then asked for.
+//! Claim (paper A, 7.2.2 and 10.2): with blocks of 256 MB, sorted blocks together with unsorted
+//! ones whose page map has 24 bits an element answer within about 1.5 ms. Sorted blocks with their
+//! index at the head together with hash-table blocks with 16 bits answer within about 800 us, twice
+//! as fast. The thesis measured the two halves apart (figures 45 and 51) and took the slower one.
+//! Here elements are put into a system, whose young blocks become sorted ones, and are then read.
 //!
 //! Expected shape: `after` takes about half of `before`. `short` has page maps of an eighth of the
 //! bits, and its young blocks answer slowly. `early` has the same maps and closes its blocks at two

@@ -2,9 +2,9 @@
 //! Does the queueing model of paper B's transfer engine know, from one drive, what two and four do?
 //!
 //! `transfer-fig7-9` fits four parameters to the six figures that it is judged by. Here the model
-//! hears nothing but what the paper says of one drive, and then predicts. Expected shape: answers
-//! grow by a third with the second drive and by a tenth with the next two, since the serial stage
-//! becomes the limit. Response times hardly grow, since the engine's commands are limited.
+//! only gets the paper's figures of one drive, and then predicts. Expected shape: answers grow by a
+//! third with the second drive and by a tenth with the next two, since the serial stage becomes the
+//! limit. Response times hardly grow, since the engine's commands are limited.
 //!
 //! The figures of one drive, and the parameters that they determine:
 //! - its own rate of random reads, 49,000 a second (section 5.1): the time of a channel. It is
@@ -13,10 +13,11 @@
 //! - 467 us (figure 8): the commands that wait in the drive, by Little's law.
 //!
 //! One drive does not show how many commands the engine has under way over all drives, since its
-//! queue is full first. [`WINDOW`] is a premise, not a fit. A table shows what others would give.
+//! queue is full first. [`WINDOW`] is a premise, not a fit. A table shows the effect of other
+//! values.
 //!
-//! Nobody has the paper's engine, and a machine with one disk has no second one. So the
-//! predictions are held against the paper's published points.
+//! Nobody has the paper's engine, and a machine with one disk has no second one. So the predictions
+//! are compared with the paper's published points.
 
 use anyhow::{Result, ensure};
 use senko_ssd::transfer::{self, Arrivals, Model, simulate};
@@ -99,7 +100,7 @@ fn fit(known: OneDrive, answers: u64, seed: u64) -> Result<Model> {
     Ok(best.map_or(Model::PAPER, |(_, model)| model))
 }
 
-/// The model's outcome with so many drives under a load that never pauses.
+/// The model's outcome with this many drives under a load that never pauses.
 fn predict(model: &Model, drives: u32, answers: u64, seed: u64) -> Result<transfer::Outcome> {
     let model = Model { drives, ..*model };
     Ok(simulate(&model, Arrivals::Saturated, answers, seed)?)

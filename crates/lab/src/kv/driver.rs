@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::items::{self, ItemShape, KEY_BYTES};
 use super::{Asked, Engine};
 
-/// Of so many values read, one is checked byte by byte.
+/// Of this many values read, one is checked byte by byte.
 const CHECK_EVERY: u64 = 16;
 /// The most threads that work at once.
 const MOST_THREADS: usize = 256;
@@ -55,9 +55,9 @@ pub struct Fill {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Amount {
-    /// After so many gets and puts in all.
+    /// After this many gets and puts in all.
     Ops(u64),
-    /// After so many seconds.
+    /// After this many seconds.
     Seconds(f64),
 }
 

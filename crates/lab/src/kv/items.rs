@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Key numbers to keys and values.
 //!
-//! A key is its number twice, as 8 bytes, big-endian: the odd numbers between are keys that nobody
-//! put. So engines that keep keys in order must look, and cannot tell an absent key by the range of
-//! their files. Values are those of
-//! [`senko_workload::value`]: they name key and version, and every byte can be checked.
+//! A key is its number twice, as 8 bytes, big-endian: the odd numbers between are absent keys. So
+//! engines that keep keys in order must look, and cannot tell an absent key by the range of their
+//! files. Values are those of [`senko_workload::value`]: they name key and version, and every byte
+//! can be checked.
 
 use anyhow::{Result, anyhow, ensure};
 use senko_workload::value::{check_value, fill_value};

@@ -7,8 +7,8 @@
 //! measures that from outside, and the better of the two is the limit.
 //!
 //! A page that was never written is answered by the file system without the device, and some of a
-//! file are such: they do not count. A page of an engine begins with its checksum and names, so one
-//! that begins with zeros was not written.
+//! file are such: they do not count. A page of an engine begins with its checksum and names, so a
+//! page that begins with zeros was not written.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Key-value engines under test: the trait that each implements, what is asked of them, and the
-//! process that holds one.
+//! Key-value engines under test: the trait that each implements, the operations, and the process
+//! that holds an engine.
 //!
 //! ```text
 //!   an experiment: Session (session.rs) --- one JSON object a line, over pipes ---> child.rs, in a process of its own,
@@ -10,11 +10,11 @@
 //! ```
 //!
 //! The experiment's process holds no engine, so that memory, processor time and a kill are the
-//! engine's alone. Our engine runs in `senko` itself; rivals run in `senko-rivals`, which is built
-//! apart (crate `senko_lab_rivals`), because they bring libraries that nobody needs who only uses
-//! Senko. This crate knows rivals by [`Engine`] and [`Maker`] alone.
+//! engine's alone. Our engine runs in `senko` itself. Rivals run in `senko-rivals`, which is built
+//! separately (crate `senko_lab_rivals`), because users of Senko alone do not need its libraries.
+//! This crate knows rivals by [`Engine`] and [`Maker`] alone.
 //!
-//! Always holds: every value that an engine gives back is checked against the value put there
+//! Always holds: every value that an engine returns is compared with the value put there
 //! ([`items`]), and a wrong byte ends the run. The same seed gives the same requests. Every engine
 //! gets the same keys, values, threads, memory and durability.
 
@@ -105,7 +105,7 @@ pub enum Depth {
     Threads,
 }
 
-/// A key that is asked for among others.
+/// A key that is requested among others.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Its number.

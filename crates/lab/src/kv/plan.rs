@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How large an experiment on stores is here, and what every engine is told: sizes by scale, cut
-//! down to the room on the disk.
+//! The size of an experiment on stores, and the settings of every engine: sizes by scale, reduced
+//! to the room on the disk.
 //!
-//! Called by the experiments named `store-...`. Always: what was cut is in the settings of the
-//! result; ratios of data to memory stay those of the full scale, or harder for who reads from the
-//! device.
+//! Called by the experiments named `store-...`. Always: reductions are in the settings of the
+//! result. Ratios of data to memory stay those of the full scale, or harder for engines that read
+//! from the device.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -237,7 +237,7 @@ pub fn start<'a>(
     Ok((session, opened))
 }
 
-/// `[a, b]` of a table's cell: a number with so many digits, or a dash.
+/// `[a, b]` of a table's cell: a number with this many digits, or a dash.
 pub fn cell(number: f64, digits: usize) -> String {
     if number.is_finite() {
         format!("{number:.digits$}")

@@ -72,13 +72,13 @@ pub enum Request {
 pub enum Answer {
     /// It failed, with the reason in a sentence.
     Failed(String),
-    /// It is done, after so many seconds.
+    /// It is done, after this many seconds.
     Done(f64),
     /// The engine is open.
     Opened(Opened),
     /// What the work showed.
     Worked(Box<Worked>),
-    /// So many puts have returned.
+    /// This many puts have returned.
     Reached(u64),
     /// The engine's own account of itself.
     Facts(Map<String, Value>),
@@ -89,7 +89,7 @@ pub enum Answer {
 pub struct Opened {
     /// Seconds until it was open.
     pub seconds: f64,
-    /// Seconds until the first key was read, if one was asked for.
+    /// Seconds until the first key was read, if one was requested.
     pub first_get_seconds: Option<f64>,
     /// Its version and settings.
     pub description: String,

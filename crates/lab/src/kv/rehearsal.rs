@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Everything that an experiment asks of an engine, on a few keys: what each engine must pass
-//! before its figures mean anything.
+//! Every operation of the experiments, on a few keys: each engine must pass before its figures mean
+//! anything.
 //!
 //! Called by tests, of this crate for our own engine and of the rivals' crate for theirs. Always:
-//! what is said to be there is read back and checked, also after the engine was closed and opened
-//! again.
+//! values that should be there are read back and checked, also after the engine was closed and
+//! opened again.
 
 use std::path::Path;
 

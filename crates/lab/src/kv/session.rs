@@ -168,8 +168,8 @@ impl<'a> Session<'a> {
             .collect::<Result<Vec<_>, String>>()
             .map_err(|why| anyhow!(why))?;
         let mut command = Command::new(&program.path);
-        // glibc gives each thread an arena of its own, which no library with many threads of work
-        // and a cap on memory would choose.
+        // glibc gives each thread its own arena, which no library with many threads of work and a
+        // cap on memory would choose.
         command
             .args(&program.args)
             .env("MALLOC_ARENA_MAX", "2")

@@ -47,7 +47,7 @@ impl Paper {
     }
 }
 
-/// A figure that is held against two numbers.
+/// A figure that is compared with two numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Bar {
     /// Its key in the results.

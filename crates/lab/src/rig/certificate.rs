@@ -2,7 +2,7 @@
 //! A certificate for contenders that speak TLS, made by the `openssl` program in the scratch
 //! folder.
 //!
-//! The load generator takes any certificate of a contender; nobody else connects.
+//! The load generator accepts any certificate of a contender; nobody else connects.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

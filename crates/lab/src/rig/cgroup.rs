@@ -228,8 +228,8 @@ impl MemoryCap {
         }
         let filled = filling();
         for (file, bytes) in limits {
-            // Refused while the kernel finds too little to take, and then it goes on from where it
-            // was.
+            // Refused while the kernel finds too little to take, and then it continues from where
+            // it was.
             let end = Instant::now() + SWAP_OUT;
             while let Err(why) = self.set(file, bytes) {
                 if Instant::now() > end {

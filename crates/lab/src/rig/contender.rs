@@ -79,7 +79,7 @@ impl Spec {
         self
     }
 
-    /// With a flash file of so many bytes, which is removed with the server.
+    /// With a flash file of this many bytes, which is removed with the server.
     pub fn flash(mut self, path: &Path, bytes: u64) -> Spec {
         let mut value = path.as_os_str().to_owned();
         value.push(format!(":{}m", bytes >> 20));
@@ -100,7 +100,7 @@ impl Spec {
         spec
     }
 
-    /// With extstore: a file of so many bytes and 32 I/O threads. `sizes` are those of its pages
+    /// With extstore: a file of this many bytes and 32 I/O threads. `sizes` are those of its pages
     /// and buffers, which it wants to hear first.
     pub fn extstore(mut self, path: &Path, bytes: u64, sizes: &str) -> Spec {
         let mut value = OsString::from(format!("ext_threads=32{sizes},ext_path="));
@@ -112,7 +112,7 @@ impl Spec {
         self
     }
 
-    /// The least server by sendfile (`crates/io/examples/sendfile.rs`), with a file of so many
+    /// The least server by sendfile (`crates/io/examples/sendfile.rs`), with a file of this many
     /// bytes.
     pub fn sendfile(name: &str, program: &Path, core: usize, path: &Path, bytes: u64) -> Spec {
         let mut spec = Spec::new(name, program, core);
@@ -141,7 +141,7 @@ impl Spec {
     pub fn tls(mut self, certificate: &Certificate) -> Result<Spec, String> {
         let free = TcpListener::bind(("127.0.0.2", 0)).and_then(|listener| listener.local_addr());
         let secure = free.map_err(|error| format!("there is no free port: {error}"))?;
-        // All addresses stand in one option.
+        // All addresses are in one option.
         if let Some(at) = self.args.iter().position(|arg| arg == "-l") {
             self.args[at + 1] = format!("notls:127.0.0.1,{secure}").into();
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients that burden a server beside the measured load: they read slowly, stop in the middle of a
+//! Clients that burden a server during the measured load: they read slowly, stop in the middle of a
 //! request or of a handshake, connect and disconnect in a storm, or scrape and never read.
 //!
 //! One thread holds all of their sockets and blocks on none. Connections that the server closes are
@@ -74,7 +74,7 @@ pub struct Burden {
 pub struct Counts {
     /// Connections that were opened to stay.
     pub opened: u64,
-    /// Of these, opened anew because the server had closed one.
+    /// Of these, opened again because the server had closed one.
     pub again: u64,
     /// Connections of the storm.
     pub stormed: u64,

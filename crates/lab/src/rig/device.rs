@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The block device behind a file, and the kernel's counts of what reached it (`/proc/diskstats`).
+//! The block device of a file, and the kernel's counts of its operations (`/proc/diskstats`).
 //!
-//! The counts are the device's, whoever asked: an experiment sets them beside the server's own and
-//! says so where they differ.
+//! The counts include all processes: an experiment compares them with the server's own, and reports
+//! a difference.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt;
@@ -124,7 +124,7 @@ impl BlockDevice {
             .ok_or_else(|| format!("/proc/diskstats does not know {}", self.name))
     }
 
-    /// As it stands in a result line.
+    /// As it is in a result line.
     pub fn describe(&self) -> Map<String, Value> {
         let mut map = Map::new();
         map.insert("name".into(), json!(self.name));

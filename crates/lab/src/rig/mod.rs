@@ -11,8 +11,8 @@
 //!
 //! Always holds: everything made on the machine (files, swap areas, groups, processes) is undone
 //! when its owner is dropped, and also on SIGINT, SIGTERM and SIGHUP ([`cleanup`]). A process dies
-//! with the one that started it. A figure that needs what is not there is an `Err` with one
-//! sentence, which the experiment reports as missing.
+//! with its parent. A figure whose requirements are missing is an `Err` with one sentence, which
+//! the experiment reports as missing.
 
 pub mod bench; // the machine as an experiment sees it
 pub mod certificate; // for contenders with TLS

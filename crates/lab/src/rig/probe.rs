@@ -126,7 +126,7 @@ fn arithmetic() -> f64 {
     count / start.elapsed().as_secs_f64()
 }
 
-/// Runs `work` in a thread of its own on `core`.
+/// Runs `work` in its own thread on `core`.
 ///
 /// # Errors
 /// If there can be no such thread.

@@ -11,9 +11,9 @@
 //!                  block_rq_issue of a trace instance -> a file of text -> requests
 //! ```
 //!
-//! Always: the instance records this device alone and leaves the machine's other traces as they
-//! are. Mount, instance and image go with the value, also when a signal ends the run. A trace that
-//! lost events is an error.
+//! Always: the instance records only this device, and does not change the machine's other traces.
+//! Mount, instance and image go with the value, also when a signal ends the run. A trace that lost
+//! events is an error.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A folder of a run's own for flash files, swap files and logs.
 //!
-//! It lies on a disk, not in memory, since what is measured there is the disk. The next start
-//! removes the files of runs that were killed.
+//! It is on a disk, not in memory, because the experiments measure the disk. The next start removes
+//! the files of runs that were killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ impl Scratch {
 
     fn make(parent: &Path) -> Result<Scratch> {
         sweep(parent);
-        // A second one of this process, in tests, gets a name of its own.
+        // A second one of this process, in tests, gets its own name.
         let number = std::process::id();
         let made = (0..100)
             .map(|n| parent.join(format!("{PREFIX}{number}-{n}")))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A swap file: paper E's rival is a cache that leaves placement to the kernel. Root only; always
-//! taken out of use and removed.
+//! A swap file: paper E's rival is a cache that leaves placement to the kernel. Needs root; always
+//! turned off and removed.
 //!
 //! While it is in use, a fault reads one page (`vm.page-cluster` 0), the usual setting for swap on
 //! flash: neighbouring pages are not needed next.

@@ -2,8 +2,8 @@
 //! System calls that the standard library does not wrap: processor affinity, signals, what kind of
 //! file system a folder is on.
 //!
-//! Called by the rest of [`crate::rig`]. Always: no call here changes memory that Rust owns behind
-//! its back.
+//! Called by the rest of [`crate::rig`]. Always: no call here changes Rust's memory without its
+//! knowledge.
 
 #![allow(unsafe_code)]
 
@@ -104,7 +104,7 @@ pub fn prepare(command: &mut Command, cores: &[usize], groups: Vec<File>) {
     }
 }
 
-/// Lets this process have so many open files.
+/// Lets this process have this many open files.
 ///
 /// # Errors
 /// If the kernel refuses, because the hard limit is lower.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The load generator against a contender, and what a window of it showed on both sides.
+//! Runs the load generator against a contender, with the counts of both sides for a window.
 //!
-//! The generator (`senko_load`) runs in this process, in threads on a core of its own. A [`Window`]
+//! The generator (`senko_load`) runs in this process, in threads on its own core. A [`Window`]
 //! holds its results and the other counts between its start and its end: the server's statistics,
 //! its device bytes by the kernel's count for the process, and the device's reads by
 //! `/proc/diskstats`.
@@ -330,7 +330,7 @@ pub fn measure(
     run(bench, server, &settings)
 }
 
-/// Measures `load` for so many requests.
+/// Measures `load` for this many requests.
 ///
 /// # Errors
 /// As [`measure`].

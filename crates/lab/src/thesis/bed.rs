@@ -61,7 +61,7 @@ pub struct Beds<'a> {
 }
 
 impl Beds<'_> {
-    /// So many steps on each bed.
+    /// This many steps on each bed.
     pub fn steps(&self, each: usize) -> Steps<'_> {
         Steps::new(self.progress, (each * (self.drives.len() + 1)) as u64)
     }
@@ -72,7 +72,7 @@ impl Beds<'_> {
         std::iter::once(None).chain(drives)
     }
 
-    /// A bed: a drive, or else a file of this name with so many bytes.
+    /// A bed: a drive, or else a file of this name with this many bytes.
     ///
     /// # Errors
     /// If the drive has no profile, or the file can't be made.
@@ -172,7 +172,7 @@ impl Bed {
     }
 }
 
-/// The mean of the last so many times.
+/// The mean of the last this many times.
 pub struct Recent {
     times: Vec<f64>,
     at: usize,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pieces of the experiments on commits, each with a few transactions: they work, and what they
-//! say adds up. No time is judged.
+//! The parts of the experiments on commits, each with a few transactions: they work, and their
+//! figures add up. No time is judged.
 
 use senko_lab::commits::floor::Cell;
 use senko_lab::commits::ours::Ours;

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 struct Toy {
     map: Arc<Mutex<BTreeMap<Vec<u8>, Vec<u8>>>>,
     puts: Arc<AtomicU64>,
-    /// From so many puts on it forgets them.
+    /// From this many puts on it forgets them.
     forgets_after: Option<u64>,
     /// Every value comes back with its last byte changed.
     damages: bool,

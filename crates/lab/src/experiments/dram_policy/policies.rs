@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Models of the two eviction policies: what they decide, with none of what makes them fast in a
-//! server.
+//! Models of the two eviction policies: their decisions, without the data structures that make them
+//! fast in a server.
 //!
 //! The experiment numbers objects densely, so a policy's state is an array by object number.
 //!
@@ -16,7 +16,7 @@ pub trait Policy {
 
 /// Least recently used.
 ///
-/// Idea: objects stand in order of last use; the one unused for longest leaves. Paper E orders its
+/// Idea: objects are in order of last use; the one unused for longest leaves. Paper E orders its
 /// DRAM tier so. An object heavier than the cache is not taken in.
 pub struct Lru {
     capacity: u64,
@@ -97,7 +97,7 @@ pub struct S3FifoSettings {
 
 /// S3-FIFO: simple, scalable caching with three static queues.
 ///
-/// Idea: most objects are asked for once while they are cached. A small queue (10 % of the cache)
+/// Idea: most objects are requested once while they are cached. A small queue (10 % of the cache)
 /// takes each newcomer. An object that was hit there twice before it reaches the tail moves to the
 /// main queue. The others leave at once, and their names enter a ghost queue (as long as the main
 /// queue). A newcomer whose name is a ghost goes straight to the main queue. The main queue is

@@ -2,9 +2,9 @@
 //! Replays a trace through one cache shard over a device in memory: hits, and the bytes that the
 //! device was given.
 //!
-//! The shard is the server's own; what is left out is the network and time. Each request is a GET,
-//! and a SET if it missed. The device ends every operation before the next request, so the same
-//! trace gives the same counts.
+//! The shard is the server's own; network and time are left out. Each request is a GET, and a SET
+//! if it missed. The device ends every operation before the next request, so the same trace gives
+//! the same counts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

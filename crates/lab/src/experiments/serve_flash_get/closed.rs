@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     /// Since senko had extstore's statistics, fio was told to read a file that was not there, and
-    /// no figure was held against the device.
+    /// no figure was compared with the device.
     #[test]
     fn each_server_has_its_own_file() {
         let stats = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 5.0)).collect();

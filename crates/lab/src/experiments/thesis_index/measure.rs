@@ -32,7 +32,7 @@ pub fn core_seconds(start: Instant) -> f64 {
     ns.map_or_else(|| start.elapsed().as_secs_f64(), |ns| ns / 1e9)
 }
 
-/// What is asked for.
+/// What is requested.
 pub struct Lookups {
     /// The numbers of the keys.
     pub numbers: Vec<u64>,
@@ -44,7 +44,7 @@ impl Lookups {
     /// Drawn from `keys` keys.
     ///
     /// # Errors
-    /// If the law cannot be bound to so many keys.
+    /// If the law cannot be bound to this many keys.
     pub fn draw(law: &Popularity, keys: u64, seed: u64) -> Result<Lookups> {
         let mut chooser = KeyChooser::new(law, keys)?;
         let mut rng = Rng::new(seed);
@@ -189,7 +189,7 @@ pub struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// So many bytes.
+    /// This many bytes.
     pub fn new(bytes: usize) -> Bandwidth {
         let mut memory = AlignedBuf::new(bytes.div_ceil(PAGE_SIZE).max(1));
         memory.prefer_large();
