@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The reader of encoded maps of blocks and look-ups in what it reads, on arbitrary bytes.
+//! The reader of encoded maps of blocks, and look-ups in the result, on arbitrary bytes.
 
 #![no_main]
 

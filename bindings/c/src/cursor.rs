@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cursors as C holds them: in a snapshot the engine's own, in a transaction that writes a key from
-//! which each step goes on. Called from C.
+//! which each step continues. Called from C.
 
 use std::ffi::c_int;
 use std::sync::Arc;

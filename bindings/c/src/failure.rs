@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The number that a call gives, and the sentence behind it. Every call of the library runs inside
-//! of [`guard`], which turns errors and panics into both.
+//! The result code of a call, and the sentence that explains it. Every call of the library runs
+//! inside of [`guard`], which turns errors and panics into both.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -182,7 +182,7 @@ mod tests {
                     && words.next() == Some(&format!("({code})"))
             };
             assert!(header.lines().any(define), "{name} is not in the header");
-            // SAFETY: words are strings that live for ever.
+            // SAFETY: words are strings that live forever.
             let words = unsafe { CStr::from_ptr(senko_strerror(*code)) };
             assert!(all.insert(words.to_owned()), "{name} has another's words");
         }

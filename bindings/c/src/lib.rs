@@ -3,8 +3,8 @@
 //! call it; docs/dbm/c.md is their guide, and the header says what each call does.
 //!
 //! Always holds: no panic leaves a call (`failure.rs`); a handle of a parent process does nothing
-//! in the child of a fork; every pointer is checked for NULL. That a pointer is one that this
-//! library gave out, and has not taken back, is the caller's promise, as everywhere in C.
+//! in the child of a fork; every pointer is checked for NULL. A pointer must be one that this
+//! library gave out and has not taken back. As everywhere in C, the caller promises this.
 
 mod failure; // error codes, their words, and the wall around every call
 mod database; // open, close, tables, counts
@@ -85,7 +85,7 @@ pub(crate) unsafe fn string<'a>(text: *const c_char) -> Result<&'a CStr, Failure
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
-/// The library's version, and its numbers where they are asked for.
+/// The library's version, and its numbers where they are requested.
 ///
 /// # Safety
 /// Each pointer is NULL or may be written.

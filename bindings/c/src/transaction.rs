@@ -208,7 +208,7 @@ pub unsafe extern "C" fn senko_commit_async(
     })
 }
 
-/// Whether a commit is what was asked for.
+/// Whether a commit is what was requested.
 ///
 /// # Safety
 /// As the header says.

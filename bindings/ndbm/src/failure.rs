@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Why a call failed, as programs of ndbm know it: a number in `errno`. With
-//! `SENKO_NDBM_MESSAGES=1` the sentence behind it goes to stderr. Every call runs inside of
+//! `SENKO_NDBM_MESSAGES=1` the explaining sentence goes to stderr. Every call runs inside of
 //! [`guard`].
 
 use std::ffi::c_int;

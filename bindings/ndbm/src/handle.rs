@@ -2,8 +2,8 @@
 //! A handle of ndbm: what `dbm_open` gives. Called by `lib.rs`, which is the border to C.
 //!
 //! Programs use the result of a call in the next call: they delete the key of the last step, and
-//! fetch its value before they go on. So keys and values have separate buffers, two of each kind,
-//! used in turn. A result stays valid until the next call but one of the same kind.
+//! fetch its value before they continue. So keys and values have separate buffers, two of each
+//! kind, used in turn. A result stays valid until the next call but one of the same kind.
 
 use std::ffi::{OsStr, c_int};
 use std::fs::{File, OpenOptions};
@@ -179,7 +179,7 @@ impl Handle {
         Ok(true)
     }
 
-    /// The first key, or the next one in the order of keys. A walk goes on behind the key that it
+    /// The first key, or the next one in the order of keys. A walk continues behind the key that it
     /// gave last, whatever has been stored and deleted since.
     pub fn walk(&mut self, begin: bool) -> Result<Found, Failure> {
         if begin {

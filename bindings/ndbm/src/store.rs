@@ -5,9 +5,9 @@
 //! `NAME.pag` is the database, in one file, so that programs can rename, copy and delete it.
 //! `NAME.dir` is empty: programs look for it and take locks on it.
 //!
-//! While no handle writes, the database is open to be read beside whatever process writes. The
-//! first handle that writes makes it the writer, and with the last such handle it becomes a reader
-//! again.
+//! While no handle writes, the database is open only for reading, and another process may write.
+//! The first handle that writes makes it the writer, and with the last such handle it becomes a
+//! reader again.
 
 use std::fs::{File, OpenOptions};
 use std::mem::ManuallyDrop;
@@ -39,8 +39,8 @@ pub struct Content {
 pub struct Store {
     path: Box<Path>,
     identity: Identity,
-    /// A descriptor for the program's use. Closing it lets go of the lock that names this process,
-    /// so it is kept as long as the database.
+    /// A descriptor for the program's use. Closing it releases the lock that names this process, so
+    /// it is kept as long as the database.
     pub pag: File,
     forks: u32,
     /// In the child of a fork it is left alone.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys and values from Python: bytes as they are, str as UTF-8, bytearray copied.
+//! Keys and values from Python: bytes unchanged, str as UTF-8, bytearray copied.
 
 use std::borrow::Cow;
 

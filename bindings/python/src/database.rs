@@ -71,7 +71,7 @@ impl InOrder for View {
 }
 
 impl View {
-    /// Does `work` in a transaction of its own.
+    /// Does `work` in its own transaction.
     fn run<T: Send>(
         &self,
         py: Python<'_>,
@@ -249,8 +249,8 @@ impl Database {
             let Some(Opened { db, .. }) = opened else {
                 return Ok(None);
             };
-            // A checkpoint beside this has a snapshot of its own. Behind a whole one none is due:
-            // nobody writes meanwhile.
+            // A checkpoint beside this has its own snapshot. Behind a whole one none is due: nobody
+            // writes meanwhile.
             db.checkpoint()?;
             let held = db.stats().open_snapshots;
             if held > 0 {

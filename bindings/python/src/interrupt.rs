@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Long work on a thread of its own, while the thread that asked for it looks for Ctrl-C. Python
-//! runs signal handlers only on its main thread, and only between calls.
+//! Long work runs on its own thread, while the calling thread looks for Ctrl-C. Python runs signal
+//! handlers only on its main thread, and only between calls.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 /// How often signals are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Flags that no work looks at. The engine takes them for ever, so they are used again.
+/// Flags that no work looks at. The engine takes them forever, so they are used again.
 static IDLE: Mutex<Vec<&'static AtomicBool>> = Mutex::new(Vec::new());
 
 /// A flag that ends one piece of work.
@@ -21,7 +21,7 @@ struct Flag(&'static AtomicBool);
 
 impl Flag {
     fn take() -> Flag {
-        // In the child of a fork the lock may be held for ever. A new flag always does.
+        // In the child of a fork the lock may be held forever. A new flag always does.
         let idle = IDLE.try_lock().ok().and_then(|mut idle| idle.pop());
         Flag(idle.unwrap_or_else(|| Box::leak(Box::default())))
     }
@@ -55,8 +55,8 @@ impl Stop {
 }
 
 /// Does `work` with the GIL released. Its flag is set when a signal's handler raised, or when
-/// `stop` was set; the work then ends soon. An exception of a handler is raised at once. Work
-/// that does not look at its flag goes on to its end meanwhile.
+/// `stop` was set; the work then ends soon. An exception of a handler is raised at once. Work that
+/// does not look at its flag continues to its end meanwhile.
 pub fn interruptible<T: Send + 'static>(
     py: Python<'_>,
     stop: Option<&Stop>,

@@ -43,7 +43,7 @@ pub struct Span {
 const BATCH_RECORDS: usize = 512;
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Records one behind the other, until Python asks for them.
+/// Records one after the other, until Python asks for them.
 #[derive(Default)]
 pub struct Batch {
     bytes: Vec<u8>,

@@ -3,8 +3,8 @@
 //! [`senko_store`] and [`senko_ssd`]. The modules in `python/senko_flash` import it; docs/python
 //! is for their users.
 //!
-//! Always holds: the GIL is released while the engine waits or works for long; what a process
-//! opened does nothing in the child of a fork.
+//! Always holds: the GIL is released while the engine waits or works for long. Objects that a
+//! process opened do nothing in the child of a fork.
 
 #![deny(unsafe_code)]
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One opening of a database, which its tables, snapshots and transactions share. The GIL is
-//! released while it works, but for what DRAM tells of a key. Long work goes on beside the thread
-//! that looks for Ctrl-C.
+//! released while it works, except for keys that DRAM answers. Long work runs on another thread,
+//! while this one looks for Ctrl-C.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -149,7 +149,7 @@ impl Shared {
         })?
     }
 
-    /// As `write`, for work that takes long. It goes on to its end after Ctrl-C.
+    /// As `write`, for work that takes long. It continues to its end after Ctrl-C.
     pub fn write_long(
         self: &Arc<Self>,
         py: Python<'_>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A state of the database that stays as it is, whatever is committed meanwhile.
+//! A state of the database that does not change, whatever is committed later.
 
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ impl Snapshot {
     }
 
     /// Ends the snapshot, for all of its tables. Nothing if it has ended. An iterator that began
-    /// before goes on, and keeps its state until it ends.
+    /// before continues, and keeps its state until it ends.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.view.inner.close(py)
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The simulator: one run, what a trace is, pictures, and what can be named. Results travel as the
-//! JSON that `senko ssd` prints, so that every number is the command's. `ssd.py` makes objects of
-//! it.
+//! The simulator: one run, a trace and its facts, pictures, and the names of parts. Results travel
+//! as the JSON that `senko ssd` prints, so that every number is the command's. `ssd.py` makes
+//! objects of it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

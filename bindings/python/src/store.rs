@@ -23,7 +23,7 @@ use crate::reads::{Reads, Source};
 const NO_ENTRY: i32 = 2;
 const NO_SPACE: i32 = 28;
 
-/// With more keys than this a look-up is long enough for a thread of its own.
+/// With more keys than this a look-up is long enough for its own thread.
 const MANY_KEYS: usize = 256;
 
 fn exception(failure: StoreError) -> PyErr {
@@ -344,7 +344,7 @@ impl Store {
         Ok(count.map_err(exception)? as usize)
     }
 
-    /// The state of now, which stays while writes go on.
+    /// The state of now, which stays while writes continue.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Py<StoreSnapshot>> {
         let snapshot = self.opened.on(py, |store| store.snapshot())?;
         let view = Arc::new(View(Held::new(Of::Store, snapshot)));
@@ -370,7 +370,7 @@ impl Store {
         interruptible(py, None, work)?.map_err(exception)
     }
 
-    /// Copies the store as it is now into a new one, while writes go on. Gives the number of
+    /// Copies the store as it is now into a new one, while writes continue. Gives the number of
     /// elements, their bytes, and the moment that the copy shows.
     fn backup<'py>(&self, py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
         let store = self.opened.get()?;
@@ -453,7 +453,7 @@ impl StoreSnapshot {
         Ok(entries(scan.map_err(exception)?, Part::Entry))
     }
 
-    /// Ends the snapshot. Nothing if it has ended. A scan that began before goes on.
+    /// Ends the snapshot. Nothing if it has ended. A scan that began before continues.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.view.0.close(py)
     }

@@ -176,7 +176,7 @@ enum Command {
         /// The new database; it is TO.part until it is complete
         to: PathBuf,
     },
-    /// Writes a database anew, without dead pages
+    /// Writes a database again, without dead pages
     Compact(Place),
     /// Saves every record that can be read into a new database, and lists what is lost
     Repair {

@@ -46,7 +46,7 @@ pub fn end(code: ExitCode) -> ExitCode {
 }
 
 /// Ends the process where the reader of stdout has gone, for a command that writes a line now and
-/// then, would go on for long, and has nothing to clean up.
+/// then, would continue for long, and has nothing to clean up.
 pub fn end_if_closed() {
     if closed() {
         std::process::exit(PIPE_CLOSED.into());

@@ -230,12 +230,12 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     .context("cannot write to stdout")
 }
 
-/// What is asked for.
+/// What is requested.
 struct Asked {
     requests: Requests,
     /// How many items each of the requests' stands for.
     times: f64,
-    /// So many requests at the start fill the cache, and are not counted.
+    /// This many requests at the start fill the cache, and are not counted.
     warm: usize,
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A server's changes to its own process: limits, user, signals, the background, the pid file.
 //!
-//! All of it happens on the main thread before any other is started, except that one thread waits
-//! for signals. This is the only module of the binary, beside `machine`, with system calls of its
-//! own.
+//! All of it happens on the main thread before any other thread starts, except that one thread
+//! waits for signals. Only this module and `machine` make system calls of their own in the binary.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +19,7 @@ use anyhow::{Context, Result, bail};
 /// Descriptors needed beside connections: listeners, rings, flash files, trace, standard streams.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// Makes room for so many connections and threads in the limit of open files.
+/// Makes room for this many connections and threads in the limit of open files.
 pub fn raise_open_files(connections: usize, threads: usize) -> Result<()> {
     let need = connections as u64 + OTHER_DESCRIPTORS + 8 * threads as u64;
     let mut limit = libc::rlimit {
@@ -289,8 +288,8 @@ pub struct Background {
 }
 
 impl Background {
-    /// Leaves a child in a session of its own and returns in it. The caller's process waits until
-    /// the child is [`Background::ready`], and ends with 0, or with 1 when the child ended first
+    /// Leaves a child in its own session and returns in it. The caller's process waits until the
+    /// child is [`Background::ready`], and ends with 0, or with 1 when the child ended first
     /// (having said why on stderr).
     pub fn enter() -> Result<Background> {
         let mut ends = [0; 2];
@@ -321,7 +320,7 @@ impl Background {
         }
     }
 
-    /// The server runs: lets go of the terminal, and of the process that waits.
+    /// The server runs: releases the terminal, and of the process that waits.
     pub fn ready(self) -> Result<()> {
         let null = std::fs::OpenOptions::new()
             .read(true)

@@ -47,7 +47,7 @@ impl Bar {
         }
     }
 
-    /// So many are done.
+    /// This many are done.
     pub fn done(&mut self, done: u64) {
         let now = Instant::now();
         if !self.terminal || now < self.next {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko serve`: starts a server, says where it listens and what it uses, and waits for its end.
+//! `senko serve`: starts a server, prints its addresses and settings, and waits for its end.
 //!
 //! The order matters. The process enters the background while it has one thread. It binds sockets
 //! and writes the pid file as root, and opens flash files as the user that the server runs as. The
@@ -216,7 +216,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     let asks = Arc::clone(&asked_at);
     std::thread::Builder::new().name("senko-signals".into()).spawn(move || {
         let mut asked = false;
-        // More time is asked for until the process ends.
+        // More time is requested until the process ends.
         let mut saving = Vec::new();
         loop {
             match signals.wait() {

@@ -4,7 +4,7 @@
 //!
 //! `NOTIFY_SOCKET` names a datagram socket; each message is lines of `NAME=value`. A start or a
 //! stop of a large cache may take longer than a unit's timeout, so while either runs the manager is
-//! asked for more time, again and again ([`Patience`]). Without the variable nothing happens.
+//! requested more time, again and again ([`Patience`]). Without the variable nothing happens.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often more time is asked for, and how much.
+/// How often more time is requested, and how much.
 const STEP: Duration = Duration::from_secs(5);
 const MORE: Duration = Duration::from_secs(30);
 

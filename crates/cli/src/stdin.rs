@@ -20,7 +20,7 @@ extern "C" fn look() {
     CLOSED.store(flags < 0, Ordering::Relaxed);
 }
 
-// SAFETY: the C library calls what stands in this section, one after the other, before `main`. The
+// SAFETY: the C library calls what is in this section, one after the other, before `main`. The
 // function needs nothing of what the standard library sets up.
 #[used]
 #[unsafe(link_section = ".init_array")]

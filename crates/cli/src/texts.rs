@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the command line as a whole: every example parses as it stands, every option takes the
-//! one grammar.
+//! Tests of the command line as a whole: every example parses unchanged, and every option accepts
+//! the common grammar of numbers.
 
 use clap::{Command, CommandFactory};
 

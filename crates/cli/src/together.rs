@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options of `senko serve` that have no effect beside another one. Each pair is told at the start.
-//! The table is `docs/cache/options-together.md`, and a test walks it. Pairs that contradict each
-//! other are refused where the settings are made (`options.rs`, and `check` of the server).
+//! Options of `senko serve` that have no effect together with another option. A start warns about
+//! each pair. The table is `docs/cache/options-together.md`, and a test walks it. Pairs that
+//! contradict each other are refused where the settings are made (`options.rs`, and `check` of the
+//! server).
 
 use crate::options::ServeOptions;
 

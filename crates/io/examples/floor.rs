@@ -16,7 +16,7 @@ use senko_io::{
     Purpose, Queue, SendBatch, SendMode, Tag,
 };
 
-/// Bytes of the keys that are asked for.
+/// Bytes of the keys that are requested.
 const KEY: usize = 16;
 const TAIL: &[u8] = b"\r\nEND\r\n";
 

@@ -8,8 +8,8 @@
 //! serve-flash-get` compares it with the server, whose answers go through frames.
 //!
 //! - An answer starts on a page, is written once with O_DIRECT, and is never moved.
-//! - The page cache is not a second cache: what it has of an answer is dropped before the answer is
-//!   sent, so that each `get` reads the device.
+//! - The page cache is not a second cache: its pages of an answer are dropped before the answer is
+//!   sent, so each `get` reads the device.
 
 #![allow(unsafe_code)] // sendfile and posix_fadvise: the standard library has neither
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The time since the machine's start: it never jumps, and goes on while the machine sleeps.
+//! The time since the machine's start: it never jumps, and continues while the machine sleeps.
 
 use std::time::Duration;
 

@@ -5,14 +5,14 @@
 //! Always holds: nothing is written. At most [`MOST_READ`] bytes are read, however large the device
 //! is. It reads a device of up to [`SMALL`] bytes completely. Of a larger one it reads head, tail,
 //! evenly spaced samples and the places where file systems keep copies of their superblocks. Of a
-//! sparse file also the first bytes of what lies between its holes are read, wherever that is.
+//! sparse file it also reads the first bytes of the parts between its holes, wherever they are.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::{AlignedBuf, Device, IoError, PAGE_SIZE, Tag};
 
-/// Up to so many bytes all is read.
+/// Up to this many bytes all is read.
 const SMALL: u64 = 64 << 20;
 /// Bytes that are read at the head and at the tail of what is larger.
 const ENDS: u64 = 16 << 20;
@@ -312,7 +312,7 @@ mod tests {
         // Where all is one part, or nothing is known, the samples have to do.
         let whole = |from: u64| Some(from..large);
         assert_eq!(find_content(large, read, whole, |_, _| false), Ok(None));
-        // Parts without number take no more than the most.
+        // Parts without number accept no more than the most.
         sum.set(0);
         let many = |from: u64| Some(from + 4096..from + 12_288);
         let zero = |_: u64, buf: &mut [u8]| {

@@ -143,7 +143,7 @@ pub trait Device: Send + Sync {
     }
 
     /// Carries out the reads of `slots` slots, of which up to `depth` (and [`MOST_UNDER_WAY`]) are
-    /// under way at a time. A slot has one read at a time, and what it says next is asked for when
+    /// under way at a time. A slot has one read at a time, and what it says next is requested when
     /// that has ended. With more slots than `depth` the next reads are known before the device has
     /// room for them, and go to it before what it gave is looked at. Returns when no slot has
     /// anything more to read. Where the device has no queue, the slots are served in turn.

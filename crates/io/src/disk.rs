@@ -2,7 +2,7 @@
 //! Device operations in flight: the table that both backends share.
 //!
 //! The facade enters an operation here, a backend carries out what [`DiskOp::rest`] names and hands
-//! the result to [`Core::finish`], which says whether the operation ended or goes on. The table
+//! the result to [`Core::finish`], which says whether the operation ended or continues. The table
 //! owns the buffers of everything in flight, so backends and their threads only carry addresses.
 //! Invariant DISK-1: memory that the device may still touch is reachable only from here.
 
@@ -87,7 +87,7 @@ pub(crate) struct Core {
     pub(crate) held: Vec<u32>,
 }
 
-/// A device operation as it is asked for.
+/// A device operation as it is requested.
 pub(crate) struct Request {
     pub(crate) op: Op,
     pub(crate) device: DeviceId,
@@ -183,7 +183,7 @@ impl Core {
         }
     }
 
-    /// The operations that were held back and may go on now.
+    /// The operations that were held back and may continue now.
     pub(crate) fn released(&mut self) -> Vec<u32> {
         let mut free = Vec::new();
         for index in std::mem::take(&mut self.held) {
@@ -306,7 +306,7 @@ impl Core {
         Some(completion)
     }
 
-    /// Keeps all memory in flight for ever: for a loop that gave up on waiting for the kernel.
+    /// Keeps all memory in flight forever: for a loop that gave up on waiting for the kernel.
     pub(crate) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.ops));
         self.frames.leak();

@@ -54,8 +54,8 @@ pub enum Event {
         /// The socket, non-blocking, TCP_NODELAY set.
         stream: OwnedFd,
     },
-    /// Accepting failed (for example: out of file descriptors). The listener goes on after a pause
-    /// of its own.
+    /// Accepting failed (for example: out of file descriptors). The listener continues after its
+    /// own pause.
     AcceptFailed {
         /// On which listener.
         listener: ListenerId,

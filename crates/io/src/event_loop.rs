@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sockets and files on one loop, one loop a thread.
 //!
-//! Completion-shaped on both backends: what was asked for comes back as an [`Event`]. Nothing here
-//! blocks but [`EventLoop::poll`]. This file is the facade. It enters device operations into the
-//! table that both backends share (`disk.rs`), and passes everything else on to `uring.rs` or
+//! Completion-shaped on both backends: each requested operation returns as an [`Event`]. Nothing
+//! here blocks but [`EventLoop::poll`]. This file is the facade. It enters device operations into
+//! the table that both backends share (`disk.rs`), and passes everything else on to `uring.rs` or
 //! `posix.rs`. `event.rs` has the types that all of them speak.
 //!
 //! Always holds, on both backends:
@@ -185,8 +185,8 @@ impl EventLoop {
         on!(self, driver => driver.set_receiving(conn, on));
     }
 
-    /// From now on a receive takes so many bytes at most, but for those that are under way; `None`:
-    /// a whole buffer. For an owner that has enough to do.
+    /// From now on a receive takes this many bytes at most, but for those that are under way;
+    /// `None`: a whole buffer. For an owner that has enough to do.
     pub fn limit_receives(&mut self, most: Option<usize>) {
         on!(self, driver => driver.limit_receives(most));
     }
@@ -290,7 +290,8 @@ impl EventLoop {
     /// events. A signal ends the wait early with `Ok`.
     ///
     /// # Errors
-    /// Only when the loop itself is broken (a programmer error or a kernel that refuses to go on).
+    /// Only when the loop itself is broken (a programmer error or a kernel that refuses to
+    /// continue).
     pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         if !self.core.held.is_empty() {
             for index in self.core.released() {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults on demand under a running loop: how tests see what a whole server does when its device
-//! fails.
+//! Faults on demand under a running loop. With them tests see how a whole server behaves when its
+//! device fails.
 //!
 //! [`crate::faulty`] is a device in memory for tests of an engine; this is a switch on a real
-//! [`crate::FlashFile`], so that sockets, threads and both backends take part. It sits where
-//! operations enter the loop (`disk.rs`), behind a pointer that is null unless a test gave a
+//! [`crate::FlashFile`], so that sockets, threads and both backends take part. It is where
+//! operations enter the loop (`disk.rs`), behind a pointer that is null unless a test installed a
 //! switch. A server without one pays a predictable branch for each device operation.
 //!
 //! Always holds: an operation that is held by [`Fault::Stall`] ends when the fault is cleared, as
@@ -55,7 +55,7 @@ impl FaultSwitch {
         self.armed.store(true, Ordering::Release);
     }
 
-    /// The device is well again; what was held back goes on with the loop's next poll.
+    /// The device is well again; what was held back continues with the loop's next poll.
     pub fn clear(&self) {
         self.armed.store(false, Ordering::Release);
         self.rules().clear();

@@ -9,7 +9,7 @@
 //!
 //! The model of a power loss ([`FaultyDevice::crash`]): each write since the last flush is,
 //! independently of its order, kept, lost, or torn into sectors of 512 bytes or into pages. A later
-//! write to a place is never overtaken by an earlier one there. What was flushed survives. A failed
+//! write to a place is never overtaken by an earlier one there. Flushed data survives. A failed
 //! flush leaves each write either durable or lost for good, although reads still see it: as Linux
 //! does, which is why a flush must never be tried again.
 
@@ -272,7 +272,7 @@ impl FaultyDevice {
         self.lock().unflushed.len()
     }
 
-    /// Counts of what was asked for, by purpose.
+    /// Counts of what was requested, by purpose.
     pub fn stats(&self) -> DiskStats {
         self.lock().stats.clone()
     }
@@ -289,7 +289,7 @@ impl FaultyDevice {
     }
 
     /// Another device that holds what a crash at this moment, drawn from `seed`, would leave; this
-    /// one goes on. For tests that crash at every write of one run.
+    /// one continues. For tests that crash at every write of one run.
     pub fn crashed_copy(&self, seed: u64) -> Arc<FaultyDevice> {
         let mut rng = Rng(seed);
         let (content, _) = self.lock().after_crash(&mut rng);

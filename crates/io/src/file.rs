@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A flash file or a block device: open, lock, preallocate, probe O_DIRECT, record.
 //!
-//! Both interfaces stand on a [`FlashFile`]: it is itself the blocking [`Device`], and an event
-//! loop submits operations on its descriptor. Always holds: the lock is taken before anything is
-//! read or changed. It is exclusive except for a file that is opened only for reading. Transfers of
-//! an O_DIRECT file are page-aligned. Every page below `pages()` of a regular file that may be
-//! written has its blocks allocated, but those that were punched.
+//! Both interfaces use a [`FlashFile`]: it is itself the blocking [`Device`], and an event loop
+//! submits operations on its descriptor. Always holds: the lock is taken before anything is read or
+//! changed. It is exclusive except for a file that is opened only for reading. Transfers of an
+//! O_DIRECT file are page-aligned. Every page below `pages()` of a regular file that may be written
+//! has its blocks allocated, but those that were punched.
 
 mod allocate; // blocks for all of a file, before they are needed
 mod batch; // many blocking reads at once
@@ -564,7 +564,7 @@ impl Reads<'_> {
                 self.read_alone();
                 return false;
             }
-            // The device goes on with what is known while the ends are looked at.
+            // The device continues with what is known while the ends are looked at.
             if self.push() {
                 self.ring.submit();
             }
@@ -619,7 +619,7 @@ impl Reads<'_> {
         self.stream.done(slot, result.map(|()| &*buf));
     }
 
-    /// After a refusal: what was asked for is read without the ring.
+    /// After a refusal: what was requested is read without the ring.
     fn read_alone(&mut self) {
         self.ring.refuse();
         for (slot, wanted) in self.wanted.iter().enumerate() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers in bytes, little-endian: what every format on a device is made of.
+//! Numbers in bytes, little-endian, for every format on a device.
 //!
-//! Each function panics where the bytes end before the number does: a reader checks the length of
-//! what it reads once, and not each field.
+//! Each function panics if the bytes end before the number does: a reader checks the length once,
+//! and not for each field.
 
 /// The two bytes at a place.
 ///

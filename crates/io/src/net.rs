@@ -98,7 +98,7 @@ impl Listener {
         // SAFETY: `name` holds `length` bytes of a Unix address.
         check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const name).cast(), length) })
             .map_err(context)?;
-        // The umask may have taken bits that were asked for.
+        // The umask may have taken bits that were requested.
         let settle = || {
             use std::os::unix::fs::PermissionsExt;
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mask & 0o777))?;
@@ -251,7 +251,7 @@ fn socket(family: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// After so many seconds of silence a peer is asked whether it is there. Then the seconds between
+/// After this many seconds of silence a peer is asked whether it is there. Then the seconds between
 /// two questions, and how many stay unanswered before the connection counts as broken. The system's
 /// own two hours keep places for clients that are long gone.
 const KEEP_ALIVE: [(libc::c_int, libc::c_int); 3] = [

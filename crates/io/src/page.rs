@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Page-aligned memory: runs of pages to write from, pooled frames to read into.
 //!
-//! [`AlignedBuf`] is what an engine fills and hands to a write; [`FramePool`] is what a loop reads
-//! into. Both are mapped from the system. Pages become resident when they are first touched, so a
-//! table sized for the worst case costs nothing until it is used. Memory of a [`crate::SharedFile`]
+//! An engine fills an [`AlignedBuf`] and passes it to a write; a loop reads into a [`FramePool`].
+//! Both are mapped from the system. Pages become resident when they are first touched, so a table
+//! sized for the worst case costs nothing until it is used. Memory of a [`crate::SharedFile`]
 //! outlives the process. A frame lies in exactly one registered buffer of the ring: the pool's
 //! layout never lets one cross a multiple of [`REGISTER_SPAN`].
 
@@ -487,7 +487,7 @@ impl FramePool {
             .then(|| (self.pool.offsets[frame.frame as usize] / REGISTER_SPAN) as u16)
     }
 
-    /// Keeps the mapping for ever: for a loop that gave up on waiting for the kernel.
+    /// Keeps the mapping forever: for a loop that gave up on waiting for the kernel.
     pub(crate) fn leak(&self) {
         std::mem::forget(self.clone());
     }

@@ -5,11 +5,11 @@
 //! Sockets are watched edge-triggered for both directions from the start, so a connection costs one
 //! `epoll_ctl` in its life. A connection that may have bytes waits in `readable` until it was read
 //! empty. Each round reads at most a few buffers of each, so that a fast sender cannot starve the
-//! others. While no receive buffer is free, nothing is read. Sends are tried at once; what a
-//! [`SendMode::Wait`] could not get rid of goes on at the next writable edge.
+//! others. While no receive buffer is free, nothing is read. Sends are tried at once; a
+//! [`SendMode::Wait`] continues with the rest at the next writable edge.
 //!
-//! Invariant POSIX-1: a connection with `readable` set that is receiving and not ended stands in
-//! the queue exactly once.
+//! Invariant POSIX-1: a connection with `readable` set that is receiving and not ended is in the
+//! queue exactly once.
 
 mod pool;
 
@@ -225,7 +225,7 @@ impl Posix {
         let fd = self.acceptors[id as usize].listener.fd();
         for _ in 0..ROUND_ACCEPTS {
             let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-            // SAFETY: no address is asked for, so the kernel writes nothing.
+            // SAFETY: no address is requested, so the kernel writes nothing.
             let stream =
                 unsafe { libc::accept4(fd, std::ptr::null_mut(), std::ptr::null_mut(), flags) };
             if stream >= 0 {
@@ -550,7 +550,7 @@ impl Posix {
         }
     }
 
-    /// Ends the device operations and closes everything. If a device does not let go of one within
+    /// Ends the device operations and closes everything. If a device does not release one within
     /// [`LAST_WAIT`], the memory is leaked.
     pub(crate) fn shut_down(&mut self, core: &mut Core) {
         self.pool.submit(&mut self.jobs);

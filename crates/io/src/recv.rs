@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Receive buffers: a fixed set that the loop fills from sockets and the server gives back by
-//! dropping.
+//! Receive buffers: a fixed set that the loop fills from sockets and the server returns by dropping
+//! them.
 //!
-//! On io_uring the free buffers stand in a provided-buffer ring, from which the kernel takes by
-//! itself, so an idle connection holds no buffer. On posix they stand on a stack. A dropped buffer
-//! is free at once, without a system call. Invariant RECV-1: a buffer number is either free (in the
-//! ring or on the stack) or owned by exactly one [`RecvBuf`] or by a completion that has not been
-//! looked at.
+//! On io_uring the free buffers are in a provided-buffer ring. The kernel takes them by itself, so
+//! an idle connection holds no buffer. On posix they are on a stack. A dropped buffer is free at
+//! once, without a system call. Invariant RECV-1: a buffer number is either free (in the ring or on
+//! the stack) or owned by exactly one [`RecvBuf`] or by a completion that has not been looked at.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -147,7 +146,7 @@ impl RecvPool {
         }
     }
 
-    /// Keeps the memory for ever: for a loop that gave up on waiting for the kernel.
+    /// Keeps the memory forever: for a loop that gave up on waiting for the kernel.
     pub(crate) fn leak(self: &Rc<RecvPool>) {
         std::mem::forget(Rc::clone(self));
     }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lines on stderr that never decide over the work: what a log, a warning or a progress line is
-//! written with.
+//! Lines on stderr that never stop the work: logs, warnings and progress lines.
 //!
-//! The standard library's `eprintln!` panics where stderr is full or closed, and waits where stderr
-//! is a pipe that nobody reads. Here a line that cannot be written is dropped and counted
-//! ([`dropped`]). Every crate that has something to say goes through the three macros:
+//! The standard library's `eprintln!` panics if stderr is full or closed, and waits if stderr is a
+//! pipe that nobody reads. Here a line that cannot be written is dropped and counted ([`dropped`]).
+//! Every crate that has something to say goes through the three macros:
 //!
 //! - [`note!`](crate::note): a line of a service's log. It never waits.
 //! - [`tell!`](crate::tell): a line that the user of a command should read. It waits for a slow
@@ -22,7 +21,7 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
-/// Bytes that a pipe takes whole (`PIPE_BUF`): it is writable when so many fit.
+/// Bytes that a pipe takes whole (`PIPE_BUF`): it is writable when this many fit.
 const PART: usize = 4096;
 
 /// Lines that could not be written since the process began.
@@ -171,7 +170,7 @@ fn put(descriptor: RawFd, bytes: &[u8], wait: bool) -> usize {
 }
 
 /// Whether a write of [`PART`] bytes would not wait, because there is room or because it fails at
-/// once; asked for so many milliseconds.
+/// once; asked for this many milliseconds.
 fn ready(descriptor: RawFd, milliseconds: i32) -> bool {
     let mut asked = libc::pollfd {
         fd: descriptor,

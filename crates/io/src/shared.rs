@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory that outlives the process: files on tmpfs, mapped by whoever owns them.
+//! Memory that outlives the process: files on tmpfs, mapped by their owner.
 //!
-//! The memory survives a killed process: the next one that maps the file finds it. It disappears
-//! when the machine stops, because the kernel never writes it to a device. [`SharedFile::map`]
-//! returns it as an [`AlignedBuf`], plain memory of one owner. [`AlignedBuf::set_word`] stores
-//! single words in order. [`Words`] is a table of words that several threads may use.
+//! The memory survives a kill of the process: the next one that maps the file finds it. It
+//! disappears when the machine stops, because the kernel never writes it to a device.
+//! [`SharedFile::map`] returns it as an [`AlignedBuf`], plain memory of one owner.
+//! [`AlignedBuf::set_word`] stores single words in order. [`Words`] is a table of words that
+//! several threads may use.
 //!
-//! Always holds: a word that was stored is found whole, and all words that one thread stored before
-//! it are found too. A killed thread ends between two instructions, and its stores are in the
+//! Always holds: a reader finds a stored word complete, and also all words that the same thread
+//! stored before it. A killed thread ends between two instructions, and its stores are in the
 //! machine's memory. So only the order of the stores has to hold: they are release stores, and a
-//! compiler moves no other store behind them.
+//! compiler moves no other store after them.
 
 use std::ffi::CString;
 use std::fs::{DirBuilder, File, OpenOptions};

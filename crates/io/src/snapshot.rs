@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files that are written whole and read whole: what a clean stop leaves for the next start.
+//! Files that are written and read as a whole: the files that a clean stop writes for the next
+//! start.
 //!
 //! A snapshot is written under another name, made durable, and renamed: a reader finds a whole one
 //! or the one before. It holds what clients stored, so only its owner may read it.

@@ -8,8 +8,8 @@
 //! unwritten.
 //!
 //! A file of such a name may be somebody else's. A file that is shorter than any growth is refused,
-//! and so is a draft that holds anything but zeros. Only the engine can tell what is in a further
-//! file ([`SpannedFile::parts`]).
+//! and so is a draft that holds anything but zeros. Only the engine can interpret a further file
+//! ([`SpannedFile::parts`]).
 //!
 //! Files at the end that hold nothing are removed again ([`Device::shrink`]), which no commit waits
 //! for either.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A histogram of durations: counted by one thread without a lock, copied to whoever shows it.
+//! A histogram of durations: counted by one thread without a lock, and copied for display.
 //!
 //! Log-linear: each doubling from one microsecond to 69 seconds has [`PARTS`] cells of equal width,
 //! so a quantile is right within an eighth. Counting is a shift, a mask and two additions. Workers

@@ -61,7 +61,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record as it stands in the file.
+    /// The record as it is in the file.
     pub fn encode(&self) -> [u8; RECORD_BYTES] {
         let mut bytes = [0; RECORD_BYTES];
         bytes[0..8].copy_from_slice(&self.time_ns.to_le_bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waking a loop from another thread: an event descriptor behind a state.
+//! Waking a loop from another thread: an event descriptor with a state in front.
 //!
 //! ```text
 //!          sleep               wake, which writes to the descriptor

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Installs what the tests need, saying what it does: Debian packages (as root, or through sudo),
-//! and a Python environment in `target/venv`. Packages that can't be installed are listed, and
-//! tests that need them are skipped (with CI=true they fail).
+//! Installs the packages that the tests need, and reports each step: Debian packages (as root, or
+//! through sudo), and a Python environment in `target/venv`. Packages that can't be installed are
+//! listed, and tests that need them are skipped (with CI=true they fail).
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 //! 100 columns.
 //!
 //! Only a paragraph with a line that is too long is wrapped again, so a change stays small. Tables,
-//! code, headings and drawings in fences stay as they are. Python's code is broken by hand: the
+//! code, headings and drawings in fences are not changed. Python's code is broken by hand: the
 //! command names a line of it that is too long. A test runs `--check`, which changes nothing.
 
 mod python; // comments and docstrings of Python

@@ -2,10 +2,10 @@
 //! The flat text format of Berkeley DB's `db_dump` and `db_load`, and of LMDB's `mdb_dump` and
 //! `mdb_load`.
 //!
-//! A table is a head of `name=value` lines from `VERSION=3` to `HEADER=END`, then a line for each
-//! key and one for its value, each behind a space, and `DATA=END`. Bytes are hexadecimal digits
-//! (`format=bytevalue`) or text with `\xx` for what is not printable (`format=print`). Several
-//! tables stand one behind the other, each with its `database=NAME`.
+//! A table is a head of `name=value` lines from `VERSION=3` to `HEADER=END`. Then come a line for
+//! each key and one for its value, each after a space, and `DATA=END`. Bytes are hexadecimal digits
+//! (`format=bytevalue`), or text with `\xx` for unprintable bytes (`format=print`). Several tables
+//! follow each other, each with its `database=NAME`.
 
 use std::io::{self, Write};
 

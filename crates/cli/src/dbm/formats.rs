@@ -349,7 +349,7 @@ pub fn json(table: &str, key: &[u8], value: &[u8], hex: bool) -> Value {
     Value::Object(row)
 }
 
-/// Writes tables one behind the other.
+/// Writes tables one after the other.
 pub enum Output {
     Json { hex: bool },
     Csv(Encoding),

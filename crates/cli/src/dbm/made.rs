@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A database that a command makes: where nobody's data lies, and gone again if the command puts
-//! nothing into it.
+//! A database that a command creates. The command refuses a place with other data, and removes the
+//! database again if it puts nothing into it.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};

@@ -59,7 +59,7 @@ impl Lines {
         self.count
     }
 
-    /// The next line, without its end; none behind the last.
+    /// The next line, without its end; none after the last.
     pub fn next(&mut self) -> Result<Option<&[u8]>, String> {
         self.line.clear();
         let mut limited = (&mut self.from).take(MOST_LINE);

@@ -83,7 +83,7 @@ pub fn load(
     }
     place.check_name()?;
     let mut input = Input::open(input, format)?;
-    // A read from a terminal or a pipe may take for ever, and a signal ends it as always.
+    // A read from a terminal or a pipe may take forever, and a signal ends it as always.
     if input.file {
         stop_on_signals();
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko lab run --all`: every experiment, each in a process of its own.
+//! `senko lab run --all`: every experiment, each in its own process.
 //!
-//! A process of its own gives back its memory, and one that panics ends no other. All of them
+//! A separate process returns its memory, and if it panics, no other experiment ends. All of them
 //! together have a time. An experiment that takes much more than its part of the time left is asked
 //! to end, as by Ctrl-C. Its figures up to then are kept.
 
@@ -21,8 +21,8 @@ use super::RunArgs;
 
 /// Time of all quick runs, if no other is given.
 const QUICK: Duration = Duration::from_secs(19 * 60);
-/// An experiment may take so many times its part of what is left. The longest quick one needs five
-/// times its part.
+/// An experiment may take this many times its part of what is left. The longest quick one needs
+/// five times its part.
 const UNEVEN: f64 = 6.0;
 /// How often a run is looked at.
 const LOOK: Duration = Duration::from_millis(50);

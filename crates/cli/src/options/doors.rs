@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The list of addresses to listen on (`-l`), with what stands in front of them.
+//! The list of addresses to listen on (`-l`), with their prefixes.
 
 use std::net::SocketAddr;
 

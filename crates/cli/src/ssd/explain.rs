@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko ssd explain`: a result in plain words, from the JSON of a run or from a run of its own.
+//! `senko ssd explain`: a result in plain words, from the JSON of a run or from its own run.
 
 use std::io::{Read, Write};
 use std::path::Path;

@@ -48,7 +48,7 @@ impl Progress {
         self.show(done);
     }
 
-    /// So many are done of so many.
+    /// This many are done of so many.
     pub fn set(&self, done: u64, total: u64) {
         self.done.store(done, Ordering::Relaxed);
         if let Ok(mut line) = self.line.lock() {

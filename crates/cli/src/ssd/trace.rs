@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko ssd trace`: what a trace is, its conversion, its picture, and generated ones.
+//! `senko ssd trace`: the facts of a trace, its conversion, its picture, and generated traces.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko store bench`: loads keys, runs a mix of gets and puts, and says how fast the store was
-//! and what it cost the device.
+//! `senko store bench`: loads keys, runs a mix of gets and puts, and reports the store's rate and
+//! the device operations.
 
 mod counted; // what reaches the device
 mod keys; // keys, values, and what each must hold

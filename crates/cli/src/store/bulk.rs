@@ -71,7 +71,7 @@ pub fn load(args: &LoadArgs) -> Result<Answer> {
     // An input that cannot be read must not leave an empty store behind.
     let now = times::now().as_secs();
     let mut reader = Reader::open(args.from.as_deref(), args.format, now)?;
-    // A read from a terminal or a pipe may take for ever, and a signal ends it as always.
+    // A read from a terminal or a pipe may take forever, and a signal ends it as always.
     if reader.total.is_some() {
         stop_on_signals();
     }

@@ -113,7 +113,7 @@ fn read_value(file: std::fs::File) -> std::io::Result<Vec<u8>> {
         _ => most,
     };
     let mut value = Vec::new();
-    // One byte more, into which the end of the file is read. Where there is no such room, it grows
+    // One byte more, into which the end of the file is read. If there is no such room, it grows
     // after all.
     let _ = value.try_reserve_exact(left as usize + 1);
     file.take(most).read_to_end(&mut value)?;
@@ -202,7 +202,7 @@ fn entry_at(
     let Some(Moment(at)) = at else {
         return store.get_entry(key);
     };
-    // The value is asked for at that time, since a value that expired later was there then; the
+    // The value is requested at that time, since a value that expired later was there then; the
     // times are the version's own.
     let Some(value) = store.get_at(key, at)? else {
         return Ok(None);
@@ -252,7 +252,7 @@ pub fn get(args: &GetArgs) -> Result<Answer> {
     Ok(answer)
 }
 
-/// Writes a value as it is asked for, without another copy of all of it.
+/// Writes a value as it is requested, without another copy of all of it.
 fn write_value(bytes: &BytesArgs, value: &[u8], out: &mut impl Write) -> std::io::Result<()> {
     if !bytes.hex {
         return out.write_all(value);

@@ -3,7 +3,7 @@
 //!
 //! JSON has no bytes. A key or value in UTF-8 is a string in the field `key` or `value`. Any other
 //! is base64 in the field with `_base64` appended to the name. Nothing is ever replaced or cut, so
-//! what a dump wrote, a load reads back.
+//! a load reads back exactly the rows of a dump.
 
 use serde_json::{Map, Value};
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko dbm dump` and `load`: what other programs write and read, and what is wrong with an
-//! input.
+//! `senko dbm dump` and `load`: formats that other programs write and read, and errors in an input.
 
 use std::collections::BTreeMap;
 use std::io::Write;

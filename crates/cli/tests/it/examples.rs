@@ -2,9 +2,8 @@
 //! Every example of README, of the documents and of the help texts runs.
 //!
 //! Each runs in a shell, in a folder that has the files that examples name, small and made up. Two
-//! tables change what an example says: [`SMALLER`] makes its work small, and [`NOT_RUN`] names
-//! those that only a special machine can run. The binary's own tests parse the words of all of them
-//! as they stand.
+//! tables change examples: [`SMALLER`] makes their work small, and [`NOT_RUN`] names those that
+//! only a special machine can run. The binary's own tests parse all of them unchanged.
 
 pub mod collect; // finds them
 

@@ -211,7 +211,7 @@ fn a_window_counts_what_the_server_did() {
     assert!(!folder.exists());
 }
 
-/// A store in a process of its own, driven over pipes; what it said to have put survives a kill.
+/// A store in its own process, driven over pipes; what it said to have put survives a kill.
 #[test]
 fn a_worker_is_driven_and_killed() {
     let options = Options {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko load` from outside: its exit codes, and what it prints when a run ends early.
+//! `senko load` from outside: its exit codes, and its output when a run ends early.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};

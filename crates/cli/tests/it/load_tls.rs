@@ -154,8 +154,8 @@ fn a_bad_certificate_is_one_sentence() {
     undone(&socket, "a Unix socket has no TLS");
 }
 
-/// A server that asks clients for certificates takes the one of `--tls-cert`, and turns away
-/// whoever has none.
+/// A server that asks clients for certificates takes the one of `--tls-cert`, and turns away the
+/// one that has none.
 #[test]
 fn a_client_shows_its_certificate() {
     if !have("openssl") {
@@ -174,7 +174,7 @@ fn a_client_shows_its_certificate() {
     undone(&go(&["-c", "2"]), "wants a client's certificate");
 }
 
-/// A server without TLS does not leave the handshake waiting for ever.
+/// A server without TLS does not leave the handshake waiting forever.
 #[test]
 fn a_server_without_tls_is_told() {
     let folder = Scratch::new();

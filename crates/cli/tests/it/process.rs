@@ -119,7 +119,7 @@ impl Running {
         }
     }
 
-    /// The drop-in, on a free port unless a Unix socket is asked for.
+    /// The drop-in, on a free port unless a Unix socket is requested.
     pub fn memcached(folder: &Scratch, args: &[&str]) -> Running {
         let ports = folder.join("ports");
         let mut child = Command::new(folder.memcached())

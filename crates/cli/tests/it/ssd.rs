@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko ssd` from outside: what is printed, what is refused, pipes, Ctrl-C.
+//! `senko ssd` from outside: its output, its refusals, pipes, Ctrl-C.
 
 use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko store` as a user calls it: what it leaves behind when it is broken off, and what it says.
+//! `senko store` as a user calls it: its messages, and the files that remain after an interruption.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -40,7 +40,7 @@ fn done(folder: &Scratch, args: &[&str]) -> String {
     out(&output)
 }
 
-/// Rows `first..end` as JSON lines, with values of so many bytes.
+/// Rows `first..end` as JSON lines, with values of this many bytes.
 fn rows(first: u64, end: u64, bytes: usize) -> String {
     let value = "v".repeat(bytes);
     (first..end)
@@ -527,7 +527,7 @@ fn the_reason_that_is_told_is_the_reason() {
     done(&folder, &["put", "data.kv", "k", "w", "--max-size", "64m"]);
 }
 
-/// `senko store` in a shell that may write files of so many blocks of 1024 bytes.
+/// `senko store` in a shell that may write files of this many blocks of 1024 bytes.
 fn limited(folder: &Scratch, blocks: u64, args: &str) -> (Option<i32>, String) {
     let line = format!("ulimit -f {blocks}; exec {SENKO} store {args}");
     let output = Command::new("bash")

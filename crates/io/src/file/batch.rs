@@ -84,7 +84,7 @@ pub(super) unsafe fn read_all(fd: RawFd, reads: &mut [Read]) -> bool {
     })
 }
 
-/// One read of a stream: what is asked for, and where it goes.
+/// One read of a stream: what is requested, and where it goes.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Wanted {
     pub(super) pages: usize,

@@ -2,11 +2,9 @@
 //! Writes that are durable when they return, and space that was written before it is used.
 //!
 //! A commit of the DBM is one such write. On an O_DIRECT file that is `pwritev2` with RWF_DSYNC:
-//! one system call, and no flush of more than
-//! it wrote. Where the kernel or the file system refuses the flag, a write and `fdatasync` do the
-//! same. Extents that were
-//! only allocated make the file system commit its journal with each such write, so the space is
-//! written with zeros first.
+//! one system call, and no flush of more than it wrote. If the kernel or the file system refuses
+//! the flag, a write and `fdatasync` do the same. Extents that were only allocated make the file
+//! system commit its journal with each such write, so the space is written with zeros first.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,8 +24,7 @@ const ZERO_PAGES: usize = 256;
 
 impl FlashFile {
     /// Pins `number` for as long as this file is open: the process that writes finds it by
-    /// [`Device::oldest_pin`]. A process that is killed
-    /// lets go of its pins.
+    /// [`Device::oldest_pin`]. A process that is killed releases its pins.
     ///
     /// # Errors
     /// The system's answer about the lock.

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One writer or some readers at a time, who are named to the next.
 //!
-//! Two locks on different bytes of the file. The one that excludes belongs to the open file (an OFD
-//! lock): nothing but the file's last close, or the process's death, lets it go. But the kernel
-//! does not tell who holds such a lock. So the process also takes a classic record lock on the next
-//! byte. That lock excludes nobody here, and answers with its holder's pid. Any close of the file
-//! in the holding process drops that one. After a close by this crate, it takes the lock again.
-//! After a close by others only the name is lost, and a refused process waits before it reports the
-//! refusal.
+//! Two locks on different bytes of the file. The exclusive lock belongs to the open file (an OFD
+//! lock): only the file's last close or the process's death releases it. But the kernel does not
+//! tell who holds such a lock. So the process also takes a classic record lock on the next byte.
+//! That lock excludes no process, and tells its holder's pid. Any close of the file in the holding
+//! process drops this lock. After a close by this crate, it takes the lock again. After a close by
+//! others only the name is lost, and a refused process waits before it reports the refusal.
 //!
 //! A process that opens a file to read it takes both locks as read locks. These need no right to
 //! write, and exclude only writers.
@@ -44,7 +43,7 @@ enum Use {
 /// What this process has open.
 #[derive(Debug, Default)]
 pub(super) struct Books {
-    /// Files with a lock, by device and inode: a record lock does not tell a process of its own.
+    /// Files with a lock, by device and inode: a record lock does not tell its own process.
     held: BTreeMap<(u64, u64), Use>,
     /// Descriptors of all files, with a lock or without.
     open: Vec<RawFd>,
@@ -259,7 +258,7 @@ pub(super) fn pin(file: &File, number: u64) -> io::Result<()> {
 /// The lowest number below `below` that another open file has pinned.
 pub(super) fn oldest_pin(file: &File, below: u64) -> Option<u64> {
     let (mut below, mut lowest) = (below, None);
-    // The kernel tells any lock of the range, so the search goes on below what it found.
+    // The kernel tells any lock of the range, so the search continues below what it found.
     while below > 0 {
         let mut lock = one_byte(PINS, false);
         lock.l_len = below as libc::off_t;

@@ -3,9 +3,9 @@
 //! waits for a disk.
 //!
 //! The loop hands jobs over once a round and learns of their ends through an event descriptor. A
-//! job is plain numbers and addresses: the memory behind them stays with the loop's table of
-//! operations (DISK-1), so no thread ever touches the loop's reference counts. Jobs are bounded by
-//! that table: each holds a frame or a write buffer of the engine.
+//! job is plain numbers and addresses: the loop's table of operations keeps the memory (DISK-1), so
+//! no thread ever touches the loop's reference counts. Jobs are bounded by that table: each holds a
+//! frame or a write buffer of the engine.
 
 use std::collections::VecDeque;
 use std::io;

@@ -2,8 +2,8 @@
 //! Devices on the ring: reads into registered frames, writes, flushes, discards.
 //!
 //! Frames and descriptors are registered where the kernel lets us. That spares it pinning pages and
-//! looking up files at every read. Where it does not (RLIMIT_MEMLOCK, see `limit.rs`), the same
-//! operations go the plain way.
+//! looking up files at every read. If it does not (RLIMIT_MEMLOCK, see `limit.rs`), the same
+//! operations use plain buffers.
 
 use io_uring::opcode;
 use io_uring::types::{Fd, Fixed, FsyncFlags};

@@ -59,8 +59,8 @@ pub(super) struct Ring {
     registered: Option<u32>,
     backlog: VecDeque<squeue::Entry>,
     pub(super) in_flight: usize,
-    /// A wait is for so many completions more than are submitted with it, for so many microseconds;
-    /// then for one.
+    /// A wait is for this many completions more than are submitted with it, for this many
+    /// microseconds; then for one.
     gather: Option<(u32, u32)>,
     can_gather: bool,
     spin: Spin,
@@ -236,7 +236,7 @@ impl Ring {
 
     /// Runs the work that the kernel has deferred to this thread, to its end or to `most`
     /// completions. An enter runs some twenty pieces, in the order in which they came. The rest
-    /// would stand in front of all that comes meanwhile, and grow while a round adds more than
+    /// would are in front of all that comes meanwhile, and grow while a round adds more than
     /// twenty. Requests that need no device would then wait for hundreds that do.
     pub(super) fn run_deferred(&mut self, most: usize) -> io::Result<()> {
         let mut ready = self.uring.completion().len();
@@ -262,8 +262,8 @@ impl Ring {
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // The queue is full: hand it over now and go on. An error is met again, and reported,
-            // by the next round.
+            // The queue is full: hand it over now and continue. An error is met again, and
+            // reported, by the next round.
             let _ = self.enter(0, None);
             // SAFETY: as above.
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {

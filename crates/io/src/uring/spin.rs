@@ -5,7 +5,7 @@
 //! virtual machine. But looking takes processor time, which is lost where the device is slower than
 //! the thread is willing to look. So the thread looks only where that pays. A read that ends while
 //! the thread looks earns some credit; a look in vain costs more. Without credit the thread sleeps
-//! at once, but for a try now and then.
+//! at once, except for an occasional try.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connections that come and go: no descriptor, slot or receive buffer is left behind.
+//! Connections that come and go: no descriptor, slot or receive buffer leaks.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::support::{
     PATIENCE, address, child, child_task, config, local, on_both, poll_until, seed,
 };
 
-/// Runs in a process of its own, since it counts the process's descriptors.
+/// Runs in its own process, since it counts the process's descriptors.
 #[test]
 fn ten_thousand_connections() {
     if child_task().is_none() {
@@ -253,7 +253,7 @@ fn the_connection_limit_holds() {
     });
 }
 
-/// Out of descriptors, accepting fails with an event and goes on later by itself.
+/// Out of descriptors, accepting fails with an event and continues later by itself.
 #[test]
 fn accepting_survives_a_lack_of_descriptors() {
     if child_task().is_none() {
@@ -327,7 +327,7 @@ fn accepting_off_and_on() {
     });
 }
 
-/// Old completions must not stand in front of new ones: the kernel runs some twenty pieces of
+/// Old completions must not are in front of new ones: the kernel runs some twenty pieces of
 /// deferred work an enter.
 #[test]
 fn one_round_brings_all_that_came() {

@@ -249,8 +249,8 @@ fn slow_readers_and_backpressure() {
     on_both(|backend| run(config(backend), 8, 6_000_000, true, seed));
 }
 
-/// Two small buffers for fifty connections: receives run out of buffers again and again and must go
-/// on.
+/// Two small buffers for fifty connections: receives run out of buffers again and again and must
+/// continue.
 #[test]
 fn receive_buffers_run_out() {
     let seed = seed("receive_buffers_run_out");

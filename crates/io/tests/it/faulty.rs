@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The faulty device does what it promises: flushed data survives, the rest may not, in every way
-//! that is promised, and the same seed gives the same run.
+//! The faulty device keeps its promises: flushed data survives, the rest may be lost in every
+//! promised way, and the same seed gives the same run.
 
 use std::sync::Arc;
 
@@ -262,7 +262,7 @@ fn the_queue_reads_stalls_and_flushes() {
     devices[1].set_stalled(true);
     assert_eq!(queue.complete_all().len(), 5);
     assert_eq!(queue.pending(), 5);
-    // The flush covers what completed before it was asked for, and nothing that completes between
+    // The flush covers what completed before it was requested, and nothing that completes between
     // then and its end.
     queue.flush(0, TAG, 100);
     let unflushed = devices[0].unflushed();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opening flash files: what is refused and in which words, the lock, preallocation, the blocking
-//! face.
+//! Opening flash files: refusals and their words, the lock, preallocation, the blocking interface.
 
 use std::io::{BufRead, Write};
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! io_uring refused: by a seccomp filter, as containers do it, in a process of its own.
+//! io_uring refused: by a seccomp filter, as containers do it, in its own process.
 
 use senko_io::{Backend, BackendChoice, EventLoop, LoopConfig};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends: every kind of piece, both modes, what comes back, and what a close does to them.
+//! Sends: every kind of piece, both modes, their events, and the effect of a close.
 
 use std::io::Read;
 use std::os::fd::AsRawFd;

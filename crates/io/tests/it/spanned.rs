@@ -145,7 +145,7 @@ fn files_at_the_end_go_and_come_again() {
     assert_eq!(open(&path).pages(), 96);
 }
 
-/// A database whose first file had been deleted was made anew on what its other files held.
+/// A database whose first file had been deleted was made again on what its other files held.
 #[test]
 fn leftovers_of_another_are_not_taken_over() {
     let folder = Folder::new();
@@ -298,7 +298,7 @@ fn one_file_grows_and_stays_whole_under_another_name() {
         device.read(size - 1, &mut page, TAG).unwrap();
         assert!(page.iter().all(|byte| *byte == nth as u8 + 1), "{size}");
     }
-    // The mode that was asked for stays, which is not so without one.
+    // The mode that was requested stays, which is not so without one.
     let mode = || std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&name).unwrap()) & 0o777;
     drop(device);
     std::fs::set_permissions(&name, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();

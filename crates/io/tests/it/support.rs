@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests share.
+//! Shared code of the tests.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -125,7 +125,7 @@ pub fn open_sockets() -> usize {
         .count()
 }
 
-/// Runs one test of this binary in a process of its own, with `SENKO_TEST_CHILD` set to `what`.
+/// Runs one test of this binary in its own process, with `SENKO_TEST_CHILD` set to `what`.
 pub fn child(test: &str, what: &str) -> std::process::Command {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args([

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The trace: what is recorded is read back, and nothing that is not a trace makes the reader
-//! panic.
+//! The trace: recorded operations are read back, and no other input makes the reader panic.
 
 use std::sync::Arc;
 

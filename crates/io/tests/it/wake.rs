@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waking a loop from other threads: no message is left behind, however wakes and rounds
-//! interleave.
+//! Waking a loop from other threads: no message is lost, however wakes and rounds interleave.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};

@@ -4,7 +4,7 @@
 //! The sources are read as tokens, so comments do not count and macros do. An import is each path
 //! that begins with `crate`, `super`, `self` or the name of a child module. A path leads to the
 //! file that defines its name: `pub use` and `use` are followed. Modules for tests are left out,
-//! and so is the way from a file to its parents.
+//! and so are imports from a file to its parents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ impl Imports {
     }
 }
 
-/// A module: a file of its own, or a part of one.
+/// A module: its own file, or a part of one.
 struct Module {
     file: usize,
     parent: Option<usize>,

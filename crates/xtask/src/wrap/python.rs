@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Wraps comments and docstrings of Python (called by `wrap.rs`). Examples in docstrings and other
-//! strings stay as they are. Code is broken by hand: [`long_line`] finds it.
+//! strings are not changed. Code is broken by hand: [`long_line`] finds it.
 
 use super::{WIDTH, indent, paragraphs};
 

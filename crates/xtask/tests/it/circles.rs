@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! No files of a crate import each other in a circle, but for those listed in
+//! No files of a crate import each other in a circle, except for those listed in
 //! `crates/xtask/circles/`.
 
 use std::process::Command;

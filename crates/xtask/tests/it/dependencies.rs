@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! docs/dependencies.md has a sentence for each dependency of the manifests, and for nothing else.
+//! docs/dependencies.md has a sentence for each dependency of the manifests, and in vain else.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ fn each_dependency_has_its_sentence() {
     let document = read("docs/dependencies.md");
     let mut listed = BTreeSet::new();
     let mut complaints = Vec::new();
-    // An entry goes on in indented lines.
+    // An entry continues in indented lines.
     for row in document
         .replace("\n  ", " ")
         .lines()

@@ -3,7 +3,7 @@
 //! method that can be reached from the crate's root.
 //!
 //! The sources are read, not the compiler's output, so names are followed as far as `pub mod` and
-//! `pub use` lead. Fields, variants and constants need no example, and what is `#[doc(hidden)]` is
+//! `pub use` lead. Fields, variants and constants need no example, and `#[doc(hidden)]` items are
 //! shown to nobody.
 
 use std::collections::{BTreeMap, BTreeSet};

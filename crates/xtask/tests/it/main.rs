@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the tree itself: what the compiler does not see and a reviewer should not have to look
-//! for.
+//! Tests of the tree itself, for rules that the compiler does not see and a reviewer should not
+//! have to check.
 
 mod circles; // files that import each other in a circle
 mod dependencies; // docs/dependencies.md against the manifests

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How source files open, how long they are, and where `unsafe` stands.
+//! How source files begin, how long they are, and where `unsafe` is.
 
 use crate::complain;
 use crate::tree::{File, files, read, rust_files};
@@ -182,7 +182,7 @@ fn unsafe_stands_only_where_the_architecture_allows_it() {
     );
 }
 
-/// Whether the keyword stands in code: outside comments, and not as a part of the names of lints.
+/// Whether the keyword is in code: outside comments, and not as a part of the names of lints.
 fn uses_unsafe(file: &File) -> bool {
     file.text
         .lines()

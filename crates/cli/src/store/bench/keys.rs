@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys and values of a bench, and with `--verify` what each key must hold.
+//! The keys and values of a bench, and with `--verify` the required value of each key.
 //!
 //! A value follows from its key's number and a version, so that every byte of it can be checked.
 //! For each key it keeps the version last issued and the version last acknowledged. A get must see

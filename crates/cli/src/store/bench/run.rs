@@ -89,7 +89,7 @@ impl Tally {
     }
 }
 
-/// Runs `work` on so many threads, shows how far they are, and adds up what they did.
+/// Runs `work` on this many threads, shows how far they are, and adds up what they did.
 fn on_threads(
     doing: &'static str,
     threads: u64,
