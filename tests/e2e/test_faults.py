@@ -186,7 +186,7 @@ def test_a_thin_device_fills_up(box, serve):
     assert served.stat("flash_write_errors") <= first + 12, "it is tried now and then, not by every item"
     assert served.stat("flash_drops_error") > 1000
     assert served.read(range(0, 4000, 10)) > 200
-    assert len(served.lines("takes no items")) == 1, served.said.read_text()
+    assert len(served.lines("accepts no items")) == 1, served.said.read_text()
     run("mount", "-o", "remount,size=%d" % (600 << 20), str(place))
     served.until("flash_devices_read_only", 0)
     before = served.stat("flash_demotions")

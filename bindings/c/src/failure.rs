@@ -34,13 +34,13 @@ codes! {
     NEWER = -30694, c"the database was written by a later version";
     NOTABLE = -30693, c"there is no such table";
     TXNFULL = -30692, c"the transaction is larger than its limit";
-    READONLY = -30691, c"the database takes no commits";
+    READONLY = -30691, c"the database accepts no commits";
     EXPIRED = -30690, c"the snapshot has ended: it was older than the limit";
     TOOLONG = -30689, c"a key or a value is too long";
     ENDED = -30688, c"the transaction has ended";
     FORKED = -30687, c"the handle belongs to the parent process";
     PANIC = -30686, c"a fault of the library itself";
-    UNSORTED = -30685, c"the key does not lie behind all keys of the table";
+    UNSORTED = -30685, c"the key does not come after all keys of the table";
 }
 
 /// Why a call failed.

@@ -77,7 +77,7 @@ def test_flags_and_errors(path):
             store.put("a", "2", ttl=-1)
     with kv.open(path) as store:
         assert store["a"] == b"1"
-        with pytest.raises(kv.error, match="takes no writes"):
+        with pytest.raises(kv.error, match="accepts no writes"):
             store["a"] = "2"
     with pytest.raises(kv.error, match="the store is closed"):
         store["a"]

@@ -87,7 +87,10 @@ pub fn parse(args: &[String]) -> Result<Vec<Given>, String> {
                     .cloned()
                     .ok_or_else(|| format!("the option --{} needs a value", spec.long[0]))?,
                 (false, Some(_)) => {
-                    return Err(format!("the option --{} takes no value", spec.long[0]));
+                    return Err(format!(
+                        "the option --{} does not accept a value",
+                        spec.long[0]
+                    ));
                 }
                 (false, None) => String::new(),
             };
@@ -169,7 +172,11 @@ mod tests {
     fn errors() {
         assert!(read("-Q").unwrap_err().contains("-Q"));
         assert!(read("-p").unwrap_err().contains("value"));
-        assert!(read("--daemon=1").unwrap_err().contains("no value"));
+        assert!(
+            read("--daemon=1")
+                .unwrap_err()
+                .contains("not accept a value")
+        );
         assert!(read("--disable").unwrap_err().contains("ambiguous"));
         assert!(read("--nonsense").unwrap_err().contains("--nonsense"));
     }

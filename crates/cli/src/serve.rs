@@ -261,7 +261,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
 fn warn_of_open_admin(admin: Option<std::net::SocketAddr>, format: LogFormat) {
     if let Some(address) = admin.filter(|address| !address.ip().is_loopback()) {
         let text = format!(
-            "warning: whoever reaches the admin address {address} can read metrics: it asks for no password"
+            "warning: the admin address {address} asks for no password: everybody who reaches it can read metrics"
         );
         tell_one(format, &text);
     }

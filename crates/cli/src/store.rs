@@ -141,7 +141,7 @@ where
         return Ok(number);
     }
     let (least, most) = range.into_inner();
-    Err(format!("it lies between {least} and {most}"))
+    Err(format!("it must lie between {least} and {most}"))
 }
 
 /// The error with the file's name in front, where it does not name a file itself.

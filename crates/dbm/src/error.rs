@@ -56,7 +56,7 @@ pub enum DbmError {
     #[error("the key is there already")]
     Exists,
     /// A record of an append or of a bulk load does not lie behind all before it.
-    #[error("the key of record {0} does not lie behind all keys before it")]
+    #[error("the key of record {0} does not come after all keys before it")]
     Unsorted(u64),
     /// Keys have up to 1,024 bytes.
     #[error("the key has {0} bytes; keys have at most 1024")]
@@ -76,7 +76,7 @@ pub enum DbmError {
     #[error("no space left for {0} pages; nothing was changed")]
     NoSpace(u64),
     /// An earlier write or flush failed, or the database was opened to be read.
-    #[error("the database takes no commits: {0}")]
+    #[error("the database accepts no commits: {0}")]
     ReadOnly(String),
     /// The snapshot was older than `Options::max_snapshot_age` when its space was needed.
     #[error("the snapshot has ended: it was older than the limit")]

@@ -326,7 +326,7 @@ fn replay_tail(
         while !reader.0.is_empty() {
             let before = reader.0;
             let (commit, changes) = next_commit(&mut reader).ok_or_else(|| {
-                DbmError::damaged(position.page, "commits beside the log are not well formed")
+                DbmError::damaged(position.page, "commits in the tail are not well formed")
             })?;
             if commit > core.registry.lock().visible.commit {
                 core.replay(commit, &changes)?;

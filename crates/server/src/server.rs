@@ -458,7 +458,7 @@ fn share(settings: &Settings, data_dir: Option<&DataDir>) -> Shared {
     let ahead = Clock::ahead(clock, second);
     if clock.is_none() && ahead > 1 {
         tracing::warn!(
-            "the system's clock is {ahead} s behind the last second of the server before: time goes on from that"
+            "the system's clock is {ahead} s behind the last second of the previous server: time continues from there"
         );
     }
     let started = (Clock::start(settings.clock.clone(), second).now_ms() / 1000) as u32;

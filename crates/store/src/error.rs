@@ -66,7 +66,7 @@ pub enum StoreError {
     #[error("no space left: {0}")]
     NoSpace(String),
     /// An earlier write or flush failed, or the store was opened to be read.
-    #[error("the store takes no writes: {0}")]
+    #[error("the store accepts no writes: {0}")]
     ReadOnly(String),
     /// The snapshot was ended, since the space that it held was needed.
     #[error("the snapshot has ended: the space that it held was needed")]

@@ -282,7 +282,7 @@ fn load_logs(
         {
             if log.durable_pages() > 0 {
                 let offset = before.log.extent().first * PAGE_SIZE as u64;
-                let what = "the end of a log is gone, though the log behind it was made durable";
+                let what = "the end of a log is gone, though the next log was made durable";
                 return Err(StoreError::damaged(offset, what));
             }
             // The end of the log before it was lost, so nothing of this one was acknowledged as

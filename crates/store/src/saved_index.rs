@@ -367,7 +367,7 @@ impl<'d> ExtentReader<'d> {
     /// All was taken, and is what was written.
     fn end(self, saved: &SavedIndex) -> Result<(), StoreError> {
         if self.left > 0 {
-            return Err(self.damaged("go on behind their end"));
+            return Err(self.damaged("continue past their end"));
         }
         if self.crc != saved.crc {
             return Err(self.damaged("have another checksum"));

@@ -498,7 +498,7 @@ impl Store {
     /// store.put(b"colour", b"green")?;
     /// store.close()?;
     /// assert!(reader.contains(b"colour")?);
-    /// assert!(reader.put(b"colour", b"blue").is_err(), "it takes no writes any more");
+    /// assert!(reader.put(b"colour", b"blue").is_err(), "it accepts no writes any more");
     /// # Ok::<(), senko_store::StoreError>(())
     /// ```
     ///

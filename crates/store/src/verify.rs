@@ -293,7 +293,7 @@ impl Check {
         match crate::saved_index::check(&*self.device, saved) {
             Ok(()) => {}
             Err(StoreError::Damaged { what, offset }) => {
-                let what = format!("{what}; they will be built anew");
+                let what = format!("{what}; they will be built again");
                 self.report.add(offset, what);
             }
             Err(error) => self.report.error(offset, &error),

@@ -68,7 +68,7 @@ pub fn fuzz(workspace: &Workspace, args: &[String]) -> Result<bool> {
     );
     if !failed.is_empty() {
         tell!(
-            "failed: {}; what crashed them lies in fuzz/artifacts",
+            "failed: {}; the inputs that crashed them are in fuzz/artifacts",
             failed.join(", ")
         );
     }

@@ -106,7 +106,7 @@ impl Reader {
             letters.extend_from_slice(line.trim_ascii());
         }
         let bytes = Encoding::Base64.decode(&letters);
-        let bytes = bytes.map_err(|error| format!("in front of the line, {error}"))?;
+        let bytes = bytes.map_err(|error| format!("before the line, {error}"))?;
         if bytes.len() as u64 != length {
             let found = bytes.len();
             return Err(format!(
@@ -125,7 +125,7 @@ impl Reader {
         }
         if let Some(key) = self.bytes()? {
             let value = self.bytes()?;
-            let value = value.ok_or("a key in front of the line has no value")?;
+            let value = value.ok_or("a key before the line has no value")?;
             self.records += 1;
             let table = None;
             return Ok(Some(Row { table, key, value }));
@@ -148,7 +148,7 @@ impl Reader {
         }
         if let Some(line) = self.lines.next()? {
             let found = shorten(line);
-            return Err(format!("behind the end of the data stands \"{found}\""));
+            return Err(format!("after the end of the data comes \"{found}\""));
         }
         self.ended = true;
         Ok(None)

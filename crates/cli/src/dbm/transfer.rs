@@ -79,7 +79,9 @@ pub fn load(
     out: &mut impl Write,
 ) -> Result<bool> {
     if place.hex {
-        bail!("load takes no --hex: the input's own names say what is hexadecimal (key_hex)");
+        bail!(
+            "load does not accept --hex: the names in the input say what is hexadecimal (key_hex)"
+        );
     }
     place.check_name()?;
     let mut input = Input::open(input, format)?;

@@ -235,7 +235,7 @@ pub fn lifetime(report: &Report, life: &Lifetime) -> String {
         (
             "most worn block",
             years(life.years_as_worn),
-            "at this rate; trust it where the run was long, since few erases lie unevenly by chance",
+            "at this rate; trust it if the run was long, since few erases are uneven by chance",
         ),
         (
             "TBW",

@@ -110,7 +110,7 @@ pub fn reported(report: Option<Report>) -> Result<Report> {
     if let Some(report) = report {
         return Ok(report);
     }
-    let interrupted = Interrupted::now().context("filling the drive was given up")?;
+    let interrupted = Interrupted::now().context("filling the drive was interrupted")?;
     Err(interrupted).context("the drive was not filled before the first request")
 }
 

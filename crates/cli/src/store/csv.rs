@@ -86,7 +86,7 @@ impl<R: BufRead> Reader<R> {
                         State::Start
                     }
                     (State::Closed, _) => {
-                        return Err("there is something behind a closing quote".to_owned());
+                        return Err("there is text after a closing quote".to_owned());
                     }
                     (_, byte) => {
                         field.push(byte);

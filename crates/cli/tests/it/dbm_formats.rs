@@ -345,7 +345,7 @@ fn what_is_wrong_with_an_input_has_its_line() {
         ),
         (
             format!("{gdbm}#:len=1\nYQ==\n#:count=0\n"),
-            "line 6: a key in front of the line has no value",
+            "line 6: a key before the line has no value",
         ),
         (
             format!("{gdbm}#:len=2\nYQ==\n#:len=0\n"),
@@ -361,7 +361,7 @@ fn what_is_wrong_with_an_input_has_its_line() {
         ),
         (
             format!("{gdbm}#:count=0\n# End of data\nmore\n"),
-            "behind the end of the data",
+            "after the end of the data",
         ),
         (
             "# GDBM dump file\n#:version=2.0\n".to_owned(),

@@ -38,7 +38,7 @@ fn a_failed_write_or_flush_latches() {
             failures += u32::from(failed.is_some());
             if failed.is_some() {
                 let text = db.checkpoint().unwrap_err().to_string();
-                assert!(text.contains("takes no commits"), "{text}");
+                assert!(text.contains("accepts no commits"), "{text}");
             }
             drop(db);
             for seed in 0..4 {

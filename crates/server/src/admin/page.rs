@@ -301,7 +301,7 @@ fn drops(page: &mut Page, sums: &Sums, recent: &Sums) {
             ("admission rule", c.drops_rule),
             ("device behind", c.drops_busy),
             ("too large for flash", c.drops_size),
-            ("no device takes items", c.drops_error),
+            ("no device accepts items", c.drops_error),
             ("index full", c.drops_index),
             ("oldest on flash", c.reclaim_drops),
         ]
@@ -330,7 +330,7 @@ fn devices(page: &mut Page, started: &Started, recent: &Sums) {
     for ((spec, state), times) in flash.iter().zip(states).zip(&recent.devices) {
         let (class, text) = match state {
             DeviceState::Up => ("serving", "in use"),
-            DeviceState::ReadOnly => ("draining", "takes no writes"),
+            DeviceState::ReadOnly => ("draining", "accepts no writes"),
             DeviceState::Out => ("out", "out of use"),
         };
         let read = |share| latency(times.get(Op::Read).quantile(share));

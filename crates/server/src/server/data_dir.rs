@@ -460,7 +460,7 @@ impl DataDir {
             // next start.
             let _ = Snapshot::remove(&self.items_path(n));
             format!(
-                "{why}; the next start goes on from shared memory, with what is on flash, unless the machine is started anew before"
+                "{why}; the next start restores the items on flash from shared memory, unless the machine reboots first"
             )
         })?;
         Ok(Stopped {
@@ -620,7 +620,7 @@ fn origin(
             }
             None => unclean("its shared memory is damaged"),
         },
-        None => unclean("its shared memory is gone (was the machine started anew?)"),
+        None => unclean("its shared memory is gone (did the machine reboot?)"),
     };
     memory::remove(shm, block.memory);
     let words = new_words(shm, block, memory::write_to(device))?;

@@ -89,7 +89,7 @@ pub(super) fn warn(settings: &Settings) {
     let open: Vec<String> = open_to_all(settings).map(ToString::to_string).collect();
     if !open.is_empty() {
         tracing::warn!(
-            "whoever reaches {} can read and change every item: there is no password (--auth-file, --sasl-file) and no certificate that clients have to show",
+            "everybody who reaches {} can read and change every item: the server asks for no password (--auth-file, --sasl-file) and no client certificate",
             open.join(" or ")
         );
     }

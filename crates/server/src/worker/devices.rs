@@ -51,7 +51,7 @@ impl Told {
         match worst {
             DeviceState::Up => tracing::warn!("flash {name} is in use again"),
             DeviceState::ReadOnly => tracing::warn!(
-                "flash {name} takes no items any more: {why}; what it holds is still served, and it is tried again from time to time"
+                "flash {name} accepts no items any more: {why}; its items are still served, and writes are tried again from time to time"
             ),
             DeviceState::Out => tracing::warn!(
                 "flash {name} is out of use: {why}; its items are misses, the server goes on without it and tries it again from time to time"

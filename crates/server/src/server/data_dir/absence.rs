@@ -32,7 +32,7 @@ fn judge(most: u32, last: u64, now: u64) -> Option<String> {
     }
     if now + 1 < last {
         return Some(format!(
-            "the system's clock is {} s behind the last second of the server before, so nobody knows how long \
+            "the system's clock is {} s behind the last second of the previous server, so nobody knows how long \
              it was away (--max-absence)",
             last - now
         ));

@@ -139,7 +139,7 @@ pub(super) fn make(
     let most_valid = usable.saturating_sub(1);
     if most_valid * u64::from(planes) <= u64::from(logical_pages) {
         return Err(Error::spec(format!(
-            "page: {logical_pages} logical pages need more than the {} pages that are left beside the reserve and open blocks",
+            "page: {logical_pages} logical pages need more than the {} pages that remain besides the reserve and open blocks",
             usable * u64::from(planes)
         )));
     }

@@ -186,7 +186,7 @@ impl Shape {
             }
             if layer.index + 1 >= shape.layers {
                 if end != bytes.len() {
-                    return Err(Damage("it goes on behind its end"));
+                    return Err(Damage("it continues past its end"));
                 }
                 return Ok(());
             }

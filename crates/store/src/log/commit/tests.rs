@@ -245,7 +245,7 @@ fn a_turn_is_given_back_by_who_panics() {
         let died = std::panic::AssertUnwindSafe(|| group.sync(&sink, 1));
         assert!(std::panic::catch_unwind(died).is_err());
         for answer in [group.sync(&sink, 2), group.check()] {
-            let error = answer.expect_err("it takes no writes").to_string();
+            let error = answer.expect_err("it accepts no writes").to_string();
             assert!(
                 error.ends_with("the thread that did it panicked"),
                 "{error}"
