@@ -2,6 +2,11 @@
 //! Devices measured as in paper A, section 4.1: the verdict on simulated drives, which layer they
 //! have being known.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
 use senko_lab::device::{FileTarget, Measured, SimulatedTarget, Size, Target, measure};
 use senko_lab::{Options, run};
 use senko_ssd::device::Parts;
@@ -139,6 +144,146 @@ fn a_file_is_measured_with_and_without_its_flags() {
         Err(error) => eprintln!("skipped: {error:#}"),
     }
     assert!(simulated("x25-m", 1).flags.is_empty());
+}
+
+/// A drive that cannot be told that nothing is stored, as USB sticks.
+struct Deaf(SimulatedTarget);
+
+impl Target for Deaf {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+    fn smallest(&self) -> u64 {
+        self.0.smallest()
+    }
+    fn read(&mut self, offset: u64, bytes: u64) -> Result<u64> {
+        self.0.read(offset, bytes)
+    }
+    fn write(&mut self, offset: u64, bytes: u64) -> Result<u64> {
+        self.0.write(offset, bytes)
+    }
+    fn flush(&mut self) -> Result<u64> {
+        self.0.flush()
+    }
+    fn forget_all(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+    fn read_at_once(&mut self, offsets: &[u64], depth: usize) -> Result<u64> {
+        self.0.read_at_once(offsets, depth)
+    }
+}
+
+#[test]
+fn a_drive_that_takes_no_discard_is_told_of() {
+    let profile = Profile::find("usb-stick").unwrap();
+    let drive = Drive::new(&profile, &Parts::default()).unwrap();
+    let mut target = Deaf(SimulatedTarget::new(SimulatedDevice::new(drive), 64 << 20));
+    let measured = measure(&mut target, 1, &()).unwrap();
+    assert!(!measured.series_after_discard);
+    let [note] = &measured.notes()[..] else {
+        panic!("{:?}", measured.notes());
+    };
+    assert!(
+        note.contains("neither a punch hole nor a discard"),
+        "{note}"
+    );
+    let told = simulated("usb-stick", 1);
+    assert!(told.series_after_discard && told.notes().is_empty());
+}
+
+/// A loop device over a file: a raw device whose discards make holes in the file.
+struct Loop {
+    device: String,
+    file: PathBuf,
+}
+
+impl Loop {
+    /// Its device, or why there is none.
+    fn new(bytes: u64) -> Result<Self, String> {
+        let file = std::env::temp_dir().join(format!("senko-loop-{}", std::process::id()));
+        let made = std::fs::File::create(&file).and_then(|made| made.set_len(bytes));
+        made.map_err(|error| error.to_string())?;
+        let mut losetup = Command::new("losetup");
+        let found = losetup.args(["-f", "--show"]).arg(&file).output();
+        let found = found.map_err(|error| format!("losetup: {error}"));
+        let told = found.and_then(|out| match out.status.success() {
+            true => Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned()),
+            false => Err(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
+        });
+        match told {
+            Ok(device) => Ok(Self { device, file }),
+            Err(why) => {
+                let _ = std::fs::remove_file(&file);
+                Err(why)
+            }
+        }
+    }
+
+    /// Bytes that the file has blocks for.
+    fn held(&self) -> u64 {
+        std::fs::metadata(&self.file).unwrap().blocks() * 512
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.device]).status();
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+/// The series of single writes to a raw device came without a discard before it. What is measured
+/// is discarded, and no byte more.
+#[test]
+fn a_raw_device_is_discarded_as_far_as_it_is_measured() {
+    let raw = match Loop::new(48 << 20) {
+        Ok(raw) => raw,
+        Err(why) => return eprintln!("skipped: no loop device: {why}"),
+    };
+    let path = Path::new(&raw.device);
+    let refused = FileTarget::open(path, None, 16 << 20).err().unwrap();
+    assert!(refused.to_string().contains("--destroy-data"), "{refused}");
+    let mut all = FileTarget::open(path, Some(&raw.device), 48 << 20).unwrap();
+    assert!(all.is_raw());
+    for offset in (0..48 << 20).step_by(4 << 20) {
+        all.write(offset, 4 << 20).unwrap();
+    }
+    drop(all);
+    assert!(raw.held() >= 48 << 20);
+    let mut part = FileTarget::open(path, Some(&raw.device), 16 << 20).unwrap();
+    if !part.forget_all().unwrap() {
+        return eprintln!("skipped: the loop device takes no discard");
+    }
+    part.flush().unwrap();
+    drop(part);
+    let held = raw.held();
+    assert!((32 << 20..33 << 20).contains(&held), "{held}");
+}
+
+/// A file is a hole after it, of the same size.
+#[test]
+fn a_file_is_a_hole_before_its_series() {
+    let path = std::env::temp_dir().join(format!("senko-punched-{}", std::process::id()));
+    let opened = FileTarget::open(&path, None, 16 << 20);
+    let done = opened.and_then(|mut target| {
+        target.write(0, 4 << 20)?;
+        let full = std::fs::metadata(&path)?.blocks();
+        Ok((full, target.forget_all()?))
+    });
+    let found = std::fs::metadata(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    match done {
+        Ok((full, true)) => {
+            assert_eq!(found.len(), 16 << 20);
+            assert!(
+                full * 512 >= 4 << 20 && found.blocks() * 512 < 1 << 20,
+                "{full}"
+            );
+        }
+        Ok((_, false)) => eprintln!("skipped: the file system makes no holes"),
+        // The folder may lie in memory.
+        Err(error) => eprintln!("skipped: {error:#}"),
+    }
 }
 
 #[test]
