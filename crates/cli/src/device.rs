@@ -89,7 +89,7 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
     }
     let mut out = crate::out::stdout();
     if args.json {
-        let line = json!({ "target": args.target, "seed": args.seed, "measured": measured });
+        let line = json!({ "target": args.target, "seed": args.seed, "measured": measured, "notes": measured.notes() });
         writeln!(out, "{line}")
     } else {
         write!(out, "{}", text(&args.target, &measured))
@@ -187,8 +187,13 @@ fn text(name: &str, measured: &Measured) -> String {
         Mapping::Pages => "it maps pages",
         Mapping::LogBlocks => "it has log blocks, or merges blocks as such drives do",
     };
+    let notes = measured.notes();
+    let notes: String = notes
+        .iter()
+        .map(|note| format!("\nnote: {note}\n"))
+        .collect();
     format!(
-        "{}\n{}\n{}\n{}{flags}flush after a write: {}\n\nverdict: {kind}\n  - {}\n",
+        "{}\n{}\n{}\n{}{flags}flush after a write: {}\n\nverdict: {kind}\n  - {}\n{notes}",
         sizes.to_markdown(),
         depths.to_markdown(),
         spans.to_markdown(),

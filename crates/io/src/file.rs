@@ -17,6 +17,7 @@ mod direct; // does O_DIRECT work here, and with which alignment
 pub(crate) mod told; // errors in words that keep the system's number
 mod lock; // one writer or some readers at a time, who are named to the next
 mod length; // longer, shorter, and with holes
+pub use length::discard_bytes;
 mod map; // pages as memory that outlives the process
 
 use std::collections::VecDeque;

@@ -202,7 +202,7 @@ pub fn measure(target: &mut dyn Target, seed: u64, progress: &dyn Progress) -> R
     let pages = fill / PAGE;
     // On a drive that is full: one that was told to forget all has nothing to merge.
     let random = series(target, (0..SERIES).map(|_| rng.below(pages)))?;
-    let series_after_discard = target.forget_all();
+    let series_after_discard = target.forget_all()?;
     let in_order = series(target, (0..SERIES as u64).map(|nth| nth % pages))?;
     let series_in_order = Series::of(in_order, None);
     let series_random = Series::of(random, Some(series_in_order.median_ns));
@@ -331,6 +331,15 @@ fn verdict(target: &mut dyn Target, rng: &mut Rng) -> Result<Verdict> {
 }
 
 impl Measured {
+    /// What a reader of the figures has to know: sentences, none where all is well.
+    pub fn notes(&self) -> Vec<String> {
+        let refused = "The target takes neither a punch hole nor a discard, so the single writes in order went to a drive that was full. A layer with log blocks may merge during them.";
+        match self.series_after_discard {
+            true => Vec::new(),
+            false => vec![refused.to_owned()],
+        }
+    }
+
     /// The measurement as pictures: times by size, rates by depth, the series, the ranges.
     pub fn chart(&self, title: &str) -> Chart {
         let size = |value: fn(&Size) -> f64| {

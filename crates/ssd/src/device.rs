@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One drive, page by page: the write buffer, the translation layer and the flash, one above the
-//! other.
+//! One drive, page by page: the host's link, the write buffer, the translation layer and the flash,
+//! one above the other.
 //!
 //! A page that the host writes goes into the buffer. Pages that leave the buffer go through the
-//! layer to the flash. The write is done when the pages that had to leave for it are on the flash
-//! and its page is in RAM. A read is served by the buffer or by the flash.
+//! layer to the flash. The write is done when its page is in RAM and the pages that had to leave
+//! for it are on the flash. With write-behind it does not wait for the flash as long as few pages
+//! are on their way. A read is served by the buffer or by the flash.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::buffer::{self, Buffer, Leave, Outgoing, Surroundings};
 use crate::ftl::{self, Ftl};
 use crate::geometry::Lpn;
+use crate::link::{Link, LinkBusy, Wire};
 use crate::nand::{Cause, Nand, Timing};
 use crate::profile::{PartialPages, Profile};
 use crate::shadow::Shadow;
@@ -65,8 +70,41 @@ senko_io::counters! {
         trimmed_in_buffer evicted padded partial_reads
 }
 
+/// Pages on their way from the buffer to the flash, while their writes are done already.
+#[derive(Debug, Default)]
+struct Behind {
+    /// How many there may be.
+    room: usize,
+    /// When each is on the flash.
+    ends: BinaryHeap<Reverse<Time>>,
+}
+
+impl Behind {
+    /// A page that leaves at `at` is on the flash at `end`; until when its write waits.
+    fn after(&mut self, at: Time, end: Time) -> Time {
+        if self.room == 0 {
+            return end;
+        }
+        while self.ends.peek().is_some_and(|first| first.0 <= at) {
+            self.ends.pop();
+        }
+        self.ends.push(Reverse(end));
+        if self.ends.len() <= self.room {
+            return at;
+        }
+        self.ends.pop().map_or(at, |first| first.0)
+    }
+
+    /// When all are on the flash.
+    fn end(&self) -> Time {
+        self.ends.iter().map(|end| end.0).max().unwrap_or(0)
+    }
+}
+
 /// One drive.
 pub struct Device {
+    wire: Wire,
+    behind: Behind,
     nand: Nand,
     ftl: Box<dyn Ftl>,
     buffer: Box<dyn Buffer>,
@@ -109,7 +147,16 @@ impl Device {
             None => profile.buffer.parse()?,
         };
         let Timing { ram_ns, .. } = profile.timing;
+        let (link, room) = match parts.untimed {
+            true => (Link::None, 0),
+            false => (profile.link, profile.write_behind_pages as usize),
+        };
         Ok(Self {
+            wire: Wire::new(link),
+            behind: Behind {
+                room,
+                ends: BinaryHeap::new(),
+            },
             nand,
             ftl,
             buffer: buffer::build(&buffer_spec, &around)?,
@@ -134,6 +181,29 @@ impl Device {
     /// The flash, to set how it fails.
     pub fn nand_mut(&mut self) -> &mut Nand {
         &mut self.nand
+    }
+
+    /// How long the link to the host was taken since the drive was new; `None` if no link is
+    /// modelled.
+    pub fn link_busy(&self) -> Option<LinkBusy> {
+        self.wire.is_limited().then(|| self.wire.busy())
+    }
+
+    pub(crate) fn wire_mut(&mut self) -> &mut Wire {
+        &mut self.wire
+    }
+
+    /// Nothing will be issued before `now` any more.
+    pub(crate) fn advance(&mut self, now: Time) {
+        self.wire.advance(now);
+        self.nand.advance(now);
+    }
+
+    /// Everything that was issued is taken as done at time 0.
+    pub(crate) fn rest(&mut self) {
+        self.wire.rest();
+        self.behind.ends.clear();
+        self.nand.rest();
     }
 
     /// The translation layer.
@@ -206,7 +276,7 @@ impl Device {
             };
             let before = self.nand.last_host_sequence();
             let written = self.ftl.write(&mut self.nand, lpn, stream, ready);
-            done = done.max(written);
+            done = done.max(self.behind.after(at, written));
             if let Some(shadow) = &mut self.shadow {
                 shadow.programmed(lpn, &self.nand, before);
             }
@@ -260,7 +330,7 @@ impl Device {
     /// Everything that was written goes to the flash.
     pub fn flush(&mut self, at: Time) -> Time {
         self.buffer.drain(&mut self.out);
-        let drained = self.let_go(0, at, None);
+        let drained = self.let_go(0, at, None).max(self.behind.end());
         if let Some(shadow) = &self.shadow {
             shadow.flushed();
         }
@@ -277,6 +347,7 @@ impl Device {
     pub fn power_cycle(&mut self, empty: Box<dyn Buffer>) {
         self.buffer = empty;
         self.out.pages.clear();
+        self.behind.ends.clear();
         self.nand.power_on();
         self.ftl.recover(&mut self.nand);
         if let Some(shadow) = &mut self.shadow {

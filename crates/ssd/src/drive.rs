@@ -13,7 +13,8 @@
 //! when its last part is.
 //!
 //! A dispatched part issues all of its pages at once; the flash's timeline (`nand/timeline.rs`)
-//! says when each is done, and the last says when the part is.
+//! says when each is done, and the last says when the part is. The command and the data pass the
+//! drive's link (`link.rs`), which may be slower than the flash.
 
 // Fills drives before a run.
 mod prepare;
@@ -208,6 +209,11 @@ impl Drive {
         &mut self.devices
     }
 
+    /// Commands that the interfaces of all drives take at once.
+    pub fn commands_at_once(&self) -> usize {
+        self.slots as usize * self.queues.len()
+    }
+
     /// Lets runs end as soon as `stop` is set, with the report of what was done until then. The
     /// drive is of no use afterwards.
     pub fn stop_when(&mut self, stop: &'static AtomicBool) {
@@ -216,6 +222,29 @@ impl Drive {
 
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// Takes all that was issued as done and begins time at 0 again, as between two runs on the
+    /// same drives.
+    ///
+    /// ```
+    /// use senko_ssd::device::Parts;
+    /// use senko_ssd::drive::{Drive, Load};
+    /// use senko_ssd::profile::Profile;
+    /// use senko_ssd::{Error, Op, Request};
+    ///
+    /// let mut drive = Drive::new(&Profile::find("x25-m")?, &Parts::default())?;
+    /// let write = Request { op: Op::Write, bytes: 4096, ..Request::flush(0) };
+    /// let mut seconds = || -> Result<f64, Error> {
+    ///     drive.rest();
+    ///     let report = drive.run([Ok::<_, Error>(write)], Load::Closed { depth: 1 })?;
+    ///     Ok(report.seconds)
+    /// };
+    /// assert_eq!(seconds()?, seconds()?);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn rest(&mut self) {
+        self.devices.iter_mut().for_each(Device::rest);
     }
 
     /// The size that the host sees, in bytes.
@@ -248,6 +277,14 @@ impl Drive {
         let begin = page * self.page_bytes;
         let end = request.offset + request.bytes;
         begin >= request.offset && begin + self.page_bytes <= end
+    }
+
+    /// How many bytes of a page a request covers.
+    #[inline]
+    fn bytes_in(&self, request: &Request, page: u64) -> u64 {
+        let begin = page * self.page_bytes;
+        let end = request.offset + request.bytes;
+        (begin + self.page_bytes).min(end) - begin.max(request.offset)
     }
 
     /// The drive and page of a page of the whole.
@@ -286,7 +323,7 @@ impl Drive {
 
     /// Does those pages of a request that lie on one drive; when the last is done.
     fn dispatch_part(&mut self, request: &Request, drive: usize, at: Time) -> Time {
-        let at = at + self.controller_ns;
+        let at = self.devices[drive].wire_mut().command(request.op, at) + self.controller_ns;
         if request.op == Op::Flush {
             return self.devices[drive].flush(at);
         }
@@ -333,10 +370,17 @@ impl Drive {
         for page in pages {
             let (_, lpn) = self.place(page);
             let whole = self.is_whole(request, page);
+            let bytes = self.bytes_in(request, page);
             let device = &mut self.devices[drive];
             let page_done = match request.op {
-                Op::Write => device.write(lpn, whole, request.stream, at),
-                Op::Read => device.read(lpn, at),
+                Op::Write => {
+                    let at = device.wire_mut().receive(bytes, at);
+                    device.write(lpn, whole, request.stream, at)
+                }
+                Op::Read => {
+                    let read = device.read(lpn, at);
+                    device.wire_mut().send(bytes, read)
+                }
                 // A page is forgotten only if all of it is.
                 Op::Trim if whole => device.trim(lpn, at),
                 Op::Trim | Op::Flush => at,
@@ -346,12 +390,16 @@ impl Drive {
         done
     }
 
-    /// Does one request from `at` on, with nothing waiting before it; when it is done.
+    /// Does one request from `at` on, with nothing waiting before it; when it is done. Later
+    /// requests may not begin earlier.
     ///
     /// # Errors
     /// If it does not fit, or the drive is worn out.
     pub fn submit(&mut self, request: &Request, at: Time) -> Result<Time, Error> {
         self.check_request(1, request)?;
+        for device in &mut self.devices {
+            device.advance(at);
+        }
         let done = self.dispatch(request, at);
         self.check_life().map(|()| done)
     }
@@ -394,7 +442,7 @@ impl Drive {
                 break;
             }
             for device in &mut self.devices {
-                device.nand_mut().advance(now);
+                device.advance(now);
             }
             match event {
                 Event::Arrival => {
@@ -429,7 +477,7 @@ impl Drive {
         }
         let pace = Pace {
             open: matches!(load, Load::Open { .. }),
-            slots: u64::from(self.slots) * self.queues.len() as u64,
+            slots: self.commands_at_once() as u64,
             most_under_way: run.most_under_way,
             under_way_at_last_arrival: run.at_last_arrival,
         };

@@ -4,13 +4,14 @@
 //! Data is kept in memory, page by page; every operation is also a request to a [`Drive`], which
 //! begins at the device's virtual clock and moves it to the request's end. Nobody waits: an engine
 //! runs as fast as the machine can, and [`SimulatedDevice::now`] says how long it would have taken
-//! on the drive. A batch of reads is under way at once; operations of several threads follow each
-//! other.
+//! on the drive. Of a batch of reads so many are under way at once as the drive's interface takes;
+//! operations of several threads follow each other.
 //!
 //! Always holds: a read returns the bytes written last, or zeros where none were. A drive that is
 //! worn out fails writes with `EIO` and still reads.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use senko_io::{Device, IoError, PAGE_SIZE, ReadRequest, Tag};
@@ -38,18 +39,23 @@ struct State {
 }
 
 impl State {
-    /// Does a request from `at` on; when it ends.
-    fn submit(&mut self, request: &Request, at: Time) -> Result<Time, IoError> {
+    /// Does a request that arrived at `arrived` from `at` on; when it ends.
+    fn submit(&mut self, request: &Request, arrived: Time, at: Time) -> Result<Time, IoError> {
         match self.drive.submit(request, at) {
             Ok(done) => {
                 self.responses
-                    .record(request.op as u8, request.bytes, at, done);
+                    .record(request.op as u8, request.bytes, arrived, done);
                 Ok(done)
             }
             Err(Error::WornOut(_)) if request.op == Op::Read => Ok(at),
             Err(Error::WornOut(_)) => Err(IoError::Os(EIO)),
             Err(_) => Err(IoError::Os(EINVAL)),
         }
+    }
+
+    /// Does a request that arrives now; when it ends.
+    fn submit_now(&mut self, request: &Request) -> Result<Time, IoError> {
+        self.submit(request, self.now, self.now)
     }
 
     fn copy_out(&self, page: u64, buf: &mut [u8]) {
@@ -121,7 +127,7 @@ impl Device for SimulatedDevice {
     fn read(&self, page: u64, buf: &mut [u8], _: Tag) -> Result<(), IoError> {
         let request = self.request(Op::Read, page, buf.len() as u64)?;
         let state = &mut *self.lock();
-        state.now = state.submit(&request, state.now)?;
+        state.now = state.submit_now(&request)?;
         state.copy_out(page, buf);
         Ok(())
     }
@@ -129,7 +135,7 @@ impl Device for SimulatedDevice {
     fn write(&self, page: u64, buf: &[u8], _: Tag) -> Result<(), IoError> {
         let request = self.request(Op::Write, page, buf.len() as u64)?;
         let state = &mut *self.lock();
-        state.now = state.submit(&request, state.now)?;
+        state.now = state.submit_now(&request)?;
         for (page, bytes) in (page..).zip(buf.chunks(PAGE_SIZE)) {
             state.data.insert(page, bytes.into());
         }
@@ -138,7 +144,7 @@ impl Device for SimulatedDevice {
 
     fn flush(&self, _: Tag) -> Result<(), IoError> {
         let state = &mut *self.lock();
-        state.now = state.submit(&Request::flush(0), state.now)?;
+        state.now = state.submit_now(&Request::flush(0))?;
         Ok(())
     }
 
@@ -146,7 +152,7 @@ impl Device for SimulatedDevice {
         let bytes = pages.saturating_mul(PAGE_SIZE as u64);
         let request = self.request(Op::Trim, page, bytes)?;
         let state = &mut *self.lock();
-        state.now = state.submit(&request, state.now)?;
+        state.now = state.submit_now(&request)?;
         for page in page..page + pages {
             state.data.remove(&page);
         }
@@ -156,10 +162,19 @@ impl Device for SimulatedDevice {
     fn read_batch(&self, requests: &mut [ReadRequest<'_>], _: Tag) -> Result<(), IoError> {
         let state = &mut *self.lock();
         let (begin, mut end, mut first) = (state.now, state.now, Ok(()));
+        let at_once = state.drive.commands_at_once();
+        let mut under_way = BinaryHeap::new();
         for read in requests {
             let request = self.request(Op::Read, read.page, read.buf.len() as u64);
-            let done = request.and_then(|request| state.submit(&request, begin));
+            let full = under_way.len() >= at_once;
+            let first_end = under_way.peek().map(|Reverse(done)| *done);
+            let at = first_end.filter(|_| full).unwrap_or(begin);
+            let done = request.and_then(|request| state.submit(&request, begin, at));
             if let Ok(done) = done {
+                if full {
+                    under_way.pop();
+                }
+                under_way.push(Reverse(done));
                 end = end.max(done);
                 state.copy_out(read.page, read.buf);
             }

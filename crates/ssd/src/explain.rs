@@ -237,12 +237,18 @@ impl Told {
                 if one.1 > most.1 { *one } else { most }
             },
         );
-        let used = format!(
+        let mut used = format!(
             "the flash's planes were busy for {:.0} % of the time, the buses for {:.0} %",
             planes * 100.0,
             buses * 100.0
         );
-        if planes >= LIMIT && planes >= buses {
+        let link = report.link_share().unwrap_or(0.0);
+        if report.busy.links > 0 {
+            used += &format!(", the link to the host for {:.0} %", link * 100.0);
+        }
+        if link >= LIMIT && link >= planes && link >= buses {
+            format!("The link to the host limits the drive: {used}.")
+        } else if planes >= LIMIT && planes >= buses {
             format!("The cells limit the drive, with {} first: {used}.", most.0)
         } else if buses >= LIMIT {
             format!("The buses between controller and flash limit the drive: {used}.")

@@ -35,6 +35,12 @@ pub mod source;
 // The flash's shape and numbers.
 pub mod geometry;
 
+// A bus: one transfer at a time.
+mod bus;
+
+// The link between host and drive.
+pub mod link;
+
 // The flash: programs, reads, erases, their rules, counts and times.
 pub mod nand;
 

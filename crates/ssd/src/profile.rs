@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::geometry::Geometry;
+use crate::link::Link;
 use crate::nand::{Endurance, SingleLevel, Timing};
 
 /// A drive.
@@ -38,6 +39,9 @@ pub struct Profile {
     /// How the host speaks to it.
     #[serde(default)]
     pub interface: Interface,
+    /// The link between host and drive.
+    #[serde(default)]
+    pub link: Link,
     /// The translation layer, as a specification.
     pub ftl: String,
     /// The write buffer, as a specification.
@@ -46,6 +50,10 @@ pub struct Profile {
     /// RAM for the write buffer, in bytes.
     #[serde(default)]
     pub buffer_bytes: u64,
+    /// Pages that have left the buffer and are being programmed while the write that pushed them
+    /// out is done already. With 0 a write waits until they are on the flash.
+    #[serde(default)]
+    pub write_behind_pages: u32,
     /// The handling of a write that covers a part of a page.
     #[serde(default)]
     pub partial_pages: PartialPages,
@@ -195,6 +203,7 @@ impl Profile {
                 slc.bits
             )));
         }
+        self.link.check()?;
         if depths == 0 {
             return Err(Error::profile("an interface that takes no request"));
         }

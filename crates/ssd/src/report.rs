@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, PageCounts};
 use crate::ftl::{FtlCounts, Mapping};
+use crate::link::LinkBusy;
 use crate::nand::{Busy, Counts};
 use crate::precondition::{Preparation, Window};
 use crate::{Op, Time};
@@ -194,6 +195,12 @@ pub struct BusyTimes {
     pub erase_seconds: f64,
     /// Pages on buses.
     pub bus_seconds: f64,
+    /// Links to the host; 0 where none is modelled.
+    #[serde(default)]
+    pub links: u64,
+    /// Commands and data on links, in the direction that was busier.
+    #[serde(default)]
+    pub link_seconds: f64,
 }
 
 impl BusyTimes {
@@ -206,6 +213,11 @@ impl BusyTimes {
         self.program_seconds += seconds(busy.program_ns);
         self.erase_seconds += seconds(busy.erase_ns);
         self.bus_seconds += seconds(busy.bus_ns);
+    }
+
+    fn add_link(&mut self, busy: &LinkBusy) {
+        self.links += 1;
+        self.link_seconds += busy.to_drive_ns.max(busy.to_host_ns) as f64 / 1e9;
     }
 }
 
@@ -368,7 +380,7 @@ pub struct Derived {
 
 /// Counts of a moment, from which a later report counts on.
 #[derive(Clone, Debug)]
-pub struct Before(Vec<(PageCounts, Counts, FtlCounts, Busy)>);
+pub struct Before(Vec<(PageCounts, Counts, FtlCounts, Busy, LinkBusy)>);
 
 impl Report {
     /// The drives' counts now.
@@ -382,6 +394,7 @@ impl Report {
                         *device.nand().counts(),
                         device.ftl().counts(),
                         device.nand().busy(),
+                        device.link_busy().unwrap_or_default(),
                     )
                 })
                 .collect(),
@@ -397,7 +410,10 @@ impl Report {
         let mut erases = Vec::new();
         let mut busy = BusyTimes::default();
         for (device, then) in devices.iter().zip(&before.0) {
-            let (pages_then, flash_then, layer_then, busy_then) = then;
+            let (pages_then, flash_then, layer_then, busy_then, link_then) = then;
+            if let Some(link) = device.link_busy() {
+                busy.add_link(&link.since(link_then));
+            }
             busy.add(device, &device.nand().busy().since(busy_then));
             pages.add(&device.counts().since(pages_then));
             flash.add(&device.nand().counts().since(flash_then));
@@ -576,6 +592,14 @@ impl Report {
                 share(busy.bus_seconds, busy.buses),
             )
         })
+    }
+
+    /// The share of the time for which the link to the host was busy, 0 to 1. `None` where there is
+    /// no time, or no link.
+    pub fn link_share(&self) -> Option<f64> {
+        let busy = &self.busy;
+        let share = busy.link_seconds / (busy.links as f64 * self.seconds);
+        (self.timed && self.seconds > 0.0 && busy.links > 0).then(|| share.min(1.0))
     }
 
     fn a_second(&self, count: u64) -> Option<f64> {

@@ -191,6 +191,20 @@ fn a_result_is_explained() {
             assert!(read.contains(part), "{part}\n{read}");
         }
     }
+    let reads = "uniform:count=2k,pages=1000,writes=0";
+    let deep = [
+        "--profile",
+        "x25-m",
+        "--precondition",
+        "1",
+        "--closed",
+        "32",
+    ];
+    let read = stdout(&ssd(&folder, &[&["explain", reads], &deep[..]].concat()));
+    assert!(
+        read.contains("The link to the host limits the drive"),
+        "{read}"
+    );
     std::fs::write(folder.join("other.json"), "{\"report\": 3}\n").unwrap();
     let out = ssd(&folder, &["explain", "other.json"]);
     assert_eq!(out.status.code(), Some(1));

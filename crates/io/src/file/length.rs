@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileTypeExt;
 use std::sync::atomic::Ordering;
 
 use super::{FlashFile, RawOp, allocate};
@@ -31,6 +32,53 @@ pub(super) fn extent(file: &File, from: u64, end: u64) -> Option<Range<u64>> {
     };
     let hole = seek(start, libc::SEEK_HOLE).unwrap_or(end);
     Some((start / page * page).max(from)..hole.next_multiple_of(page).min(end))
+}
+
+/// Whether a discard worked. A device or a file system that has none is no error.
+fn discarded(done: Result<(), IoError>) -> Result<bool, IoError> {
+    match done {
+        Err(IoError::Os(libc::EOPNOTSUPP | libc::ENOTTY | libc::EINVAL)) => Ok(false),
+        done => done.map(|()| true),
+    }
+}
+
+/// Makes a hole of these bytes in a file, or discards them on a block device: their data is lost.
+/// Returns `false` where the file system or the device can do neither, and the data stays. The
+/// bytes of a block device are whole sectors. A [`FlashFile`] does the same with
+/// [`crate::Device::punch`].
+///
+/// # Errors
+/// What the system says, such as that the file is not open for writing.
+///
+/// ```
+/// use std::os::unix::fs::FileExt;
+///
+/// let path = std::env::temp_dir().join(format!("senko-hole-{}", std::process::id()));
+/// let mut options = std::fs::OpenOptions::new();
+/// let file = options.read(true).write(true).create_new(true).open(&path)?;
+/// std::fs::remove_file(&path)?;
+/// file.write_all_at(&[7; 8192], 0)?;
+/// if senko_io::discard_bytes(&file, 0..4096)? {
+///     let mut found = [1; 8192];
+///     file.read_exact_at(&mut found, 0)?;
+///     assert_eq!((found[0], found[4096]), (0, 7));
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn discard_bytes(file: &File, bytes: Range<u64>) -> std::io::Result<bool> {
+    if bytes.is_empty() {
+        return Ok(true);
+    }
+    let raw = RawOp {
+        fd: file.as_raw_fd(),
+        direct: true,
+        block_device: file.metadata()?.file_type().is_block_device(),
+        op: Op::Discard,
+        address: std::ptr::null_mut(),
+        bytes: bytes.end - bytes.start,
+        offset: bytes.start,
+    };
+    discarded(raw.run_whole()).map_err(std::io::Error::from)
 }
 
 impl FlashFile {
@@ -82,10 +130,7 @@ impl FlashFile {
             offset,
             ..self.raw()
         };
-        match raw.run_whole() {
-            Err(IoError::Os(libc::EOPNOTSUPP | libc::ENOTTY | libc::EINVAL)) => Ok(false),
-            done => done.map(|()| true),
-        }
+        discarded(raw.run_whole())
     }
 
     /// Gets blocks for a hole. A block device has no holes.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use senko_io::{AlignedBuf, Device, Engine, PAGE_SIZE, Purpose, ReadRequest, Tag};
+use senko_io::{AlignedBuf, Device, Engine, PAGE_SIZE, Purpose, ReadRequest, Tag, discard_bytes};
 use senko_ssd::engine_device::SimulatedDevice;
 
 use super::Flags;
@@ -43,7 +43,10 @@ pub trait Target {
     /// What the device says.
     fn flush(&mut self) -> Result<u64>;
     /// Tells the device that nothing is stored any more; whether it can be told.
-    fn forget_all(&mut self) -> bool;
+    ///
+    /// # Errors
+    /// What the device says.
+    fn forget_all(&mut self) -> Result<bool>;
     /// Reads pages with this many under way at once, and says how long all took.
     ///
     /// # Errors
@@ -211,9 +214,11 @@ impl Target for FileTarget {
             .with_context(|| format!("cannot flush {}", self.path.display()))
     }
 
-    fn forget_all(&mut self) -> bool {
-        // A file without extents: the file system discards them where it is mounted so.
-        !self.raw && self.file.set_len(0).is_ok() && self.file.set_len(self.bytes).is_ok()
+    /// A file becomes a hole, and its file system discards that where it is mounted so. Of a device
+    /// the bytes that are measured are discarded.
+    fn forget_all(&mut self) -> Result<bool> {
+        discard_bytes(&self.file, 0..self.bytes)
+            .with_context(|| format!("cannot discard what {} holds", self.path.display()))
     }
 
     fn read_at_once(&mut self, offsets: &[u64], depth: usize) -> Result<u64> {
@@ -306,10 +311,9 @@ impl Target for SimulatedTarget {
         Ok(self.since(start))
     }
 
-    fn forget_all(&mut self) -> bool {
-        self.device
-            .discard(0, self.bytes / PAGE_SIZE as u64, TAG)
-            .is_ok()
+    fn forget_all(&mut self) -> Result<bool> {
+        self.device.discard(0, self.bytes / PAGE_SIZE as u64, TAG)?;
+        Ok(true)
     }
 
     fn read_at_once(&mut self, offsets: &[u64], depth: usize) -> Result<u64> {

@@ -151,7 +151,10 @@ pub static PARTS: &[Part] = &[
         Paper::A,
         "section 4.1.1, tables 3 and 4",
         "a drive's rated figures: the profile x25-m, held by a test",
-        &["crates/ssd/src/profile.rs", "crates/lab/tests/it/device.rs"],
+        &[
+            "crates/ssd/src/profile.rs",
+            "crates/ssd/tests/it/thesis_drives.rs",
+        ],
         "device-verdict",
     ),
     part(
@@ -165,7 +168,10 @@ pub static PARTS: &[Part] = &[
         Paper::A,
         "section 4.1.4, figures 23 to 25",
         "a USB stick: random writes a hundred times as slow, stalls again and again; the profile usb-stick, held by a test",
-        &["crates/lab/src/device.rs", "crates/lab/tests/it/device.rs"],
+        &[
+            "crates/lab/src/device.rs",
+            "crates/ssd/tests/it/thesis_drives.rs",
+        ],
         "device-verdict",
     ),
     part(

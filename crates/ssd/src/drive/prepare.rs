@@ -181,8 +181,8 @@ impl Drive {
     fn settle(&mut self) -> Result<(), Error> {
         for device in &mut self.devices {
             device.flush(0);
-            device.nand_mut().rest();
         }
+        self.rest();
         self.check_life()
     }
 

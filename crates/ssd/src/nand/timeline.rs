@@ -14,58 +14,9 @@
 //! A background erase costs its plane idle time first. It is a debt, paid as far as the plane is
 //! idle before its later operations.
 
-use std::collections::VecDeque;
-
 use crate::Time;
+use crate::bus::Bus;
 use crate::nand::Timing;
-
-/// When a bus is taken: intervals in order, none touching another.
-#[derive(Clone, Debug, Default)]
-struct Bus {
-    taken: VecDeque<(Time, Time)>,
-}
-
-impl Bus {
-    /// Takes the first gap of `length` from `at` on; when it begins.
-    fn take(&mut self, at: Time, length: Time) -> Time {
-        if length == 0 {
-            return at;
-        }
-        let mut begin = at;
-        let mut place = self.taken.len();
-        // Nearly always the end is the place.
-        while place > 0 && self.taken[place - 1].1 > at {
-            place -= 1;
-        }
-        while let Some(&(start, end)) = self.taken.get(place) {
-            if begin + length <= start {
-                break;
-            }
-            begin = begin.max(end);
-            place += 1;
-        }
-        let end = begin + length;
-        let joins_last = place > 0 && self.taken[place - 1].1 == begin;
-        let joins_next = self.taken.get(place).is_some_and(|next| next.0 == end);
-        match (joins_last, joins_next) {
-            (true, true) => {
-                self.taken[place - 1].1 = self.taken[place].1;
-                self.taken.remove(place);
-            }
-            (true, false) => self.taken[place - 1].1 = end,
-            (false, true) => self.taken[place].0 = begin,
-            (false, false) => self.taken.insert(place, (begin, end)),
-        }
-        begin
-    }
-
-    /// Forgets what ends before `now`: nothing will ask for an earlier gap.
-    fn forget_before(&mut self, now: Time) {
-        while self.taken.front().is_some_and(|first| first.1 < now) {
-            self.taken.pop_front();
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Plane {
@@ -205,20 +156,6 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_bus_fills_gaps() {
-        let mut bus = Bus::default();
-        assert_eq!(bus.take(100, 10), 100);
-        assert_eq!(bus.take(0, 10), 0, "before what waits for later");
-        assert_eq!(bus.take(95, 10), 110, "too long for the gap before 100");
-        assert_eq!(bus.take(90, 10), 90, "just fits");
-        assert_eq!(bus.taken, [(0, 10), (90, 120)]);
-        assert_eq!(bus.take(5, 80), 10, "joins both");
-        assert_eq!(bus.taken, [(0, 120)]);
-        bus.forget_before(200);
-        assert!(bus.taken.is_empty());
-    }
 
     fn timeline(background_erase: bool) -> Timeline {
         let timing = Timing {

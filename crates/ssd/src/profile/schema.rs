@@ -72,6 +72,15 @@ const INTERFACE: &[Key] = &[
     ("depth", Whole(32), false),
 ];
 
+const LINK: &[Key] = &[
+    ("kind", Word(&["none", "sata", "pcie", "other"]), true),
+    ("generation", Whole(32), false),
+    ("lanes", Whole(32), false),
+    ("command_ns", Whole(63), false),
+    ("write_command_ns", Whole(63), false),
+    ("bytes_per_second", Whole(63), false),
+];
+
 const PROFILE: &[Key] = &[
     ("name", Text, true),
     ("source", Text, true),
@@ -82,9 +91,11 @@ const PROFILE: &[Key] = &[
     ("endurance", Keys(ENDURANCE), false),
     ("slc", Keys(SLC), false),
     ("interface", Keys(INTERFACE), false),
+    ("link", Keys(LINK), false),
     ("ftl", Text, true),
     ("buffer", Text, false),
     ("buffer_bytes", Whole(63), false),
+    ("write_behind_pages", Whole(32), false),
     (
         "partial_pages",
         Word(&["read-modify-write", "whole"]),
@@ -104,25 +115,52 @@ pub(super) fn checked(text: &str) -> Result<Table, String> {
     })?;
     check("", &mut table, PROFILE)?;
     if let Some(Value::Table(interface)) = table.get("interface") {
-        check_interface(interface)?;
+        let needed: &[&str] = match kind_of(interface) {
+            "single" => &[],
+            "ncq" => &["depth"],
+            _ => &["queues", "depth"],
+        };
+        check_kind("interface", interface, needed, &[])?;
+    }
+    if let Some(Value::Table(link)) = table.get("link") {
+        let (needed, allowed): (&[&str], &[&str]) = match kind_of(link) {
+            "none" => (&[], &[]),
+            "sata" => (
+                &["generation", "command_ns"],
+                &["write_command_ns", "bytes_per_second"],
+            ),
+            "pcie" => (
+                &["generation", "lanes", "command_ns"],
+                &["bytes_per_second"],
+            ),
+            _ => (&["bytes_per_second", "command_ns"], &[]),
+        };
+        check_kind("link", link, needed, allowed)?;
     }
     Ok(table)
 }
 
-/// Which keys an interface has follows from its kind.
-fn check_interface(interface: &Table) -> Result<(), String> {
-    let kind = interface.get("kind").and_then(Value::as_str).unwrap_or("");
-    let needed: &[&str] = match kind {
-        "single" => &[],
-        "ncq" => &["depth"],
-        _ => &["queues", "depth"],
-    };
-    if let Some(key) = needed.iter().find(|key| !interface.contains_key(**key)) {
-        return Err(format!("[interface] of the kind {kind} lacks {key}"));
+fn kind_of(section: &Table) -> &str {
+    section.get("kind").and_then(Value::as_str).unwrap_or("")
+}
+
+/// Refuses a section that lacks a key of its kind, or has one that its kind has not.
+fn check_kind(
+    name: &str,
+    section: &Table,
+    needed: &[&str],
+    allowed: &[&str],
+) -> Result<(), String> {
+    let kind = kind_of(section);
+    if let Some(key) = needed.iter().find(|key| !section.contains_key(**key)) {
+        return Err(format!("[{name}] of the kind {kind} lacks {key}"));
     }
-    let known = |key: &&String| *key == "kind" || needed.contains(&key.as_str());
-    match interface.keys().find(|key| !known(key)) {
-        Some(key) => Err(format!("[interface] of the kind {kind} has no {key}")),
+    let known = |key: &&String| {
+        let key = key.as_str();
+        key == "kind" || needed.contains(&key) || allowed.contains(&key)
+    };
+    match section.keys().find(|key| !known(key)) {
+        Some(key) => Err(format!("[{name}] of the kind {kind} has no {key}")),
         None => Ok(()),
     }
 }

@@ -388,6 +388,21 @@ fn a_wrong_key_of_a_profile_is_told_in_a_sentence() {
             "kind = \"single\"\ndepth = 3",
             "[interface] of the kind single has no depth",
         ),
+        (
+            "[interface]",
+            "[link]\nkind = \"pcie\"\ngeneration = 4\ncommand_ns = 1000\n[interface]",
+            "[link] of the kind pcie lacks lanes",
+        ),
+        (
+            "[interface]",
+            "[link]\nkind = \"none\"\nlanes = 4\n[interface]",
+            "[link] of the kind none has no lanes",
+        ),
+        (
+            "[interface]",
+            "[link]\nkind = \"sata\"\ngeneration = 4\ncommand_ns = 0\n[interface]",
+            "generation in [link] is 4, and SATA has 1, 2 and 3",
+        ),
         ("cycles = 100_000", "cycles = = 3", "it is not TOML"),
     ] {
         let why = why(from, to);

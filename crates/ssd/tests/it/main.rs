@@ -45,6 +45,9 @@ mod trace_guess;
 // Drives under a host: queues, RAID 0, bytes, keeping up.
 mod hosts;
 
+// The link to the host, and writes that end before their pages are on the flash.
+mod links;
+
 // Writes before a run, and whether the drive became steady.
 mod precondition;
 
@@ -53,6 +56,9 @@ mod slc;
 
 // The thesis's chapter 2: a chip, map sizes, hits of a cached map, TRIM.
 mod chapter2;
+
+// The thesis's table 3 and figures 23 to 25, on its drives.
+mod thesis_drives;
 
 // Folding addresses.
 mod trace_fold;

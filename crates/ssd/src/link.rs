@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The link between host and drive: how fast data passes, and what a command costs.
+//!
+//! ```text
+//! read   to the drive |command|   .. the flash ..   to the host |page| |page|
+//! write  to the drive |command| |page| |page|   .. the buffer, the flash ..
+//! ```
+//!
+//! On SATA both directions share one line; on PCIe each has its own. Data passes in frames, so that
+//! transfers of several requests mix, and none waits while the line is idle. `drive.rs` asks the
+//! link for the time of each command and page.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bus::Bus;
+use crate::{Error, Op, Time};
+
+/// What a drive's link to the host is. The section `[link]` of a profile.
+///
+/// ```
+/// use senko_ssd::link::Link;
+///
+/// let link = Link::Pcie { generation: 4, lanes: 4, command_ns: 1000, bytes_per_second: None };
+/// let rate = link.bytes_per_second().expect("it has one");
+/// assert!((7.19e9..7.21e9).contains(&rate));
+/// assert_eq!(Link::None.bytes_per_second(), None);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Link {
+    /// None is modelled: data passes in no time.
+    #[default]
+    None,
+    /// Serial ATA, one direction at a time.
+    Sata {
+        /// 1, 2 or 3: 1.5, 3 or 6 Gbit/s.
+        generation: u32,
+        /// How long a command keeps the link, in nanoseconds.
+        command_ns: Time,
+        /// The same for a write, where it is another.
+        #[serde(default)]
+        write_command_ns: Option<Time>,
+        /// What the drive passes of the line's rate, if that is less.
+        #[serde(default)]
+        bytes_per_second: Option<u64>,
+    },
+    /// PCI Express, both directions at once.
+    Pcie {
+        /// 1 to 6.
+        generation: u32,
+        /// 1, 2, 4, 8 or 16.
+        lanes: u32,
+        /// How long a command keeps the direction to the drive, in nanoseconds.
+        command_ns: Time,
+        /// What the drive passes of the link's rate, if that is less.
+        #[serde(default)]
+        bytes_per_second: Option<u64>,
+    },
+    /// Any other, one direction at a time.
+    Other {
+        /// What passes.
+        bytes_per_second: u64,
+        /// How long a command keeps the link, in nanoseconds.
+        command_ns: Time,
+    },
+}
+
+/// Bytes of a SATA frame: 8 KiB of data, four bytes of header, four of checksum, and the two words
+/// that begin and end it.
+const SATA_FRAME: (f64, f64) = (8192.0, 8192.0 + 16.0);
+/// Bytes of a PCIe packet: the usual payload, and header, sequence number, checksum and framing.
+const PCIE_PACKET: (f64, f64) = (256.0, 256.0 + 24.0);
+
+impl Link {
+    /// Bytes of data a second in one direction; `None` without a limit.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        let limited = |rate: f64, limit: Option<u64>| match limit {
+            Some(limit) => rate.min(limit as f64),
+            None => rate,
+        };
+        match *self {
+            Self::None => None,
+            Self::Sata {
+                generation,
+                bytes_per_second,
+                ..
+            } => {
+                // Eight bits of data are ten on the line.
+                let line = 0.75e9 * f64::from(1u32 << generation.min(31)) / 10.0;
+                let data = line * SATA_FRAME.0 / SATA_FRAME.1;
+                Some(limited(data, bytes_per_second))
+            }
+            Self::Pcie {
+                generation,
+                lanes,
+                bytes_per_second,
+                ..
+            } => {
+                let line = match generation {
+                    1 => 2.5e9 * 0.8,
+                    2 => 5e9 * 0.8,
+                    // Generation 6 codes in another way, at about the same cost.
+                    _ => {
+                        8e9 * f64::from(1u32 << generation.saturating_sub(3).min(31)) * 128.0
+                            / 130.0
+                    }
+                };
+                let data = line / 8.0 * f64::from(lanes) * PCIE_PACKET.0 / PCIE_PACKET.1;
+                Some(limited(data, bytes_per_second))
+            }
+            Self::Other {
+                bytes_per_second, ..
+            } => Some(bytes_per_second as f64),
+        }
+    }
+
+    /// How long a command keeps the link.
+    fn command_ns(&self, op: Op) -> Time {
+        match *self {
+            Self::None => 0,
+            Self::Sata {
+                write_command_ns: Some(ns),
+                ..
+            } if op == Op::Write => ns,
+            Self::Sata { command_ns, .. }
+            | Self::Pcie { command_ns, .. }
+            | Self::Other { command_ns, .. } => command_ns,
+        }
+    }
+
+    /// Refuses what can't be.
+    ///
+    /// # Errors
+    /// If there is no such link, or nothing passes.
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse = |what: String| Err(Error::profile(what));
+        let limit = match *self {
+            Self::Sata { generation, .. } if !(1..=3).contains(&generation) => {
+                return refuse(format!(
+                    "generation in [link] is {generation}, and SATA has 1, 2 and 3"
+                ));
+            }
+            Self::Pcie { generation, .. } if !(1..=6).contains(&generation) => {
+                return refuse(format!(
+                    "generation in [link] is {generation}, and must be 1 to 6"
+                ));
+            }
+            Self::Pcie { lanes, .. } if !matches!(lanes, 1 | 2 | 4 | 8 | 16) => {
+                return refuse(format!(
+                    "lanes in [link] is {lanes}, and must be 1, 2, 4, 8 or 16"
+                ));
+            }
+            Self::None => None,
+            Self::Sata {
+                bytes_per_second, ..
+            }
+            | Self::Pcie {
+                bytes_per_second, ..
+            } => bytes_per_second,
+            Self::Other {
+                bytes_per_second, ..
+            } => Some(bytes_per_second),
+        };
+        match limit {
+            Some(0) => refuse("bytes_per_second in [link] is 0, and must be at least 1".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How long each direction was taken, in nanoseconds. Where they share a line, all is the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkBusy {
+    /// Commands and data to the drive.
+    pub to_drive_ns: Time,
+    /// Data to the host.
+    pub to_host_ns: Time,
+}
+
+senko_io::counters! {
+    LinkBusy: to_drive_ns to_host_ns
+}
+
+/// A link in time.
+#[derive(Clone, Debug)]
+pub(crate) struct Wire {
+    link: Link,
+    ns_per_byte: f64,
+    /// To the drive, and to the host; only the first where they share a line.
+    to_drive: Bus,
+    to_host: Option<Bus>,
+    busy: LinkBusy,
+}
+
+impl Wire {
+    pub(crate) fn new(link: Link) -> Self {
+        Self {
+            link,
+            ns_per_byte: link.bytes_per_second().map_or(0.0, |rate| 1e9 / rate),
+            to_drive: Bus::default(),
+            to_host: matches!(link, Link::Pcie { .. }).then(Bus::default),
+            busy: LinkBusy::default(),
+        }
+    }
+
+    /// Whether a link is modelled.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.link != Link::None
+    }
+
+    pub(crate) fn busy(&self) -> LinkBusy {
+        self.busy
+    }
+
+    /// A command goes to the drive; when it is there.
+    pub(crate) fn command(&mut self, op: Op, at: Time) -> Time {
+        let length = self.link.command_ns(op);
+        self.busy.to_drive_ns += length;
+        self.to_drive.fill(at, length)
+    }
+
+    /// Data goes to the drive; when it is there.
+    pub(crate) fn receive(&mut self, bytes: u64, at: Time) -> Time {
+        let length = (bytes as f64 * self.ns_per_byte) as Time;
+        self.busy.to_drive_ns += length;
+        self.to_drive.fill(at, length)
+    }
+
+    /// Data goes to the host; when it is there.
+    pub(crate) fn send(&mut self, bytes: u64, at: Time) -> Time {
+        let length = (bytes as f64 * self.ns_per_byte) as Time;
+        let Some(bus) = &mut self.to_host else {
+            return self.receive(bytes, at);
+        };
+        self.busy.to_host_ns += length;
+        bus.fill(at, length)
+    }
+
+    /// Nothing will be asked for before `now` any more.
+    pub(crate) fn advance(&mut self, now: Time) {
+        self.to_drive.forget_before(now);
+        if let Some(bus) = &mut self.to_host {
+            bus.forget_before(now);
+        }
+    }
+
+    /// Everything is taken as done at time 0.
+    pub(crate) fn rest(&mut self) {
+        self.to_drive = Bus::default();
+        self.to_host = self.to_host.take().map(|_| Bus::default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pcie(generation: u32, lanes: u32) -> Link {
+        Link::Pcie {
+            generation,
+            lanes,
+            command_ns: 1000,
+            bytes_per_second: None,
+        }
+    }
+
+    fn sata(generation: u32, bytes_per_second: Option<u64>) -> Link {
+        Link::Sata {
+            generation,
+            command_ns: 1000,
+            write_command_ns: None,
+            bytes_per_second,
+        }
+    }
+
+    #[test]
+    fn rates_are_those_of_the_standards() {
+        // Gigabytes a second of data: the line's rate, its code, its frames.
+        for (link, expected) in [
+            (sata(1, None), 0.1497),
+            (sata(2, None), 0.2994),
+            (sata(3, None), 0.5988),
+            (sata(2, Some(250_000_000)), 0.25),
+            (pcie(1, 1), 0.2286),
+            (pcie(2, 4), 1.829),
+            (pcie(3, 4), 3.601),
+            (pcie(4, 4), 7.202),
+            (pcie(5, 4), 14.40),
+        ] {
+            let rate = link.bytes_per_second().expect("a limit") / 1e9;
+            assert!((rate / expected - 1.0).abs() < 1e-3, "{link:?}: {rate}");
+        }
+    }
+
+    #[test]
+    fn sata_passes_one_direction_at_a_time_and_pcie_both() {
+        let at_a_byte_a_ns = |link| {
+            let mut wire = Wire::new(link);
+            wire.ns_per_byte = 1.0;
+            let begun = wire.command(Op::Read, 0);
+            let sent = wire.receive(4096, begun);
+            (begun, sent, wire.send(4096, begun), wire.busy())
+        };
+        let (begun, sent, got, busy) = at_a_byte_a_ns(sata(2, None));
+        assert_eq!((begun, sent, got), (1000, 5096, 9192));
+        assert_eq!((busy.to_drive_ns, busy.to_host_ns), (9192, 0));
+        let (begun, sent, got, busy) = at_a_byte_a_ns(pcie(4, 4));
+        assert_eq!((begun, sent, got), (1000, 5096, 5096));
+        assert_eq!((busy.to_drive_ns, busy.to_host_ns), (5096, 4096));
+        let mut none = Wire::new(Link::None);
+        assert_eq!(none.command(Op::Write, 7), 7);
+        assert_eq!(none.send(4096, 7), 7);
+    }
+
+    #[test]
+    fn what_no_standard_has_is_refused() {
+        let refused = [
+            sata(0, None),
+            sata(4, None),
+            pcie(7, 4),
+            pcie(4, 3),
+            sata(2, Some(0)),
+        ];
+        for link in refused {
+            let error = link.check().expect_err("it was taken").to_string();
+            assert!(error.contains("[link]"), "{error}");
+        }
+        assert!(pcie(5, 4).check().is_ok() && Link::None.check().is_ok());
+    }
+}
