@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Values that belong to the process that made them. The child of a fork must not use them, and
-//! does not drop them either: one of their locks may be held by a thread that the child does not
-//! have.
+//! does not drop them either: a thread that is missing in the child may hold one of their locks.
 
 use std::sync::{PoisonError, RwLock};
 

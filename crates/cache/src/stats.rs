@@ -55,8 +55,8 @@ pub struct CacheStats {
     pub flash_misses_out: u64,
     /// Large items that were on flash, while there was no DRAM to put them together in.
     pub flash_misses_memory: u64,
-    /// Times that a device's writes kept failing, that it went out of use, and that it came back
-    /// from either state.
+    /// Times that a device's writes kept failing, that a device went out of use, and that a device
+    /// came back from either state.
     pub device_write_pauses: u64,
     pub device_outages: u64,
     pub device_returns: u64,

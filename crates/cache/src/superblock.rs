@@ -6,8 +6,8 @@
 //! the greater number counts. After a change has returned, damage to either page can't restore the
 //! state from before. `docs/formats/data-directory.md` has the tables.
 //!
-//! Always holds: a process that has read a clean mark may continue from the files of that stop
-//! until it is taken away, which is durable before the first command.
+//! Always holds: a process that has read a clean mark may restore from the files of that stop until
+//! it clears the mark. The cleared mark is durable before the first command.
 
 use crate::key::HashSeed;
 use senko_io::le::{put, u32_at, u64_at};

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which segments are in use, and when one may be written again.
 //!
-//! SEGMENT-1: a segment is free only if it holds no page version, and nothing that the newest
-//! durable checkpoint needs: no page that it names, and no part of the log. Versions and names are
-//! counted apart: a page that changed since the checkpoint has a name and no version. SEGMENT-2: it
-//! is reused only when no other process reads from a checkpoint older than the time when the
-//! segment became free.
+//! SEGMENT-1: a free segment holds no page version and nothing that the newest durable checkpoint
+//! needs: no named page, and no part of the log. Versions and names are counted apart: a page that
+//! changed since the checkpoint has a name and no version. SEGMENT-2: it is reused only when no
+//! other process reads from a checkpoint older than the time when the segment became free.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

@@ -197,8 +197,8 @@ impl AlignedBuf {
     }
 
     /// Makes sure that pages `first..first + count` can be written; false if the file system of the
-    /// memory is full. (Writing to a hole that can't be filled would kill the process.) For
-    /// anonymous memory the result is always true.
+    /// memory is full. (Writing to a hole that can't be filled would kill the process.) Always true
+    /// for anonymous memory.
     ///
     /// # Panics
     /// When the buffer has no such pages.

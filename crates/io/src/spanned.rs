@@ -154,7 +154,7 @@ impl SpannedFile {
     }
 
     /// Cuts `pages` pages from `page` on at the borders of files. It calls `work` for each piece
-    /// with its file, its first page in that file and its first page in the device.
+    /// with the file, the piece's first page in the file and its first page in the device.
     fn pieces(
         &self,
         page: u64,

@@ -5,9 +5,9 @@
 //! with a buffer that the kernel took from the ring of free ones. A receive stops when it is
 //! cancelled, when the peer ends, or when no buffer is free. In the last case the connection waits
 //! in `starved`. As buffers return, connections are armed again, first come first served. A
-//! multishot receive takes up to 32 buffers in a row of a sender that does not stop. So after a
-//! receive that filled its buffer or found none, the loop receives one buffer at a time until one
-//! of them is short.
+//! multishot receive takes up to 32 buffers in a row of a sender that does not stop. After a
+//! receive that filled its buffer or found none, the loop receives one buffer at a time until a
+//! receive is short.
 //!
 //! A receive's states, and the functions on the edges:
 //!

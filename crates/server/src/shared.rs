@@ -8,11 +8,11 @@
 //! **flush_all.** A flush that was acknowledged on one connection must hold for every later command
 //! on any connection. [`Shared::flush`] raises a generation before the reply is made. A session
 //! compares it with the generation that its shard last applied ([`Cursor::flush`]). It does so
-//! before it runs a command, and before it completes a command that had to wait. The raise (under a
-//! lock, a release) and the load (acquire) act on one word, so a load after the raise sees it. A
-//! client that learns of the acknowledgement and then sends a command passes the kernel's socket
-//! locks in between. These order the two on every machine. The same check precedes each store, so a
-//! value that comes after a flush is stored after it. A flush runs only when its connection has no
+//! before it runs a command, and before it completes a waiting command. The raise (under a lock, a
+//! release) and the load (acquire) act on one word, so a load after the raise sees it. A client
+//! that learns of the acknowledgement and then sends a command passes the kernel's socket locks in
+//! between. These order the two on every machine. The same check precedes each store, so a value
+//! that comes after a flush is stored after it. A flush runs only when its connection has no
 //! command under way on another shard. So no value sent before the flush is stored after it.
 
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writes to a drive before the measured run, and their result.
 //!
-//! A new drive flatters: it has erased blocks for everything, and collects nothing. So a run may
-//! begin on a drive that was filled in order, overwritten at random, or overwritten until its write
-//! amplification is steady. [`Precondition`] names the way, [`crate::drive::Drive::prepare`]
-//! executes it in no virtual time, and [`Preparation`] has the result.
+//! A new drive flatters: it has erased blocks for everything, and collects nothing. A run may begin
+//! on a drive filled in order, overwritten at random, or overwritten until its write amplification
+//! is steady. [`Precondition`] names the way. [`crate::drive::Drive::prepare`] executes it in no
+//! virtual time. [`Preparation`] has the result.
 //!
 //! The rule of `steady`: the drive is filled in order and then overwritten page by page at random,
 //! in windows of one capacity each. It is steady when the write amplification of the last

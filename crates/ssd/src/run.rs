@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One run as a user specifies it: its workload, its drives, its result. `senko ssd` and the Python
-//! package both run this, so their results are the same.
+//! One run as a user specifies it: workload, drives, result. `senko ssd` and the Python package
+//! both run this, so their results are the same.
 //!
 //! A sentence about a wrong setting begins with the setting's name; the command puts `--` before
 //! it.

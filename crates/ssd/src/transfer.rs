@@ -185,8 +185,8 @@ impl Engine<'_> {
         (-(1.0 - self.rng.next_f64()).ln() * mean) as Time
     }
 
-    /// Issues as many as there is room for. The drive of a request that does not fit is drawn
-    /// first, so this request blocks those behind it, as in one queue.
+    /// Issues as many as there is room for. The drive of a waiting request is drawn first, so the
+    /// request blocks those behind it, as in one queue.
     fn issue(&mut self, now: Time, saturated: bool, held: &mut Option<usize>) {
         while self.under_way < self.model.window && (saturated || !self.arrived.is_empty()) {
             let drives = u64::from(self.model.drives);

@@ -40,8 +40,8 @@ pub(crate) struct Output<'c> {
     finished: Vec<(Block, Held)>,
     /// One list a shard; `block` counts the finished blocks.
     entries: Vec<Vec<MapEntry>>,
-    /// The last key's hash and the number of its versions in the output so far, so that each
-    /// version gets its own place in the map.
+    /// The last key's hash and the number of its versions in the output so far. Each version gets
+    /// its own place in the map.
     last: Option<(KeyHash, u32, u32)>,
     keep_versions: u32,
     pub elements: u64,

@@ -90,8 +90,9 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// One sentence for each: no such file; held by another process (with its number); not a store;
-    /// a newer version; damage, with the byte in the file; a setting that cannot be honoured.
+    /// One sentence for each. The file is missing, not a store, or of a newer version. Another
+    /// process holds it (with its number). It is damaged (with the byte in the file). A setting
+    /// cannot be honoured.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store, StoreError> {
         let path = path.as_ref();
         // Before a file is made that nobody wants.

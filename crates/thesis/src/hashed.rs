@@ -8,9 +8,9 @@
 //! names. So blocks can be filled to the last element. *Source*: paper A, 9.2, figure 50.
 //! *Deviations*: a block is filled in two ways. [`write()`] knows all elements of the block. It
 //! gives every page its own elements first, and writes the block from front to back. [`overwrite`]
-//! is the thesis's way: elements go to their pages on the device in the order in which they come.
-//! Each costs one page read and one page written. An element that finds its page full takes the
-//! next page that has room. There it may displace elements that come later.
+//! is the thesis's way: elements go to their pages on the device in the order of arrival. Each
+//! costs one page read and one page written. An element that finds its page full takes the next
+//! page that has room. There it may displace elements that come later.
 //!
 //! The thesis says that the map needs a third, since about two thirds of all elements do not
 //! collide; it measured with maps sized for all elements. Pages hold 32, so that fewer overflow

@@ -32,9 +32,9 @@ const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmno
 pub enum KeyShape {
     /// Every key has this many bytes.
     Fixed(usize),
-    /// Facebook's ETC key sizes, a property of the key number. A key whose number needs more than
-    /// its size gets the bytes that it needs; with a prefix of 5 bytes and a million keys that is
-    /// one key in a million.
+    /// Facebook's ETC key sizes, a property of the key number. A key whose number needs more bytes
+    /// than its size gets them; with a prefix of 5 bytes and a million keys this happens to one key
+    /// in a million.
     Etc,
     /// Prefix and number, no filler.
     Shortest,

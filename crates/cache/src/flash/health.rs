@@ -19,7 +19,7 @@
 //! Always holds: HEALTH-1: nothing is submitted for a log that is out of use, except its probe and,
 //! at the end of the process, the contents of its write buffers. HEALTH-2: a slot that is followed
 //! when the log is back names the record that it named before. While the log was out of use, its
-//! head and tail did not move, and every command that met one of its slots dropped it.
+//! head and tail did not move, and every command that met a slot of the log dropped it.
 
 use senko_io::IoError;
 

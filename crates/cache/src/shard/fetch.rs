@@ -9,8 +9,8 @@
 //!
 //! Every record that leaves here has passed three checks: the whole key, the header checksum and
 //! the record checksum. The header checksum is seeded with the generation, so it proves that the
-//! record is of this lap. A read pins the region in which it starts, from when it has its frame
-//! until it ends. So the region's pages can't be reused meanwhile.
+//! record is of this lap. A read pins its first region from when it has its frame until it ends. So
+//! the region's pages can't be reused meanwhile.
 //!
 //! **Nothing waits in a circle.** Memory waits for the log (eviction writes there), the log for
 //! reclaim, and reclaim for pins. So a read that waits for a frame pins nothing; if its region goes

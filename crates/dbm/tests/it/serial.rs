@@ -98,7 +98,7 @@ fn a_thread_that_is_suspended_in_validation_stops_nobody() {
             let mut tx = db.begin();
             tx.get(&table, b"read").unwrap();
             tx.put(&table, b"victim", b"1").unwrap();
-            // Work between its start and its end, so that it meets other transactions.
+            // Work between start and end, so that the transaction meets others.
             db.run(Durability::None, |tx| tx.put(&table, b"other", b"1"))
                 .unwrap();
             let name = victim.clone();

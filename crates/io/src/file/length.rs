@@ -48,7 +48,7 @@ fn discarded(done: Result<(), IoError>) -> Result<bool, IoError> {
 /// [`crate::Device::punch`].
 ///
 /// # Errors
-/// What the system says, such as that the file is not open for writing.
+/// The system's error, for example that the file is not open for writing.
 ///
 /// ```
 /// use std::os::unix::fs::FileExt;

@@ -224,7 +224,7 @@ impl Run<'_> {
         let memory = (data / one_to).next_multiple_of(1 << 20);
         let what = format!("{name} 1:{one_to}");
         let name_of = |contender: &str| format!("{what}, {contender}");
-        // Declared before the server that swaps to it, so that it is dropped after the server.
+        // Declared before the server, which swaps to it, and so dropped after the server.
         let swap_file = SwapFile::new(&self.bench.scratch.path("area.swap"), room);
         let swap = swap_file.as_ref().map_err(Clone::clone).and_then(|_| {
             let cap = self.bench.cap(memory).map(|cap| Cap {

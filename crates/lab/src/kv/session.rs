@@ -410,7 +410,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Lets it write until `enough` accepts the number of puts that it has reported, kills it, and
+    /// Lets the engine write until `enough` accepts the number of reported puts, kills it, and
     /// returns that number.
     ///
     /// # Errors

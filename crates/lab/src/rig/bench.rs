@@ -71,8 +71,8 @@ impl<'a> Bench<'a> {
         self.cores[0]
     }
 
-    /// The core that the load generator runs on: the last one, so that a server with two workers
-    /// has its own cores if there are more.
+    /// The core of the load generator: the last one. So a server with two workers has its own cores
+    /// on a larger machine.
     pub fn load_core(&self) -> usize {
         self.cores[self.cores.len() - 1]
     }
@@ -139,9 +139,9 @@ impl<'a> Bench<'a> {
     /// A memcached with extstore on the server's core, told to use `memory` bytes, with a file of
     /// `flash` bytes.
     ///
-    /// It gets the settings that suit it best here: short sleeps and a short memory of the threads
-    /// that write to flash and that move pages of DRAM between size classes. Without them it drops
-    /// most of the load.
+    /// It gets the settings that suit it best here: short sleeps, and a short memory of the threads
+    /// that write to flash or move pages of DRAM between size classes. Without them it drops most
+    /// of the load.
     ///
     /// # Errors
     /// If there is none, or no cap: the page cache would serve its file.

@@ -4,7 +4,7 @@
 //!
 //! Code that makes something asks for its [`Undo`] with [`later`] and keeps the [`Guard`], whose
 //! drop carries it out. A run that a signal stops carries out all remaining steps, newest first,
-//! since later things depend on earlier ones (a swap file is in use until its server is gone).
+//! because later things depend on earlier ones (a swap file is in use until its server is gone).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -149,8 +149,8 @@ fn stop_set() -> libc::sigset_t {
     }
 }
 
-/// Blocks the signals that end a run, in this thread and in threads that it starts later, so that
-/// [`wait_for_stop`] gets them.
+/// Blocks the signals that end a run, in this thread and in its later children, for
+/// [`wait_for_stop`].
 pub fn block_stop_signals() {
     // SAFETY: the call reads the set.
     unsafe {

@@ -2,9 +2,8 @@
 //! Runs the load generator against a contender, with the counts of both sides for a window.
 //!
 //! The generator (`senko_load`) runs in this process, in threads on its own core. A [`Window`]
-//! holds its results and the other counts between its start and its end: the server's statistics,
-//! its device bytes by the kernel's count for the process, and the device's reads by
-//! `/proc/diskstats`.
+//! holds its results and the other counts of its time: the server's statistics, its device bytes by
+//! the kernel's count for the process, and the device's reads by `/proc/diskstats`.
 
 use std::time::Duration;
 

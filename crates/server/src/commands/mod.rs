@@ -109,7 +109,7 @@ impl Op {
         }
     }
 
-    /// Whether it only reads, so that DRAM is all that it needs of a shard.
+    /// Whether it only reads, so that DRAM is enough for it.
     pub fn only_reads(&self) -> bool {
         matches!(self, Op::Get { .. } | Op::MetaGet(_)) && !self.changes()
     }

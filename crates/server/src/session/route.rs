@@ -158,8 +158,8 @@ impl Session {
     }
 
     /// The peer sends no more: a command of which a part of the value went to another shard is
-    /// never answered there, so nobody waits for that. When that shard learns that the connection
-    /// is closed, it drops the part that it has.
+    /// never answered there, so nobody waits for that. When that shard learns of the closed
+    /// connection, it drops its part.
     pub fn give_up_value(&mut self) {
         let State::Forward { shard, .. } = self.state else {
             return;

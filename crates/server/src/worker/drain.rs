@@ -21,8 +21,8 @@ use crate::shared::Shutdown;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for events while draining.
 pub(super) const STEP: Duration = Duration::from_millis(5);
-/// Time for which a client is read that sends faster than its requests are run, so that the
-/// socket's buffer is never empty.
+/// Time for which the server reads from a client that sends faster than its requests are run and so
+/// never leaves the socket's buffer empty.
 const LAST_INPUT: Duration = Duration::from_secs(1);
 
 /// How far a drain is.

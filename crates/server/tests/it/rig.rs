@@ -171,8 +171,8 @@ impl Rig {
         self.feed(id);
     }
 
-    /// The result of one turn with these bytes: how many it consumes, where it ends, and how many
-    /// bytes of answers it leaves unsent.
+    /// The result of one turn with these bytes: the number consumed, the end, and the bytes of
+    /// answers left unsent.
     pub fn one_turn(
         &mut self,
         id: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The common parts of the layers of block granularity: data blocks in which each page has its
-//! place, and the merges that return pages from log blocks to that place.
+//! place, and the merges that return pages from log blocks.
 //!
 //! ```text
 //! switch    the log block holds every page in its place        log block -> data block, erase the old one

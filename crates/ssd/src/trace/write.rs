@@ -10,8 +10,8 @@
 //! | `fio` (version 3) | bytes | us | streams; devices are files, which readers number again |
 //! | `senko` | pages of 4096 | ns | streams; devices above 65,535 get free numbers from there down, and are counted |
 //!
-//! A request that does not start or end at a sector or page is widened to it, and a time is cut to
-//! the unit. [`Written`] counts both, and the requests that a format can't represent.
+//! A request that does not start or end at a sector or page is widened, and a time is cut to the
+//! unit. [`Written`] counts both, and requests that a format can't represent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The head of a sorted block, after its data pages: its identity, its page index, its large
-//! values, its hash list.
+//! The head of a sorted block, after its data pages: identity, page index, large values, hash list.
 //!
 //! Pages of 4,096 bytes, each with its own header and checksum. The *meta* part is a stream over
 //! the payloads of the first pages. It has a fixed header with the block's record, the directory of

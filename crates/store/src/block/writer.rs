@@ -13,8 +13,8 @@
 //! BLOCK-1. Nothing is taken that could make the block larger than its extent; a refused push
 //! changes nothing. BLOCK-2. Two pages in a row hold more than one page's elements. There are three
 //! exceptions: a page before a long element, the end of elements that share a hash (one of these
-//! pages is half full), and the end of the block. [`super::data_pages_bound`] follows from this.
-//! BLOCK-3. The device is written in order, each page once; flushing is the caller's.
+//! pages is half full), and the end of the block. This gives [`super::data_pages_bound`]. BLOCK-3.
+//! The device is written in order, each page once; flushing is the caller's.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Tag};
 

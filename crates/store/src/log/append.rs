@@ -18,7 +18,7 @@ use super::{AppendError, Durability, Log, Ticket};
 /// Most bytes of an element, encoded: wherever it begins, it touches at most 256 pages.
 pub const MAX_ELEMENT: usize = (MAX_PAGES as usize - 2) * PAYLOAD;
 
-/// Buffers that appends keep between them, so that they allocate nothing.
+/// Buffers that appends keep, to allocate nothing.
 #[derive(Default)]
 pub(super) struct Appender {
     encoded: Vec<u8>,

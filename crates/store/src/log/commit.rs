@@ -12,10 +12,10 @@
 //! a flush. COMMIT-2. `flushed` becomes the value of `written` at the start of the flush, never
 //! more. COMMIT-3. A thread that wants to flush writes as the flusher only: those who come while a
 //! flush runs gather, unwritten, for the next one. COMMIT-4. After a failure no thread gets a turn
-//! any more: no write follows a failed write, and no flush a failed flush. (Linux drops data that
-//! it could not write, and a second flush would report success.) Operations in flight end; tickets
-//! that were reached stay reached. COMMIT-5. A thread that panics while it has a turn releases it,
-//! as after a failure: no thread waits for it forever.
+//! any more: no write follows a failed write, and no flush a failed flush. (Linux drops data after
+//! a failed write, and a second flush would report success.) Operations in flight end. Tickets
+//! reached before stay reached. COMMIT-5. A thread that panics while it has a turn releases it, as
+//! after a failure: no thread waits for it forever.
 //!
 //! The lock and the condition are in [`Monitor`], so that a test can run the same protocol under a
 //! scheduler that tries interleavings.

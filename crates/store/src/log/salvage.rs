@@ -3,9 +3,9 @@
 //! is opened with [`super::Log::replay`].
 //!
 //! Elements are followed from page to page as in a replay. If a page is damaged and a later one
-//! says that it was durable, reading continues after it, at the first element that begins in the
-//! next intact page. If no page says so, the log may have ended there. Pages after it could be
-//! remains of a crash, which no reader ever saw again, and stay there.
+//! says that the page was durable, reading continues at the first element that begins in the next
+//! intact page. If no page says so, the log may have ended there. Pages after it could be remains
+//! of a crash, which no reader ever saw again, and stay there.
 
 use std::ops::Range;
 

@@ -2,11 +2,11 @@
 //! Records in DRAM that are read repeatedly: a look-up that had to read the device keeps the record
 //! for the next one.
 //!
-//! [`crate::lookup`] asks it before each read, and offers the records that it read.
-//! [`crate::write`] reports writes, so that the cache's version of a key is the newest, and
-//! [`crate::seal`] reports seals. A record is a key's element, whole, found by its hash and
-//! compared by its key. Only inline values are kept. The reference to a large value would save one
-//! read of many, and a tombstone may stand for an expired element that a snapshot still sees.
+//! [`crate::lookup`] asks it before each read, and offers records after a read. [`crate::write`]
+//! reports writes, which keeps the cache's version of a key the newest. [`crate::seal`] reports
+//! seals. A record is a key's element, whole, found by its hash and compared by its key. Only
+//! inline values are kept. The reference to a large value would save one read of many, and a
+//! tombstone may stand for an expired element that a snapshot still sees.
 //!
 //! ```text
 //! a get: ticket -> version -> logs: index -> in DRAM: done

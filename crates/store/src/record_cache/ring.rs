@@ -76,8 +76,8 @@ impl Ring {
         (position % self.bytes.len() as u64) as usize
     }
 
-    /// Bytes that a record of `len` takes at the head: its own, and those to the end of the ring if
-    /// it does not fit there.
+    /// Bytes that a record of `len` takes at the head: its own bytes, and the rest of the ring if
+    /// the record does not fit there.
     fn taken(&self, len: usize) -> usize {
         let to_end = self.bytes.len() - self.place(self.head);
         if len <= to_end { len } else { to_end + len }

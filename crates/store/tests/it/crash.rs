@@ -3,7 +3,7 @@
 //! a power failure. It must hold a prefix of the writes, with all that were acknowledged as
 //! durable.
 //!
-//! One run has one thread and one seed, so it can be replayed. In a run the store is filled,
+//! One run has one thread and one seed, which makes it repeatable. In a run the store is filled,
 //! sealed, merged, compacted, snapshotted, closed, dropped, killed and reopened. After each write
 //! and flush that reaches the device, crash images are made, opened and compared with the model, by
 //! scan and by gets. Some of the images live on: they are written to, crash again while they

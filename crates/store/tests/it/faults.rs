@@ -50,8 +50,8 @@ fn number(key: u64, got: &[u8], context: &str) -> u64 {
     number
 }
 
-/// For each key, the writes that a reader may find (the last acknowledged one and those after it
-/// that failed), and the last durable one.
+/// For each key, the writes that a reader may find, and the last durable write. A reader may find
+/// the last acknowledged write and later failed ones.
 #[derive(Default, Clone)]
 struct Known {
     last: u64,

@@ -240,8 +240,8 @@ impl Tree {
         }
     }
 
-    /// The module that a path in a module leads to: the one that defines its last name, or the one
-    /// that it names.
+    /// The module that a path leads to: the module that defines the path's last name, or the module
+    /// of that name.
     fn resolve(&self, module: usize, path: &[String], steps: usize) -> Option<usize> {
         if steps == MOST_STEPS {
             return None;

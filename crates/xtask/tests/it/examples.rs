@@ -142,8 +142,8 @@ impl Source {
         reached
     }
 
-    /// Whether a type that module `path` calls `name` is one that users can name: the module's own
-    /// type of that name, or else one from elsewhere.
+    /// Whether users can name a type that module `path` calls `name`: the module's own type of that
+    /// name, or else one from elsewhere.
     fn is_reachable_type(
         &self,
         path: &str,

@@ -5,9 +5,8 @@
 //! Pages that leave the candidate are written to the copy. The erases that the copy then makes
 //! decide about the candidate. The copy has only this many logical blocks; those that were written
 //! last lie in it. A new logical block takes the place of the block that was written longest ago.
-//! It starts in the state that it would have after a long time: its pages on the drive's flash are
-//! in a separate data block, and none in a log block. To bring it there costs the candidate
-//! nothing.
+//! It starts in the state after a long time: its pages on the drive's flash are in a separate data
+//! block, and none in a log block. To bring it there costs the candidate nothing.
 
 use crate::Error;
 use crate::buffer::lists::Lists;

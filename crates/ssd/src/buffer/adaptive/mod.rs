@@ -7,14 +7,14 @@
 //! writes. Every this many writes the buffer compares the erases that each candidate brought its
 //! copy ([`judge`]). It follows the candidate that needs the fewest: it evicts the pages that this
 //! ghost evicts. After a change to another ghost, the pages that the new ghost does not hold leave
-//! as room is needed. So after a while the buffer holds the pages that it would hold if it had
-//! followed that ghost from the start. No candidate begins without its history. The buffer compares
-//! erases, which count, and not hits. Two candidates with the same hits can differ by a factor of
-//! twenty below a log-block layer. Source: the conclusion of Ogawa and Kise's endurance paper,
-//! section 3.3, asks for it. Ghosts judge policies, and the real cache turns into the best one's,
-//! as in Gramacy et al., "Adaptive Caching by Refetching", NIPS 2002 (without the refetching).
-//! Large buffers sample blocks as in Waldspurger et al., "Cache Modeling and Optimization using
-//! Miniature Simulations", USENIX ATC 2017.
+//! as room is needed. After a while the buffer holds the same pages as if it had followed that
+//! ghost from the start. No candidate begins without its history. The buffer compares erases, which
+//! count, and not hits. Two candidates with the same hits can differ by a factor of twenty below a
+//! log-block layer. Source: the conclusion of Ogawa and Kise's endurance paper, section 3.3, asks
+//! for it. Ghosts judge policies, and the real cache turns into the best one's, as in Gramacy et
+//! al., "Adaptive Caching by Refetching", NIPS 2002 (without the refetching). Large buffers sample
+//! blocks as in Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations",
+//! USENIX ATC 2017.
 //!
 //! Memory: a ghost takes some 60 bytes for each page of the buffer. Its copy has a fixed number of
 //! logical blocks. If the buffer has more than [`MODELLED_PAGES`] pages, the copy sees one in this

@@ -504,8 +504,8 @@ impl Ftl for Page {
     }
 
     /// Folds the cache first, as long as it has blocks. Then it collects a block of the plane with
-    /// the fewest free blocks, as long as they are fewer than reserve and `background` together,
-    /// and only if a quarter of the victim is gained.
+    /// the fewest free blocks. It does so while they are fewer than reserve and `background`
+    /// together, and only if a quarter of the victim is gained.
     fn idle(&mut self, nand: &mut Nand, at: Time) -> Option<Time> {
         if let Some(done) = self.fold_idle(nand, at) {
             return Some(done);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Solves the equations of a static map: layers that pass on the keys that do not fit, then a last
-//! one that is tried until all fit.
+//! Solves the equations of a static map: layers pass on keys that do not fit, and a last layer is
+//! tried until all fit.
 //!
 //! Memory while it runs: 16 bytes a row of the current layer, 4 bytes for each key passed on, 4
 //! bytes more a key if keys do not come in order, and the result.

@@ -5,8 +5,8 @@
 //! The writer appends to the active log, and now and then freezes it. The sealer takes the oldest
 //! frozen log past the cache and publishes it as the block. Readers load a version, and look into
 //! its logs, the cache and its block, as `lookup.rs` does. They offer the records that they read.
-//! No reader may get an older value than one acknowledged before it began, or than one that it got
-//! before.
+//! No reader may get an older value than one acknowledged before the read began, or one that an
+//! earlier read returned.
 
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::sync::{Arc, Mutex};
