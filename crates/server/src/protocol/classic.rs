@@ -56,7 +56,7 @@ impl Refusal {
 pub enum Line<'a> {
     /// `get`, `gets`, `gat`, `gats`: the keys are not parsed yet (a line may have any number).
     Get {
-        /// Uniques are requested.
+        /// CAS values are requested.
         cas: bool,
         /// A new expiry for each key.
         touch: Option<i64>,

@@ -42,7 +42,7 @@ pub use checks::{check_unlabelled, label_as_free, reinit_option};
 
 /// Pages at the head of a flash file that are its label's.
 pub(super) const LABEL_PAGES: u64 = 256;
-/// Uniques that are reserved at a time: at ten million a second, an hour's and more.
+/// CAS values reserved at a time: at ten million a second, they last more than an hour.
 const RESERVE: u64 = 1 << 36;
 const PARTS: [&str; 3] = ["state", "index", "items"];
 
@@ -60,7 +60,7 @@ pub struct DataDir {
     replaced: Mutex<Option<u64>>,
     /// What shards come back from.
     from: From,
-    /// Uniques are greater than this.
+    /// CAS values are greater than this.
     cas_base: u64,
     cas_seen: AtomicU64,
     /// The last Unix second of the server before; 0: there was none.
@@ -275,7 +275,7 @@ impl DataDir {
         self.block().hash_seed
     }
 
-    /// Uniques begin above this.
+    /// CAS values begin above this.
     pub fn cas_base(&self) -> u64 {
         self.cas_base
     }

@@ -168,7 +168,7 @@ fn session(data: &[u8], dialect: Dialect) {
     // Limits by memory and counters differ between one shard and two, and times between two runs.
     let differs = [&b"STAT "[..], b"MEMLIMIT", b"SERVER_ERROR"];
     let same = !contains(&whole.0, &differs);
-    // Uniques are dealt out by shard, and walks go shard by shard.
+    // Shards give out CAS values, and walks go shard by shard.
     let by_shard = [&b" C"[..], b"cas", b" c", b"gets", b"gats", b"dump", b"me "];
     let comparable = shards == 1 || !contains(input, &by_shard);
     // Whether a line without an end is closed for its length depends on when its end comes.

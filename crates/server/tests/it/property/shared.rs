@@ -43,7 +43,7 @@ pub enum Event {
 #[derive(Debug, Default)]
 pub struct Seen {
     pub events: Vec<(usize, Event, Span)>,
-    /// Uniques and the values they stand for; kept from round to round.
+    /// CAS values and their items' values; kept from round to round.
     cas_values: HashMap<u64, u64>,
     /// Ledgers: tokens sent, in order, with the ledger.
     pub tokens: Vec<(usize, Vec<u8>)>,
