@@ -95,7 +95,7 @@ pub fn main(args: ServeArgs) -> Result<()> {
     {
         let (size, path) = (show_size(spec.bytes), spec.path.display());
         let text = format!(
-            "senko: making a flash file of {size} at {path}; --flash PATH:SIZE names another, --no-flash is for none"
+            "senko: creating a flash file of {size} at {path}; --flash PATH:SIZE names another, --no-flash uses none"
         );
         tell_one(options.log_format.unwrap_or_default(), &text);
     }
@@ -134,7 +134,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     if let Some(has) = crate::machine::usable_memory().filter(|&has| has < asked) {
         let (asked, has) = (show_size(asked), show_size(has));
         let text = format!(
-            "warning: {asked} of memory are asked for, and this machine or container has {has}: the kernel may end the server once it uses them"
+            "warning: --memory is {asked}, and this machine or container has {has}: the kernel may end the server once it uses them"
         );
         tell_one(around.log_format, &text);
     }
@@ -186,7 +186,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         let text = error.to_string();
         match &around.user {
             Some(user) if text.contains("ermission denied") => anyhow!(
-                "{text}; the server runs as {} (-u), who has no right to that",
+                "{text}; the server runs as {} (-u), which may not do that",
                 user.name()
             ),
             _ => anyhow!(text),

@@ -66,7 +66,7 @@ impl EventLoop {
     /// A loop.
     ///
     /// # Errors
-    /// When the forced backend is not to be had, or memory is short.
+    /// When the forced backend is not available, or memory is short.
     pub fn new(config: &LoopConfig) -> io::Result<EventLoop> {
         let core = Core::new(FramePool::try_new(&config.frames)?);
         let mut fallback = None;
@@ -82,7 +82,7 @@ impl EventLoop {
                 Err(reason) if config.backend == BackendChoice::Uring => {
                     return Err(io::Error::new(
                         reason.kind(),
-                        format!("io_uring is not to be had: {reason}"),
+                        format!("io_uring is not available: {reason}"),
                     ));
                 }
                 Err(reason) => fallback = Some(reason.to_string()),

@@ -778,7 +778,7 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     match synced {
         // Such a file system has no way to do it, and none in which it is needed.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOTSUP)) => Ok(()),
-        Err(error) => Err(failed(path, "cannot make durable the name", &error)),
+        Err(error) => Err(failed(path, "cannot sync the folder of", &error)),
         Ok(()) => Ok(()),
     }
 }

@@ -37,7 +37,7 @@ pub fn passed_listeners() -> io::Result<Vec<(String, Listener)>> {
     let count = text.parse().ok().filter(|count| *count <= MOST);
     let count = count.ok_or_else(|| {
         io::Error::other(format!(
-            "LISTEN_FDS is \"{text}\", and no number up to {MOST}"
+            "LISTEN_FDS is \"{text}\", and not a number up to {MOST}"
         ))
     })?;
     let names = variable("LISTEN_FDNAMES");

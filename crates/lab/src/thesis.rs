@@ -468,7 +468,7 @@ impl<'a> Run<'a> {
             Some(kernel) => self.outcome.bar(key, kernel as f64 / counted as f64),
             None => self
                 .outcome
-                .miss(key, "the kernel's account is not to be had"),
+                .miss(key, "the kernel's account is not available"),
         };
         put("process_bytes_over_counted", process, bytes);
         put("disk_reads_over_counted", disk, reads);

@@ -45,7 +45,7 @@ fn from_text(text: &[u8]) -> Result<Vec<u8>, String> {
         let digits = text.get(at..at + 2).unwrap_or_default();
         match Encoding::Hex.decode(digits).as_deref() {
             Ok([byte]) => bytes.push(*byte),
-            _ => return Err("behind a backslash is neither another nor two digits".to_owned()),
+            _ => return Err("after a backslash comes neither another nor two digits".to_owned()),
         }
         at += 2;
     }

@@ -110,7 +110,7 @@ impl Reader {
         if bytes.len() as u64 != length {
             let found = bytes.len();
             return Err(format!(
-                "in front of the line are {found} bytes, and their \"len\" says {length}"
+                "before the line are {found} bytes, and their \"len\" says {length}"
             ));
         }
         Ok(Some(bytes))

@@ -43,7 +43,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     let texts: Vec<String> = tables.iter().map(senko_lab::Table::to_markdown).collect();
     write!(
         out,
-        "DRAM at {} a GB, flash at {}; an index of {} bits for each item, and {} bytes beside key and value\n\n{}",
+        "DRAM at {} a GB, flash at {}; an index of {} bits for each item, and {} bytes besides key and value\n\n{}",
         premises.dram_price,
         premises.flash_price,
         premises.index_bits,

@@ -240,7 +240,7 @@ pub fn lifetime(report: &Report, life: &Lifetime) -> String {
         (
             "TBW",
             bytes(life.host_bytes),
-            "that the host can write; hold it against data sheets, whose workload is another",
+            "that the host can write; compare it with data sheets, whose workload differs",
         ),
         (
             "DWPD",

@@ -360,7 +360,7 @@ fn repair_text(report: &RepairReport, to: &Path, out: &mut impl Write) -> Result
     if report.manifest_lost {
         writeln!(
             out,
-            "the list of blocks and logs was lost: they were looked for in the whole file, and deleted keys may have come back"
+            "the list of blocks and logs was lost: the whole file was searched for them, and deleted keys may have come back"
         )?;
     }
     writeln!(

@@ -341,7 +341,7 @@ fn what_is_wrong_with_an_input_has_its_line() {
         ),
         (
             "VERSION=3\nformat=print\nHEADER=END\n a\\4\n".to_owned(),
-            "line 4: behind a backslash",
+            "line 4: after a backslash",
         ),
         (
             format!("{gdbm}#:len=1\nYQ==\n#:count=0\n"),
@@ -349,7 +349,7 @@ fn what_is_wrong_with_an_input_has_its_line() {
         ),
         (
             format!("{gdbm}#:len=2\nYQ==\n#:len=0\n"),
-            "line 6: in front of the line are 1 bytes, and their \"len\" says 2",
+            "line 6: before the line are 1 bytes, and their \"len\" says 2",
         ),
         (
             format!("{gdbm}#:count=1\n# End of data\n"),

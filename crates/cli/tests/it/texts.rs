@@ -120,7 +120,7 @@ fn bad_flash_is_refused_in_one_sentence() {
     );
     std::fs::write(folder.join("file"), "").unwrap();
     assert!(serve(&["--data-dir", "file/below"]).contains("file/below"));
-    assert!(serve(&["--data-dir", "file"]).contains("file is to be the data folder"));
+    assert!(serve(&["--data-dir", "file"]).contains("file is not a folder"));
     assert!(serve(&["--flash", "missing"]).contains("--flash missing:4g"));
     assert!(!folder.join("missing").exists());
 }

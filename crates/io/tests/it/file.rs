@@ -70,7 +70,7 @@ fn the_name_of_a_new_file_is_made_durable() {
     // From here on a directory cannot be made durable.
     crate::refusal::forbid(libc::SYS_fsync, libc::EIO);
     let error = refused(&path, &sized(1 << 20));
-    let start = format!("cannot make durable the name {}: ", path.display());
+    let start = format!("cannot sync the folder of {}: ", path.display());
     assert!(error.starts_with(&start), "{error}");
     assert!(!path.exists(), "a file that could not be made is removed");
     // A name that was there is not made durable again.

@@ -93,7 +93,7 @@ fn auto_falls_back_with_a_reason() {
         ..auto
     };
     let error = EventLoop::new(&forced).err().unwrap().to_string();
-    assert!(error.starts_with("io_uring is not to be had: "), "{error}");
+    assert!(error.starts_with("io_uring is not available: "), "{error}");
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl Cell {
     /// If the system refuses the way.
     pub fn run(&self, path: &Path, count: u64) -> Result<Ran> {
         let mut writer = Writer::new(path, self.way, self.space, self.bytes, count)
-            .with_context(|| format!("{} is not to be had", self.way.text()))?;
+            .with_context(|| format!("{} is not available", self.way.text()))?;
         let mut times = Vec::with_capacity(count as usize);
         let start = Instant::now();
         for _ in 0..count {

@@ -479,7 +479,7 @@ impl Run<'_> {
             "fio_cpu_us_per_read",
             device.figure(|reads| reads.cpu_us),
         );
-        let no_counts = "the kernel's disk statistics are not to be had";
+        let no_counts = "the kernel's disk statistics are not available";
         put(
             &mut self.outcome,
             "fio_reads_that_reached_the_device",

@@ -112,7 +112,7 @@ impl Reads {
         let ratio = all.iter().map(reads).sum::<f64>() / commands;
         if ratio.is_nan() {
             return Err(
-                "the kernel's statistics are not to be had, or there was no such command"
+                "the kernel's statistics are not available, or there was no such command"
                     .to_owned(),
             );
         }

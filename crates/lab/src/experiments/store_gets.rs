@@ -281,7 +281,7 @@ impl<'a> Run<'a> {
     fn report(&self, outcome: &mut Outcome, table: &mut Table) {
         let over = |steps: &[Step], of: fn(&Step) -> f64| {
             median(steps.iter().map(of).collect())
-                .ok_or_else(|| "the kernel's disk statistics are not to be had".to_owned())
+                .ok_or_else(|| "the kernel's disk statistics are not available".to_owned())
         };
         let ours = &self.our_shown;
         put(

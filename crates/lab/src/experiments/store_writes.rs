@@ -109,7 +109,7 @@ impl Run<'_> {
             .sum::<Option<f64>>();
         match written {
             Some(written) if put > 0.0 => Ok(written / put),
-            _ => Err("the kernel's disk statistics are not to be had".to_owned()),
+            _ => Err("the kernel's disk statistics are not available".to_owned()),
         }
     }
 

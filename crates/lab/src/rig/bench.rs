@@ -179,7 +179,7 @@ impl<'a> Bench<'a> {
             Ok(device) => outcome.device = device.describe(),
             Err(why) => outcome.miss(
                 "device_reads",
-                format!("the kernel's disk statistics are not to be had: {why}"),
+                format!("the kernel's disk statistics are not available: {why}"),
             ),
         }
         let capped = match &self.caps {

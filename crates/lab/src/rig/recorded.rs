@@ -90,7 +90,7 @@ fn tracing(scratch: &Path) -> Result<(PathBuf, Option<Guard>)> {
     run(Command::new("mount")
         .args(["-t", "tracefs", "nodev"])
         .arg(&folder))
-    .context("the kernel's traces (tracefs) are not to be had")?;
+    .context("the kernel's traces (tracefs) are not available")?;
     let guard = cleanup::later(Undo::Unmount(folder.clone()));
     Ok((folder, Some(guard)))
 }

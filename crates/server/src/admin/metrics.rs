@@ -123,7 +123,7 @@ fn ciphers(text: &mut Text, shared: &Shared, stats: &ThreadStats) {
     );
     text.counter(
         "senko_tls_handshakes_total",
-        "TLS handshakes that ended well.",
+        "TLS handshakes that succeeded.",
         stats.tls_handshakes,
     );
     text.counter(
@@ -135,7 +135,7 @@ fn ciphers(text: &mut Text, shared: &Shared, stats: &ThreadStats) {
         (
             "senko_tls_errors_total",
             "counter",
-            "Connections ended for an error of TLS, in the handshake or after it.",
+            "Connections closed because of a TLS error, in the handshake or after it.",
         ),
         "phase",
         &[
@@ -174,7 +174,7 @@ fn server(text: &mut Text, shared: &Shared, report: &StartReport) {
             (
                 "senko_start_items",
                 "gauge",
-                "Items that the last start came back with.",
+                "Items that the last start restored.",
             ),
             "tier",
             &[("dram", warm.dram_items), ("flash", warm.flash_items)],
@@ -421,7 +421,7 @@ fn flash(text: &mut Text, cache: &CacheStats) {
         ),
         (
             "senko_flash_demotions_clean_total",
-            "Items that left DRAM while their flash copy was right.",
+            "Items that left DRAM while their flash copy was valid.",
             cache.demotions_clean,
         ),
         (
@@ -541,7 +541,7 @@ fn devices(text: &mut Text, shared: &Shared, sums: &Sums) {
         (
             "senko_device_events_total",
             "counter",
-            "Times that a shard's part of a device went out of use, took no writes, came back, stood still.",
+            "Times that a shard's part of a device went out of use, accepted no writes, came back, stalled.",
         ),
         "event",
         &[
@@ -553,7 +553,7 @@ fn devices(text: &mut Text, shared: &Shared, sums: &Sums) {
     );
     text.counter(
         "senko_device_pause_seconds_total",
-        "Time for which parts of devices stood still.",
+        "Time for which parts of devices stalled.",
         cache.device_pause_ms as f64 / 1e3,
     );
 }
@@ -624,7 +624,7 @@ fn workers(text: &mut Text, stats: &ThreadStats) {
         ),
         (
             "senko_values_given_up_total",
-            "Values that stood still while coming in, and lost their memory.",
+            "Values that stopped arriving, and lost their memory.",
             stats.values_given_up,
         ),
         (

@@ -285,7 +285,7 @@ fn wear(page: &mut Page, started: &Started, history: &History, sums: &Sums) {
             "At this pace the rated writes last for {years:.1} years, from new."
         )),
         None if settings.rated_writes.is_none() => {
-            page.line("How long the devices last is not told without --flash-rated-writes.");
+            page.line("The life of the devices is shown with --flash-rated-writes.");
         }
         None => {}
     }

@@ -127,7 +127,7 @@ pub fn make_folder(dir: &Path) -> Result<(), ServerError> {
     let dir_text = dir.display();
     std::fs::create_dir_all(dir).map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => fail(format!(
-            "{dir_text} is to be the data folder, and is not a folder"
+            "{dir_text} is not a folder, and cannot be the data directory"
         )),
         _ => fail(format!("cannot make the data folder {dir_text}: {e}")),
     })
@@ -342,7 +342,7 @@ impl DataDir {
         let saved_items = open(&items)?.filter(|_| with_items);
         if with_items && saved_items.is_none() {
             // Without its items a shard has still what is on flash.
-            tracing::warn!("{}: what was in DRAM does not come back", gone(&items));
+            tracing::warn!("{}: the items of DRAM are not restored", gone(&items));
         }
         Ok(Origin::Saved {
             index: Box::new(from),
@@ -496,7 +496,7 @@ impl DataDir {
         memory::remove(&self.shared_memory, block.memory);
         match stopped.iter().find_map(|s| s.items_unsaved.as_ref()) {
             Some(why) => Err(fail(format!(
-                "{why}; what is on flash was saved, what was in DRAM only is lost"
+                "{why}; the items on flash were saved, those only in DRAM are lost"
             ))),
             None => Ok(()),
         }

@@ -40,7 +40,7 @@ pub(super) fn open_flash(
         }
         let opened = FlashFile::open(&spec.path, &options).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => ServerError(format!(
-                "{error}: name another file, or start over with {}, and lose what is in it",
+                "{error}: name another file, or start over with {}, which discards its contents",
                 data_dir::reinit_option(settings)
             )),
             _ => error.into(),

@@ -53,7 +53,7 @@ pub(super) fn certificate(settings: &Settings) -> Result<Option<Tls>, ServerErro
     };
     if tls.ca.is_none() && (tls.verify != TlsVerify::None || asks(TlsMode::Mutual)) {
         return wrong(
-            "clients are to show certificates, and no CA is named that vouches for them (--tls-ca-cert, -o ssl_ca_cert)",
+            "clients must show certificates, and no CA is named to verify them (--tls-ca-cert, -o ssl_ca_cert)",
         );
     }
     let now = Clock::start(settings.clock.clone(), 0).now_ms() / 1000;

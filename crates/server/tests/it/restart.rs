@@ -286,7 +286,7 @@ fn a_stop_that_cannot_save_all_saves_what_it_can() {
         std::fs::remove_dir(&draft).unwrap();
         let left = files_in(&data);
         if name == "items-1" {
-            assert!(why.contains("what is on flash was saved"), "{why}");
+            assert!(why.contains("the items on flash were saved"), "{why}");
             assert_eq!(left, ["index-0.senko", "index-1.senko", "items-0.senko"]);
             assert!(
                 !files_in(&place.folder)
