@@ -57,7 +57,7 @@ impl Unfinished {
         let target = std::fs::canonicalize(path);
         let target = target.as_deref().unwrap_or(path);
         match target.metadata() {
-            Ok(there) if !there.is_file() => Err(not_ours(path, "no regular file")),
+            Ok(there) if !there.is_file() => Err(not_ours(path, "not a regular file")),
             _ => Unfinished::make(target, Before::Replaced),
         }
     }
@@ -175,7 +175,7 @@ fn check_ours(path: &Path, magic: &[u8]) -> io::Result<()> {
         Ok(there) => there,
     };
     if !there.is_file() {
-        return Err(not_ours(path, "no regular file"));
+        return Err(not_ours(path, "not a regular file"));
     }
     if there.len() == 0 {
         return Ok(());

@@ -379,7 +379,7 @@ fn what_is_wrong_with_an_input_has_its_line() {
         assert!(!scratch.join("x.db").exists(), "{input}");
     }
     refused(folder, &["load", "x.db", "none"], b"", "cannot open none");
-    refused(folder, &["load", "x.db", "--hex"], b"", "no --hex");
+    refused(folder, &["load", "x.db", "--hex"], b"", "not accept --hex");
     assert!(!scratch.join("x.db").exists());
     let cut = format!("{head} 61\n 31\n 62\n 32\n");
     let tell = "ends before DATA=END; the 2 records before it are loaded";
