@@ -184,7 +184,7 @@ fn what_is_impossible_is_told() {
         ("unifrom", "is not a generator"),
         ("uniform:pages=0", "at least one page"),
         ("uniform:theta=1", "no option theta"),
-        ("uniform:count=1.5", "no whole number"),
+        ("uniform:count=1.5", "not a whole number"),
         ("uniform:writes=0.9,trims=0.2", "between 0 and 1"),
         ("uniform:size=8k,pages=1", "is not possible"),
         ("uniform:rate=-1", "a request rate"),
