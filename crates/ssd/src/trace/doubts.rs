@@ -40,7 +40,7 @@ impl Summary {
         }
         if !format.counts_sectors() && most(signs.odd, signs.sized) {
             doubts.push(
-                "nearly all sizes are small and no whole sectors: they may be sectors where bytes were read"
+                "nearly all sizes are small and not whole sectors: they may be sectors where bytes were read"
                     .to_owned(),
             );
         }

@@ -21,7 +21,7 @@ pub(super) struct Signs {
     pub sized: u64,
     /// Of those, with a size that is a multiple of [`SQUARE`].
     pub square: u64,
-    /// Of those, small and no whole sectors.
+    /// Of those, small and not whole sectors.
     pub odd: u64,
     /// Requests at a whole second.
     pub whole_seconds: u64,
