@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands that change a value on the server (`incr`, `decr`, `append`, `prepend`): their shares
-//! of a mix, the keys they are for, and the bytes that they leave.
+//! Commands that change a value on the server: `incr`, `decr`, `append` and `prepend`. This file
+//! has their shares of a mix, their keys, and the form of their values.
 //!
 //! [`crate::plan`] deals the keys out, [`crate::source`] draws the commands, [`crate::request`]
 //! writes them. [`crate::check`] takes the values apart again, and [`crate::tracks`] says how many
@@ -9,8 +9,8 @@
 //! Card. Idea: a key has a class by its number, so that any process knows what its value must look
 //! like. The classes are those that the mix writes: sets have values, `incr` and `decr` have
 //! counters, `append` and `prepend` have texts. Keys are dealt to them in turn, number by number. A
-//! command takes the key of its class that is nearest to the one drawn, so popularity stays as it
-//! is. Gets read keys of all classes.
+//! command draws a key, and takes the nearest one of its class. So popularity stays as it is. Gets
+//! read keys of all classes.
 //!
 //! Every set of a key has a new version, as its flags, as for other values. A value tells its
 //! version and how many changes came after the set:
@@ -68,7 +68,7 @@ impl Change {
     }
 }
 
-/// What the value of a key looks like.
+/// The form of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The bytes of [`fill_value`].
@@ -138,8 +138,8 @@ impl Changes {
     }
 }
 
-/// What `senko load --mix` names: a YCSB workload, or shares such as `set=0.1,incr=0.2`. What the
-/// shares leave of 1 are gets.
+/// The argument of `senko load --mix`: a YCSB workload, or shares such as `set=0.1,incr=0.2`. Gets
+/// are the rest, up to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Requests {
     /// Gets and sets, among themselves.

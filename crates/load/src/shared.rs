@@ -89,7 +89,7 @@ impl Shared<'_> {
         Some(tracks.of(self.plan.classes.changed(key_id)?))
     }
 
-    /// What is proven of a key that a read is about to be sent for.
+    /// A read of the key is about to be sent: the changes that are proven.
     #[inline]
     pub fn mark(&self, key_id: u64) -> Mark {
         self.track(key_id)

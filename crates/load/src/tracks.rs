@@ -37,7 +37,7 @@ pub enum ChangeEnd {
     Lost,
 }
 
-/// What was proven when a request was sent.
+/// The changes that were proven when a request was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     /// 0: nothing is known.
@@ -295,7 +295,7 @@ mod tests {
     struct UnderWay {
         change: Option<Change>,
         mark: Mark,
-        /// What the server saw, once it has taken it.
+        /// The version and count that the server saw, once it has taken it.
         seen: Option<(u32, i64)>,
     }
 

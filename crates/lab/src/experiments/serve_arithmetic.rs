@@ -207,7 +207,7 @@ fn run_tier(
     tables: &mut [Table; 2],
 ) -> Result<()> {
     let name = tier.name();
-    let each: u64 = bench.scaled(50_000, 500_000);
+    let each: u64 = bench.scaled(25_000, 500_000);
     let memory: u64 = bench.scaled(64 << 20, 512 << 20);
     // Behind those that are asked for come as many more as DRAM holds, twice. Where there is no
     // flash, DRAM holds them all.

@@ -73,7 +73,7 @@ fn all_changes_are_checked_in_every_dialect() {
             assert_eq!(counts.changed, counts.changes, "{report}");
             assert_eq!(step.change.len(), counts.changes, "{report}");
             assert_eq!(counts.requests, MIX, "{report}");
-            // What is no change is a get or a set; a text that is full is set anew.
+            // The rest are gets and sets, and sets of texts that were full.
             let share = settings.changes.total();
             let made = counts.changes as f64 / MIX as f64;
             assert!(
