@@ -127,6 +127,7 @@ const OTHERS: &[&str] = &[
     "LEN",
     "LIST",
     "MASK",
+    "MIX",
     "MODE",
     "NAME",
     "PATH",
