@@ -26,7 +26,7 @@ use senko_workload::{KeyShape, Popularity, ValueLen};
 use crate::out;
 use crate::process::{self, Interrupted};
 use crate::progress::time_left;
-use crate::units::{Bytes, Io, whole_seconds};
+use crate::units::{Bytes, Io, at_least_one, some_bytes, whole_seconds};
 
 /// Arguments of `senko load`.
 #[derive(Args, Clone, Debug)]
@@ -77,7 +77,7 @@ pub struct LoadArgs {
     connections: usize,
     /// Threads
     #[arg(
-        value_parser = count::<usize>,
+        value_parser = at_least_one::<usize>,
         short = 't',
         long,
         value_name = "N",
@@ -122,7 +122,7 @@ pub struct LoadArgs {
     read_back: bool,
     /// Run the mix for this many requests
     #[arg(
-        value_parser = count::<u64>,
+        value_parser = at_least_one::<u64>,
         short = 'n',
         long,
         value_name = "N",
@@ -252,7 +252,7 @@ pub struct LoadArgs {
     )]
     last_key: Option<u64>,
     /// --read-back reads the items written last, so many bytes of keys and values
-    #[arg(long, value_name = "SIZE", help_heading = "Items")]
+    #[arg(long, value_name = "SIZE", value_parser = some_bytes, help_heading = "Items")]
     last_bytes: Option<Bytes>,
 
     /// Check every byte of every value, and that no overwritten or expired value comes back
@@ -269,7 +269,7 @@ pub struct LoadArgs {
     #[arg(value_parser = count::<u32>, long, value_name = "N", help_heading = "Checks")]
     generation: Option<u32>,
     /// Process number of the server, to report its processor time
-    #[arg(value_parser = count::<u32>, long, value_name = "N", help_heading = "Results")]
+    #[arg(value_parser = at_least_one::<u32>, long, value_name = "N", help_heading = "Results")]
     server_pid: Option<u32>,
     /// Write the latencies of each step into this folder, as percentiles in HdrHistogram's text
     /// form, in microseconds
@@ -302,7 +302,10 @@ fn gather(text: &str) -> Result<Gather, String> {
         |_| format!("\"{text}\" is no way to gather; write N or N:MICROSECONDS, such as 8:50");
     let (answers, wait) = text.split_once(':').unwrap_or((text, "50"));
     Ok(Gather {
-        answers: count(answers).map_err(wrong)?,
+        answers: match count(answers).map_err(wrong)? {
+            0 => return Err("0 answers cannot gather; 1 turns it off".to_owned()),
+            answers => answers,
+        },
         wait: time(wait, Duration::from_micros(1)).map_err(wrong)?,
     })
 }
