@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use self::formats::Format;
 use crate::process::{Interrupted, stop_on_signals};
 use crate::progress::Bar;
-use crate::units::within;
+use crate::units::{limit, within};
 use made::Made;
 
 mod made; // a database that a command makes, where nobody's data lies
@@ -131,7 +131,7 @@ enum Command {
         #[arg(long)]
         reverse: bool,
         /// At most this many records
-        #[arg(value_name = "N", value_parser = count::<u64>, long)]
+        #[arg(value_name = "N", value_parser = limit, long)]
         limit: Option<u64>,
     },
     /// Lists the tables with their records

@@ -85,7 +85,7 @@ pub struct ServeOptions {
     /// never]
     #[arg(value_parser = whole_seconds, long, value_name = "TIME", help_heading = "Network")]
     pub idle_timeout: Option<u32>,
-    /// Connections that may wait to be accepted [default: 1024]
+    /// Connections that may wait to be accepted; 0 is the least that the system has [default: 1024]
     #[arg(value_parser = count::<u32>, short = 'b', long, value_name = "N", help_heading = "Network")]
     pub listen_backlog: Option<u32>,
     /// Must be 0, as there is no UDP; accepted for compatibility with memcached

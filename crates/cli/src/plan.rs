@@ -44,7 +44,7 @@ pub struct PlanArgs {
     /// Bytes of an item, where the trace has no sizes
     #[arg(long, value_name = "SIZE", value_parser = crate::units::size_of, default_value = "1000")]
     bytes: u64,
-    /// Without a trace: the exponent of Zipf's law
+    /// Without a trace: the exponent of Zipf's law; 0 draws all items alike
     #[arg(long, value_name = "FACTOR", value_parser = number, default_value_t = 0.99)]
     zipf: f64,
     /// Which items leave first: s3-fifo, the default of senko serve, or lru
@@ -54,9 +54,9 @@ pub struct PlanArgs {
     #[arg(long, value_name = "RATE", value_parser = rate, default_value = "10000")]
     rate: f64,
     /// The share of requests to be found at all
-    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "80%")]
+    #[arg(long, value_name = "SHARE", value_parser = some_share, default_value = "80%")]
     hit: f64,
-    /// The share of requests to be found in DRAM
+    /// The share of requests to be found in DRAM; 0 leaves them all to flash
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "50%")]
     dram_hit: f64,
     /// Price of DRAM, a GB [default: 4, or 9 with --paper]
@@ -92,6 +92,14 @@ pub struct PlanArgs {
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
+}
+
+/// A share that is not 0.
+fn some_share(text: &str) -> Result<f64, String> {
+    match share(text) {
+        Ok(0.0) => Err("a share of 0 needs no cache".to_owned()),
+        share => share.map_err(|error| error.to_string()),
+    }
 }
 
 /// A cache of one size of flash.

@@ -20,10 +20,10 @@ use senko_ssd::profile::{DEFAULT, Profile};
 use senko_ssd::run::{Reading, Setup};
 use senko_ssd::source::Workload;
 use senko_ssd::trace::Summary;
-use senko_workload::units::{count, number};
+use senko_workload::units::count;
 
 use crate::process::Interrupted;
-use crate::units::size_text;
+use crate::units::{at_least_one, factor, limit, size_text, some_bytes_text};
 
 /// Arguments of `senko ssd`.
 #[derive(Args, Debug)]
@@ -137,10 +137,10 @@ struct WorkloadArgs {
     #[arg(long, value_name = "FOLD")]
     fold: Option<String>,
     /// Takes only the first N requests
-    #[arg(value_parser = count::<u64>, long, value_name = "N")]
+    #[arg(value_parser = limit, long, value_name = "N")]
     limit: Option<u64>,
     /// Runs the workload this many times
-    #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = at_least_one::<u32>, long, value_name = "N", default_value_t = 1)]
     rounds: u32,
 }
 
@@ -172,14 +172,14 @@ struct DriveArgs {
     /// A profile's name, or the path of a TOML file
     #[arg(long, value_name = "PROFILE", default_value = DEFAULT)]
     profile: String,
-    /// Bytes of the write buffer, in place of the profile's, such as 2m
+    /// Bytes of the write buffer, in place of the profile's, such as 2m; 0 beside --buffer none
     #[arg(value_parser = size_text, long, value_name = "SIZE")]
     buffer_size: Option<String>,
     /// Drives in RAID 0
-    #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = at_least_one::<u32>, long, value_name = "N", default_value_t = 1)]
     drives: u32,
     /// Bytes of a stripe on one drive
-    #[arg(value_parser = size_text, long, value_name = "SIZE", default_value = "64k")]
+    #[arg(value_parser = some_bytes_text, long, value_name = "SIZE", default_value = "64k")]
     stripe: String,
     /// Fills the drive before the workload begins: 90, a percentage of it in order; random:2x, all
     /// in order and then random overwrites of twice the capacity; or steady, until write
@@ -187,10 +187,10 @@ struct DriveArgs {
     #[arg(value_parser = str::parse::<Precondition>, long, value_name = "WAY", default_value = "0")]
     precondition: Precondition,
     /// Keeps this many requests under way, and ignores the times of the workload
-    #[arg(value_parser = count::<u32>, long, value_name = "N")]
+    #[arg(value_parser = at_least_one::<u32>, long, value_name = "N")]
     closed: Option<u32>,
     /// Speeds time up: 2 halves the gaps between requests
-    #[arg(value_parser = number, long, value_name = "FACTOR", default_value_t = 1.0)]
+    #[arg(value_parser = factor, long, value_name = "FACTOR", default_value_t = 1.0)]
     speed: f64,
     /// Only counts, without times: much faster
     #[arg(long)]

@@ -28,7 +28,7 @@ use senko_store::{Durability, IndexKind, Options, Store, StoreError};
 use senko_workload::{SpecError, units};
 
 use crate::process::Interrupted;
-use crate::units::Bytes;
+use crate::units::{Bytes, some_bytes};
 
 /// Arguments of `senko store`.
 #[derive(Args, Debug)]
@@ -126,9 +126,15 @@ fn size(text: &str) -> Result<Bytes, SpecError> {
 }
 
 /// Bytes a second on the command line: `20m/s`, or another time behind the stroke.
-fn bytes_a_second(text: &str) -> Result<Bytes, SpecError> {
-    let (bytes, seconds) = units::byte_rate(text)?;
-    Ok(Bytes((bytes / seconds.unwrap_or(1)).max(1)))
+fn bytes_a_second(text: &str) -> Result<Bytes, String> {
+    let (bytes, seconds) = units::byte_rate(text).map_err(|error| error.to_string())?;
+    match bytes / seconds.unwrap_or(1) {
+        0 => Err(
+            "with less than a byte a second nothing is compacted; without the option there is no limit"
+                .to_owned(),
+        ),
+        rate => Ok(Bytes(rate)),
+    }
 }
 
 /// A whole number from a range.
@@ -232,7 +238,7 @@ struct MakeArgs {
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "A new store")]
     block_size: Option<Bytes>,
     /// Bytes of a log, 1m to 1g [default: as a block]
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "A new store")]
+    #[arg(long, value_name = "SIZE", value_parser = some_bytes, help_heading = "A new store")]
     log_size: Option<Bytes>,
     /// Versions of a key to keep, for history and get --at [default: 1]
     #[arg(long, value_name = "N", value_parser = units::count::<u32>, help_heading = "A new store")]

@@ -9,6 +9,9 @@ use super::Cli;
 #[path = "../tests/it/examples/collect.rs"]
 mod collect;
 
+#[path = "../tests/it/zeros/table.rs"]
+mod table;
+
 /// The commands of senko in a line of a shell, each as its words.
 fn commands_of(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
@@ -127,6 +130,7 @@ const OTHERS: &[&str] = &[
     "LEN",
     "LIST",
     "MASK",
+    "MIX",
     "MODE",
     "NAME",
     "PATH",
@@ -143,59 +147,119 @@ const OTHERS: &[&str] = &[
     "0",
 ];
 
+/// An option that takes values, by itself.
+struct Alone {
+    place: String,
+    kind: String,
+    help: String,
+    parser: Command,
+}
+
+impl Alone {
+    /// Those of all commands that have a long name.
+    fn all() -> Vec<(String, String, Alone)> {
+        let mut all = Vec::new();
+        for (name, command) in commands() {
+            for arg in command.get_arguments() {
+                let takes = arg
+                    .get_num_args()
+                    .is_none_or(|range| range.max_values() > 0);
+                let Some(long) = arg
+                    .get_long()
+                    .filter(|_| takes && arg.get_action().takes_values())
+                else {
+                    continue;
+                };
+                let alone = clap::Arg::new("alone").long("alone");
+                let alone = alone.value_parser(arg.get_value_parser().clone());
+                let help = arg.get_help().map(ToString::to_string);
+                let option = Alone {
+                    place: format!("{name} --{long}"),
+                    kind: arg.get_value_names().unwrap_or_default()[0].to_string(),
+                    help: help.unwrap_or_default(),
+                    parser: Command::new("alone").arg(alone).no_binary_name(true),
+                };
+                all.push((name.clone(), long.to_owned(), option));
+            }
+        }
+        all
+    }
+
+    fn take(&self, text: &str) -> Result<(), clap::Error> {
+        let words = [format!("--alone={text}")];
+        self.parser.clone().try_get_matches_from(words).map(drop)
+    }
+
+    /// Texts that mean the same, if it takes numbers.
+    fn numbers(&self) -> Option<&'static [&'static str]> {
+        let known = NUMBERS.iter().find(|(kind, _)| *kind == self.kind);
+        known.map(|(_, texts)| *texts)
+    }
+}
+
 /// `--answers 100k` was refused by one command, and its like taken by others.
 #[test]
 fn every_number_of_every_option_has_one_grammar() {
     let mut tried = 0;
-    for (name, command) in commands() {
-        for arg in command.get_arguments() {
-            let takes = arg
-                .get_num_args()
-                .is_none_or(|range| range.max_values() > 0);
-            let Some(long) = arg
-                .get_long()
-                .filter(|_| takes && arg.get_action().takes_values())
-            else {
-                continue;
-            };
-            let place = format!("{name} --{long}");
-            let kind = arg.get_value_names().unwrap_or_default()[0].as_str();
-            let alone = clap::Arg::new("alone").long("alone");
-            let alone = alone.value_parser(arg.get_value_parser().clone());
-            let alone = Command::new("alone").arg(alone).no_binary_name(true);
-            let take = |text: &str| {
-                let words = [format!("--alone={text}")];
-                alone.clone().try_get_matches_from(words).map(drop)
-            };
-            let Some((_, texts)) = NUMBERS.iter().find(|(known, _)| *known == kind) else {
-                let untyped = kind == kind.to_uppercase() && !OTHERS.contains(&kind);
-                assert!(
-                    !untyped || take("zzz").is_ok() || take("2").is_err(),
-                    "{place} takes numbers under the unknown name {kind}"
-                );
-                continue;
-            };
-            for text in *texts {
-                if let Err(error) = take(text) {
-                    panic!("{place}={text}: {error}");
-                }
+    for (_, _, option) in Alone::all() {
+        let Alone { place, kind, .. } = &option;
+        let Some(texts) = option.numbers() else {
+            let untyped = *kind == kind.to_uppercase() && !OTHERS.contains(&&**kind);
+            assert!(
+                !untyped || option.take("zzz").is_ok() || option.take("2").is_err(),
+                "{place} takes numbers under the unknown name {kind}"
+            );
+            continue;
+        };
+        for text in texts {
+            if let Err(error) = option.take(text) {
+                panic!("{place}={text}: {error}");
             }
-            let error = take("zzz").expect_err(&place).to_string();
-            for word in [
-                "invalid digit",
-                "float",
-                "parse",
-                "ParseInt",
-                "variant",
-                "u64",
-                "u32",
-            ] {
-                assert!(!error.contains(word), "{place}: {error}");
-            }
-            tried += 1;
         }
+        let error = option.take("zzz").expect_err(place).to_string();
+        for word in [
+            "invalid digit",
+            "float",
+            "parse",
+            "ParseInt",
+            "variant",
+            "u64",
+            "u32",
+        ] {
+            assert!(!error.contains(word), "{place}: {error}");
+        }
+        tried += 1;
     }
     assert!(tried > 60, "{tried} are too few: are all found?");
+}
+
+/// `--compaction-rate 0` and `--limit 0` were taken, and did what nobody wants. Whatever option
+/// takes 0 is in the table, with what 0 means to it.
+#[test]
+fn every_option_says_what_zero_means() {
+    let mut used = vec![false; table::ZEROS.len()];
+    for (name, long, option) in Alone::all() {
+        if option.numbers().is_none() || option.take("0").is_err() {
+            continue;
+        }
+        let mut rows = table::ZEROS.iter().enumerate();
+        let found = rows.find(|(_, row)| name.starts_with(row.0) && row.1 == long);
+        let Some((at, (.., zero))) = found else {
+            panic!("{} takes 0: what for?", option.place);
+        };
+        used[at] = true;
+        if let table::Zero::Said(text) = zero {
+            let help = option.help.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(
+                help.contains(text),
+                "{}: {text} is not in {help}",
+                option.place
+            );
+        }
+    }
+    for (used, row) in used.iter().zip(table::ZEROS) {
+        assert!(used, "no option is as in {row:?}");
+    }
 }
 
 /// clap writes a default as [default: 64]; those that texts have by themselves look the same.

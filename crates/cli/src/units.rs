@@ -51,6 +51,40 @@ where
     }
 }
 
+/// A whole number of something without which there is nothing to do.
+pub fn at_least_one<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    match units::count::<u64>(text) {
+        Ok(0) => Err("it must be at least 1".to_owned()),
+        _ => units::count(text).map_err(|error| error.to_string()),
+    }
+}
+
+/// The most that is printed or taken. 0 means none to some programs and all to others, so it is
+/// refused.
+pub fn limit(text: &str) -> Result<u64, String> {
+    let hint = |error| format!("{error}; without the option there is no limit");
+    match units::count::<u64>(text) {
+        Ok(0) => at_least_one(text).map_err(hint),
+        _ => at_least_one(text),
+    }
+}
+
+/// A factor that is not 0.
+pub fn factor(text: &str) -> Result<f64, String> {
+    match units::number(text) {
+        Ok(0.0) => Err("it must be more than 0".to_owned()),
+        factor => factor.map_err(|error| error.to_string()),
+    }
+}
+
+/// A size that is not 0.
+pub fn some_bytes(text: &str) -> Result<Bytes, String> {
+    match units::size(text, 1) {
+        Ok(0) => Err("it must be at least 1 byte".to_owned()),
+        size => size.map(Bytes).map_err(|error| error.to_string()),
+    }
+}
+
 /// A time in whole seconds, of which a protocol or a setting counts no parts; 0 is one.
 pub fn whole_seconds(text: &str) -> Result<u32, String> {
     let time = units::time(text, Duration::from_secs(1)).map_err(|error| error.to_string())?;
@@ -68,6 +102,11 @@ pub fn microseconds(text: &str) -> Result<f64, String> {
     }
     let time = units::time(text, Duration::from_micros(1)).map_err(|error| error.to_string())?;
     Ok(time.as_nanos() as f64 / 1e3)
+}
+
+/// [`some_bytes`] as text, for what is parsed again where it is used.
+pub fn some_bytes_text(text: &str) -> Result<String, String> {
+    some_bytes(text).map(|_| text.to_owned())
 }
 
 /// A size that is parsed again where it is used: refused with the other options, before anything is

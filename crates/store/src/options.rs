@@ -121,7 +121,8 @@ pub struct Options {
     /// as they are stored (1.05 times keys and values of 1000 bytes); from 1.05 to 10. A store of a
     /// few blocks may have more.
     pub space_ratio: f64,
-    /// Bytes a second that compaction may write while nobody waits for it.
+    /// Bytes a second that compaction may write while nobody waits for it, at least 1; without, as
+    /// many as it can.
     pub compaction_rate: Option<u64>,
     /// DRAM for records that are read again and again, in bytes with all that belongs to them; 0
     /// for none, else at least 64 KiB. It is taken when the first records come, and holds values
@@ -225,6 +226,9 @@ impl Options {
                 self.space_ratio
             ));
         }
+        if self.compaction_rate == Some(0) {
+            return invalid("a compaction rate of 0 compacts nothing; None is no limit".to_owned());
+        }
         let least = crate::record_cache::MIN_BYTES;
         if self.cache_bytes != 0 && self.cache_bytes < least {
             return invalid(format!(
@@ -302,4 +306,24 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), StoreError> {
         return Err(StoreError::KeyLength(key.len()));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Compaction was held to a byte a second.
+    #[test]
+    fn a_compaction_rate_of_0_is_refused() {
+        let with = |compaction_rate| Options {
+            compaction_rate,
+            ..Options::default()
+        };
+        let error = with(Some(0)).checked().expect_err("it was taken");
+        assert!(
+            error.to_string().contains("compaction rate of 0"),
+            "{error}"
+        );
+        assert!(with(Some(1)).checked().is_ok() && with(None).checked().is_ok());
+    }
 }

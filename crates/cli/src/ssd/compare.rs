@@ -8,20 +8,20 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use senko_ssd::chart::{Axis, Chart, Unit};
 use senko_ssd::profile::Profile;
 use senko_ssd::report::Report;
 use senko_ssd::run::Setup;
 use senko_ssd::source::Workload;
-use senko_workload::units::count;
 use serde_json::json;
 
 use super::progress::Progress;
 use super::run::{Watching, reported};
 use super::{DriveArgs, WorkloadArgs, print, stopped};
 use crate::process::stop_on_signals;
+use crate::units::at_least_one;
 
 /// Arguments of `senko ssd compare`.
 #[derive(Args, Debug)]
@@ -40,7 +40,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "BUFFER")]
     buffer: Vec<String>,
     /// Runs at the same time [default: one for each core]
-    #[arg(value_parser = count::<usize>, long, value_name = "N")]
+    #[arg(value_parser = at_least_one::<usize>, long, value_name = "N")]
     jobs: Option<usize>,
     /// One JSON object for each run, a line each
     #[arg(long, conflicts_with = "csv")]
@@ -129,9 +129,6 @@ fn run_all(
 ) -> Result<Vec<Option<Report>>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.unwrap_or(cores);
-    if jobs == 0 {
-        bail!("--jobs 0 runs nothing");
-    }
     let next = AtomicUsize::new(0);
     let progress = Progress::new("comparing", "requests", total);
     let reports: Vec<Mutex<Option<Result<Report>>>> =

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
+use crate::units::at_least_one;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use senko_ssd::device::Parts;
@@ -14,7 +15,6 @@ use senko_ssd::report::Report;
 use senko_ssd::run::{Outcome, Setup, Watch};
 use senko_ssd::source::Workload;
 use senko_ssd::trace::Summary;
-use senko_workload::units::count;
 use serde_json::json;
 
 use super::progress::Progress;
@@ -75,7 +75,7 @@ pub struct LifetimeArgs {
     #[command(flatten)]
     one: OneArgs,
     /// Cycles that a block lives, in place of the profile's
-    #[arg(value_parser = count::<u32>, long, value_name = "N")]
+    #[arg(value_parser = at_least_one::<u32>, long, value_name = "N")]
     cycles: Option<u32>,
     /// Only one JSON object on stdout
     #[arg(long)]

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::progress::Progress;
 use super::{WorkloadArgs, size_of, stopped, write_file};
 use crate::process::{Interrupted, stop_on_signals};
-use crate::units::size_text;
+use crate::units::some_bytes_text;
 
 /// Arguments of `senko ssd trace`.
 #[derive(Args, Debug)]
@@ -63,7 +63,7 @@ struct ConvertArgs {
     #[arg(long, value_name = "FORMAT", default_value = "senko")]
     to: String,
     /// Capacity into which addresses are folded
-    #[arg(value_parser = size_text, long, value_name = "SIZE", requires = "fold")]
+    #[arg(value_parser = some_bytes_text, long, value_name = "SIZE", requires = "fold")]
     capacity: Option<String>,
     /// Only one JSON object on stdout
     #[arg(long)]

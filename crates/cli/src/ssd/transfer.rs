@@ -12,7 +12,7 @@ use serde_json::json;
 use super::progress::Progress;
 use super::stopped;
 use crate::process::stop_on_signals;
-use crate::units::{microseconds, within};
+use crate::units::{at_least_one, microseconds, within};
 
 /// Arguments of `senko ssd transfer`. The defaults are the fit to the paper's figures.
 #[derive(Args, Debug)]
@@ -23,25 +23,25 @@ use crate::units::{microseconds, within};
       what removes the bottleneck")]
 pub struct TransferArgs {
     /// Drives in RAID 0; may be repeated
-    #[arg(value_parser = count::<u32>, long, value_name = "N", default_values_t = [1, 2, 4])]
+    #[arg(value_parser = at_least_one::<u32>, long, value_name = "N", default_values_t = [1, 2, 4])]
     drives: Vec<u32>,
     /// Channels of a drive
-    #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = Model::PAPER.channels)]
+    #[arg(value_parser = at_least_one::<u32>, long, value_name = "N", default_value_t = Model::PAPER.channels)]
     channels: u32,
-    /// Mean time of a read on its channel
+    /// Mean time of a read on its channel; 0 for a channel that costs no time
     #[arg(value_parser = microseconds, long, value_name = "US", default_value_t = Model::PAPER.channel_ns / 1000.0)]
     channel_us: f64,
-    /// Time of the serial stage for each answer
+    /// Time of the serial stage for each answer; 0 for one that costs no time
     #[arg(value_parser = microseconds, long, value_name = "US", default_value_t = Model::PAPER.serial_ns / 1000.0)]
     serial_us: f64,
     /// Commands that a drive queues
-    #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = Model::PAPER.depth)]
+    #[arg(value_parser = at_least_one::<u32>, long, value_name = "N", default_value_t = Model::PAPER.depth)]
     depth: u32,
     /// Commands under way in the engine
-    #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = Model::PAPER.window)]
+    #[arg(value_parser = at_least_one::<u32>, long, value_name = "N", default_value_t = Model::PAPER.window)]
     window: u32,
     /// Serial stages side by side
-    #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = Model::PAPER.lanes)]
+    #[arg(value_parser = at_least_one::<u32>, long, value_name = "N", default_value_t = Model::PAPER.lanes)]
     lanes: u32,
     /// Accepts answers in any order, not only in the order of issue
     #[arg(long)]

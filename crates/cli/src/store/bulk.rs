@@ -9,7 +9,6 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use senko_io::Unfinished;
 use senko_store::{Batch, Durability, Store, WriteOptions};
-use senko_workload::units;
 use serde_json::{Value, json};
 
 use super::progress::Bar;
@@ -275,7 +274,7 @@ pub struct ScanArgs {
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
     /// Prints at most this many
-    #[arg(long, value_name = "N", value_parser = units::count::<u64>)]
+    #[arg(long, value_name = "N", value_parser = crate::units::limit)]
     limit: Option<u64>,
     /// Without the values
     #[arg(long)]

@@ -18,3 +18,4 @@ mod serve; // `senko serve`
 mod ssd; // `senko ssd`
 mod store; // `senko store`
 mod texts; // help, version, refusals
+mod zeros; // 0 where it makes no sense
