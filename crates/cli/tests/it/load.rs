@@ -299,7 +299,7 @@ fn bad_mixes_are_refused() {
         ("cas=0.5", "no command of a mix"),
         ("incr=0.5,incr=0.1", "twice"),
         ("incr=most", "incr"),
-        ("incr", "no YCSB workload"),
+        ("incr", "not a YCSB workload"),
     ] {
         let output = go(&format!("--mix {mix}"));
         let told = text(&output.stderr);

@@ -83,7 +83,7 @@ pub const ZEROS: &[(&str, &str, Zero)] = &[
     ),
     ("senko ssd transfer", "think-us", Plain),
     ("senko store bench", "absent", Plain),
-    ("senko store bench", "cache", Said("0 for none")),
+    ("senko store bench", "cache", Said("0 turns the cache off")),
     ("senko store bench", "get-ratio", Plain),
     ("senko store bench", "key-size", Refused(BENCH)),
     ("senko store bench", "operations", Said("0 only loads")),
