@@ -186,7 +186,7 @@ pub fn lifetime(args: &LifetimeArgs) -> Result<()> {
     let (setup, parts, workload) = args.one.open()?;
     if args.one.drive.wa || args.one.drive.closed.is_some() || !workload.timed()? {
         bail!(
-            "{} has no times, or they are not used, and without them there is no rate by which to count years",
+            "{} has no times, or they are not used, and without them there is no rate by which to count years: give a generator rate=N, and leave out --wa and --closed",
             workload.name()
         );
     }
