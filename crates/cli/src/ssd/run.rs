@@ -43,6 +43,8 @@ impl OneArgs {
     pub fn open(&self) -> Result<(Setup, Parts, Workload)> {
         let setup = self.drive.setup()?;
         let parts = setup.parts(self.ftl.as_deref(), self.buffer.as_deref())?;
+        // Before a long trace is read.
+        setup.drive(&parts)?;
         Ok((setup, parts, self.reading.open(&self.workload)?))
     }
 }

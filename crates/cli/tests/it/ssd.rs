@@ -317,6 +317,32 @@ fn a_trace_that_is_none_is_an_error() {
     assert!(!folder.join("new.spc.part").exists());
 }
 
+/// A mistyped layer was refused when the trace was read and all other runs of a comparison were
+/// done, and their results were lost.
+#[test]
+fn a_wrong_part_is_refused_before_the_trace_is_read() {
+    let folder = Scratch::new();
+    std::fs::write(folder.join("empty.spc"), "0,8,0,W,0.0\n").unwrap();
+    for (args, told) in [
+        (
+            &["run", "empty.spc", "--ftl", "pgae"][..],
+            "there is no translation layer \"pgae\"",
+        ),
+        (
+            &["compare", "empty.spc", "--ftl", "page", "--ftl", "pgae"],
+            "there is no translation layer \"pgae\"",
+        ),
+        (
+            &["compare", "empty.spc", "--buffer", "lru", "--buffer", "lur"],
+            "there is no write buffer \"lur\"",
+        ),
+    ] {
+        let out = ssd(&folder, args);
+        assert_eq!(out.status.code(), Some(1), "{args:?}");
+        assert!(stderr(&out).contains(told), "{args:?}: {}", stderr(&out));
+    }
+}
+
 /// "There is no file" was the answer to a loop of links, which is a file that can't be opened.
 #[test]
 fn a_file_that_cannot_be_opened_is_told_as_that() {
