@@ -17,11 +17,11 @@ use anyhow::{Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use senko_io::bar;
 use senko_load::{
-    Amount, Gaps, Gather, KeyCount, Pace, Part, Second, Settings, Step, Stretch, Target, Watch,
-    Wire,
+    Amount, Changes, Gaps, Gather, KeyCount, Pace, Part, Requests, Second, Settings, Step, Stretch,
+    Target, Watch, Wire,
 };
 use senko_workload::units::{count, rate, share, time, time_above_zero};
-use senko_workload::{KeyShape, Mix, Popularity, ValueLen};
+use senko_workload::{KeyShape, Popularity, ValueLen};
 
 use crate::out;
 use crate::process::{self, Interrupted};
@@ -42,6 +42,8 @@ use crate::units::{Bytes, Io, at_least_one, some_bytes, whole_seconds};
     senko load --get-ratio 1 --keys 1000000 --duration 30  then read them, Zipf 0.99, 64 connections\n  \
     senko load --mix ycsb-b --rate 50000 --gaps poisson --duration 60\n      \
       an open loop: latency counts from when each request was due\n  \
+    senko load --load --duration 30 --mix set=0.1,incr=0.2,append=0.1 --verify\n      \
+      counters, texts and other values; a change that was lost or half made ends with 1\n  \
     senko load --load --bytes 2g --key-size etc --value-size etc --verify\n  \
     senko load --read-back --last-bytes 1g --bytes 2g --key-size etc --value-size etc --verify --expect-found 0.99\n      \
       in another process: every byte of the last gigabyte, and 99 % of its keys"
@@ -151,14 +153,16 @@ pub struct LoadArgs {
         help_heading = "Requests"
     )]
     get_ratio: f64,
-    /// A YCSB mix instead: ycsb-a, b, c, d or f
+    /// A mix instead: ycsb-a, b, c, d or f, or shares of get, set, incr, decr, append and prepend,
+    /// such as set=0.1,incr=0.2 (gets are the rest). It also says what each key's value is, so
+    /// --load and --read-back need the same one
     #[arg(
         long,
-        value_name = "NAME",
+        value_name = "MIX",
         conflicts_with = "get_ratio",
         help_heading = "Requests"
     )]
-    mix: Option<Mix>,
+    mix: Option<Requests>,
     /// Popularity of keys: uniform, zipf[:S], zipf-ordered[:S], latest[:S], hotcold[:KEYS:REQUESTS]
     /// or sequential [default: zipf:0.99, or what the mix says]
     #[arg(long, value_name = "LAW", help_heading = "Requests")]
@@ -169,7 +173,7 @@ pub struct LoadArgs {
     /// Set a key after its get missed, as a cache's user does
     #[arg(long, help_heading = "Requests")]
     set_on_miss: bool,
-    /// Sets ask for no answer
+    /// Sets ask for no answer; not with incr, decr, append or prepend
     #[arg(long, help_heading = "Requests")]
     noreply: bool,
     /// Items expire after this time; 0 never
@@ -338,19 +342,20 @@ impl LoadArgs {
     }
 
     fn settings(&self) -> Result<Settings> {
-        let mut mix = match &self.mix {
-            Some(mix) => mix.clone(),
+        let (mut mix, changes) = match &self.mix {
+            Some(Requests { mix, changes }) => (mix.clone(), *changes),
             None => {
                 let zipf = Popularity::Zipf {
                     s: 0.99,
                     scrambled: true,
                 };
-                senko_load::reads_and_updates(self.get_ratio, zipf).map_err(|_| {
+                let mix = senko_load::reads_and_updates(self.get_ratio, zipf).map_err(|_| {
                     anyhow!(
                         "--get-ratio is a share from 0 to 1, and {} is not",
                         self.get_ratio
                     )
-                })?
+                })?;
+                (mix, Changes::default())
             }
         };
         if let Some(popularity) = &self.dist {
@@ -400,6 +405,7 @@ impl LoadArgs {
             steps: self.steps(),
             pace,
             mix,
+            changes,
             keys,
             prefix: self.prefix.clone(),
             key_shape: self.key_size,
@@ -494,11 +500,16 @@ impl Watch for Shown {
 fn show_progress(second: &Second, past: Duration) {
     const WIDTH: usize = 24;
     let Stretch {
-        counts, get, set, ..
+        counts,
+        get,
+        set,
+        change,
+        ..
     } = &second.stretch;
     let full = (second.done * WIDTH as f64) as usize;
     let mut latencies = get.clone();
     latencies.merge(set);
+    latencies.merge(change);
     let found = match counts.reads {
         0 => String::new(),
         reads => format!(", {:.2} % found", counts.hits as f64 / reads as f64 * 100.0),
@@ -576,6 +587,10 @@ mod tests {
         );
         assert!(settings.generation_known);
         assert_eq!(settings.mix.popularity, Popularity::Latest { s: 0.99 });
+        let mixed = parse("--mix incr=0.25,set=0.25,prepend=0.25").expect("good options");
+        assert_eq!(mixed.changes.share(senko_load::Change::Incr), 0.25);
+        assert_eq!(mixed.changes.share(senko_load::Change::Prepend), 0.25);
+        assert_eq!(mixed.mix.share(senko_workload::Op::Update), 0.5);
         assert_eq!(
             parse("--gaps etc").expect("good options").pace,
             Pace::Open {
@@ -602,6 +617,9 @@ mod tests {
             "--gaps even",
             "--get-ratio 1.5",
             "--mix ycsb-e",
+            "--mix incr=0.7,append=0.7",
+            "--mix touch=0.7",
+            "--mix incr=0.5 --get-ratio 0.5",
             "--first-key 3",
             "-n 5 -d 5",
             "--value-size x",

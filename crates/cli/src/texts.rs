@@ -130,6 +130,7 @@ const OTHERS: &[&str] = &[
     "LEN",
     "LIST",
     "MASK",
+    "MIX",
     "MODE",
     "NAME",
     "PATH",

@@ -11,6 +11,10 @@ use std::ops::RangeInclusive;
 
 use senko_workload::{Mismatch, check_value_version, fill_value};
 
+mod changed; // counters and texts
+
+pub use changed::{check_count, check_counter, check_number, check_text};
+
 /// The kinds of faults, as they are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FaultKind {
@@ -22,15 +26,18 @@ pub enum FaultKind {
     Stale,
     /// A value whose life had ended.
     Expired,
+    /// A counter or a text without changes that were acknowledged before.
+    Lost,
 }
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [FaultKind; 4] = [
+    pub const ALL: [FaultKind; 5] = [
         FaultKind::Wrong,
         FaultKind::Torn,
         FaultKind::Stale,
         FaultKind::Expired,
+        FaultKind::Lost,
     ];
 
     /// The name in reports.
@@ -40,6 +47,7 @@ impl FaultKind {
             FaultKind::Torn => "torn",
             FaultKind::Stale => "stale",
             FaultKind::Expired => "expired",
+            FaultKind::Lost => "lost",
         }
     }
 }
@@ -132,13 +140,19 @@ pub fn check(value: &[u8], flags: u32, expected: &Expected<'_>) -> Result<(), Fi
         }
         Err(mismatch) => return Err(diagnose(value, flags, expected, &mismatch)),
     }
-    let (oldest, newest) = (*expected.versions.start(), *expected.versions.end());
-    if flags < oldest {
-        let detail =
-            format!("version {flags}, though version {oldest} was stored before the get was sent");
+    check_versions(flags, &expected.versions)
+}
+
+/// Checks the version of a whole value.
+fn check_versions(version: u32, right: &RangeInclusive<u32>) -> Result<(), Finding> {
+    let (oldest, newest) = (*right.start(), *right.end());
+    if version < oldest {
+        let detail = format!(
+            "version {version}, though version {oldest} was stored before the get was sent"
+        );
         Err(Finding::plain(FaultKind::Stale, detail))
-    } else if flags > newest {
-        let detail = format!("version {flags}, though the newest that was sent is {newest}");
+    } else if version > newest {
+        let detail = format!("version {version}, though the newest that was sent is {newest}");
         Err(Finding::plain(FaultKind::Wrong, detail))
     } else {
         Ok(())

@@ -17,13 +17,17 @@ use std::collections::VecDeque;
 
 use senko_io::{ConnId, SendBatch};
 
-use crate::check::{Expected, FaultKind, Finding, check};
+use crate::changes::{self, Change};
+use crate::check::{FaultKind, Finding};
 use crate::ledger::SetEnd;
 use crate::reply::{Answers, BinaryParser, End, Parser, TextParser};
 use crate::settings::Wire;
 use crate::shared::Shared;
-use crate::tally::Tally;
+use crate::tally::{Stretch, Tally};
 use crate::tls::Link;
+use crate::tracks::{ChangeEnd, Mark};
+
+mod checked; // what was found wrong with a value or a number
 
 /// What was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub enum Kind {
     Set,
     /// A set without an answer.
     QuietSet,
+    /// A change of the value on the server.
+    Change(Change),
     /// A request that only asks for an answer.
     Sync,
 }
@@ -55,8 +61,10 @@ pub struct Pending {
     pub kind: Kind,
     /// The key's number.
     pub key_id: u64,
-    /// For a set its version; for a read the oldest version that is right.
+    /// For a set its version; for a read or a change the oldest version that is right.
     pub version: u32,
+    /// For a read or a change: how many changes were proven when it was sent.
+    pub mark: Mark,
     /// From when its latency counts, in nanoseconds.
     pub due: u64,
     /// When it was sent, in nanoseconds.
@@ -75,11 +83,10 @@ pub struct FollowUp {
 /// The value that is coming in, or came as part of the front request's answer.
 #[derive(Default)]
 struct Incoming {
-    key_id: u64,
-    floor: u32,
+    /// The request for it, or the key of a request for several.
+    asked: Option<Pending>,
     flags: u32,
     len: usize,
-    sent: u64,
     /// The front request has its value.
     found: bool,
     /// The value was checked, or needs no check.
@@ -197,6 +204,9 @@ impl Conn {
                     continue;
                 }
                 Kind::Set | Kind::QuietSet => shared.end_set(pending.key_id, SetEnd::Lost, now),
+                Kind::Change(change) => {
+                    shared.end_change(pending.key_id, change, pending.mark, ChangeEnd::Lost);
+                }
                 Kind::GetMany { .. } | Kind::Sync => {}
             }
             requests += 1;
@@ -210,20 +220,17 @@ impl Conn {
     }
 }
 
-/// How long the requests under way have waited, in nanoseconds, as (gets, sets).
-pub fn waits(pending: &VecDeque<Pending>, now: u64) -> (Vec<u64>, Vec<u64>) {
-    let of = |gets: bool| {
-        let asked = move |kind: Kind| match kind {
-            Kind::Get { .. } | Kind::GetMany { .. } => gets,
-            Kind::Set => !gets,
-            Kind::Key | Kind::QuietSet | Kind::Sync => false,
-        };
-        let under_way = pending.iter().filter(move |entry| asked(entry.kind));
-        under_way
-            .map(|entry| now.saturating_sub(entry.due))
-            .collect()
-    };
-    (of(true), of(false))
+/// Records how long the requests under way have waited, in nanoseconds.
+pub fn record_waits(pending: &VecDeque<Pending>, now: u64, to: &mut Stretch) {
+    for entry in pending {
+        let wait = now.saturating_sub(entry.due);
+        match entry.kind {
+            Kind::Get { .. } | Kind::GetMany { .. } => to.get.record(wait),
+            Kind::Set => to.set.record(wait),
+            Kind::Change(_) => to.change.record(wait),
+            Kind::Key | Kind::QuietSet | Kind::Sync => {}
+        }
+    }
 }
 
 fn new_parser(wire: Wire) -> Parser {
@@ -282,6 +289,7 @@ impl Receiver<'_> {
                 self.pending.drain(..keys as usize);
             }
             Kind::Set => stretch.set.record(latency),
+            Kind::Change(_) => stretch.change.record(latency),
             Kind::Sync | Kind::QuietSet | Kind::Key => {}
         }
         stretch.counts.requests += u64::from(front.kind != Kind::Sync);
@@ -341,42 +349,6 @@ impl Receiver<'_> {
         }
         None
     }
-
-    #[cold]
-    fn fault(&mut self, finding: Finding) {
-        let key_id = self.incoming.key_id;
-        let mut buffer = [0; senko_workload::key::MAX_KEY_LEN];
-        let key = self.shared.plan.space.write(key_id, &mut buffer);
-        self.tally.fault(finding.on(key_id, key));
-    }
-
-    fn check(&mut self, value: &[u8]) {
-        self.incoming.settled = true;
-        self.tally.now.counts.verified += 1;
-        let plan = self.shared.plan;
-        let Incoming {
-            key_id,
-            floor,
-            flags,
-            sent,
-            ..
-        } = *self.incoming;
-        let versions = self.shared.admissible(key_id, floor);
-        let expected = Expected {
-            key_id,
-            versions,
-            len_of: &|version| plan.value_len(key_id, version),
-        };
-        if let Err(finding) = check(value, flags, &expected) {
-            self.fault(finding);
-        } else if self.shared.must_have_expired(key_id, sent) {
-            let detail = format!(
-                "its life of {} s had ended when it was read",
-                plan.settings.expire
-            );
-            self.fault(Finding::plain(FaultKind::Expired, detail));
-        }
-    }
 }
 
 impl Answers for Receiver<'_> {
@@ -391,6 +363,13 @@ impl Answers for Receiver<'_> {
                     ..
                 },
             ) if !self.incoming.found => front,
+            // The meta protocol answers a number as a value.
+            Some(
+                front @ Pending {
+                    kind: Kind::Change(Change::Incr | Change::Decr),
+                    ..
+                },
+            ) if !self.incoming.found => return self.begin_number(front, len),
             Some(Pending {
                 kind: Kind::GetMany { keys },
                 ..
@@ -418,8 +397,7 @@ impl Answers for Receiver<'_> {
             incoming.settled = true;
             return;
         }
-        (incoming.key_id, incoming.floor, incoming.sent) =
-            (asked.key_id, asked.version, asked.sent);
+        incoming.asked = Some(asked);
         (incoming.flags, incoming.len, incoming.settled) = (flags, len, false);
         incoming.gathered.clear();
         if !key.is_empty() && self.shared.plan.space.parse(key) != Some(asked.key_id) {
@@ -429,7 +407,7 @@ impl Answers for Receiver<'_> {
                 FaultKind::Wrong,
                 format!("the answer names the key {}", key.escape_ascii()),
             ));
-        } else if len > self.shared.plan.settings.value_len.longest() {
+        } else if len > self.shared.plan.longest(asked.key_id) {
             // Nothing of ours is that long; it is not gathered, so that a damaged length costs no
             // memory.
             self.incoming.settled = true;
@@ -460,20 +438,30 @@ impl Answers for Receiver<'_> {
             self.check(&gathered);
             self.incoming.gathered = gathered;
         }
-        if self.shared.plan.settings.wire != Wire::Classic
-            && let Some(Pending {
+        if self.shared.plan.settings.wire == Wire::Classic {
+            return;
+        }
+        match self.pending.front().copied() {
+            Some(Pending {
                 kind: Kind::Get { then_set },
                 key_id,
                 ..
-            }) = self.pending.front().copied()
-        {
-            self.end_single(key_id, then_set);
+            }) => self.end_single(key_id, then_set),
+            Some(
+                front @ Pending {
+                    kind: Kind::Change(change),
+                    ..
+                },
+            ) => self.changed(front, change),
+            _ => {}
         }
     }
 
     fn end(&mut self, end: End<'_>) {
-        if let End::Failed(text) = end {
-            return self.failed(text);
+        match end {
+            End::Failed(text) => return self.failed(text),
+            End::Absent(text) => return self.absent(text),
+            _ => {}
         }
         self.settle_quiet();
         let Some(front) = self.pending.front().copied() else {
@@ -488,12 +476,61 @@ impl Answers for Receiver<'_> {
                 self.complete();
             }
             (End::Sync, Kind::Sync) => self.complete(),
+            (End::Number(number), Kind::Change(change @ (Change::Incr | Change::Decr))) => {
+                self.check_number(Some(number), front);
+                self.changed(front, change);
+            }
+            (End::Stored, Kind::Change(change @ (Change::Append | Change::Prepend))) => {
+                self.changed(front, change);
+            }
             (end, kind) => self.break_off(format!("the server answered {end:?} to {kind:?}")),
         }
     }
 }
 
 impl Receiver<'_> {
+    /// The server made the front request's change.
+    #[inline]
+    fn changed(&mut self, front: Pending, change: Change) {
+        self.tally.now.counts.changed += 1;
+        self.shared
+            .end_change(front.key_id, change, front.mark, ChangeEnd::Done);
+        self.complete();
+    }
+
+    /// The front request met no key. To a change that is a miss; nothing else is answered so.
+    fn absent(&mut self, text: &[u8]) {
+        let Some(Pending {
+            kind: Kind::Change(change),
+            key_id,
+            mark,
+            ..
+        }) = self.pending.front().copied()
+        else {
+            return self.failed(text);
+        };
+        self.tally.now.counts.absent += 1;
+        self.shared
+            .end_change(key_id, change, mark, ChangeEnd::Absent);
+        self.follow_ups.push_back(FollowUp {
+            key_id,
+            refill: true,
+        });
+        self.complete();
+    }
+
+    /// A number comes as a value of so many bytes.
+    fn begin_number(&mut self, asked: Pending, len: usize) {
+        if len > changes::LONGEST_COUNTER {
+            return self.break_off(format!("the server sent a number of {len} bytes"));
+        }
+        let verify = self.shared.plan.settings.verify;
+        let incoming = &mut *self.incoming;
+        incoming.asked = Some(asked);
+        (incoming.len, incoming.found, incoming.settled) = (len, true, !verify);
+        incoming.gathered.clear();
+    }
+
     #[cold]
     fn failed(&mut self, text: &[u8]) {
         let shown = String::from_utf8_lossy(&text[..text.len().min(200)]).into_owned();
@@ -524,6 +561,10 @@ impl Receiver<'_> {
             }
             Kind::Set | Kind::QuietSet => {
                 self.shared.end_set(front.key_id, SetEnd::Refused, self.now)
+            }
+            Kind::Change(change) => {
+                self.shared
+                    .end_change(front.key_id, change, front.mark, ChangeEnd::Refused);
             }
             Kind::Sync | Kind::Key => {}
         }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use senko_io::{Backend, ConnId, Event, EventLoop, LoopConfig, connect_tcp, connect_unix};
 use senko_workload::{Rng, ValueLen};
 
-use crate::connection::{Conn, FollowUp, waits};
+use crate::connection::{Conn, FollowUp, record_waits};
 use crate::cpu::{self, CpuTime};
 use crate::pace::Schedule;
 use crate::plan::{MOST_KEYS_PER_GET, Plan};
@@ -327,11 +327,7 @@ impl<'a> Engine<'a> {
                 continue;
             }
             // Else a server would look the better, the fewer of its last requests it answers.
-            let (gets, sets) = waits(&conn.pending, now);
-            gets.iter()
-                .for_each(|&wait| self.tally.now.get.record(wait));
-            sets.iter()
-                .for_each(|&wait| self.tally.now.set.record(wait));
+            record_waits(&conn.pending, now, &mut self.tally.now);
             let why = "no answer before the end of the run";
             conn.fail(self.shared, &mut self.tally, why, false, now);
         }

@@ -192,6 +192,17 @@ impl Ledger {
         }
     }
 
+    /// Whether no set of the key is under way.
+    pub fn is_quiet(&self, key_id: u64) -> bool {
+        State::unpack(self.keys[key_id as usize].load(Ordering::Acquire)).under_way == 0
+    }
+
+    /// Whether no set of the key is under way, and the newest is the one that the server has.
+    pub fn is_settled(&self, key_id: u64) -> bool {
+        let state = State::unpack(self.keys[key_id as usize].load(Ordering::Acquire));
+        state.under_way == 0 && state.lag == 0
+    }
+
     /// Whether a get sent at `second` must miss, because the key's last value, stored with a life
     /// of `life` seconds, had ended before. Memcached's clock ticks once a second and may be a tick
     /// late, so two seconds are allowed for.

@@ -5,7 +5,7 @@
 //! ```text
 //!   settings -> plan -> engine (one a thread): source, pace -> request -> EventLoop -> server
 //!                          ^                                                  |
-//!                          +---- tally <- check, ledger <- connection <- reply
+//!                          +-- tally <- check, ledger, tracks <- connection <- reply
 //!   report <- merged tallies, processor time of both sides
 //! ```
 //!
@@ -19,6 +19,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod changes; // commands that change a value, and what they leave
 pub mod check; // is this the value it should be?
 pub mod connection; // requests under way meet their answers
 pub mod cpu; // processor time of both sides
@@ -34,6 +35,7 @@ pub mod shared; // what all threads see: plan, versions, clock
 pub mod source; // what is asked next
 pub mod tally; // what was counted
 pub mod tls; // requests and answers ciphered
+pub mod tracks; // how many changes a value may hold
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +50,9 @@ use plan::Plan;
 use shared::Shared;
 use source::Cursor;
 use tally::Tally;
+use tracks::Tracks;
 
+pub use changes::{Change, Changes, Requests};
 pub use check::{Fault, FaultKind};
 pub use report::{Asked, REACHED, Report, ServerCpu, StepReport};
 pub use settings::{
@@ -124,11 +128,14 @@ pub fn run_until(
     {
         ledger.assume(plan.keys, settings.generation);
     }
+    let tracks = (ledger.is_some() && !settings.changes.is_none())
+        .then(|| Tracks::new(plan.classes.changed_below(plan.most_keys)));
     let abort = AtomicBool::new(false);
     let generation = settings.generation;
     let mut shared = Shared {
         plan: &plan,
         ledger: ledger.as_ref(),
+        tracks: tracks.as_ref(),
         versions: if settings.generation_known {
             generation..=generation
         } else {

@@ -11,6 +11,7 @@ use senko_workload::permutation::Permutation;
 use senko_workload::value::ValueLen;
 use senko_workload::{KeyChooser, KeySpace};
 
+use crate::changes::{self, Class, Classes};
 use crate::settings::{Amount, KeyCount, Pace, Part, Settings, Step, Target, inserts, writes};
 use crate::tls::TlsClient;
 
@@ -37,6 +38,8 @@ pub struct Plan {
     pub tls: Option<TlsClient>,
     /// Number to key.
     pub space: KeySpace,
+    /// What the keys' values are.
+    pub classes: Classes,
     /// Places of the load order that a read-back covers.
     pub places: Range<u64>,
     /// Bytes of all keys and their values at load, by their lengths.
@@ -51,6 +54,7 @@ impl Plan {
     /// One sentence, if they cannot be honoured.
     pub fn new(settings: &Settings) -> Result<Plan, String> {
         check(settings)?;
+        let classes = Classes::new(writes(&settings.mix), &settings.changes);
         let space_of = |largest| {
             KeySpace::new(&settings.prefix, settings.key_shape, largest).map_err(|e| e.to_string())
         };
@@ -63,10 +67,17 @@ impl Plan {
             }
             KeyCount::Bytes(bytes) => {
                 let space = space_of(0)?;
-                let keys = keys_of_bytes(bytes, |key_id| item_len(settings, &space, key_id))?;
+                let keys =
+                    keys_of_bytes(bytes, |key_id| item_len(settings, classes, &space, key_id))?;
                 (keys.0, Some(keys.1))
             }
         };
+        if keys < classes.count() {
+            return Err(format!(
+                "a mix of {} classes of keys needs as many keys, and there are {keys}",
+                classes.count()
+            ));
+        }
         let most_keys = if inserts(&settings.mix) {
             keys + most_inserts(settings)
         } else {
@@ -88,6 +99,7 @@ impl Plan {
             most_keys,
             tls,
             space,
+            classes,
             places: 0..keys,
             item_bytes: 0,
             order,
@@ -99,7 +111,9 @@ impl Plan {
         ) {
             (Some(bytes), _, _) => bytes,
             (None, _, true) => (0..keys).map(|key_id| plan.item_len(key_id)).sum(),
-            (None, ValueLen::Fixed(_), false) => keys * plan.item_len(0),
+            (None, ValueLen::Fixed(_), false) if settings.changes.is_none() => {
+                keys * plan.item_len(0)
+            }
             // Only a report would use the sum; without a load step it is not worth the time.
             (None, _, false) => 0,
         };
@@ -115,17 +129,24 @@ impl Plan {
             .map_or(place, |order| order.apply(place))
     }
 
-    /// The length of a value.
+    /// The length of a value as a set writes it.
     #[inline]
     pub fn value_len(&self, key_id: u64, version: u32) -> usize {
-        self.settings
-            .value_len
-            .len_of(key_id, if self.settings.vary_len { version } else { 0 })
+        value_len(&self.settings, self.classes, key_id, version)
+    }
+
+    /// The longest value that a get of this key may answer.
+    pub fn longest(&self, key_id: u64) -> usize {
+        match self.classes.of(key_id) {
+            Class::Plain => self.settings.value_len.longest(),
+            Class::Counter => changes::LONGEST_COUNTER,
+            Class::Text => changes::LONGEST_TEXT,
+        }
     }
 
     /// Bytes of a key and its value at load.
     fn item_len(&self, key_id: u64) -> u64 {
-        item_len(&self.settings, &self.space, key_id)
+        item_len(&self.settings, self.classes, &self.space, key_id)
     }
 
     /// Whether answers have to be compared with what was sent before, key by key.
@@ -136,10 +157,12 @@ impl Plan {
             .iter()
             .any(|step| matches!(step, Step::Mix(_) | Step::WarmUp(_)));
         let reads_back = settings.steps.contains(&Step::ReadBack);
-        settings.verify
-            && (mixes && writes(&settings.mix)
-                || settings.set_on_miss && (mixes || reads_back)
-                || settings.expire > 0)
+        // Changes end with a set anew where they can't go on, so they are counted in any case.
+        mixes && !settings.changes.is_none()
+            || settings.verify
+                && (mixes && writes(&settings.mix)
+                    || settings.set_on_miss && (mixes || reads_back)
+                    || settings.expire > 0)
     }
 
     fn places_of(&self, part: Part) -> Result<Range<u64>, String> {
@@ -163,13 +186,17 @@ impl Plan {
     }
 }
 
-fn item_len(settings: &Settings, space: &KeySpace, key_id: u64) -> u64 {
-    let version = if settings.vary_len {
-        settings.generation
-    } else {
-        0
-    };
-    (space.key_len(key_id) + settings.value_len.len_of(key_id, version)) as u64
+#[inline]
+fn value_len(settings: &Settings, classes: Classes, key_id: u64, version: u32) -> usize {
+    if classes.of(key_id) == Class::Counter {
+        return changes::digits(changes::counter(version));
+    }
+    let version = if settings.vary_len { version } else { 0 };
+    settings.value_len.len_of(key_id, version)
+}
+
+fn item_len(settings: &Settings, classes: Classes, space: &KeySpace, key_id: u64) -> u64 {
+    (space.key_len(key_id) + value_len(settings, classes, key_id, settings.generation)) as u64
 }
 
 /// The fewest keys whose items have at least `bytes` bytes, and how many they have.
@@ -251,6 +278,25 @@ fn check(settings: &Settings) -> Result<(), String> {
         return Err(
             "sets without an answer have no latency: use noreply in a closed loop".to_owned(),
         );
+    }
+    let changed = &settings.changes;
+    if !changed.is_none() && settings.noreply {
+        return Err(
+            "incr, decr, append and prepend need their answers: leave noreply out of such a mix"
+                .to_owned(),
+        );
+    }
+    if !changed.is_none() && inserts(&settings.mix) {
+        return Err(
+            "a mix that inserts keys can't have incr, decr, append or prepend as well".to_owned(),
+        );
+    }
+    let longest = settings.value_len.longest();
+    if changed.are_on(Class::Text) && longest > changes::LONGEST_BASE {
+        return Err(format!(
+            "values of up to {longest} bytes leave no room to append: use {} or less with append and prepend",
+            changes::LONGEST_BASE
+        ));
     }
     Ok(())
 }

@@ -6,13 +6,20 @@
 //! never looked at here; only a line that a cut went through is gathered. Nothing allocates once
 //! the buffer for such lines exists.
 
+use crate::changes;
+
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End<'a> {
     /// `END`, `EN`, or the binary "not found": no (more) values.
     NoMore,
-    /// `STORED`, `HD`, or the binary "no error" to a set.
+    /// `STORED`, `HD`, or the binary "no error" to a set, an append or a prepend.
     Stored,
+    /// The number that an `incr` or a `decr` answers.
+    Number(u64),
+    /// `NOT_FOUND`, `NOT_STORED`, `NF`, `NS`, or the binary likes of them to a change: there is no
+    /// such key. As the server worded it.
+    Absent(&'a [u8]),
     /// `MN`, `VERSION`, or the binary NOOP: everything before it was answered.
     Sync,
     /// Anything else, as the server worded it.
@@ -186,9 +193,22 @@ fn text_line<A: Answers>(line: &[u8], to: &mut A) -> Result<TextState, Malformed
         _ if line.starts_with(b"EN ") => End::NoMore,
         _ if line.starts_with(b"HD ") => End::Stored,
         _ if line.starts_with(b"VERSION ") => End::Sync,
-        _ => End::Failed(line),
+        _ => rare_line(line),
     });
     Ok(TextState::Line)
+}
+
+/// A line that no get or set is answered with, unless it failed.
+fn rare_line(line: &[u8]) -> End<'_> {
+    if let Some(number) = changes::number(line) {
+        return End::Number(number);
+    }
+    let absent = matches!(line, b"NOT_FOUND" | b"NOT_STORED" | b"NF" | b"NS");
+    if absent || line.starts_with(b"NF ") || line.starts_with(b"NS ") {
+        End::Absent(line)
+    } else {
+        End::Failed(line)
+    }
 }
 
 fn body(len: usize) -> TextState {
@@ -325,7 +345,15 @@ impl BinaryParser {
         } else {
             to.end(match (opcode, status) {
                 (0x00 | 0x09 | 0x0C | 0x0D, 1) => End::NoMore,
-                (0x01 | 0x11, 0) => End::Stored,
+                (0x01 | 0x11 | 0x0E | 0x0F, 0) => End::Stored,
+                (0x05 | 0x06, 0) => match head[HEADER + extras + key_len..].first_chunk() {
+                    Some(number) if total == extras + key_len + 8 => {
+                        End::Number(u64::from_be_bytes(*number))
+                    }
+                    _ => return Err(malformed("a binary number of unknown length", head)),
+                },
+                // Not found, or not stored.
+                (0x05 | 0x06 | 0x0E | 0x0F, 1 | 5) => End::Absent(&head[HEADER..]),
                 (0x0A, 0) => End::Sync,
                 _ if total > 0 => End::Failed(&head[HEADER..]),
                 _ => End::Failed(b"an error without text"),
@@ -384,8 +412,8 @@ mod tests {
         Parser::Binary(BinaryParser::default())
     }
 
-    const CLASSIC: &[u8] = b"VALUE key1 7 5\r\nab\r\nc\r\nVALUE k 0 0\r\n\r\nEND\r\nSTORED\r\nSERVER_ERROR out of memory\r\nEND\r\n";
-    const META: &[u8] = b"VA 3 f4294967295 kfoo\r\nEN\r\r\nEN\r\nHD\r\nVA 0 kx f1\r\n\r\nMN\r\nNS\r\nVERSION 1.6\r\nEN kfoo\r\n";
+    const CLASSIC: &[u8] = b"VALUE key1 7 5\r\nab\r\nc\r\nVALUE k 0 0\r\n\r\nEND\r\nSTORED\r\nSERVER_ERROR out of memory\r\nEND\r\n18446744073709551615\r\n18446744073709551616\r\nNOT_FOUND\r\n";
+    const META: &[u8] = b"VA 3 f4294967295 kfoo\r\nEN\r\r\nEN\r\nHD\r\nVA 0 kx f1\r\n\r\nMN\r\nNS\r\nVERSION 1.6\r\nEN kfoo\r\nNF\r\n";
 
     fn binary_answer(opcode: u8, status: u16, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
         let mut answer = vec![0x81, opcode];
@@ -409,6 +437,10 @@ mod tests {
             binary_answer(0x01, 0, b"", b"", b""),
             binary_answer(0x01, 3, b"", b"", &b"Too large. ".repeat(300)),
             binary_answer(0x01, 0x82, b"", b"", b"Out of memory"),
+            binary_answer(0x05, 0, b"", b"", &7u64.to_be_bytes()),
+            binary_answer(0x06, 1, b"", b"", b"Not found"),
+            binary_answer(0x0E, 0, b"", b"", b""),
+            binary_answer(0x0F, 5, b"", b"", b"Not stored"),
         ]
         .concat()
     }
@@ -425,10 +457,14 @@ mod tests {
             "Stored",
             &format!("{:?}", End::Failed(b"SERVER_ERROR out of memory")),
             "NoMore",
+            "Number(18446744073709551615)",
+            &format!("{:?}", End::Failed(b"18446744073709551616")),
+            &format!("{:?}", End::Absent(b"NOT_FOUND")),
         ];
         assert_eq!(seen.0, wanted);
         let seen = parse(text(), &[META]).expect("well formed");
-        let ns = format!("{:?}", End::Failed(b"NS"));
+        let ns = format!("{:?}", End::Absent(b"NS"));
+        let nf = format!("{:?}", End::Absent(b"NF"));
         let wanted = [
             "value foo 4294967295 3",
             "end of EN\\r",
@@ -440,6 +476,7 @@ mod tests {
             &ns,
             "Sync",
             "NoMore",
+            &nf,
         ];
         assert_eq!(seen.0, wanted);
     }
@@ -459,8 +496,14 @@ mod tests {
             ]
         );
         assert_eq!(seen.0[6], "Stored");
-        assert_eq!(seen.0.len(), 9);
         assert_eq!(seen.0[8], format!("{:?}", End::Failed(b"Out of memory")));
+        let changed = [
+            "Number(7)".to_owned(),
+            format!("{:?}", End::Absent(b"Not found")),
+            "Stored".to_owned(),
+            format!("{:?}", End::Absent(b"Not stored")),
+        ];
+        assert_eq!(seen.0[9..], changed);
     }
 
     #[test]
@@ -480,6 +523,7 @@ mod tests {
         assert!(parse(text(), &[&[b'x'; 4000]]).is_err());
         assert!(parse(binary(), &[&[0x80; 24]]).is_err());
         assert!(parse(binary(), &[&binary_answer(0, 0, b"", b"", b"no flags")]).is_err());
+        assert!(parse(binary(), &[&binary_answer(5, 0, b"", b"", b"short")]).is_err());
     }
 
     proptest! {

@@ -74,10 +74,12 @@ pub struct StepReport {
     pub get: Histogram,
     /// Latencies of sets, in nanoseconds.
     pub set: Histogram,
+    /// Latencies of `incr`, `decr`, `append` and `prepend`, in nanoseconds.
+    pub change: Histogram,
     /// The load generator's own lateness in an open loop, in nanoseconds.
     pub late: Histogram,
     /// Faults by kind, in the order of [`FaultKind::ALL`].
-    pub faults: [u64; 4],
+    pub faults: [u64; FaultKind::ALL.len()],
     /// Errors by text.
     pub errors: BTreeMap<String, u64>,
     /// This program's processor time.
@@ -110,6 +112,15 @@ impl StepReport {
     pub fn found_ratio(&self) -> Option<f64> {
         let asked = self.counts.reads + self.counts.failed_reads;
         (asked > 0).then(|| self.counts.hits as f64 / asked as f64)
+    }
+
+    /// The share of the changes answered that met their key; `None` if there was none.
+    pub fn changed_ratio(&self) -> Option<f64> {
+        let Counts {
+            changed, absent, ..
+        } = self.counts;
+        let answered = changed + absent;
+        (answered > 0).then(|| changed as f64 / answered as f64)
     }
 
     /// Microseconds of a processor's time for each request.
@@ -194,6 +205,7 @@ impl Report {
             counts: total.counts,
             get: total.get,
             set: total.set,
+            change: total.change,
             late: total.late,
             faults,
             errors,
@@ -231,15 +243,19 @@ impl Report {
                     step.step.name()
                 ));
             }
-            if let (Some(wanted), Some(found)) = (expect_found, step.found_ratio())
-                && found < wanted
-            {
-                return Err(format!(
-                    "{:.4} % of the keys read were found in the {}, and {:.4} % were expected",
-                    found * 100.0,
-                    step.step.name(),
-                    wanted * 100.0
-                ));
+            let Some(wanted) = expect_found else { continue };
+            for (what, found) in [
+                ("read", step.found_ratio()),
+                ("to change", step.changed_ratio()),
+            ] {
+                if let Some(found) = found.filter(|found| *found < wanted) {
+                    return Err(format!(
+                        "{:.4} % of the keys {what} were found in the {}, and {:.4} % were expected",
+                        found * 100.0,
+                        step.step.name(),
+                        wanted * 100.0
+                    ));
+                }
             }
         }
         Ok(())
@@ -335,6 +351,9 @@ impl fmt::Display for StepReport {
             sets,
             stored,
             refills,
+            changes,
+            changed,
+            absent,
             failed_reads,
             ..
         } = self.counts;
@@ -367,6 +386,14 @@ impl fmt::Display for StepReport {
             };
             row("sets", format!("{sets}: {stored} acknowledged{refilled}"))?;
         }
+        if changes > 0 {
+            let missed = if absent > 0 {
+                format!(", {absent} met no key")
+            } else {
+                String::new()
+            };
+            row("changes", format!("{changes}: {changed} made{missed}"))?;
+        }
         let rate = |sum: u64| bytes((sum as f64 / seconds) as u64);
         row(
             "bytes",
@@ -379,6 +406,7 @@ impl fmt::Display for StepReport {
         for (name, latencies) in [
             ("get", &self.get),
             ("set", &self.set),
+            ("change", &self.change),
             ("own lateness", &self.late),
         ] {
             if !latencies.is_empty() {

@@ -6,6 +6,7 @@
 
 use senko_workload::{KeySpace, fill_value};
 
+use crate::changes::{self, CHUNK, Change, Class};
 use crate::settings::Wire;
 
 /// Writes requests of one dialect.
@@ -25,6 +26,8 @@ pub struct Set {
     pub key_id: u64,
     /// The value's version.
     pub version: u32,
+    /// What the value is.
+    pub class: Class,
     /// The value's length.
     pub len: usize,
     /// Seconds to live; 0: for ever.
@@ -129,9 +132,73 @@ impl Writer<'_> {
                 );
             }
         }
-        let from = out.len();
-        out.resize(from + set.len, 0);
-        fill_value(&mut out[from..], set.key_id, set.version);
+        if set.class == Class::Counter {
+            decimal(changes::counter(set.version), out);
+        } else {
+            let from = out.len();
+            out.resize(from + set.len, 0);
+            fill_value(&mut out[from..], set.key_id, set.version);
+        }
+        if self.wire != Wire::Binary {
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// A change.
+    pub fn change(&self, key_id: u64, change: Change, out: &mut Vec<u8>) {
+        match change.class() {
+            Class::Counter => self.count(key_id, change, out),
+            Class::Text | Class::Plain => self.extend(key_id, change, out),
+        }
+    }
+
+    fn count(&self, key_id: u64, change: Change, out: &mut Vec<u8>) {
+        let up = change == Change::Incr;
+        match self.wire {
+            Wire::Classic => {
+                out.extend_from_slice(if up { b"incr " } else { b"decr " });
+                self.space.append(key_id, out);
+                out.extend_from_slice(b" 1\r\n");
+            }
+            Wire::Meta => {
+                out.extend_from_slice(b"ma ");
+                self.space.append(key_id, out);
+                out.extend_from_slice(if up { b" v\r\n" } else { b" v MD\r\n" });
+            }
+            Wire::Binary => {
+                // By 1; a key that is not there stays so.
+                let mut extras = [0; 20];
+                extras[7] = 1;
+                extras[16..].fill(0xFF);
+                let opcode = if up { 0x05 } else { 0x06 };
+                self.binary(opcode, Some(key_id), &extras, 0, out);
+            }
+        }
+    }
+
+    fn extend(&self, key_id: u64, change: Change, out: &mut Vec<u8>) {
+        let behind = change == Change::Append;
+        match self.wire {
+            Wire::Classic => {
+                out.extend_from_slice(if behind { b"append " } else { b"prepend " });
+                self.space.append(key_id, out);
+                out.extend_from_slice(b" 0 0 ");
+                decimal(CHUNK as u64, out);
+                out.extend_from_slice(b"\r\n");
+            }
+            Wire::Meta => {
+                out.extend_from_slice(b"ms ");
+                self.space.append(key_id, out);
+                out.push(b' ');
+                decimal(CHUNK as u64, out);
+                out.extend_from_slice(if behind { b" MA\r\n" } else { b" MP\r\n" });
+            }
+            Wire::Binary => {
+                let opcode = if behind { 0x0E } else { 0x0F };
+                self.binary(opcode, Some(key_id), &[], CHUNK, out);
+            }
+        }
+        out.extend_from_slice(&changes::chunk(key_id, change));
         if self.wire != Wire::Binary {
             out.extend_from_slice(b"\r\n");
         }
@@ -209,6 +276,7 @@ mod tests {
         let set = Set {
             key_id: 5,
             version: 4_294_967_295,
+            class: Class::Plain,
             len: 0,
             expire: 60,
             quiet: true,
@@ -252,5 +320,75 @@ mod tests {
         assert_eq!(out.len(), 24 + 8 + 2 + 3);
         assert_eq!(out[..12], [0x80, 0x11, 0, 2, 8, 0, 0, 0, 0, 0, 0, 13]);
         assert_eq!(out[24..34], [255, 255, 255, 255, 0, 0, 0, 60, b'k', b'5']);
+    }
+
+    #[test]
+    fn changes_are_what_the_protocol_says() {
+        let space = KeySpace::new("k", KeyShape::Shortest, 100).expect("a good key space");
+        let chunk = |change| changes::chunk(7, change).to_vec();
+        for (wire, count, extend) in [
+            (
+                Wire::Classic,
+                ["incr k7 1\r\n", "decr k7 1\r\n"],
+                ["append k7 0 0 16\r\n", "prepend k7 0 0 16\r\n"],
+            ),
+            (
+                Wire::Meta,
+                ["ma k7 v\r\n", "ma k7 v MD\r\n"],
+                ["ms k7 16 MA\r\n", "ms k7 16 MP\r\n"],
+            ),
+        ] {
+            let writer = Writer {
+                wire,
+                space: &space,
+                with_key: true,
+            };
+            let written = |change| {
+                let mut out = Vec::new();
+                writer.change(7, change, &mut out);
+                out
+            };
+            assert_eq!(written(Change::Incr), count[0].as_bytes());
+            assert_eq!(written(Change::Decr), count[1].as_bytes());
+            for (change, head) in [Change::Append, Change::Prepend].into_iter().zip(extend) {
+                let wanted = [head.as_bytes(), &chunk(change), b"\r\n"].concat();
+                assert_eq!(written(change), wanted);
+            }
+        }
+        let binary = Writer {
+            wire: Wire::Binary,
+            space: &space,
+            with_key: true,
+        };
+        let mut out = Vec::new();
+        binary.change(7, Change::Decr, &mut out);
+        assert_eq!(out[..12], [0x80, 0x06, 0, 2, 20, 0, 0, 0, 0, 0, 0, 22]);
+        assert_eq!(out[24..32], [0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(out[40..46], [255, 255, 255, 255, b'k', b'7']);
+        out.clear();
+        binary.change(7, Change::Append, &mut out);
+        assert_eq!(out[..12], [0x80, 0x0E, 0, 2, 0, 0, 0, 0, 0, 0, 0, 18]);
+        assert_eq!(out[26..], chunk(Change::Append));
+    }
+
+    #[test]
+    fn a_counter_is_set_in_decimal() {
+        let space = KeySpace::new("k", KeyShape::Shortest, 100).expect("a good key space");
+        let writer = Writer {
+            wire: Wire::Classic,
+            space: &space,
+            with_key: false,
+        };
+        let set = Set {
+            key_id: 5,
+            version: 3,
+            class: Class::Counter,
+            len: 10,
+            expire: 0,
+            quiet: false,
+        };
+        let mut out = Vec::new();
+        writer.set(set, 0, &mut out);
+        assert_eq!(out, b"set k5 3 0 10\r\n3500000000\r\n");
     }
 }

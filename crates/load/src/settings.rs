@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::changes::Changes;
 use crate::tls::TlsOptions;
 use senko_io::BackendChoice;
 use senko_workload::{KeyShape, Mix, Op, Popularity, ValueLen};
@@ -206,6 +207,9 @@ pub struct Settings {
     pub pace: Pace,
     /// Operations and popularity of the mix.
     pub mix: Mix,
+    /// The share of the mix that is `incr`, `decr`, `append` and `prepend`; [`Settings::mix`] says
+    /// what the rest is. They also say what the value of each key is, in all steps.
+    pub changes: Changes,
     /// How many keys there are.
     pub keys: KeyCount,
     /// What every key starts with.
@@ -266,6 +270,7 @@ impl Default for Settings {
                 },
             )
             .expect("0.9 and 0.1 add up to 1"),
+            changes: Changes::default(),
             keys: KeyCount::Keys(1_000_000),
             prefix: "key".to_owned(),
             key_shape: KeyShape::Fixed(16),

@@ -4,13 +4,16 @@
 //! [`crate::run`] makes it; each [`crate::engine`] and its connections read it.
 
 use std::ops::RangeInclusive;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use crate::changes::Change;
 use crate::ledger::{Ledger, SetEnd};
 use crate::plan::Plan;
 use crate::request::Writer;
 use crate::settings::Step;
+use crate::tracks::{ChangeEnd, Mark, Track, Tracks};
 
 /// Nanoseconds of a second.
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -21,6 +24,8 @@ pub struct Shared<'a> {
     pub plan: &'a Plan,
     /// Versions, where answers are compared with what was sent before.
     pub ledger: Option<&'a Ledger>,
+    /// How many changes values may hold, where a mix has changes.
+    pub tracks: Option<&'a Tracks>,
     /// The versions that are right where there is no ledger.
     pub versions: RangeInclusive<u32>,
     /// When the run began; all times are nanoseconds since.
@@ -49,17 +54,73 @@ impl Shared<'_> {
     /// count one more.
     pub fn begin_set(&self, key_id: u64, step: Step) -> Option<u32> {
         let generation = self.plan.settings.generation;
-        match self.ledger {
-            Some(ledger) => ledger.begin_set(key_id, (step == Step::Load).then_some(generation)),
-            None => Some(generation),
+        let Some(ledger) = self.ledger else {
+            return Some(generation);
+        };
+        let track = self.track(key_id);
+        // Both are changed under the track's lock, or a change could be sent between them.
+        let begins = track.is_some() && ledger.is_quiet(key_id);
+        let version = ledger.begin_set(key_id, (step == Step::Load).then_some(generation))?;
+        if let Some(mut track) = track {
+            if begins {
+                track.begin_version(version);
+            }
+            track.settle(false);
         }
+        Some(version)
     }
 
     /// Enters how a set ended.
     #[inline]
     pub fn end_set(&self, key_id: u64, end: SetEnd, now: u64) {
         if let Some(ledger) = self.ledger {
+            let track = self.track(key_id);
             ledger.end_set(key_id, end, (now / SECOND_NS) as u32);
+            if let Some(mut track) = track {
+                track.settle(ledger.is_settled(key_id));
+            }
+        }
+    }
+
+    /// The changes of a key, where it is one that changes are for.
+    #[inline]
+    pub fn track(&self, key_id: u64) -> Option<MutexGuard<'_, Track>> {
+        let tracks = self.tracks?;
+        Some(tracks.of(self.plan.classes.changed(key_id)?))
+    }
+
+    /// A read of the key is about to be sent: the changes that are proven.
+    #[inline]
+    pub fn mark(&self, key_id: u64) -> Mark {
+        match self.tracks {
+            // Most runs have no changes.
+            None => Mark::default(),
+            Some(_) => self.mark_of_changed(key_id),
+        }
+    }
+
+    fn mark_of_changed(&self, key_id: u64) -> Mark {
+        self.track(key_id)
+            .map_or(Mark::default(), |track| track.mark())
+    }
+
+    /// A change of the key is about to be sent; `None` if a set has to be sent in its place.
+    pub fn begin_change(&self, key_id: u64, change: Change) -> Option<Mark> {
+        let Some(mut track) = self.track(key_id) else {
+            return Some(Mark::default());
+        };
+        if track.is_full(change.class()) {
+            return None;
+        }
+        let mark = track.mark();
+        track.begin(change);
+        Some(mark)
+    }
+
+    /// Enters how a change ended that was sent at `mark`.
+    pub fn end_change(&self, key_id: u64, change: Change, mark: Mark, end: ChangeEnd) {
+        if let Some(mut track) = self.track(key_id) {
+            track.end(change, mark, end);
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_workload::{KeyChooser, Op, Rng};
 
+use crate::changes::{Change, Class};
 use crate::plan::Plan;
 use crate::settings::{Amount, Step};
 
@@ -24,6 +25,8 @@ pub enum Want {
     Write(u64),
     /// Read the key, then write it.
     Modify(u64),
+    /// Change the key's value on the server.
+    Change(u64, Change),
 }
 
 /// The state that the threads of a step share.
@@ -113,13 +116,30 @@ impl<'a> Source<'a> {
         Some(match self.step {
             Step::Load => Want::Write(self.plan.key_at(place)),
             Step::ReadBack => Want::Read(self.plan.key_at(place)),
-            Step::Mix(_) | Step::WarmUp(_) => match self.plan.settings.mix.draw(&mut self.rng) {
-                Op::Read => Want::Read(self.existing()),
-                Op::Update => Want::Write(self.existing()),
-                Op::ReadModifyWrite => Want::Modify(self.existing()),
-                Op::Insert => Want::Write(self.insert()),
-            },
+            Step::Mix(_) | Step::WarmUp(_) => self.draw(),
         })
+    }
+
+    fn draw(&mut self) -> Want {
+        let settings = &self.plan.settings;
+        if let Some(change) = settings.changes.draw(&mut self.rng) {
+            return Want::Change(self.existing_of(change.class()), change);
+        }
+        match settings.mix.draw(&mut self.rng) {
+            Op::Read => Want::Read(self.existing()),
+            Op::Update => Want::Write(self.existing_of(Class::Plain)),
+            Op::ReadModifyWrite => Want::Modify(self.existing_of(Class::Plain)),
+            Op::Insert => Want::Write(self.insert()),
+        }
+    }
+
+    fn existing_of(&mut self, class: Class) -> u64 {
+        let key_id = self.existing();
+        let classes = self.plan.classes;
+        if classes.count() == 1 {
+            return key_id;
+        }
+        classes.nearest(key_id, class, self.plan.keys)
     }
 
     /// One more key for a get of several.
@@ -221,7 +241,7 @@ mod tests {
                     newest += 1;
                 }
                 Want::Read(key_id) => assert!(key_id < (newest - 2).max(100)),
-                Want::Modify(_) => panic!("D does not modify"),
+                Want::Modify(_) | Want::Change(..) => panic!("D does not modify"),
             }
         }
         assert_eq!(total, 20_000);

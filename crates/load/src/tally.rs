@@ -15,7 +15,7 @@ const KEPT_ERRORS: usize = 100;
 /// Plain sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests answered: gets (of however many keys) and sets.
+    /// Requests answered: gets (of however many keys), sets and changes.
     pub requests: u64,
     /// Keys read and answered, as found or not.
     pub reads: u64,
@@ -27,6 +27,12 @@ pub struct Counts {
     pub stored: u64,
     /// Of the sets, those that followed a miss.
     pub refills: u64,
+    /// Changes sent: `incr`, `decr`, `append`, `prepend`.
+    pub changes: u64,
+    /// Of these, made by the server's word.
+    pub changed: u64,
+    /// Of these, those that met no key.
+    pub absent: u64,
     /// Bytes of found values.
     pub value_bytes: u64,
     /// Bytes received.
@@ -63,6 +69,9 @@ impl Counts {
         self.sets += other.sets;
         self.stored += other.stored;
         self.refills += other.refills;
+        self.changes += other.changes;
+        self.changed += other.changed;
+        self.absent += other.absent;
         self.value_bytes += other.value_bytes;
         self.received += other.received;
         self.sent += other.sent;
@@ -87,6 +96,8 @@ pub struct Stretch {
     pub get: Histogram,
     /// Latencies of sets in nanoseconds.
     pub set: Histogram,
+    /// Latencies of changes in nanoseconds.
+    pub change: Histogram,
     /// In an open loop: how long after their due time requests were sent that did not wait for a
     /// connection. This is the load generator's own error.
     pub late: Histogram,
@@ -98,6 +109,7 @@ impl Stretch {
         self.counts.add(&other.counts);
         self.get.merge(&other.get);
         self.set.merge(&other.set);
+        self.change.merge(&other.change);
         self.late.merge(&other.late);
     }
 
@@ -105,6 +117,7 @@ impl Stretch {
         self.counts = Counts::default();
         self.get.clear();
         self.set.clear();
+        self.change.clear();
         self.late.clear();
     }
 }
@@ -117,7 +130,7 @@ pub struct Tally {
     /// Since then; merged by [`Tally::roll`].
     pub now: Stretch,
     /// Faults by kind, in the order of [`FaultKind::ALL`].
-    pub faults: [u64; 4],
+    pub faults: [u64; FaultKind::ALL.len()],
     /// The first faults.
     pub fault_samples: Vec<Fault>,
     /// Errors by text.

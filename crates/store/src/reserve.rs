@@ -102,10 +102,12 @@ impl Core {
         more.sum()
     }
 
-    /// Whether a log can be prepared without taking the space in which logs are sealed.
+    /// Whether a log can be prepared without taking the space in which logs are sealed, and without
+    /// the end of a snapshot.
     pub fn room_for_spare(&self) -> bool {
-        let bytes = self.work_bytes() + self.options.log_bytes;
-        self.space.left(bytes) >= bytes
+        let log = self.options.log_bytes;
+        let bytes = self.work_bytes() + log;
+        self.space.left(bytes) >= bytes && self.space.has_place_for_log(log)
     }
 
     /// Whether space is kept for deletes and compaction, before `bytes` are taken. A store that has
@@ -140,9 +142,15 @@ impl Core {
     /// and manifests, all of it in the file already, since the file system may be full when it is
     /// needed. Otherwise a full store could never be emptied. Where there is less, snapshots end
     /// and the background is given the chance to free some.
-    pub fn leave_reserve(&self, bytes: u64) -> Result<(), StoreError> {
+    /// `bytes`, which the write takes, is asked again at each look: the background may have taken
+    /// them for it.
+    pub fn leave_reserve(&self, bytes: impl Fn() -> u64) -> Result<(), StoreError> {
         let mut last_look = false;
-        while self.keeps_reserve(bytes) {
+        loop {
+            let bytes = bytes();
+            if !self.keeps_reserve(bytes) {
+                break;
+            }
             self.refill_reserve();
             let wanted = self.work_bytes() + self.sealing_bytes();
             let wanted = wanted.saturating_add(bytes);

@@ -342,6 +342,21 @@ impl Space {
         })
     }
 
+    /// Whether the next log finds `bytes` in one piece. Free space may be as much in sum and lie
+    /// in shorter pieces between blocks. The file grows for the piece, or a hole gets storage.
+    pub fn has_place_for_log(&self, bytes: u64) -> bool {
+        let units = bytes.div_ceil(UNIT_BYTES).max(1);
+        let mut free = self.free.lock();
+        let kept = free.log_units == units && !free.logs.is_empty();
+        if kept || free.runs.shortest(units).is_some() {
+            return true;
+        }
+        let holes = free.holes.total();
+        let made = self.fill_or_grow(&mut free, units).is_ok();
+        free.unrecorded |= free.holes.total() < holes;
+        made
+    }
+
     /// Makes `units` in a row free, with storage: in holes, or at the file's end.
     fn fill_or_grow(&self, free: &mut Free, units: u64) -> Result<(), StoreError> {
         if let Some(first) = free.place_with_holes(units) {
@@ -548,6 +563,30 @@ mod tests {
         assert_eq!(space.bytes().0, 9 * UNIT);
         drop(whole);
         assert_eq!(space.bytes().0, UNIT);
+    }
+
+    #[test]
+    fn pieces_are_no_place_for_a_log() {
+        const UNIT: u64 = 65_536;
+        let space = space(16 * 9, None);
+        let held: Vec<Held> = (0..8).map(|_| space.allocate(UNIT).unwrap()).collect();
+        // Every other unit, and so four in sum.
+        let mut nth = 0;
+        let others: Vec<Held> = held
+            .into_iter()
+            .filter(|_| {
+                nth += 1;
+                nth % 2 == 0
+            })
+            .collect();
+        assert_eq!(space.left(4 * UNIT), 4 * UNIT);
+        assert!(space.has_place_for_log(UNIT));
+        assert!(!space.has_place_for_log(2 * UNIT));
+        drop(others);
+        assert!(space.has_place_for_log(8 * UNIT));
+        // Where the file may grow, it does.
+        let growing = Space::new(senko_io::faulty::FaultyDevice::new(1 << 10, 1), None);
+        assert!(growing.has_place_for_log(2 * UNIT));
     }
 
     #[test]

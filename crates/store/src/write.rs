@@ -484,7 +484,7 @@ impl Core {
     /// Takes space for a write; where there is none, the background is given the chance to free
     /// some.
     fn with_space(&self, bytes: u64) -> Result<Held, StoreError> {
-        self.leave_reserve(bytes)?;
+        self.leave_reserve(|| bytes)?;
         loop {
             match self.allocate(bytes) {
                 Err(StoreError::NoSpace(_)) => {
@@ -566,10 +566,12 @@ impl Core {
     ) -> Result<(), StoreError> {
         self.health.check_writable()?;
         if !reserve {
-            // Without one that is prepared, the next log takes of what is left.
-            let prepared = self.spare.is_there();
-            let log = if prepared { 0 } else { self.options.log_bytes };
-            self.leave_reserve(log)?;
+            // Without one that is prepared, the next log takes of what is left. One may be prepared
+            // while this waits.
+            self.leave_reserve(|| match self.spare.is_there() {
+                true => 0,
+                false => self.options.log_bytes,
+            })?;
         }
         while self.current().logs.len() > MAX_FROZEN {
             if !self.wait_for_seal()? {

@@ -3,12 +3,9 @@
 //! It depends on no other crate of the workspace, so that it builds in seconds. It still runs when
 //! they do not build.
 
-/// Prints a line. A reader that went away (`cargo xtask circles | head`) does not end a task.
+/// Prints a line, or puts it into the block of a step that runs beside another (`out.rs`).
 macro_rules! tell {
-    ($($arg:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stdout(), $($arg)*);
-    }};
+    ($($arg:tt)*) => { crate::out::line(format_args!($($arg)*)) };
 }
 
 mod circles; // files that import each other in a circle
@@ -17,6 +14,7 @@ mod install; // the C libraries, put in place
 mod kill; // ends programs that take too long
 mod limits; // an ordinary user's limits; io_uring refused
 mod python; // the wheel, and an environment that has it
+mod out; // where lines go
 mod package; // a Debian package
 mod run; // runs commands, shows and counts what they did
 mod setup; // what the tests need of the machine

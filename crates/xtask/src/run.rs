@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::out;
+
 /// No single command of the tests may run longer than this: one that hangs must not take all of
 /// CI's time with it.
 const PATIENCE: Duration = Duration::from_secs(25 * 60);
@@ -132,7 +134,9 @@ pub fn show_for(command: &mut Command, patience: Duration) -> Result<Ran> {
     // Our ends of the pipe must go, or it would not end with the child.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let (done, finished) = mpsc::channel();
+    let block = out::block();
     let counting = std::thread::spawn(move || {
+        out::go_to(block);
         let mut counts = Counts::default();
         for line in BufReader::new(reader).split(b'\n').map_while(|l| l.ok()) {
             let line = String::from_utf8_lossy(&line);

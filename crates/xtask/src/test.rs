@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask test`: sets up, then runs the steps in order, each with a heading and its time, and
-//! ends with a table and one line `N passed, N failed, N skipped`. A failed step does not stop
-//! those after it.
+//! `cargo xtask test`: sets up, then runs the steps, each with a heading and its time, and ends
+//! with a table and one line `N passed, N failed, N skipped`. A failed step does not stop those
+//! after it.
+//!
+//! Two lanes of steps run at the same time: cargo's tests, and the programs of others against the
+//! release binary. Both wait for disks and for each other's answers more than they compute. A
+//! lane's steps run in order. The second lane's lines are printed between the steps of the first.
 
 use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use crate::limits::{OrdinaryUser, without_io_uring};
+use crate::out::Block;
 use crate::run::{self, Counts};
 use crate::setup::{self, Setup};
 use crate::times::Times;
-use crate::{Workspace, install, limits, python};
+use crate::{Workspace, install, limits, out, python};
 
 /// One step.
 struct Step {
@@ -20,6 +26,7 @@ struct Step {
     what: &'static str,
     /// When it is run without being named.
     by_default: When,
+    lane: Lane,
     run: fn(&Workspace, &Setup) -> Result<Done>,
 }
 
@@ -28,6 +35,14 @@ enum When {
     Always,
     NotQuick,
     Named,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// Cargo's tests: the `test` profile.
+    Cargo,
+    /// Programs of others, against what the `release` profile built.
+    Programs,
 }
 
 /// What a step did.
@@ -41,90 +56,105 @@ const STEPS: [Step; 15] = [
         name: "fmt",
         what: "the formatting",
         by_default: When::Always,
+        lane: Lane::Cargo,
         run: fmt,
     },
     Step {
         name: "clippy",
         what: "clippy, warnings as errors",
         by_default: When::Always,
+        lane: Lane::Cargo,
         run: clippy,
     },
     Step {
         name: "unit",
         what: "cargo test, the whole workspace",
         by_default: When::Always,
+        lane: Lane::Cargo,
         run: unit,
     },
     Step {
         name: "schedules",
         what: "the DBM under a scheduler that tries interleavings of threads",
         by_default: When::Always,
+        lane: Lane::Cargo,
         run: schedules,
     },
     Step {
         name: "tidy",
         what: "the crates' edges, and what the documents name",
         by_default: When::Named,
+        lane: Lane::Cargo,
         run: tidy,
     },
     Step {
         name: "transcripts",
         what: "the transcripts",
         by_default: When::Named,
+        lane: Lane::Cargo,
         run: transcripts,
     },
     Step {
         name: "docs",
         what: "the documentation, warnings as errors",
         by_default: When::Always,
+        lane: Lane::Cargo,
         run: docs,
     },
     Step {
         name: "build",
         what: "the release build",
         by_default: When::Always,
+        lane: Lane::Programs,
         run: build,
     },
     Step {
         name: "clients",
         what: "pymemcache, pylibmc, bmemcached, meta-memcache and Dalli, on DRAM and on flash",
         by_default: When::Always,
+        lane: Lane::Programs,
         run: clients,
     },
     Step {
         name: "e2e",
         what: "memccapable, the drop-in, bad starts, three nodes behind nutcracker",
         by_default: When::Always,
+        lane: Lane::Programs,
         run: e2e,
     },
     Step {
         name: "ndbm",
         what: "Perl, Ruby, Python and C programs on the ndbm library",
         by_default: When::Always,
+        lane: Lane::Programs,
         run: ndbm,
     },
     Step {
         name: "python",
         what: "the Python package, its wheel in a fresh environment",
         by_default: When::Always,
+        lane: Lane::Programs,
         run: python,
     },
     Step {
         name: "main-job",
         what: "2 GB, then 8 GB, through 256 MB of memory and 4 GB of flash",
         by_default: When::NotQuick,
+        lane: Lane::Programs,
         run: main_job,
     },
     Step {
         name: "ordinary-user",
         what: "the server's tests as an ordinary user, ulimit -l 8192",
         by_default: When::NotQuick,
+        lane: Lane::Cargo,
         run: ordinary_user,
     },
     Step {
         name: "no-uring",
         what: "the server's tests with io_uring refused",
         by_default: When::NotQuick,
+        lane: Lane::Cargo,
         run: no_uring,
     },
 ];
@@ -138,6 +168,20 @@ One test alone: cargo test -p senko_cache --test it model::all_that_fits_flash_i
 const FACTOR: &str = "SENKO_TEST_FACTOR";
 /// That of a quick run.
 const QUICK_FACTOR: &str = "0.2";
+
+/// How many tests of a program run at the same time.
+const THREADS: &str = "RUST_TEST_THREADS";
+/// So many for each core: they wait for disks, timers and each other's answers for most of their
+/// time.
+const THREADS_PER_CORE: usize = 4;
+
+/// Gives a command that runs tests as many threads as suit them, if the caller named no number.
+fn with_threads(command: &mut std::process::Command) {
+    if std::env::var_os(THREADS).is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        command.env(THREADS, (cores * THREADS_PER_CORE).to_string());
+    }
+}
 
 /// Which steps to run.
 pub struct Selection {
@@ -199,13 +243,18 @@ pub fn test(workspace: &Workspace, selection: &Selection) -> Result<bool> {
         }
         return Ok(true);
     }
+    let started = Instant::now();
     let steps: Vec<&Step> = STEPS.iter().filter(|s| selection.takes(s)).collect();
+    let (cargo, programs): (Vec<&Step>, Vec<&Step>) =
+        steps.iter().partition(|step| step.lane == Lane::Cargo);
     let mut times = Times::read(workspace);
-    let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
-    tell!("{}\n{ONE_TEST}", times.expected(&names));
-    let mut rows: Vec<(&str, String, Duration)> = Vec::new();
-    let mut total = Counts::default();
+    let names = |lane: &[&Step]| lane.iter().map(|step| step.name).collect::<Vec<_>>();
+    tell!(
+        "{}\n{ONE_TEST}",
+        times.expected(&[&names(&cargo), &names(&programs)])
+    );
 
+    let mut rows = Vec::new();
     let only_cargo = steps
         .iter()
         .all(|s| ["fmt", "clippy", "tidy", "docs", "build"].contains(&s.name));
@@ -215,60 +264,117 @@ pub fn test(workspace: &Workspace, selection: &Selection) -> Result<bool> {
             missing: Vec::new(),
         }
     } else {
-        heading("setup", "what the tests need");
-        let started = Instant::now();
-        let setup = setup::setup(workspace)?;
-        let counts = if workspace.ci {
-            Counts {
-                failed: setup.missing.len() as u64,
-                ..Counts::default()
-            }
-        } else {
-            Counts::default()
-        };
-        total += counts;
-        let result = if setup.missing.is_empty() {
-            "ok".to_owned()
-        } else {
-            format!("{} missing", setup.missing.len())
-        };
-        rows.push(("setup", result, started.elapsed()));
+        let (setup, row) = set_up(workspace)?;
+        rows.push(row);
         setup
     };
-    for step in steps {
-        heading(step.name, step.what);
-        let started = Instant::now();
-        let (result, counts) = match (step.run)(workspace, &setup) {
-            Ok(Done::Ran { ok, counts }) => result_of(ok, counts),
-            Ok(Done::Skipped(why)) if workspace.ci => {
-                (format!("FAILED: {why}"), Counts::one(false))
-            }
-            Ok(Done::Skipped(why)) => {
-                tell!("skipped: {why}");
-                (
-                    format!("skipped: {why}"),
-                    Counts {
-                        skipped: 1,
-                        ..Counts::default()
-                    },
-                )
-            }
-            Err(error) => {
-                tell!("{error:#}");
-                ("FAILED".to_owned(), Counts::one(false))
-            }
-        };
-        tell!(
-            "-- {}: {result} ({:.0} s)",
-            step.name,
-            started.elapsed().as_secs_f64()
-        );
-        total += counts;
-        times.note(step.name, started.elapsed());
-        rows.push((step.name, result, started.elapsed()));
+    rows.extend(run_lanes(workspace, &setup, &cargo, &programs)?);
+    for row in &rows {
+        times.note(row.name, row.time);
     }
-    summary(&rows, &setup, total);
+    let mut total = Counts::default();
+    for row in &rows {
+        total += row.counts;
+    }
+    summary(&rows, &setup, total, started.elapsed());
     Ok(total.failed == 0)
+}
+
+/// What came of a step.
+struct Row {
+    name: &'static str,
+    result: String,
+    counts: Counts,
+    time: Duration,
+}
+
+fn set_up(workspace: &Workspace) -> Result<(Setup, Row)> {
+    heading("setup", "what the tests need");
+    let started = Instant::now();
+    let setup = setup::setup(workspace)?;
+    let missing = setup.missing.len() as u64;
+    let row = Row {
+        name: "setup",
+        result: match missing {
+            0 => "ok".to_owned(),
+            _ => format!("{missing} missing"),
+        },
+        counts: Counts {
+            failed: if workspace.ci { missing } else { 0 },
+            ..Counts::default()
+        },
+        time: started.elapsed(),
+    };
+    Ok((setup, row))
+}
+
+/// Runs both lanes at the same time, or the one that has steps.
+fn run_lanes(
+    workspace: &Workspace,
+    setup: &Setup,
+    cargo: &[&Step],
+    programs: &[&Step],
+) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    if cargo.is_empty() {
+        rows.extend(programs.iter().map(|step| run_step(workspace, setup, step)));
+        return Ok(rows);
+    }
+    let (done, ended) = mpsc::channel();
+    std::thread::scope(|scope| {
+        std::thread::Builder::new()
+            .name("programs".to_owned())
+            .spawn_scoped(scope, move || {
+                for step in programs {
+                    let block = Block::default();
+                    out::go_to(Some(Arc::clone(&block)));
+                    let row = run_step(workspace, setup, step);
+                    // The receiver goes away only when the other lane panicked.
+                    let _ = done.send((block, row));
+                }
+            })
+            .context("cannot start a thread")?;
+        let mut take = |(block, row)| {
+            out::print(&block);
+            rows.push(row);
+        };
+        for step in cargo {
+            let row = run_step(workspace, setup, step);
+            take((Block::default(), row));
+            ended.try_iter().for_each(&mut take);
+        }
+        ended.iter().for_each(&mut take);
+        Ok(rows)
+    })
+}
+
+fn run_step(workspace: &Workspace, setup: &Setup, step: &Step) -> Row {
+    heading(step.name, step.what);
+    let started = Instant::now();
+    let (result, counts) = match (step.run)(workspace, setup) {
+        Ok(Done::Ran { ok, counts }) => result_of(ok, counts),
+        Ok(Done::Skipped(why)) if workspace.ci => (format!("FAILED: {why}"), Counts::one(false)),
+        Ok(Done::Skipped(why)) => {
+            tell!("skipped: {why}");
+            let skipped = Counts {
+                skipped: 1,
+                ..Counts::default()
+            };
+            (format!("skipped: {why}"), skipped)
+        }
+        Err(error) => {
+            tell!("{error:#}");
+            ("FAILED".to_owned(), Counts::one(false))
+        }
+    };
+    let time = started.elapsed();
+    tell!("-- {}: {result} ({:.0} s)", step.name, time.as_secs_f64());
+    Row {
+        name: step.name,
+        result,
+        counts,
+        time,
+    }
 }
 
 /// A step without tests of its own counts as one; a failed one counts as failed, whatever its tests
@@ -292,12 +398,16 @@ fn heading(name: &str, what: &str) {
     tell!("\n== {name}: {what}");
 }
 
-fn summary(rows: &[(&str, String, Duration)], setup: &Setup, total: Counts) {
+fn summary(rows: &[Row], setup: &Setup, total: Counts, all: Duration) {
     tell!("\n== summary");
-    for (name, result, time) in rows {
-        tell!("{name:14} {:6.0} s  {result}", time.as_secs_f64());
+    for row in rows {
+        tell!(
+            "{:14} {:6.0} s  {}",
+            row.name,
+            row.time.as_secs_f64(),
+            row.result
+        );
     }
-    let all: Duration = rows.iter().map(|(_, _, time)| *time).sum();
     tell!("{:14} {:6.0} s", "all", all.as_secs_f64());
     for line in &setup.missing {
         tell!("{line}");
@@ -339,6 +449,7 @@ fn unit(workspace: &Workspace, _: &Setup) -> Result<Done> {
     if workspace.quick && std::env::var_os(FACTOR).is_none() {
         command.env(FACTOR, QUICK_FACTOR);
     }
+    with_threads(&mut command);
     ran(&mut command)
 }
 
@@ -552,6 +663,7 @@ fn all(
         if std::env::var_os(FACTOR).is_none() {
             command.env(FACTOR, QUICK_FACTOR);
         }
+        with_threads(&mut command);
         let done = run::show(&mut command)?;
         ok &= done.ok;
         counts += done.counts;

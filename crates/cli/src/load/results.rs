@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use senko_io::Backend;
-use senko_load::{FaultKind, Pace, Report, Second, Settings, StepReport, Stretch};
+use senko_load::{Change, FaultKind, Pace, Report, Second, Settings, StepReport, Stretch};
 use senko_workload::Histogram;
 use serde_json::{Map, Value, json};
 
@@ -24,13 +24,18 @@ fn latency_json(latencies: &Histogram) -> Value {
 
 pub fn second_json(second: &Second) -> Value {
     let Stretch {
-        counts, get, set, ..
+        counts,
+        get,
+        set,
+        change,
+        ..
     } = &second.stretch;
     json!({
         "type": "second", "step": second.step.name(), "second": second.second,
         "requests": counts.requests, "reads": counts.reads, "hits": counts.hits, "sets": counts.sets,
         "failed": counts.failed, "received_bytes": counts.received, "sent_bytes": counts.sent,
-        "get_us": latency_json(get), "set_us": latency_json(set),
+        "changes": counts.changes, "changed": counts.changed, "absent": counts.absent,
+        "get_us": latency_json(get), "set_us": latency_json(set), "change_us": latency_json(change),
     })
 }
 
@@ -39,11 +44,21 @@ fn settings_json(args: &LoadArgs, settings: &Settings, report: &Report) -> Value
         Pace::Closed => (None, None),
         Pace::Open { rate, gaps } => (rate, Some(gaps.name())),
     };
+    let changes: Map<String, Value> = Change::ALL
+        .iter()
+        .map(|change| {
+            (
+                change.name().to_owned(),
+                json!(settings.changes.share(*change)),
+            )
+        })
+        .collect();
+    let others = 1.0 - settings.changes.total();
     json!({
         "server": settings.target.to_string(), "protocol": settings.wire.name(),
         "connections": settings.connections, "threads": settings.threads, "pipeline": settings.pipeline,
         "multi_get": settings.keys_per_get, "rate": rate, "gaps": gaps,
-        "get_ratio": settings.mix.share(senko_workload::Op::Read), "dist": settings.mix.popularity.to_string(),
+        "get_ratio": settings.mix.share(senko_workload::Op::Read) * others, "changes": changes, "dist": settings.mix.popularity.to_string(),
         "keys": report.keys, "item_bytes": report.item_bytes,
         "key_size": settings.key_shape.to_string(), "value_size": settings.value_len.to_string(),
         "vary_size": settings.vary_len, "permuted": settings.permuted,
@@ -79,7 +94,7 @@ pub fn step_json(
         .iter()
         .map(|f| json!({ "kind": f.kind.name(), "key": f.key, "offset": f.offset, "detail": f.detail }))
         .collect();
-    json!({
+    let mut line = json!({
         "type": "step", "step": step.step.name(), "seconds": step.seconds(),
         "requests": counts.requests, "requests_per_second": step.rate(),
         "reads": counts.reads, "hits": counts.hits, "found_ratio": step.found_ratio(), "failed_reads": counts.failed_reads,
@@ -96,7 +111,16 @@ pub fn step_json(
         "faults": faults, "fault_samples": samples, "errors": step.errors,
         "first_place": report.places.start, "end_place": report.places.end,
         "settings": settings_json(args, settings, report),
-    })
+    });
+    for (name, sum) in [
+        ("changes", counts.changes),
+        ("changed", counts.changed),
+        ("absent", counts.absent),
+    ] {
+        line[name] = json!(sum);
+    }
+    line["change_us"] = latency_json(&step.change);
+    line
 }
 
 /// Writes `STEP-WHAT.hgrm` for each step and kind of latency, such as `mix-get.hgrm`.
@@ -107,6 +131,7 @@ pub fn write_histograms(folder: &Path, report: &Report) -> Result<()> {
         let all = [
             ("get", &step.get),
             ("set", &step.set),
+            ("change", &step.change),
             ("lateness", &step.late),
         ];
         for (what, latencies) in all.into_iter().filter(|(_, all)| !all.is_empty()) {

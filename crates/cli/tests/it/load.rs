@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
 
-use crate::process::{Running, SENKO, Scratch, run, signal};
+use crate::process::{Running, SENKO, Scratch, ask, run, signal};
 
 fn load(folder: &Scratch, server: &Running, args: &[&str]) -> Output {
     let address = format!("127.0.0.1:{}", server.port);
@@ -191,4 +191,119 @@ fn started(
 
 fn last_line(text: &str) -> serde_json::Value {
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
+}
+
+/// The last line of `--json` of each step.
+fn steps(output: &Output) -> Vec<serde_json::Value> {
+    text(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// `incr`, `decr`, `append` and `prepend` on both tiers of this server, in every dialect: nothing
+/// is lost, made twice or half, also of items that went to flash and came back.
+#[test]
+fn changes_are_right_on_both_tiers() {
+    let folder = Scratch::new();
+    let flash = ["-p", "0", "-m", "64", "--flash", "flash:256m"];
+    let dram = ["-p", "0", "-m", "64", "--no-flash"];
+    for (name, args) in [("dram", &dram[..]), ("flash", &flash)] {
+        let server = Running::serve(&folder, args);
+        for dialect in ["classic", "meta", "binary"] {
+            let options = format!(
+                "--protocol {dialect} --prefix {dialect}- --load -n 30000 --read-back -k 20000 --value-size 0-4000 \
+                 --vary-size -c 8 -t 2 -P 4 --dist uniform --set-on-miss --verify --json \
+                 --mix set=0.1,incr=0.2,decr=0.1,append=0.2,prepend=0.1"
+            );
+            let args: Vec<&str> = options.split_whitespace().collect();
+            let output = load(&folder, &server, &args);
+            let told = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{name} {dialect}: {told}");
+            let lines = steps(&output);
+            assert_eq!(lines.len(), 3, "{name} {dialect}");
+            let mix = &lines[1];
+            let sum = |key: &str| mix[key].as_u64().unwrap();
+            assert_eq!((sum("wrong"), sum("failed")), (0, 0), "{mix}");
+            assert_eq!(sum("changed") + sum("absent"), sum("changes"), "{mix}");
+            assert!(sum("changed") > 3000, "{mix}");
+            assert_eq!(mix["change_us"]["count"], sum("changes"), "{mix}");
+            assert_eq!(mix["settings"]["changes"]["incr"], 0.2, "{mix}");
+        }
+        if name == "flash" {
+            let stats = ask(&mut server.connect(), "stats\r\n", "END\r\n");
+            let line = stats.lines().find(|line| line.contains(" flash_items "));
+            let flash: u64 = line.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+            assert!(flash > 1000, "{flash} items went to flash");
+        }
+    }
+}
+
+/// A process that did not load the keys checks them too, and a value of somebody else is a fault.
+#[test]
+fn another_process_checks_what_changes_left() {
+    let folder = Scratch::new();
+    let server = Running::serve(&folder, &["-p", "0", "-m", "64", "--no-flash"]);
+    let own = "-k 300 --key-size shortest --value-size 100 --mix incr=0.4,append=0.4 --verify";
+    let go = |more: &str| {
+        let options = format!("{own} {more}");
+        let args: Vec<&str> = options.split_whitespace().collect();
+        load(&folder, &server, &args)
+    };
+    for more in [
+        "--load",
+        "-n 3000",
+        "-n 3000 --read-back",
+        "--read-back --expect-found 1",
+    ] {
+        let output = go(more);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{more}: {}",
+            text(&output.stderr)
+        );
+    }
+    // Keys are counters and texts in turn.
+    let mut stream = server.connect();
+    for (request, answer, fault) in [
+        ("set key0 1 0 3\r\nabc\r\n", "STORED", "wrong: key key0"),
+        (
+            "set key0 1 0 10\r\n2500000000\r\n",
+            "STORED",
+            "torn: key key0",
+        ),
+        ("append key1 0 0 3\r\nabc\r\n", "STORED", "torn: key key1"),
+    ] {
+        assert_eq!(ask(&mut stream, request, "\r\n").trim_end(), answer);
+        undone(&go("--read-back"), fault);
+        // It is made good again, so that the next one is alone.
+        assert_eq!(go("--load").status.code(), Some(0));
+    }
+}
+
+/// A mix that can't be kept, or makes no sense, is one sentence.
+#[test]
+fn bad_mixes_are_refused() {
+    let folder = Scratch::new();
+    let server = Running::serve(&folder, &["-p", "0", "-m", "64", "--no-flash"]);
+    let go = |args: &str| {
+        let args: Vec<&str> = args.split_whitespace().collect();
+        load(&folder, &server, &args)
+    };
+    undone(&go("--mix incr=0.5 --noreply"), "leave noreply out");
+    undone(&go("--mix append=0.5 --value-size 1m"), "no room to append");
+    undone(&go("--mix incr=0.5,append=0.5 -k 1"), "2 classes of keys");
+    for (mix, words) in [
+        ("incr=0.9,append=0.2", "add up to 1.1"),
+        ("cas=0.5", "no command of a mix"),
+        ("incr=0.5,incr=0.1", "twice"),
+        ("incr=most", "incr"),
+        ("incr", "no YCSB workload"),
+    ] {
+        let output = go(&format!("--mix {mix}"));
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{mix}: {told}");
+        assert!(told.contains(words), "{mix}: {told}");
+    }
 }

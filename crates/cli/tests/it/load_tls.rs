@@ -90,6 +90,21 @@ fn every_byte_comes_back_through_tls() {
             }
         }
     }
+    for dialect in ["classic", "meta", "binary"] {
+        let options = format!(
+            "--tls --tls-ca ca.pem --protocol {dialect} -c 5 -P 4 --load -n 3000 --read-back -k 400 \
+             --prefix {dialect}- --value-size 0-3000 --verify --expect-found 1 --json \
+             --mix set=0.1,incr=0.2,decr=0.1,append=0.2,prepend=0.1"
+        );
+        let args: Vec<&str> = options.split_whitespace().collect();
+        let output = load(&folder, server.port, &args);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{options}: {told}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mix: serde_json::Value = serde_json::from_str(text.lines().nth(1).unwrap()).unwrap();
+        assert!(mix["changed"].as_u64().unwrap() > 1000, "{mix}");
+        assert_eq!(mix["changed"], mix["changes"], "{mix}");
+    }
     // Without TLS nothing tells a suite, and a server that has TLS hangs up.
     let plain = load(
         &folder,

@@ -282,7 +282,17 @@ pub static ALL: &[Entry] = &[
             ("latency_4_over_1", 1.075),
         ],
     ),
-    entry("serve-arithmetic", Paper::B, &[], &[]),
+    entry(
+        "serve-arithmetic",
+        Paper::B,
+        &[
+            less("reads_per_incr_flash", 1.05, 1.01),
+            less("reads_per_append_flash", 1.05, 1.01),
+            less("wrong_answers_flash", 0.0, 0.0),
+            less("wrong_answers_dram", 0.0, 0.0),
+        ],
+        &[],
+    ),
     entry(
         "serve-flash-get",
         Paper::B,

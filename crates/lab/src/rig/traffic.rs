@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use senko_load::{
-    Amount, Gaps, KeyCount, Pace, Settings, Step, StepReport, Target, TlsOptions, reads_and_updates,
+    Amount, Changes, Gaps, KeyCount, Pace, Settings, Step, StepReport, Target, TlsOptions,
+    reads_and_updates,
 };
 use senko_workload::rng::mix64;
 use senko_workload::{Histogram, KeyShape, Popularity, ValueLen};
@@ -73,6 +74,11 @@ pub struct Load {
     pub pipeline: usize,
     /// The share of gets; the rest are sets.
     pub gets: f64,
+    /// The share of all requests that are `incr`, `decr`, `append` and `prepend`; gets and sets
+    /// are what they leave. Items have to be filled with them, too.
+    pub changes: Changes,
+    /// Whether every answer is checked ([`StepReport::fault_count`]).
+    pub verify: bool,
     /// Which keys.
     pub popularity: Popularity,
     /// Requests a second of an open loop; `None`: closed.
@@ -92,6 +98,8 @@ impl Load {
             connections,
             pipeline: 1,
             gets: 1.0,
+            changes: Changes::default(),
+            verify: false,
             popularity: Popularity::Uniform,
             rate: None,
             set_on_miss: false,
@@ -261,6 +269,8 @@ fn settings(
         pace,
         mix: reads_and_updates(load.gets, load.popularity.clone())
             .map_err(|error| anyhow!("{error}"))?,
+        changes: load.changes,
+        verify: load.verify,
         keys: KeyCount::Keys(items.keys),
         prefix: items.prefix.to_owned(),
         key_shape: items.key,
@@ -403,7 +413,11 @@ pub fn mend(bench: &Bench<'_>, server: &Server, items: &Items) -> Result<()> {
     Ok(())
 }
 
-fn fill_as(bench: &Bench<'_>, server: &Server, items: &Items, load: &Load) -> Result<Window> {
+/// Writes every item once, as `load` has it.
+///
+/// # Errors
+/// As [`measure`].
+pub fn fill_as(bench: &Bench<'_>, server: &Server, items: &Items, load: &Load) -> Result<Window> {
     let settings = settings(bench, server, items, load, Step::Load)?;
     let window = run(bench, server, &settings)?;
     let counts = &window.step.counts;

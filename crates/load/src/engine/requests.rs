@@ -7,10 +7,12 @@
 use senko_io::SendMode;
 
 use super::{Engine, LATE_SENDS_NS, LONGEST_WAIT_NS};
+use crate::changes::Change;
 use crate::connection::{Kind, Pending};
 use crate::request::Set;
 use crate::shared::SECOND_NS;
 use crate::source::Want;
+use crate::tracks::Mark;
 
 /// Quiet sets before a request with an answer is put after them.
 const QUIET_RUN: usize = 64;
@@ -153,6 +155,7 @@ impl Engine<'_> {
             Want::Read(key_id) => self.push_get(at, key_id, false, due, now),
             Want::Modify(key_id) => self.push_get(at, key_id, true, due, now),
             Want::Write(key_id) => return self.push_set(at, key_id, due, now, false),
+            Want::Change(key_id, change) => return self.push_change(at, key_id, change, due, now),
         }
         true
     }
@@ -160,6 +163,7 @@ impl Engine<'_> {
     #[inline]
     fn push_get(&mut self, at: usize, key_id: u64, then_set: bool, due: u64, now: u64) {
         let version = self.shared.floor(key_id);
+        let mark = self.shared.mark(key_id);
         let conn = &mut self.conns[at];
         let Some(batch) = &mut conn.batch else { return };
         self.shared.writer().get(key_id, &mut batch.bytes);
@@ -167,6 +171,7 @@ impl Engine<'_> {
             kind: Kind::Get { then_set },
             key_id,
             version,
+            mark,
             due,
             sent: now,
         });
@@ -193,15 +198,18 @@ impl Engine<'_> {
             kind,
             key_id: first,
             version: 0,
+            mark: Mark::default(),
             due,
             sent: now,
         });
         for &key_id in &self.many {
             let version = self.shared.floor(key_id);
+            let mark = self.shared.mark(key_id);
             conn.pending.push_back(Pending {
                 kind: Kind::Key,
                 key_id,
                 version,
+                mark,
                 due,
                 sent: now,
             });
@@ -226,6 +234,7 @@ impl Engine<'_> {
         let set = Set {
             key_id,
             version,
+            class: self.shared.plan.classes.of(key_id),
             len,
             expire: settings.expire,
             quiet,
@@ -240,6 +249,7 @@ impl Engine<'_> {
             kind,
             key_id,
             version,
+            mark: Mark::default(),
             due,
             sent: now,
         });
@@ -252,6 +262,34 @@ impl Engine<'_> {
         !quiet
     }
 
+    fn push_change(&mut self, at: usize, key_id: u64, change: Change, due: u64, now: u64) -> bool {
+        let version = self.shared.floor(key_id);
+        if self.conns[at].batch.is_none() {
+            return true;
+        }
+        let Some(mark) = self.shared.begin_change(key_id, change) else {
+            return self.push_set(at, key_id, due, now, false);
+        };
+        let conn = &mut self.conns[at];
+        let Some(batch) = &mut conn.batch else {
+            return true;
+        };
+        self.shared
+            .writer()
+            .change(key_id, change, &mut batch.bytes);
+        conn.pending.push_back(Pending {
+            kind: Kind::Change(change),
+            key_id,
+            version,
+            mark,
+            due,
+            sent: now,
+        });
+        self.tally.now.counts.changes += 1;
+        conn.free -= 1;
+        true
+    }
+
     /// Upholds LOAD-3: what follows quiet sets and has an answer.
     fn push_sync(&mut self, at: usize, now: u64) {
         let conn = &mut self.conns[at];
@@ -261,6 +299,7 @@ impl Engine<'_> {
             kind: Kind::Sync,
             key_id: 0,
             version: 0,
+            mark: Mark::default(),
             due: now,
             sent: now,
         });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server of a few lines that misbehaves on purpose: classic `get` and `set` over a map, with one
-//! fault.
+//! A server of a few lines that misbehaves on purpose: classic `get`, `set`, `incr`, `decr`,
+//! `append` and `prepend` over a map, with one fault.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -31,6 +31,20 @@ pub enum Wrong {
     Stalls(u64),
     /// Answers nonsense to every hundredth get.
     Nonsense,
+    /// Answers every hundredth `incr` and `decr` as if it had counted, and does not count.
+    LosesCounts,
+    /// Counts every hundredth `incr` and `decr` twice, and answers as for one.
+    CountsTwice,
+    /// Says that it stored every hundredth chunk, and does not store it.
+    LosesChunks,
+    /// Stores half of every hundredth chunk.
+    HalfChunks,
+    /// Stores every hundredth chunk twice.
+    DoublesChunks,
+    /// Answers every hundredth change with the value from before the key's newest set.
+    CountsOnOldValue,
+    /// Drops the key of every tenth change, as a cache may, and says so.
+    Evicts,
     /// Ends after a thousand requests: all its connections close, and it listens no more.
     Dies,
 }
@@ -38,6 +52,9 @@ pub enum Wrong {
 struct State {
     wrong: Wrong,
     requests: AtomicU64,
+    changes: AtomicU64,
+    /// The value that each key's newest set replaced.
+    replaced: Mutex<HashMap<String, (String, Vec<u8>)>>,
     items: Mutex<HashMap<String, (String, Vec<u8>)>>,
 }
 
@@ -50,6 +67,8 @@ pub fn start(wrong: Wrong) -> SocketAddr {
     let state = Arc::new(State {
         wrong,
         requests: AtomicU64::new(0),
+        changes: AtomicU64::new(0),
+        replaced: Mutex::new(HashMap::new()),
         items: Mutex::new(HashMap::new()),
     });
     thread::spawn(move || {
@@ -104,6 +123,17 @@ impl State {
                     value.truncate(value.len() - 2);
                     self.set(key, flags, value, number)
                 }
+                [word @ ("append" | "prepend"), key, _, _, len, ..] => {
+                    let mut chunk =
+                        vec![0; len.parse::<usize>().map_err(std::io::Error::other)? + 2];
+                    input.read_exact(&mut chunk)?;
+                    chunk.truncate(chunk.len() - 2);
+                    self.extend(key, &chunk, *word == "append")
+                }
+                [word @ ("incr" | "decr"), key, by] => {
+                    let by = by.parse::<u64>().map_err(std::io::Error::other)?;
+                    self.count(key, by, *word == "incr")
+                }
                 _ => b"ERROR\r\n".to_vec(),
             };
             if self.wrong != Wrong::Silent {
@@ -147,7 +177,75 @@ impl State {
             }
             _ => {}
         }
-        items.insert(key.to_owned(), (flags.to_owned(), value));
+        if let Some(old) = items.insert(key.to_owned(), (flags.to_owned(), value)) {
+            let mut replaced = self
+                .replaced
+                .lock()
+                .expect("no thread panics with the lock");
+            replaced.insert(key.to_owned(), old);
+        }
+        b"STORED\r\n".to_vec()
+    }
+
+    /// Whether the change that is about to be made is a wrong one, or meets no key.
+    fn is_nth(&self, wrong: &[Wrong], nth: u64) -> bool {
+        wrong.contains(&self.wrong)
+            && (self.changes.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(nth)
+    }
+
+    fn count(&self, key: &str, by: u64, up: bool) -> Vec<u8> {
+        let mut items = self.items.lock().expect("no thread panics with the lock");
+        if self.is_nth(&[Wrong::Evicts], 10) {
+            items.remove(key);
+        }
+        let Some((flags, value)) = items.get_mut(key) else {
+            return b"NOT_FOUND\r\n".to_vec();
+        };
+        if self.is_nth(&[Wrong::CountsOnOldValue], 100) {
+            let replaced = self
+                .replaced
+                .lock()
+                .expect("no thread panics with the lock");
+            if let Some(old) = replaced.get(key) {
+                (*flags, *value) = old.clone();
+            }
+        }
+        let old: u64 = String::from_utf8_lossy(value).parse().expect("a number");
+        let step = |from: u64| {
+            if up {
+                from + by
+            } else {
+                from.saturating_sub(by)
+            }
+        };
+        let answer = format!("{}\r\n", step(old)).into_bytes();
+        let twice = [Wrong::LosesCounts, Wrong::CountsTwice];
+        let stored = match self.is_nth(&twice, 100) {
+            true if self.wrong == Wrong::LosesCounts => old,
+            true => step(step(old)),
+            false => step(old),
+        };
+        *value = stored.to_string().into_bytes();
+        answer
+    }
+
+    fn extend(&self, key: &str, chunk: &[u8], behind: bool) -> Vec<u8> {
+        let mut items = self.items.lock().expect("no thread panics with the lock");
+        if self.is_nth(&[Wrong::Evicts], 10) {
+            items.remove(key);
+        }
+        let Some((_, value)) = items.get_mut(key) else {
+            return b"NOT_STORED\r\n".to_vec();
+        };
+        let wrong = [Wrong::LosesChunks, Wrong::HalfChunks, Wrong::DoublesChunks];
+        let chunk = match self.is_nth(&wrong, 100) {
+            true if self.wrong == Wrong::LosesChunks => Vec::new(),
+            true if self.wrong == Wrong::HalfChunks => chunk[..chunk.len() / 2].to_vec(),
+            true => chunk.repeat(2),
+            false => chunk.to_vec(),
+        };
+        let at = if behind { value.len() } else { 0 };
+        value.splice(at..at, chunk);
         b"STORED\r\n".to_vec()
     }
 }

@@ -4,5 +4,6 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod changes; // incr, decr, append and prepend
 mod fake; // a server with one fault
 mod runs; // whole runs, and what their reports say

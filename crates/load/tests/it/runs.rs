@@ -17,14 +17,15 @@ use senko_load::{
 use senko_workload::{KeyShape, KeySpace, Popularity, ValueLen, fill_value};
 
 /// A memcached on a Unix socket; it ends with the test.
-struct Memcached {
+pub struct Memcached {
     child: Child,
-    socket: PathBuf,
+    /// Where it listens.
+    pub socket: PathBuf,
 }
 
 impl Memcached {
     /// `None` where it is not installed, said on stderr; with `CI=true` that is an error.
-    fn start(options: &[&str]) -> Option<Memcached> {
+    pub fn start(options: &[&str]) -> Option<Memcached> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let socket =
@@ -58,7 +59,7 @@ impl Memcached {
     }
 
     /// Sends a line of a person's own and gives the answer up to `end`.
-    fn ask(&self, request: &[u8], end: &str) -> String {
+    pub fn ask(&self, request: &[u8], end: &str) -> String {
         let mut stream = UnixStream::connect(&self.socket).expect("memcached listens");
         stream.write_all(request).expect("memcached reads");
         let mut answer = Vec::new();
@@ -87,9 +88,9 @@ impl Drop for Memcached {
     }
 }
 
-const KEYS: u64 = 3000;
+pub const KEYS: u64 = 3000;
 
-fn on_socket(socket: &Path) -> Settings {
+pub fn on_socket(socket: &Path) -> Settings {
     Settings {
         target: Target::Unix(socket.to_owned()),
         connections: 5,
@@ -103,7 +104,7 @@ fn on_socket(socket: &Path) -> Settings {
     }
 }
 
-fn on_fake(wrong: Wrong) -> Settings {
+pub fn on_fake(wrong: Wrong) -> Settings {
     Settings {
         target: Target::Tcp(fake::start(wrong)),
         key_shape: KeyShape::Fixed(20),
@@ -112,7 +113,7 @@ fn on_fake(wrong: Wrong) -> Settings {
     }
 }
 
-fn run(settings: &Settings) -> Report {
+pub fn run(settings: &Settings) -> Report {
     senko_load::run(settings, &mut |_| {})
         .unwrap_or_else(|error| panic!("{error}, with {settings:?}"))
 }
@@ -272,7 +273,7 @@ fn an_injected_value_is_reported_with_its_key_and_place() {
     // The bytes of another key, whole.
     fill_value(&mut value, 78, 2);
     memcached.overwrite(&key(77), 2, &value);
-    assert_eq!(run(&check).steps[0].faults, [1, 0, 0, 0]);
+    assert_eq!(run(&check).steps[0].faults, [1, 0, 0, 0, 0]);
     // Half of another version.
     fill_value(&mut value, 77, 2);
     let mut other = vec![0; 5000];
@@ -282,15 +283,15 @@ fn an_injected_value_is_reported_with_its_key_and_place() {
     let report = run(&check);
     assert_eq!(
         (report.steps[0].faults, report.fault_samples[0].offset),
-        ([0, 1, 0, 0], Some(4096)),
+        ([0, 1, 0, 0, 0], Some(4096)),
         "{report}"
     );
     // The whole of the version before.
     memcached.overwrite(&key(77), 1, &other);
-    assert_eq!(run(&check).steps[0].faults, [0, 0, 1, 0]);
+    assert_eq!(run(&check).steps[0].faults, [0, 0, 1, 0, 0]);
     // A value that is not ours at all.
     memcached.overwrite(&key(77), 0, b"hello");
-    assert_eq!(run(&check).steps[0].faults, [1, 0, 0, 0]);
+    assert_eq!(run(&check).steps[0].faults, [1, 0, 0, 0, 0]);
     // Without knowing the generation, an older whole value is right.
     memcached.overwrite(&key(77), 1, &other);
     assert_eq!(
@@ -359,7 +360,7 @@ fn faults_of_a_server_are_told_apart() {
             ..on_fake(wrong)
         };
         let report = run(&settings);
-        let mut sums = [0; 4];
+        let mut sums = [0; 5];
         for step in &report.steps {
             step.faults
                 .iter()

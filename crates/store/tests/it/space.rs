@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_io::Device;
 use senko_io::faulty::FaultyDevice;
-use senko_store::{Clock, Options, Store, StoreError};
+use senko_store::{Batch, Clock, Options, Store, StoreError, WriteOptions};
 use senko_workload::Rng;
 
 use crate::support::hooked::Hooked;
@@ -200,6 +200,51 @@ fn a_full_store_takes_deletes_and_has_room_again() {
 fn a_full_store_takes_deletes_and_has_room_again_with_threads() {
     for bound in [Bound::Setting, Bound::Device, Bound::FileSystem] {
         fill_and_empty(bound, true);
+    }
+}
+
+/// Free space in pieces, none as long as a log, was taken for room for one: a delete of a full
+/// store that was opened anew was refused. How the pieces lie depends on the device's size, so many
+/// are tried.
+#[test]
+fn deletes_of_a_full_store_find_room_however_its_free_space_lies() {
+    let keys = |first: u64| (first..first + 500).map(u64::to_be_bytes);
+    for units in (150..450u64).step_by(15) {
+        let device = FaultyDevice::new(units * 16, 1);
+        let open = |background| {
+            let options = Options {
+                max_bytes: None,
+                ..options(background)
+            };
+            Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options).unwrap()
+        };
+        let write = |store: &Store, batch: &Batch| store.write(batch, WriteOptions::default());
+        let store = open(true);
+        let mut stored = 0;
+        let full = loop {
+            let mut batch = Batch::new();
+            for key in keys(stored) {
+                batch.put(&key, &value(stored, 0, 700));
+            }
+            match write(&store, &batch) {
+                Ok(_) => stored += 500,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, StoreError::NoSpace(_)), "{units}: {full}");
+        store.close().unwrap();
+        let store = open(units % 2 == 0);
+        for first in (0..stored).step_by(500) {
+            let mut batch = Batch::new();
+            for key in keys(first) {
+                batch.delete(&key);
+            }
+            if let Err(error) = write(&store, &batch) {
+                panic!("{units} units: {error}: {:?}", store.stats());
+            }
+        }
+        store.compact().unwrap();
+        assert_eq!(store.scan().unwrap().count(), 0, "{units}");
     }
 }
 
