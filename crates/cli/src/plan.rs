@@ -199,14 +199,14 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         return writeln!(out, "{line}").context("cannot write to stdout");
     }
     let bytes = |value: f64| Unit::Bytes.show(value);
-    let columns = ["flash", "hits", "written a day", "years", "price"];
+    let columns = ["flash", "hits", "written a day", "life", "price"];
     let mut table = Table::new("Sizes of flash", &columns);
     for row in &sizes {
         table.row(vec![
             bytes(row.flash),
             format!("{:.1} %", row.hit * 100.0),
             bytes(row.written_a_day),
-            format!("{:.1}", row.years),
+            life(row.years),
             format!("{:.2}", row.price),
         ]);
     }
@@ -214,7 +214,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         out,
         "{objects:.0} items of {} on average, {} in all; {:.1} % of the items were followed\n\n\
          to find {:.1} % of the requests, {:.1} % of them in DRAM:\n  \
-         flash  {}, with {} written a day at {:.0} requests a second: {:.1} years at {:.0} cycles\n  \
+         flash  {}, with {} written a day at {:.0} requests a second: {} at {:.0} cycles\n  \
          for {YEARS:.0} years: a drive of {}, or one rated for {} of writes\n  \
          DRAM   {}, of which {} index the flash\n  \
          price  {:.2}; all in DRAM it would be {all_in_dram:.2}\n\n{}",
@@ -226,7 +226,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         bytes(flash),
         bytes(chosen.written_a_day),
         args.rate,
-        chosen.years,
+        life(chosen.years),
         args.cycles,
         bytes(endurance / args.cycles),
         bytes(endurance / args.write_amplification),
@@ -236,6 +236,18 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         table.to_markdown()
     )
     .context("cannot write to stdout")
+}
+
+/// A life for people: a small cache with many writes lasts for days, a cache that holds all items
+/// lasts forever.
+fn life(years: f64) -> String {
+    if years > 1000.0 {
+        "over 1000 years".to_owned()
+    } else if years >= 1.0 {
+        format!("{years:.1} years")
+    } else {
+        format!("{:.1} days", years * 365.0)
+    }
 }
 
 /// What is requested.
@@ -278,4 +290,18 @@ fn asked(args: &PlanArgs) -> Result<Asked> {
         times: items as f64 / drawn as f64,
         warm,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cache that holds all its items had a life of 8219178082.2 years, and one that lasts for
+    /// hours 0.0 years.
+    #[test]
+    fn lives_are_told_in_fitting_units() {
+        assert_eq!(life(8_219_178_082.2), "over 1000 years");
+        assert_eq!(life(12.34), "12.3 years");
+        assert_eq!(life(0.001), "0.4 days");
+    }
 }

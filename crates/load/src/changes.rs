@@ -83,6 +83,8 @@ pub enum Class {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Changes {
     shares: [f64; 4],
+    /// Their sum: it is asked for at each request.
+    total: f64,
 }
 
 impl Changes {
@@ -97,7 +99,7 @@ impl Changes {
                 "the shares of incr, decr, append and prepend must be 0 or more and not above 1 together, and {shares:?} are not"
             ));
         }
-        Ok(Changes { shares })
+        Ok(Changes { shares, total: sum })
     }
 
     /// The share of one command.
@@ -107,10 +109,11 @@ impl Changes {
 
     /// The share of all.
     pub fn total(&self) -> f64 {
-        self.shares.iter().sum()
+        self.total
     }
 
     /// Whether there are none.
+    #[inline]
     pub fn is_none(&self) -> bool {
         self.total() == 0.0
     }
@@ -123,10 +126,15 @@ impl Changes {
     }
 
     /// Draws a command; `None` for a request that is no change.
+    #[inline]
     pub(crate) fn draw(&self, rng: &mut Rng) -> Option<Change> {
         if self.is_none() {
             return None;
         }
+        self.draw_one(rng)
+    }
+
+    fn draw_one(&self, rng: &mut Rng) -> Option<Change> {
         let mut at = rng.next_f64();
         for change in Change::ALL {
             at -= self.share(change);
@@ -187,17 +195,16 @@ impl FromStr for Requests {
             }
             *place = Some(share(of).map_err(|error| format!("{name}: {error}"))?);
         }
-        let changes = Changes {
-            shares: changes.map(|share| share.unwrap_or(0.0)),
-        };
+        let shares: [f64; 4] = changes.map(|share| share.unwrap_or(0.0));
         let sets: f64 = sets.unwrap_or(0.0);
-        let named = sets + changes.total() + gets.unwrap_or(0.0);
+        let named = sets + shares.iter().sum::<f64>() + gets.unwrap_or(0.0);
         // Gets that are not named are the rest.
         if named > 1.0 + 1e-6 || gets.is_some() && named < 1.0 - 1e-6 {
             return Err(format!(
                 "the shares of \"{text}\" add up to {named}, and not to 1"
             ));
         }
+        let changes = Changes::new(shares)?;
         let rest = 1.0 - changes.total();
         let sets = if rest > 1e-6 {
             (sets / rest).clamp(0.0, 1.0)

@@ -458,16 +458,9 @@ impl Answers for Receiver<'_> {
     }
 
     fn end(&mut self, end: End<'_>) {
-        let changes = matches!(
-            self.pending.front(),
-            Some(Pending {
-                kind: Kind::Change(_),
-                ..
-            })
-        );
         match end {
             End::Failed(text) => return self.failed(text),
-            End::Absent(text) if !changes => return self.failed(text),
+            End::Absent(text) => return self.absent(text),
             _ => {}
         }
         self.settle_quiet();
@@ -490,17 +483,6 @@ impl Answers for Receiver<'_> {
             (End::Stored, Kind::Change(change @ (Change::Append | Change::Prepend))) => {
                 self.changed(front, change);
             }
-            (End::Absent(_), Kind::Change(change)) => {
-                self.tally.now.counts.absent += 1;
-                let (key_id, mark) = (front.key_id, front.mark);
-                self.shared
-                    .end_change(key_id, change, mark, ChangeEnd::Absent);
-                self.follow_ups.push_back(FollowUp {
-                    key_id,
-                    refill: true,
-                });
-                self.complete();
-            }
             (end, kind) => self.break_off(format!("the server answered {end:?} to {kind:?}")),
         }
     }
@@ -513,6 +495,27 @@ impl Receiver<'_> {
         self.tally.now.counts.changed += 1;
         self.shared
             .end_change(front.key_id, change, front.mark, ChangeEnd::Done);
+        self.complete();
+    }
+
+    /// The front request met no key. To a change that is a miss; nothing else is answered so.
+    fn absent(&mut self, text: &[u8]) {
+        let Some(Pending {
+            kind: Kind::Change(change),
+            key_id,
+            mark,
+            ..
+        }) = self.pending.front().copied()
+        else {
+            return self.failed(text);
+        };
+        self.tally.now.counts.absent += 1;
+        self.shared
+            .end_change(key_id, change, mark, ChangeEnd::Absent);
+        self.follow_ups.push_back(FollowUp {
+            key_id,
+            refill: true,
+        });
         self.complete();
     }
 

@@ -186,6 +186,7 @@ impl Plan {
     }
 }
 
+#[inline]
 fn value_len(settings: &Settings, classes: Classes, key_id: u64, version: u32) -> usize {
     if classes.of(key_id) == Class::Counter {
         return changes::digits(changes::counter(version));

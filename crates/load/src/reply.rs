@@ -189,15 +189,26 @@ fn text_line<A: Answers>(line: &[u8], to: &mut A) -> Result<TextState, Malformed
         b"END" | b"EN" => End::NoMore,
         b"STORED" | b"HD" => End::Stored,
         b"MN" => End::Sync,
-        b"NOT_FOUND" | b"NOT_STORED" | b"NF" | b"NS" => End::Absent(line),
         // Some releases repeat the key, or an opaque, here as well.
         _ if line.starts_with(b"EN ") => End::NoMore,
         _ if line.starts_with(b"HD ") => End::Stored,
         _ if line.starts_with(b"VERSION ") => End::Sync,
-        _ if line.starts_with(b"NF ") || line.starts_with(b"NS ") => End::Absent(line),
-        _ => changes::number(line).map_or(End::Failed(line), End::Number),
+        _ => rare_line(line),
     });
     Ok(TextState::Line)
+}
+
+/// A line that no get or set is answered with, unless it failed.
+fn rare_line(line: &[u8]) -> End<'_> {
+    if let Some(number) = changes::number(line) {
+        return End::Number(number);
+    }
+    let absent = matches!(line, b"NOT_FOUND" | b"NOT_STORED" | b"NF" | b"NS");
+    if absent || line.starts_with(b"NF ") || line.starts_with(b"NS ") {
+        End::Absent(line)
+    } else {
+        End::Failed(line)
+    }
 }
 
 fn body(len: usize) -> TextState {

@@ -92,6 +92,14 @@ impl Shared<'_> {
     /// A read of the key is about to be sent: the changes that are proven.
     #[inline]
     pub fn mark(&self, key_id: u64) -> Mark {
+        match self.tracks {
+            // Most runs have no changes.
+            None => Mark::default(),
+            Some(_) => self.mark_of_changed(key_id),
+        }
+    }
+
+    fn mark_of_changed(&self, key_id: u64) -> Mark {
         self.track(key_id)
             .map_or(Mark::default(), |track| track.mark())
     }

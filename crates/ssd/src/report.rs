@@ -180,6 +180,9 @@ pub struct Pace {
 /// as many.
 const A_BURST: u64 = 16;
 
+/// With a larger share of reads of pages that were never written a note says so.
+const SOME_READS: f64 = 0.01;
+
 /// How long the flash was busy, all planes and buses of all drives added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BusyTimes {
@@ -531,9 +534,25 @@ impl Report {
             );
         }
         if self.steady() == Some(false) {
+            let before = self.preparation.as_ref();
+            let longer = match before.and_then(|before| before.steady) {
+                Some(true) => {
+                    "The drive was steady before, under other writes; a longer run shows where these end"
+                }
+                _ => {
+                    "A longer run, or one that begins with precondition steady, shows where it ends"
+                }
+            };
             notes.push(format!(
-                "Write amplification never got steady: the quarters of the writes had {}. A longer run, or one that begins with precondition steady, shows where it ends.",
+                "Write amplification never got steady: the quarters of the writes had {}. {longer}.",
                 list(&self.quarters)
+            ));
+        }
+        let (unwritten, reads) = (self.pages.unwritten_reads, self.pages.host_reads);
+        if unwritten as f64 > SOME_READS * reads as f64 {
+            notes.push(format!(
+                "Of the reads {:.1} % asked for pages that nobody had written, which a drive answers without its flash: rates and response times flatter. Begin with precondition 100, random:2x or steady.",
+                unwritten as f64 / reads as f64 * 100.0
             ));
         }
         notes

@@ -141,7 +141,38 @@ impl Setup {
             .saturating_mul(u64::from(self.drives))
     }
 
-    /// How requests come: by what was requested and what the workload knows.
+    /// The drives, erased. A wrong part is refused here, before a long trace is read.
+    ///
+    /// # Errors
+    /// If the parts don't exist or don't fit each other.
+    ///
+    /// ```
+    /// use senko_ssd::profile::Profile;
+    /// use senko_ssd::run::Setup;
+    ///
+    /// let setup = Setup {
+    ///     profile: Profile::find("paper-1gb")?,
+    ///     drives: 2,
+    ///     stripe_bytes: 64 << 10,
+    ///     precondition: "90".parse().expect("a way"),
+    ///     closed: None,
+    ///     speed: 1.0,
+    ///     untimed: false,
+    ///     check: false,
+    ///     seed: 1,
+    /// };
+    /// assert_eq!(setup.drive(&setup.parts(Some("fast"), None)?)?.devices().len(), 2);
+    /// assert!(setup.drive(&setup.parts(Some("slow"), None)?).is_err());
+    /// # Ok::<(), senko_ssd::Error>(())
+    /// ```
+    pub fn drive(&self, parts: &Parts) -> Result<Drive, Error> {
+        match self.drives {
+            1 => Drive::new(&self.profile, parts),
+            drives => Drive::raid0(&self.profile, parts, drives, self.stripe_bytes),
+        }
+    }
+
+    /// How requests come: by the options and the workload.
     fn load(&self, workload: &Workload) -> Result<Load, Error> {
         Ok(match self.closed {
             Some(depth) => Load::Closed { depth },
@@ -163,10 +194,7 @@ impl Setup {
         drain: bool,
         watch: &mut dyn Watch,
     ) -> Result<Option<Report>, Error> {
-        let mut drive = match self.drives {
-            1 => Drive::new(&self.profile, parts)?,
-            drives => Drive::raid0(&self.profile, parts, drives, self.stripe_bytes)?,
-        };
+        let mut drive = self.drive(parts)?;
         drive.stop_when(watch.stop());
         let prepared = drive.prepare(self.precondition, |done, all| watch.filled(done, all))?;
         let Some(prepared) = prepared else {

@@ -353,9 +353,13 @@ impl Core {
             .map(|(_, handle)| Some(Arc::clone(handle)))
             .collect();
         let groups = shard_groups(elements);
-        let threads = std::thread::available_parallelism()
-            .map_or(1, usize::from)
-            .min(8);
+        // A store whose maps are one group of shards is built by this thread.
+        let threads = match groups.len() {
+            1 => 1,
+            most => std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(most.min(8)),
+        };
         let next = std::sync::atomic::AtomicUsize::new(0);
         let results: Vec<Result<HashMap<usize, Merged>, StoreError>> =
             std::thread::scope(|scope| {
@@ -369,11 +373,12 @@ impl Core {
                         done.insert(nth, self.merge_shards(&there, shards.clone(), true)?);
                     }
                 };
-                let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-                threads
+                let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+                let mine = std::iter::once(work());
+                let joined = others
                     .into_iter()
-                    .map(|thread| thread.join().expect("a build does not panic"))
-                    .collect()
+                    .map(|thread| thread.join().expect("a build does not panic"));
+                mine.chain(joined).collect()
             });
         let mut live = vec![0; members.len()];
         let mut dead_large = vec![0; members.len()];

@@ -19,6 +19,9 @@
 // The seeded generator and the integer mixer under everything else.
 pub mod rng;
 
+// How much a model test does.
+mod rounds;
+
 // Ranks by popularity: Zipf's law for any exponent, in constant time and memory.
 pub mod zipf;
 
@@ -68,6 +71,7 @@ pub use key::{KeyShape, KeySpace};
 pub use mix::{Mix, Op};
 pub use popularity::{KeyChooser, Popularity};
 pub use rng::Rng;
+pub use rounds::rounds;
 pub use value::{Mismatch, ValueLen, check_value, check_value_version, fill_value};
 
 /// A setting that cannot be honoured, said in one sentence.

@@ -548,10 +548,7 @@ pub fn parse(item: &FlashItem) -> (Vec<u8>, u32) {
 
 /// The seeds of a test: `SENKO_TEST_FACTOR` times as many where it is set, and at least one.
 pub fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
-    let factor =
-        std::env::var("SENKO_TEST_FACTOR").map_or(1.0, |text| text.parse().expect("a number"));
-    let count: f64 = count as f64 * factor;
-    first..first + count.ceil().max(1.0) as u64
+    first..first + senko_workload::rounds(count)
 }
 
 #[test]

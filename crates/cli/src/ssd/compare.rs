@@ -83,13 +83,6 @@ pub fn main(args: &CompareArgs) -> Result<()> {
         .iter()
         .map(|name| args.reading.open(name))
         .collect::<Result<_>>()?;
-    let (_, capacity) = (stop_on_signals(), setup.capacity());
-    let shown = !args.json && !args.csv;
-    let mut requests = Vec::new();
-    for workload in &workloads {
-        let summary = super::summarise(workload, Some(capacity), shown)?;
-        requests.push(args.reading.requests(&summary));
-    }
     let choices = |given: &'_ [String]| -> Vec<Option<String>> {
         if given.is_empty() {
             vec![None]
@@ -98,6 +91,19 @@ pub fn main(args: &CompareArgs) -> Result<()> {
         }
     };
     let (ftls, buffers) = (choices(&args.ftl), choices(&args.buffer));
+    for ftl in &ftls {
+        for buffer in &buffers {
+            let parts = setup.parts(ftl.as_deref(), buffer.as_deref())?;
+            setup.drive(&parts)?;
+        }
+    }
+    let (_, capacity) = (stop_on_signals(), setup.capacity());
+    let shown = !args.json && !args.csv;
+    let mut requests = Vec::new();
+    for workload in &workloads {
+        let summary = super::summarise(workload, Some(capacity), shown)?;
+        requests.push(args.reading.requests(&summary));
+    }
     let mut combinations = Vec::new();
     let runs_each = (ftls.len() * buffers.len()) as u64;
     let total = requests.iter().sum::<u64>().saturating_mul(runs_each);

@@ -30,9 +30,13 @@ pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> St
     } else {
         format!("{} x ", report.drives)
     };
+    let part = match profile.scale {
+        1 => String::new(),
+        scale => format!(" (one part in {scale} of its capacity)"),
+    };
     let _ = writeln!(
         text,
-        "{drives}{}, layer {}, buffer {}",
+        "{drives}{}{part}, layer {}, buffer {}",
         profile.name, report.ftl, report.buffer
     );
     if report.all.count > 0 && report.seconds > 0.0 {

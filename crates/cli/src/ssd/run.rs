@@ -43,6 +43,8 @@ impl OneArgs {
     pub fn open(&self) -> Result<(Setup, Parts, Workload)> {
         let setup = self.drive.setup()?;
         let parts = setup.parts(self.ftl.as_deref(), self.buffer.as_deref())?;
+        // Before a long trace is read.
+        setup.drive(&parts)?;
         Ok((setup, parts, self.reading.open(&self.workload)?))
     }
 }
@@ -186,7 +188,7 @@ pub fn lifetime(args: &LifetimeArgs) -> Result<()> {
     let (setup, parts, workload) = args.one.open()?;
     if args.one.drive.wa || args.one.drive.closed.is_some() || !workload.timed()? {
         bail!(
-            "{} has no times, or they are not used, and without them there is no rate by which to count years",
+            "{} has no times, or they are not used, and without them there is no rate by which to count years: give a generator rate=N, and leave out --wa and --closed",
             workload.name()
         );
     }

@@ -46,8 +46,9 @@ fn examples_run() {
     ];
     let out = ssd(&folder, &compare);
     assert!(out.status.success(), "{}", stderr(&out));
-    // A head, a row for each, and one note for both.
-    assert_eq!(stdout(&out).lines().count(), 4, "{}", stdout(&out));
+    // A head, a row for each, one note for both, and one for the trace's read of a new drive.
+    assert_eq!(stdout(&out).lines().count(), 5, "{}", stdout(&out));
+    assert!(stdout(&out).contains("100.0 % asked for pages that nobody had written"));
     assert!(stdout(&out).contains("note: 2 of 2 runs: The run erased nothing"));
     let zipf = "zipf:writes=0.5,rate=1000,count=100k,pages=200k";
     let drive = ["--profile", "paper-1gb", "--ftl", "page"];
@@ -269,6 +270,8 @@ fn the_default_is_a_drive_of_today() {
     let json = stdout(&ssd(&folder, &["run", load, "--json"]));
     assert_eq!(value(&json, "/profile"), "nvme-512gb");
     assert_eq!(value(&json, "/report/user_bytes"), 8_001_720_320_u64);
+    let text = stdout(&ssd(&folder, &["run", load]));
+    assert!(text.starts_with("nvme-512gb (one part in 64 of its capacity), layer page"));
     let life = ["lifetime", load, "--precondition", "random:0.2x"];
     let out = ssd(&folder, &life);
     assert!(
@@ -312,6 +315,32 @@ fn a_trace_that_is_none_is_an_error() {
     }
     assert!(!folder.join("new.spc").exists());
     assert!(!folder.join("new.spc.part").exists());
+}
+
+/// A mistyped layer was refused when the trace was read and all other runs of a comparison were
+/// done, and their results were lost.
+#[test]
+fn a_wrong_part_is_refused_before_the_trace_is_read() {
+    let folder = Scratch::new();
+    std::fs::write(folder.join("empty.spc"), "0,8,0,W,0.0\n").unwrap();
+    for (args, told) in [
+        (
+            &["run", "empty.spc", "--ftl", "pgae"][..],
+            "there is no translation layer \"pgae\"",
+        ),
+        (
+            &["compare", "empty.spc", "--ftl", "page", "--ftl", "pgae"],
+            "there is no translation layer \"pgae\"",
+        ),
+        (
+            &["compare", "empty.spc", "--buffer", "lru", "--buffer", "lur"],
+            "there is no write buffer \"lur\"",
+        ),
+    ] {
+        let out = ssd(&folder, args);
+        assert_eq!(out.status.code(), Some(1), "{args:?}");
+        assert!(stderr(&out).contains(told), "{args:?}: {}", stderr(&out));
+    }
 }
 
 /// "There is no file" was the answer to a loop of links, which is a file that can't be opened.

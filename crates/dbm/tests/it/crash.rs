@@ -503,9 +503,7 @@ fn all_short_sequences() {
 /// `SENKO_DBM_IMAGES` asks for this many images at least.
 #[test]
 fn random_sequences() {
-    let factor =
-        std::env::var("SENKO_TEST_FACTOR").map_or(1.0, |text| text.parse().expect("a number"));
-    let runs = (12.0_f64 * factor).ceil().max(1.0) as u64;
+    let runs = senko_workload::rounds(12);
     let first = seed("crash::random_sequences");
     let (wanted, limit) = (number("SENKO_DBM_IMAGES", 0), Limit::new());
     let mut images = 0;

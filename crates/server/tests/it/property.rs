@@ -222,9 +222,7 @@ fn on_all(first: u64, plan: Plan) {
             .ok()
             .and_then(|text| text.parse::<u64>().ok())
     };
-    let factor =
-        std::env::var("SENKO_TEST_FACTOR").map_or(1.0, |text| text.parse().expect("a number"));
-    let count = f64::ceil(factor).max(1.0) as u64;
+    let count = senko_workload::rounds(1);
     for seed in number("SENKO_PROPERTY_SEED").map_or(first..first + count, |seed| seed..seed + 1) {
         let mut total = 0;
         for (n, io) in [BackendChoice::Auto, BackendChoice::Posix]

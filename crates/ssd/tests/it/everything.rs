@@ -144,9 +144,7 @@ fn run(layer: &Spec, buffer: &Spec, shape: (u32, u32, u32, u32), cuts: bool, see
 }
 
 fn all(cuts: bool) {
-    let factor =
-        std::env::var("SENKO_TEST_FACTOR").map_or(1.0, |text| text.parse().expect("a number"));
-    let seeds = (5.0_f64 * factor).ceil().max(1.0) as u64;
+    let seeds = senko_workload::rounds(5);
     let only = std::env::var("SENKO_SSD_SEED").ok();
     let only: Option<u64> = only.map(|text| text.parse().unwrap());
     let parts = std::env::var("SENKO_SSD_PARTS").ok();

@@ -37,11 +37,15 @@ fn prepared(profile: &Profile, way: &str, untimed: bool) -> (Drive, Preparation)
 
 /// Writes of single pages at random.
 fn write(drive: &mut Drive, pages: u64, count: u64) -> Report {
+    random(drive, Op::Write, pages, count)
+}
+
+fn random(drive: &mut Drive, op: Op, pages: u64, count: u64) -> Report {
     let mut rng = Rng::new(7);
     let requests = (0..count).map(|_| Request {
         time: 0,
         device: 0,
-        op: Op::Write,
+        op,
         offset: rng.below(pages) * PAGE,
         bytes: PAGE,
         stream: 0,
@@ -99,6 +103,26 @@ fn a_drive_that_never_gets_steady_says_so() {
     );
 }
 
+/// Reads of a new drive came at 5 million a second and 22 GB/s, without a word.
+#[test]
+fn reads_of_pages_that_nobody_wrote_are_told_of() {
+    let profile = profile(70, 64);
+    let (mut drive, _) = prepared(&profile, "50", false);
+    let report = random(&mut drive, Op::Read, 64 * 64, 1000);
+    let share = report.pages.unwritten_reads as f64 / 10.0;
+    let [note] = &report.notes()[..] else {
+        panic!("{:?}", report.notes());
+    };
+    assert!((40.0..60.0).contains(&share), "{share}");
+    assert!(
+        note.contains(&format!("Of the reads {share:.1} % asked for pages")),
+        "{note}"
+    );
+    let (mut drive, _) = prepared(&profile, "100", false);
+    let report = random(&mut drive, Op::Read, 64 * 64, 1000);
+    assert_eq!(report.notes(), [""; 0]);
+}
+
 /// A new drive flatters: it erases nothing at first, and then its write amplification rises.
 #[test]
 fn a_run_on_a_new_drive_says_what_its_figures_are_worth() {
@@ -112,7 +136,20 @@ fn a_run_on_a_new_drive_says_what_its_figures_are_worth() {
     let report = write(&mut drive, 64 * 64, 12_000);
     let notes = report.notes();
     assert!(notes[0].contains("never got steady"), "{notes:?}");
+    assert!(notes[0].contains("begins with precondition steady"));
     assert_eq!(report.steady(), Some(false));
+    // After precondition steady the note does not advise it.
+    let mut after = report.clone();
+    after.preparation = Some(Preparation {
+        steady: Some(true),
+        ..found
+    });
+    let notes = after.notes();
+    assert!(
+        notes[0].contains("The drive was steady before"),
+        "{notes:?}"
+    );
+    assert!(!notes[0].contains("precondition"), "{notes:?}");
     let quarters = report.quarters.iter().map(|quarter| quarter.host_pages);
     assert_eq!(quarters.sum::<u64>(), 12_000);
 }

@@ -10,7 +10,8 @@
 //! recover, and are checked in turn.
 //!
 //! `SENKO_CRASH_SEED` takes the place of each run's seed; `SENKO_STORE_OPERATIONS` sets the
-//! operations of each run, `SENKO_CRASH_LIVES` which share of the images lives on.
+//! operations of each run, `SENKO_TEST_FACTOR` scales them, `SENKO_CRASH_LIVES` which share of the
+//! images lives on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +57,8 @@ impl Plan {
             seed,
             // Small, so that it evicts.
             cache_bytes: if seed.is_multiple_of(3) { 0 } else { 64 << 10 },
-            operations: number("SENKO_STORE_OPERATIONS").unwrap_or(4000),
+            operations: number("SENKO_STORE_OPERATIONS")
+                .unwrap_or_else(|| senko_workload::rounds(4000)),
             keys: 120,
             keep_versions: 1,
             index: IndexKind::Static,

@@ -219,9 +219,7 @@ fn lives(seed: u64, moments: &mut usize) {
 /// `SENKO_SEEDS` that many, `SENKO_TEST_FACTOR` that many times as many.
 fn seeds(count: u64, mut test: impl FnMut(u64)) {
     let number = |name| std::env::var(name).ok()?.parse().ok();
-    let factor =
-        std::env::var("SENKO_TEST_FACTOR").map_or(1.0, |text| text.parse().expect("a number"));
-    let count = (count as f64 * factor).ceil().max(1.0) as u64;
+    let count = senko_workload::rounds(count);
     let all = match number("SENKO_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SENKO_SEEDS").unwrap_or(count),
