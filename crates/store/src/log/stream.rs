@@ -204,8 +204,12 @@ impl Assembler {
     }
 }
 
-/// Pages of a sequential read.
+/// Pages of a sequential read, at most.
 const PIECE: u32 = 256;
+
+/// Pages of the first one: the log of an opened store may be nearly empty. Each piece is twice as
+/// long as the one before.
+const FIRST_PIECE: u32 = 16;
 
 /// Reads pages `0..pages` of a log in large pieces; `each` gets every page with its number, and
 /// ends the walk with `false`.
@@ -217,9 +221,10 @@ pub(super) fn read_pages(
     mut each: impl FnMut(u32, &[u8]) -> Result<bool, StoreError>,
 ) -> Result<(), StoreError> {
     let mut buf = AlignedBuf::new(PIECE.min(pages) as usize);
-    let mut number = 0;
+    let (mut number, mut most) = (0, FIRST_PIECE);
     while number < pages {
-        let count = PIECE.min(pages - number);
+        let count = most.min(pages - number);
+        most = (2 * most).min(PIECE);
         let piece = &mut buf[..count as usize * PAGE_SIZE];
         device
             .read(extent.first + u64::from(number), piece, tag)
