@@ -72,11 +72,11 @@ impl<T> Drop for Owned<T> {
 }
 
 /// A snapshot, which `close` ends for all that share it.
-pub struct Held<T>(Owned<RwLock<Option<T>>>);
+pub struct Closable<T>(Owned<RwLock<Option<T>>>);
 
-impl<T: Send + Sync> Held<T> {
-    pub fn new(of: Of, snapshot: T) -> Held<T> {
-        Held(Owned::new(of, RwLock::new(Some(snapshot))))
+impl<T: Send + Sync> Closable<T> {
+    pub fn new(of: Of, snapshot: T) -> Closable<T> {
+        Closable(Owned::new(of, RwLock::new(Some(snapshot))))
     }
 
     /// Reads the snapshot. A closing waits until the work is done, so the GIL is released by who

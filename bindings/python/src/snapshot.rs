@@ -9,7 +9,7 @@ use senko_dbm::Table;
 
 use crate::arguments::text;
 use crate::failure::exception;
-use crate::guard::{Held, Of};
+use crate::guard::{Closable, Of};
 use crate::iteration::{Part, Records, Span};
 use crate::opened::Shared;
 use crate::reads::{InOrder, Ordered, Source};
@@ -46,7 +46,7 @@ pub struct Snapshot {
 
 struct View {
     /// The views of all tables share it.
-    inner: Arc<Held<senko_dbm::Snapshot>>,
+    inner: Arc<Closable<senko_dbm::Snapshot>>,
     table: Table,
     shared: Arc<Shared>,
 }
@@ -71,7 +71,7 @@ impl Snapshot {
         table: Table,
         shared: Arc<Shared>,
     ) -> PyResult<Py<Snapshot>> {
-        let inner = Arc::new(Held::new(Of::Database, snapshot));
+        let inner = Arc::new(Closable::new(Of::Database, snapshot));
         Snapshot::with(
             py,
             View {

@@ -14,7 +14,7 @@ use senko_store::{Durability, Options, StoreError, Value, WriteOptions};
 use crate::arguments::{self, Argument};
 use crate::bytes;
 use crate::failure::{StoreFailure, unpicklable};
-use crate::guard::{Held, Of, Owned};
+use crate::guard::{Closable, Of, Owned};
 use crate::interrupt::interruptible;
 use crate::iteration::{Part, Records, Row};
 use crate::reads::{Reads, Source};
@@ -347,7 +347,7 @@ impl Store {
     /// The state of now, which stays while writes continue.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Py<StoreSnapshot>> {
         let snapshot = self.opened.on(py, |store| store.snapshot())?;
-        let view = Arc::new(View(Held::new(Of::Store, snapshot)));
+        let view = Arc::new(View(Closable::new(Of::Store, snapshot)));
         let class = Reads::of(view.clone()).add_subclass(StoreSnapshot { view });
         Py::new(py, class)
     }
@@ -410,7 +410,7 @@ impl Store {
     }
 }
 
-struct View(Held<senko_store::Snapshot>);
+struct View(Closable<senko_store::Snapshot>);
 
 impl Source for View {
     fn value(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>> {

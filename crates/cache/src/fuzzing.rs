@@ -5,7 +5,7 @@
 use senko_io::PAGE_SIZE;
 
 use crate::record::{self, At, Header, RECORD_HEADER};
-use crate::shard::fetch::{Found, find_record};
+use crate::shard::fetch::{FrameMatch, find_record};
 pub use crate::shard::restore::fuzz_saved as saved;
 use crate::superblock::{DeviceLabel, Superblock};
 
@@ -57,7 +57,7 @@ pub fn flash_pages(data: &[u8]) {
         );
     }
     for key in &keys {
-        if let Found::At(at, header) = find_record(&run, key, generation) {
+        if let FrameMatch::At(at, header) = find_record(&run, key, generation) {
             assert!(
                 at + header.prefix_len() <= PAGE_SIZE,
                 "a prefix within the page"

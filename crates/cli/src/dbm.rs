@@ -32,7 +32,7 @@ mod formats; // what load reads and dump writes
 mod rows; // a record, and the lines that readers share
 mod berkeley; // db_dump's
 mod gdbm; // gdbm_dump's
-mod transfer; // load and dump
+mod bulk; // load and dump
 
 /// The table of commands that name none.
 const MAIN: &str = "main";
@@ -358,11 +358,9 @@ fn run(command: &Command) -> Result<bool> {
             batch,
         } => {
             let batch = (!whole).then_some(*batch as usize);
-            transfer::load(place, input.as_deref(), *format, batch, &mut out)?
+            bulk::load(place, input.as_deref(), *format, batch, &mut out)?
         }
-        Command::Dump { place, format, to } => {
-            transfer::dump(place, *format, to.as_deref(), &mut out)?
-        }
+        Command::Dump { place, format, to } => bulk::dump(place, *format, to.as_deref(), &mut out)?,
         Command::Backup { place, to } => copied(place, Some(to), &mut out, |progress| {
             place
                 .read()?

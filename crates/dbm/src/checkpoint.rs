@@ -48,7 +48,7 @@ const APART: usize = SEGMENT as usize;
 
 /// What a checkpoint says.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(crate) struct CheckpointRecord {
     pub commit: u64,
     /// From where the log is needed.
     pub replay: Position,
@@ -61,7 +61,7 @@ pub(crate) struct Record {
     pub catalogue: Catalogue,
 }
 
-impl Record {
+impl CheckpointRecord {
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Vec::new();
         to.extend_from_slice(&self.commit.to_le_bytes());
@@ -88,7 +88,7 @@ impl Record {
         to
     }
 
-    pub fn decode(bytes: &[u8]) -> Option<Record> {
+    pub fn decode(bytes: &[u8]) -> Option<CheckpointRecord> {
         let mut from = Reader(bytes);
         let commit = from.u64()?;
         let replay = Position {
@@ -113,7 +113,7 @@ impl Record {
                 name: std::str::from_utf8(from.bytes()?).ok()?.into(),
             });
         }
-        from.0.is_empty().then_some(Record {
+        from.0.is_empty().then_some(CheckpointRecord {
             commit,
             replay,
             began,
@@ -136,7 +136,7 @@ struct Changed {
 /// A checkpoint under way.
 struct Begun {
     seen: Seen,
-    record: Record,
+    record: CheckpointRecord,
     changed: Changed,
     number: u64,
     /// Entries of changes that the log had had at its replay position.
@@ -312,7 +312,7 @@ impl Core {
             let (pages, replay) = writer.dirty.begin(began, most, |id| {
                 named.get(id as usize).copied().unwrap_or(0)
             });
-            let record = Record {
+            let record = CheckpointRecord {
                 commit: seen.commit,
                 replay: replay.position,
                 began: began.position.sequence,

@@ -8,7 +8,7 @@ use senko_io::faulty::FaultyDevice;
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::changes::next_commit;
-use crate::checkpoint::Record;
+use crate::checkpoint::CheckpointRecord;
 use crate::codec::Reader;
 use crate::entry::{BODY, HEAD, Head};
 use crate::log::Position;
@@ -91,10 +91,10 @@ pub fn changes(data: &[u8]) -> usize {
 /// # Panics
 /// When it is not.
 pub fn checkpoint(data: &[u8]) -> usize {
-    let Some(record) = Record::decode(data) else {
+    let Some(record) = CheckpointRecord::decode(data) else {
         return 0;
     };
-    let again = Record::decode(&record.encode()).map(|record| record.encode());
+    let again = CheckpointRecord::decode(&record.encode()).map(|record| record.encode());
     assert_eq!(again, Some(record.encode()));
     1
 }

@@ -14,7 +14,7 @@ use senko_io::{
 use crate::DbmError;
 use crate::blob::BlobIds;
 use crate::changes::next_commit;
-use crate::checkpoint::Record;
+use crate::checkpoint::CheckpointRecord;
 use crate::codec::Reader;
 use crate::core::{Core, MapPlaces, Maps};
 use crate::dirty::{Began, Dirty};
@@ -78,7 +78,7 @@ pub(crate) fn open(
     }
     let mut scan = Scan::new(&*device, superblock.at);
     let record = match scan.group()? {
-        Some(group) if group.kind == Kind::Checkpoint => Record::decode(&group.bytes),
+        Some(group) if group.kind == Kind::Checkpoint => CheckpointRecord::decode(&group.bytes),
         _ => None,
     };
     // A page and a part of a value each had a page of the device when they lived, and their numbers
@@ -166,7 +166,7 @@ fn make(device: &Arc<dyn Device>) -> Result<Superblock, DbmError> {
     let first = space.take(0).filter(|segment| *segment == 1);
     debug_assert!(first.is_some(), "the lowest segment is taken first");
     let mut log = Log::new(device, &space, Position::START, None, life());
-    let record = Record {
+    let record = CheckpointRecord {
         commit: 0,
         replay: Position::START,
         began: Position::START.sequence,
@@ -244,7 +244,7 @@ fn load(
     device: &Arc<dyn Device>,
     options: Options,
     space: &Arc<Space>,
-    record: &Record,
+    record: &CheckpointRecord,
     checkpoint: u64,
 ) -> Result<Core, DbmError> {
     let mut maps = Maps {
@@ -340,7 +340,7 @@ fn replay_tail(
 /// Puts the commits of the log into the trees, and finds the log's end.
 fn replay(
     core: &Core,
-    record: &Record,
+    record: &CheckpointRecord,
     checkpoint: u64,
     beside_writer: bool,
 ) -> Result<(), DbmError> {

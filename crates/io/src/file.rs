@@ -79,7 +79,7 @@ pub struct FlashFile {
     _name_again: lock::NameAgain,
     /// Dropped after the file was closed, so that whoever is refused no longer finds it on this
     /// process's list.
-    _held: Option<lock::Held>,
+    _held: Option<lock::HeldLock>,
     /// See [`fork_count::forks`].
     forks: u32,
     path: PathBuf,

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::results::{date, latest, newest};
 use crate::{Experiment, experiments};
-use catalogue::{Entry, Held, Paper};
+use catalogue::{Entry, Paper, Standing};
 use parts::PARTS;
 
 const STYLE: &str = "\
@@ -99,7 +99,7 @@ impl Verdict {
             return Self::NotMeasured;
         }
         let bars = entry.map_or(&[][..], |entry| entry.bars);
-        let held: Vec<Option<Held>> = bars
+        let held: Vec<Option<Standing>> = bars
             .iter()
             .map(|bar| {
                 record["bars"][bar.key]
@@ -108,13 +108,13 @@ impl Verdict {
             })
             .collect();
         let measured = || held.iter().flatten();
-        if measured().any(|held| *held == Held::Not) {
+        if measured().any(|held| *held == Standing::Not) {
             Self::Not
         } else if measured().next().is_none() {
             Self::Measured
         } else if held.contains(&None) || record["stopped"] == true {
             Self::HoldsInPart
-        } else if measured().all(|held| *held == Held::Goal) {
+        } else if measured().all(|held| *held == Standing::Goal) {
             Self::Goal
         } else {
             Self::Holds
@@ -267,7 +267,7 @@ impl Page {
             let sign = if bar.less { "at most" } else { "at least" };
             let value = record["bars"][bar.key].as_f64();
             let (class, held) = match value.map(|value| bar.held(value)) {
-                Some(Held::Not) => ("bad", Held::Not.text()),
+                Some(Standing::Not) => ("bad", Standing::Not.text()),
                 Some(held) => ("good", held.text()),
                 None => ("gap", "not measured"),
             };

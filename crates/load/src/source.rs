@@ -18,7 +18,7 @@ const CLAIM: u64 = 64;
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum Request {
     /// Read the key.
     Read(u64),
     /// Write the key.
@@ -111,25 +111,25 @@ impl<'a> Source<'a> {
     }
 
     /// The next request; `None` when there are no more.
-    pub fn want(&mut self) -> Option<Want> {
+    pub fn want(&mut self) -> Option<Request> {
         let place = self.place()?;
         Some(match self.step {
-            Step::Load => Want::Write(self.plan.key_at(place)),
-            Step::ReadBack => Want::Read(self.plan.key_at(place)),
+            Step::Load => Request::Write(self.plan.key_at(place)),
+            Step::ReadBack => Request::Read(self.plan.key_at(place)),
             Step::Mix(_) | Step::WarmUp(_) => self.draw(),
         })
     }
 
-    fn draw(&mut self) -> Want {
+    fn draw(&mut self) -> Request {
         let settings = &self.plan.settings;
         if let Some(change) = settings.changes.draw(&mut self.rng) {
-            return Want::Change(self.existing_of(change.class()), change);
+            return Request::Change(self.existing_of(change.class()), change);
         }
         match settings.mix.draw(&mut self.rng) {
-            Op::Read => Want::Read(self.existing()),
-            Op::Update => Want::Write(self.existing_of(Class::Plain)),
-            Op::ReadModifyWrite => Want::Modify(self.existing_of(Class::Plain)),
-            Op::Insert => Want::Write(self.insert()),
+            Op::Read => Request::Read(self.existing()),
+            Op::Update => Request::Write(self.existing_of(Class::Plain)),
+            Op::ReadModifyWrite => Request::Modify(self.existing_of(Class::Plain)),
+            Op::Insert => Request::Write(self.insert()),
         }
     }
 
@@ -203,14 +203,14 @@ mod tests {
             let mut seen = vec![0; 1000];
             let mut turn = 0;
             while let Some(want) = sources[turn % 3].want() {
-                let Want::Write(key_id) = want else {
+                let Request::Write(key_id) = want else {
                     panic!("a load only writes")
                 };
                 seen[key_id as usize] += 1;
                 turn += 1;
             }
             for source in &mut sources {
-                while let Some(Want::Write(key_id)) = source.want() {
+                while let Some(Request::Write(key_id)) = source.want() {
                     seen[key_id as usize] += 1;
                 }
             }
@@ -236,12 +236,12 @@ mod tests {
         while let Some(want) = source.want() {
             total += 1;
             match want {
-                Want::Write(key_id) => {
+                Request::Write(key_id) => {
                     assert_eq!(key_id, newest);
                     newest += 1;
                 }
-                Want::Read(key_id) => assert!(key_id < (newest - 2).max(100)),
-                Want::Modify(_) | Want::Change(..) => panic!("D does not modify"),
+                Request::Read(key_id) => assert!(key_id < (newest - 2).max(100)),
+                Request::Modify(_) | Request::Change(..) => panic!("D does not modify"),
             }
         }
         assert_eq!(total, 20_000);

@@ -31,7 +31,7 @@ impl ConnKey {
 
 /// A connection of another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Origin {
+pub struct RemoteConn {
     /// The worker.
     pub worker: usize,
     /// The connection there.

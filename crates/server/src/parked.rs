@@ -52,13 +52,13 @@ impl Parked {
     }
 
     /// Leaves the shard there. It has applied this many flushes.
-    pub fn park(&self, shard: &mut Held, flushes: u64) {
+    pub fn park(&self, shard: &mut OwnShard, flushes: u64) {
         *self.place() = shard.0.take().map(|shard| Inside { shard, flushes });
         self.open.store(true, Ordering::Relaxed);
     }
 
     /// Takes it back, from who looks just now when that one has done.
-    pub fn take(&self, shard: &mut Held) {
+    pub fn take(&self, shard: &mut OwnShard) {
         self.open.store(false, Ordering::Relaxed);
         if let Some(inside) = self.place().take() {
             shard.0 = Some(inside.shard);
@@ -96,15 +96,15 @@ impl Look<'_> {
 
 /// A worker's own shard; not there while it is parked.
 #[derive(Debug)]
-pub struct Held(Option<Box<Shard>>);
+pub struct OwnShard(Option<Box<Shard>>);
 
-impl From<Shard> for Held {
-    fn from(shard: Shard) -> Held {
-        Held(Some(Box::new(shard)))
+impl From<Shard> for OwnShard {
+    fn from(shard: Shard) -> OwnShard {
+        OwnShard(Some(Box::new(shard)))
     }
 }
 
-impl Deref for Held {
+impl Deref for OwnShard {
     type Target = Shard;
     #[inline]
     fn deref(&self) -> &Shard {
@@ -112,7 +112,7 @@ impl Deref for Held {
     }
 }
 
-impl DerefMut for Held {
+impl DerefMut for OwnShard {
     #[inline]
     fn deref_mut(&mut self) -> &mut Shard {
         self.0.as_mut().expect(HELD)

@@ -45,7 +45,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use senko_cache::Pinned;
 use senko_io::{MappedMemory, Waker};
 
-use crate::connection::{ConnKey, Newcomer, Origin};
+use crate::connection::{ConnKey, Newcomer, RemoteConn};
 use crate::context::Router;
 use crate::reply::Answer;
 
@@ -57,7 +57,7 @@ pub enum Message {
     /// Commands, and parts of their values, of a connection of mine.
     Commands {
         /// The connection.
-        origin: Origin,
+        origin: RemoteConn,
         /// The bytes, to be fed behind those before.
         bytes: Vec<u8>,
         /// The connection's socket, lent with them.
@@ -85,9 +85,9 @@ pub enum Message {
     /// Pins of your shard that were held here.
     Unpin(Vec<u64>),
     /// A connection of mine is gone.
-    Gone(Origin),
+    Gone(RemoteConn),
     /// The rest of the value that I sent last for a connection of mine will not come.
-    GiveUp(Origin),
+    GiveUp(RemoteConn),
     /// I have closed what stood for this connection of yours, and drop what it still sends: close
     /// it.
     Refused(ConnKey),
@@ -385,7 +385,7 @@ impl Outbox {
     }
 
     /// An answer to another worker's connection.
-    pub fn answer(&mut self, origin: Origin, answer: Answer) {
+    pub fn answer(&mut self, origin: RemoteConn, answer: Answer) {
         self.mesh.workers[origin.worker]
             .mailed
             .fetch_add(answer.bytes.len(), Ordering::SeqCst);
@@ -412,7 +412,7 @@ impl Outbox {
 
     /// A connection is gone: whoever may serve it forgets it.
     pub fn gone(&mut self, conn: ConnKey) {
-        let origin = Origin {
+        let origin = RemoteConn {
             worker: self.me,
             conn,
         };
@@ -440,7 +440,7 @@ impl Outbox {
     }
 
     /// Gives a socket back.
-    pub fn give_back(&mut self, origin: Origin) {
+    pub fn give_back(&mut self, origin: RemoteConn) {
         let message = Message::Sent {
             conn: origin.conn,
             shard: self.me,
@@ -466,7 +466,7 @@ impl Outbox {
 
 impl Router for Outbox {
     fn forward(&mut self, shard: usize, conn: u64, bytes: &[u8]) {
-        let origin = Origin {
+        let origin = RemoteConn {
             worker: self.me,
             conn: ConnKey(conn),
         };
@@ -498,7 +498,7 @@ impl Router for Outbox {
     }
 
     fn give_up(&mut self, shard: usize, conn: u64) {
-        let origin = Origin {
+        let origin = RemoteConn {
             worker: self.me,
             conn: ConnKey(conn),
         };
@@ -553,7 +553,7 @@ mod tests {
     fn nobody_is_woken_for_what_can_wait_but_who_wants_to_be() {
         let mesh = Arc::new(Mesh::new(2, 100, 100));
         let mut outbox = Outbox::new(1, Arc::clone(&mesh));
-        let origin = Origin {
+        let origin = RemoteConn {
             worker: 0,
             conn: ConnKey(7),
         };
@@ -642,7 +642,7 @@ mod tests {
     fn answers_fill_a_worker_until_it_has_sent_them() {
         let mesh = Arc::new(Mesh::new(2, 10, 10));
         let mut outbox = Outbox::new(1, Arc::clone(&mesh));
-        let origin = Origin {
+        let origin = RemoteConn {
             worker: 0,
             conn: ConnKey(1),
         };

@@ -44,7 +44,7 @@ use crate::connection::ConnKey;
 use crate::context::{Ctx, Window, Work};
 use crate::hot::HotKeys;
 use crate::latency::Meter;
-use crate::parked::Held;
+use crate::parked::OwnShard;
 use crate::route::{Mesh, Message, Outbox};
 use crate::server::data_dir::{DataDir, Stopped};
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
@@ -149,7 +149,7 @@ pub struct Worker {
 struct Core {
     me: usize,
     ev: EventLoop,
-    shard: Held,
+    shard: OwnShard,
     shared: Arc<Shared>,
     stats: ThreadStats,
     cursor: Cursor,

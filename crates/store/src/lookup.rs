@@ -18,7 +18,7 @@ use crate::block::PageRun;
 use crate::hit::Hit;
 use crate::index::{BlockMap, Candidates};
 use crate::log::{LogFind, LogRead};
-use crate::record_cache::{FillTicket, RecordCache, Want};
+use crate::record_cache::{FillTicket, RecordCache, TimeBound};
 use crate::version::{BlockHandle, LogHandle, Version};
 use crate::{KeyHash, StoreError};
 
@@ -103,7 +103,7 @@ impl<'c> Lookup<'c> {
                 // Whatever lies in older logs and in blocks is older than everything in this log.
                 LogFind::Found(found) => return Ok(Step::Done(Some(found.into()))),
                 LogFind::Read(read) => {
-                    let kept = self.kept(key, Want::Exactly(read.time()));
+                    let kept = self.kept(key, TimeBound::Exactly(read.time()));
                     if kept.is_some() {
                         return Ok(Step::Done(kept));
                     }
@@ -118,7 +118,7 @@ impl<'c> Lookup<'c> {
         }
         if !self.asked_cache {
             self.asked_cache = true;
-            let kept = self.kept(key, Want::UpTo(self.terms.at));
+            let kept = self.kept(key, TimeBound::UpTo(self.terms.at));
             if kept.is_some() {
                 return Ok(Step::Done(kept));
             }
@@ -161,7 +161,7 @@ impl<'c> Lookup<'c> {
     }
 
     /// The cache's answer for the key.
-    fn kept(&self, key: &[u8], want: Want) -> Option<Hit> {
+    fn kept(&self, key: &[u8], want: TimeBound) -> Option<Hit> {
         self.terms.cache?.get(self.hash, key, want)
     }
 

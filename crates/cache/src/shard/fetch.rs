@@ -32,7 +32,7 @@ use crate::types::{
 
 /// The result of a look into a frame.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum FrameMatch {
     At(usize, Header),
     OtherKeysOnly,
     Damaged,
@@ -228,12 +228,12 @@ impl Shard {
         let generation = self.flash.log(op.log()).generation(op.position());
         let found = find_record(run, op.key().bytes, generation);
         let (at, header) = match found {
-            Found::At(at, header) => (at, header),
-            Found::OtherKeysOnly => {
+            FrameMatch::At(at, header) => (at, header),
+            FrameMatch::OtherKeysOnly => {
                 self.stats.flash_false_matches += 1;
                 return Step::Ended(Fetched::Absent);
             }
-            Found::Damaged => {
+            FrameMatch::Damaged => {
                 self.stats.flash_checksum_errors += 1;
                 return Step::Ended(self.forget(n));
             }
@@ -468,7 +468,7 @@ impl Shard {
 
 /// Looks for a key among the records that begin in the first page of a run. A page never holds two
 /// records of a key (LOG-4).
-pub(crate) fn find_record(run: &[u8], key: &[u8], generation: u32) -> Found {
+pub(crate) fn find_record(run: &[u8], key: &[u8], generation: u32) -> FrameMatch {
     let mut end = 0;
     loop {
         let at = record::skip_gap(run, end, PAGE_SIZE);
@@ -478,16 +478,16 @@ pub(crate) fn find_record(run: &[u8], key: &[u8], generation: u32) -> Found {
                 if record::key_at(run, at, &header) == key {
                     let intact = record::head_intact(&run[at..], &header, generation);
                     return if intact {
-                        Found::At(at, header)
+                        FrameMatch::At(at, header)
                     } else {
-                        Found::Damaged
+                        FrameMatch::Damaged
                     };
                 }
                 end = record::next_offset(at, len).min(PAGE_SIZE);
             }
-            At::End if end == 0 => return Found::Damaged,
-            At::End => return Found::OtherKeysOnly,
-            At::Damaged => return Found::Damaged,
+            At::End if end == 0 => return FrameMatch::Damaged,
+            At::End => return FrameMatch::OtherKeysOnly,
+            At::Damaged => return FrameMatch::Damaged,
         }
     }
 }

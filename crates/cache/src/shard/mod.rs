@@ -152,7 +152,7 @@ impl Shard {
             regions: logs.iter().map(Log::regions).sum(),
             region_pages: logs.first().map_or(0, Log::region_pages),
         };
-        let plan = restore::Plan {
+        let plan = restore::Sizes {
             belongs,
             regions: logs.iter().map(Log::regions).collect(),
             flash_pages: base,

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use senko_cache::{
-    DeviceState, Fetch, Fetched, HashSeed, Key, Lookup, Origin, PolicyKind, Recovered, Restore,
-    Shard, ShardConfig, SharedFiles, Want,
+    DeviceState, Fetch, Fetched, HashSeed, Key, Lookup, PolicyKind, Recovered, Restore,
+    RestoreFrom, Shard, ShardConfig, SharedFiles, Want,
 };
 use senko_io::{PAGE_SIZE, SharedFile, observe_stores};
 
@@ -78,8 +78,8 @@ impl DataDir {
         }
     }
 
-    fn open(&mut self, origin: Origin<'_>, now_ms: u64) -> (Shard, Recovered) {
-        let create = !matches!(origin, Origin::Kept);
+    fn open(&mut self, origin: RestoreFrom<'_>, now_ms: u64) -> (Shard, Recovered) {
+        let create = !matches!(origin, RestoreFrom::Kept);
         if create {
             self.generation += 1;
         }
@@ -122,7 +122,7 @@ impl Restarts {
     fn new(config: ShardConfig, keys: u64, big: u64, seed: u64) -> Restarts {
         let pages = config.flash.iter().map(|s| s.pages).sum::<u64>() as usize;
         let mut data_dir = DataDir::new(config);
-        let (shard, recovered) = data_dir.open(Origin::Empty(None), 0);
+        let (shard, recovered) = data_dir.open(RestoreFrom::Empty(None), 0);
         assert_eq!(recovered, Recovered::default());
         Restarts {
             run: Run::with(shard, pages, keys, big, seed),
@@ -150,7 +150,7 @@ impl Restarts {
         }
         let seed = self.run.rng.next_u64();
         let device = self.run.queue.after_kill(seed);
-        let (shard, recovered) = self.data_dir.open(Origin::Kept, self.run.now_ms);
+        let (shard, recovered) = self.data_dir.open(RestoreFrom::Kept, self.run.now_ms);
         assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
         self.begin(shard, device);
         self.read_all(&before);
@@ -191,10 +191,10 @@ impl Restarts {
         let device = self.run.queue.after_kill(seed);
         let mut opened = None;
         let again = self.copy_within(12, |r, _| {
-            opened = Some(r.data_dir.open(Origin::Kept, r.run.now_ms));
+            opened = Some(r.data_dir.open(RestoreFrom::Kept, r.run.now_ms));
         });
         if again {
-            opened = Some(self.data_dir.open(Origin::Kept, self.run.now_ms));
+            opened = Some(self.data_dir.open(RestoreFrom::Kept, self.run.now_ms));
         }
         let (shard, recovered) = opened.expect("it was opened");
         assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
@@ -228,7 +228,7 @@ impl Restarts {
         });
         let seed = self.run.rng.next_u64();
         let device = self.run.queue.after_kill(seed);
-        let (shard, recovered) = self.data_dir.open(Origin::Kept, self.run.now_ms);
+        let (shard, recovered) = self.data_dir.open(RestoreFrom::Kept, self.run.now_ms);
         assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
         self.begin(shard, device);
         self.read_all(&before);
@@ -332,7 +332,7 @@ impl Restarts {
         saved.expect("a Vec takes all");
         damage(&mut index, &mut items);
         let device = self.run.queue.after_kill(0);
-        let origin = Origin::Saved {
+        let origin = RestoreFrom::Saved {
             index: Box::new(index.as_slice()),
             items: keep_dram.then(|| Box::new(items.as_slice()) as Box<dyn Read>),
         };
@@ -593,7 +593,9 @@ fn an_earlier_life_stays_past() {
             r.steps(8000);
             let device = r.run.queue.after_kill(seed);
             let now = r.run.now_ms;
-            let (shard, recovered) = r.data_dir.open(Origin::Empty(Some("a test".into())), now);
+            let (shard, recovered) = r
+                .data_dir
+                .open(RestoreFrom::Empty(Some("a test".into())), now);
             assert_eq!(recovered.why_empty.as_deref(), Some("a test"));
             r.begin(shard, device);
             r.run.queue.tear_one_in = 4;
@@ -638,7 +640,7 @@ fn damaged_memory_is_empty_or_misses() {
             }
             std::fs::write(r.data_dir.path(r.data_dir.generation, part), bytes).expect("written");
             let device = r.run.queue.after_kill(seed);
-            let (shard, _) = r.data_dir.open(Origin::Kept, r.run.now_ms);
+            let (shard, _) = r.data_dir.open(RestoreFrom::Kept, r.run.now_ms);
             r.begin(shard, device);
             r.read_all(&model);
         }
@@ -661,7 +663,7 @@ fn lost_and_returned_regions_are_misses() {
                 r.restart(round % 4 == 0, |_, _| {});
             } else {
                 let device = r.run.queue.after_kill(round);
-                let (shard, _) = r.data_dir.open(Origin::Kept, r.run.now_ms);
+                let (shard, _) = r.data_dir.open(RestoreFrom::Kept, r.run.now_ms);
                 r.begin(shard, device);
             }
             let mut device = r.run.queue.after_kill(0);
@@ -703,7 +705,7 @@ fn a_kill_does_not_forget_which_flush_was_applied() {
         r.data_dir.generation + 1,
     );
     r.data_dir.generation += 1;
-    let (shard, _) = r.data_dir.open(Origin::Kept, r.run.now_ms);
+    let (shard, _) = r.data_dir.open(RestoreFrom::Kept, r.run.now_ms);
     assert_eq!(shard.flushes(), 3);
     let (alone, _) = Shard::open(r.data_dir.config.clone(), None, 1).expect("a shard");
     assert_eq!(alone.flushes(), 0, "nobody would ask it");
@@ -753,10 +755,11 @@ fn items_without_a_good_head_are_told_as_damage() {
 
 #[test]
 fn an_origin_is_named_without_what_it_holds() {
-    let saved = Origin::Saved {
+    let saved = RestoreFrom::Saved {
         index: Box::new(&[][..]),
         items: None,
     };
-    let names = [Origin::Empty(None), Origin::Kept, saved].map(|origin| format!("{origin:?}"));
+    let names =
+        [RestoreFrom::Empty(None), RestoreFrom::Kept, saved].map(|origin| format!("{origin:?}"));
     assert_eq!(names, ["Empty", "Kept", "Saved"]);
 }

@@ -115,12 +115,12 @@ impl Drop for NameAgain {
 
 /// The lock, until it is dropped together with the file.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldLock {
     file: (u64, u64),
     forks: u32,
 }
 
-impl Drop for Held {
+impl Drop for HeldLock {
     fn drop(&mut self) {
         if self.forks != super::fork_count::forks() {
             return; // it was the parent's
@@ -203,7 +203,7 @@ pub(super) fn is_left_behind(path: &Path) -> bool {
 
 /// Takes the lock, the exclusive one or one that readers share; the error's text continues "flash
 /// file PATH ...".
-pub(super) fn take(file: &File, shared: bool) -> io::Result<Held> {
+pub(super) fn take(file: &File, shared: bool) -> io::Result<HeldLock> {
     let unlockable =
         |error: io::Error| super::told::told(format!("cannot be locked: {error}"), &error);
     let meta = file.metadata().map_err(unlockable)?;
@@ -212,7 +212,7 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<Held> {
         return Err(in_use_here());
     }
     // From here on a failure takes the file off the list again, by dropping this.
-    let held = Held {
+    let held = HeldLock {
         file: this,
         forks: super::fork_count::forks(),
     };

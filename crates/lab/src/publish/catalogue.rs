@@ -62,7 +62,7 @@ pub struct Bar {
 
 /// How a figure stands to its bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum Standing {
     /// The goal is reached.
     Goal,
     /// What has to hold holds.
@@ -71,7 +71,7 @@ pub enum Held {
     Not,
 }
 
-impl Held {
+impl Standing {
     /// In words.
     pub fn text(self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ impl Held {
 
 impl Bar {
     /// How a measured value stands.
-    pub fn held(&self, value: f64) -> Held {
+    pub fn held(&self, value: f64) -> Standing {
         let reaches = |bar: f64| {
             if self.less {
                 value <= bar
@@ -93,9 +93,9 @@ impl Bar {
             }
         };
         match (reaches(self.goal), reaches(self.must)) {
-            (true, _) => Held::Goal,
-            (_, true) => Held::Must,
-            _ => Held::Not,
+            (true, _) => Standing::Goal,
+            (_, true) => Standing::Must,
+            _ => Standing::Not,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::changes::Change;
 use crate::connection::{Kind, Pending};
 use crate::request::Set;
 use crate::shared::SECOND_NS;
-use crate::source::Want;
+use crate::source::Request;
 use crate::tracks::Mark;
 
 /// Quiet sets before a request with an answer is put after them.
@@ -147,15 +147,17 @@ impl Engine<'_> {
 
     /// Appends a request; true if it will be answered.
     #[inline]
-    fn push(&mut self, at: usize, want: Want, due: u64, now: u64) -> bool {
+    fn push(&mut self, at: usize, want: Request, due: u64, now: u64) -> bool {
         match want {
-            Want::Read(key_id) if self.shared.plan.settings.keys_per_get > 1 => {
+            Request::Read(key_id) if self.shared.plan.settings.keys_per_get > 1 => {
                 self.push_get_many(at, key_id, due, now)
             }
-            Want::Read(key_id) => self.push_get(at, key_id, false, due, now),
-            Want::Modify(key_id) => self.push_get(at, key_id, true, due, now),
-            Want::Write(key_id) => return self.push_set(at, key_id, due, now, false),
-            Want::Change(key_id, change) => return self.push_change(at, key_id, change, due, now),
+            Request::Read(key_id) => self.push_get(at, key_id, false, due, now),
+            Request::Modify(key_id) => self.push_get(at, key_id, true, due, now),
+            Request::Write(key_id) => return self.push_set(at, key_id, due, now, false),
+            Request::Change(key_id, change) => {
+                return self.push_change(at, key_id, change, due, now);
+            }
         }
         true
     }

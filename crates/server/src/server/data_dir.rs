@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use senko_cache::{
-    DeviceLabel, HashSeed, Origin, Restore, ServerWords, Shard, SharedFiles, Superblock,
+    DeviceLabel, HashSeed, Restore, RestoreFrom, ServerWords, Shard, SharedFiles, Superblock,
     SuperblockError,
 };
 use senko_io::{
@@ -288,18 +288,18 @@ impl DataDir {
         let block = self.block();
         let path = |part: &str| memory::of_shard(&self.shared_memory, block.memory, n, part);
         let mut origin = match &self.from {
-            From::Nothing(why) => Origin::Empty(why.clone()),
-            From::Memory => Origin::Kept,
+            From::Nothing(why) => RestoreFrom::Empty(why.clone()),
+            From::Memory => RestoreFrom::Kept,
             From::Files(_) => self.saved(n, block.items_saved)?,
         };
         let mut files = Vec::new();
-        if matches!(origin, Origin::Kept) {
+        if matches!(origin, RestoreFrom::Kept) {
             for part in PARTS {
                 files.extend(SharedFile::open(&path(part)).map_err(|e| e.to_string())?);
             }
             if files.len() < PARTS.len() {
                 files.clear();
-                origin = Origin::Empty(Some("its shared memory is gone".to_owned()));
+                origin = RestoreFrom::Empty(Some("its shared memory is gone".to_owned()));
             }
         }
         if files.is_empty() {
@@ -329,7 +329,7 @@ impl DataDir {
 
     /// The files of a clean stop, with items of DRAM or without. One that can't be read is an
     /// error: a start would remove it.
-    fn saved(&self, n: usize, with_items: bool) -> Result<Origin<'static>, String> {
+    fn saved(&self, n: usize, with_items: bool) -> Result<RestoreFrom<'static>, String> {
         let open = |path: &Path| {
             SnapshotReader::open(path)
                 .map_err(|error| format!("{error}; make it readable, or start over with --reinit"))
@@ -337,14 +337,14 @@ impl DataDir {
         let gone = |path: &Path| format!("{} is gone", path.display());
         let (index, items) = (self.index_path(n), self.items_path(n));
         let Some(from) = open(&index)? else {
-            return Ok(Origin::Empty(Some(gone(&index))));
+            return Ok(RestoreFrom::Empty(Some(gone(&index))));
         };
         let saved_items = open(&items)?.filter(|_| with_items);
         if with_items && saved_items.is_none() {
             // Without its items a shard has still what is on flash.
             tracing::warn!("{}: the items of DRAM are not restored", gone(&items));
         }
-        Ok(Origin::Saved {
+        Ok(RestoreFrom::Saved {
             index: Box::new(from),
             items: saved_items.map(|i| Box::new(i) as Box<dyn std::io::Read>),
         })

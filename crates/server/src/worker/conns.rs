@@ -19,7 +19,7 @@ use senko_io::ConnId;
 
 use super::accounts::{Account, Sums};
 use super::secure::Secure;
-use crate::connection::{ConnKey, GENERATION_BITS, Origin, SLOT_MASK};
+use crate::connection::{ConnKey, GENERATION_BITS, RemoteConn, SLOT_MASK};
 use crate::session::{PARKED_BYTES, Session, Wait};
 use crate::shared::ConnEntry;
 use crate::watch;
@@ -30,7 +30,7 @@ pub enum Link {
     /// A socket of this worker's loop.
     Socket(ConnId),
     /// A connection of another worker.
-    Virtual(Origin),
+    Virtual(RemoteConn),
 }
 
 /// Some shards. With more than 64, some of them stand for each other.
@@ -285,7 +285,7 @@ const KEPT_TAIL: usize = 512;
 /// A map from what this program numbers itself.
 pub type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// Hashes an [`Origin`] and the like: numbers that this program gives out, so there is nobody to
+/// Hashes a [`RemoteConn`] and the like: numbers that this program gives out, so there is nobody to
 /// defend against.
 #[derive(Default)]
 pub struct NumberHasher(u64);
@@ -321,7 +321,7 @@ pub struct Conns {
     free: Vec<usize>,
     /// The slot of each socket, by the slot number in its `ConnId`.
     sockets: Vec<Option<ConnKey>>,
-    virtuals: ByNumber<Origin, ConnKey>,
+    virtuals: ByNumber<RemoteConn, ConnKey>,
     sums: Sums,
 }
 
@@ -386,7 +386,7 @@ impl Conns {
     }
 
     /// The connection that serves another worker's.
-    pub fn of_origin(&self, origin: Origin) -> Option<ConnKey> {
+    pub fn of_origin(&self, origin: RemoteConn) -> Option<ConnKey> {
         self.virtuals.get(&origin).copied()
     }
 
@@ -465,7 +465,7 @@ mod tests {
             if there.len() < 3 || which < 200 {
                 let link = match n % 2 {
                     0 => Link::Socket(ConnId(n)),
-                    _ => Link::Virtual(Origin {
+                    _ => Link::Virtual(RemoteConn {
                         worker: 1,
                         conn: ConnKey(n),
                     }),
@@ -508,7 +508,7 @@ mod tests {
     #[test]
     fn virtual_connections_are_found_by_who_asks() {
         let mut conns = Conns::default();
-        let origin = Origin {
+        let origin = RemoteConn {
             worker: 1,
             conn: ConnKey(9),
         };

@@ -15,7 +15,7 @@ use senko_io::{ConnId, SendBatch};
 use super::Worker;
 use super::conns::{Conn, Link};
 use crate::connection::ConnKey;
-use crate::connection::Origin;
+use crate::connection::RemoteConn;
 use crate::reply::Answer;
 
 /// Longest answer that is sent for another worker: what a socket's buffer mostly takes at once.
@@ -152,7 +152,7 @@ impl Worker {
     pub(super) fn sent_for(
         &mut self,
         at: ConnKey,
-        origin: Origin,
+        origin: RemoteConn,
         batch: Box<SendBatch>,
         result: std::io::Result<usize>,
     ) {
@@ -173,7 +173,7 @@ impl Worker {
     }
 
     /// Leaves it to the worker that asked to send what is left of an answer.
-    fn answer_with(&mut self, origin: Origin, mut batch: Box<SendBatch>, sent: usize) {
+    fn answer_with(&mut self, origin: RemoteConn, mut batch: Box<SendBatch>, sent: usize) {
         batch.spill(sent, &mut self.unpinned);
         let bytes = std::mem::take(&mut batch.bytes);
         let lent = Vec::new();

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 
 use super::Worker;
 use super::conns::{Conn, Link};
-use crate::connection::Origin;
+use crate::connection::RemoteConn;
 use crate::reply::Answer;
 use crate::route::Message;
 use crate::session::Session;
@@ -111,7 +111,7 @@ impl Worker {
 
     /// Another worker's connection has commands for this shard: they run in a virtual connection
     /// that stands for it.
-    fn commands(&mut self, origin: Origin, bytes: &[u8], socket: Option<RawFd>) {
+    fn commands(&mut self, origin: RemoteConn, bytes: &[u8], socket: Option<RawFd>) {
         if self.peers.refuses(origin) {
             if socket.is_some() {
                 self.core.outbox.give_back(origin);

@@ -10,7 +10,7 @@ use std::collections::{HashSet, VecDeque};
 use senko_io::ConnId;
 
 use super::conns::{ByNumber, Conn};
-use crate::connection::{ConnKey, Origin};
+use crate::connection::{ConnKey, RemoteConn};
 
 /// State between this worker and the others.
 #[derive(Default)]
@@ -20,14 +20,14 @@ pub(super) struct Peers {
     /// Virtual connections whose answers wait until another worker takes them.
     held_back: VecDeque<ConnKey>,
     /// Sends on sockets that other workers lent: the virtual connection, and whose it is.
-    sends_for_others: ByNumber<ConnId, (ConnKey, Origin)>,
+    sends_for_others: ByNumber<ConnId, (ConnKey, RemoteConn)>,
     /// Sockets of closed connections that are lent still, and the shards that they are lent to.
     closed_lent: ByNumber<ConnKey, (ConnId, usize)>,
     /// Connections for whose sockets something waits.
     needed: Vec<ConnKey>,
     /// Connections of other workers that were closed here, and may still send until they hear of
     /// it.
-    refused: HashSet<Origin>,
+    refused: HashSet<RemoteConn>,
     usual_answer: UsualAnswer,
 }
 
@@ -112,25 +112,25 @@ impl Peers {
     }
 
     /// An answer of a virtual connection is being sent on a socket that this worker lent.
-    pub fn sends_for(&mut self, send: ConnId, at: ConnKey, origin: Origin) {
+    pub fn sends_for(&mut self, send: ConnId, at: ConnKey, origin: RemoteConn) {
         self.sends_for_others.insert(send, (at, origin));
     }
     /// Such a send ended: the virtual connection, and whose it is.
-    pub fn sent_for(&mut self, send: ConnId) -> Option<(ConnKey, Origin)> {
+    pub fn sent_for(&mut self, send: ConnId) -> Option<(ConnKey, RemoteConn)> {
         self.sends_for_others.remove(&send)
     }
 
     // ---- connections that were closed here ----
 
     /// A connection of another worker was closed here: what it still sends is refused.
-    pub fn refuse(&mut self, origin: Origin) {
+    pub fn refuse(&mut self, origin: RemoteConn) {
         self.refused.insert(origin);
     }
-    pub fn refuses(&self, origin: Origin) -> bool {
+    pub fn refuses(&self, origin: RemoteConn) -> bool {
         self.refused.contains(&origin)
     }
     /// Its worker has heard of it.
-    pub fn gone(&mut self, origin: Origin) {
+    pub fn gone(&mut self, origin: RemoteConn) {
         self.refused.remove(&origin);
     }
 

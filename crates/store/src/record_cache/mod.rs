@@ -82,7 +82,7 @@ pub(crate) struct Record<'a> {
 
 /// Which record of a key is an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum TimeBound {
     /// The one of this time (RECORD-3).
     Exactly(u64),
     /// Any that is not later (RECORD-2).
@@ -205,7 +205,7 @@ impl<M: Means> RecordCache<M> {
     }
 
     /// The record of a key, if it is the answer.
-    pub fn get(&self, hash: KeyHash, key: &[u8], want: Want) -> Option<Hit> {
+    pub fn get(&self, hash: KeyHash, key: &[u8], want: TimeBound) -> Option<Hit> {
         self.part(hash).with(|part| part.get(hash, key, want))
     }
 

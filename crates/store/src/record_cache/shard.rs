@@ -24,7 +24,7 @@
 
 use super::ghost::Ghost;
 use super::ring::{HEADER, Head, MOST_USES, Ring, UNIT, record_len};
-use super::{CacheCounts, Record, Want};
+use super::{CacheCounts, Record, TimeBound};
 use crate::KeyHash;
 use crate::hit::Hit;
 
@@ -155,11 +155,11 @@ impl Shard {
     }
 
     /// See [`super::RecordCache::get`].
-    pub fn get(&mut self, hash: KeyHash, key: &[u8], want: Want) -> Option<Hit> {
+    pub fn get(&mut self, hash: KeyHash, key: &[u8], want: TimeBound) -> Option<Hit> {
         let (_, head) = self.find(hash, Some(key))?;
         let wanted = match want {
-            Want::Exactly(time) => head.time == time,
-            Want::UpTo(time) => head.time <= time,
+            TimeBound::Exactly(time) => head.time == time,
+            TimeBound::UpTo(time) => head.time <= time,
         };
         if !wanted {
             return None;

@@ -80,20 +80,22 @@ impl Model {
         let key = key_of(number);
         let hash = self.hasher.hash(&key);
         let Some(truth) = self.sealed.get(&number) else {
-            assert_eq!(self.cache.get(hash, &key, Want::UpTo(u64::MAX)), None);
+            assert_eq!(self.cache.get(hash, &key, TimeBound::UpTo(u64::MAX)), None);
             return false;
         };
         let want = match rng.below(8) {
-            0 => Want::UpTo(truth.time),
-            1 => Want::Exactly(truth.time),
+            0 => TimeBound::UpTo(truth.time),
+            1 => TimeBound::Exactly(truth.time),
             2 => {
-                let early = self.cache.get(hash, &key, Want::UpTo(truth.time - 1));
+                let early = self.cache.get(hash, &key, TimeBound::UpTo(truth.time - 1));
                 assert_eq!(early, None, "later than asked for");
-                let other = self.cache.get(hash, &key, Want::Exactly(truth.time + 1));
+                let other = self
+                    .cache
+                    .get(hash, &key, TimeBound::Exactly(truth.time + 1));
                 assert_eq!(other, None, "another than asked for");
                 return false;
             }
-            _ => Want::UpTo(u64::MAX),
+            _ => TimeBound::UpTo(u64::MAX),
         };
         let ticket = self.cache.ticket();
         let hit = self.cache.get(hash, &key, want);
@@ -146,17 +148,17 @@ fn records_of_all_lengths_come_back_as_they_were() {
         };
         let hash = hasher.hash(&key);
         cache.offer(cache.ticket(), hash, &key, &hit);
-        assert_eq!(cache.get(hash, &key, Want::UpTo(u64::MAX)), Some(hit));
+        assert_eq!(cache.get(hash, &key, TimeBound::UpTo(u64::MAX)), Some(hit));
     }
     let long = vec![1; 65_536];
     let hash = hasher.hash(&long);
     cache.offer(cache.ticket(), hash, &long, &found(1, 10));
-    assert_eq!(cache.get(hash, &long, Want::UpTo(u64::MAX)), None);
+    assert_eq!(cache.get(hash, &long, TimeBound::UpTo(u64::MAX)), None);
     // A larger one takes the longest key there is.
     let cache: RecordCache = RecordCache::new(256 << 20).expect("a cache");
     cache.offer(cache.ticket(), hash, &long, &found(1, 10));
     assert_eq!(
-        cache.get(hash, &long, Want::UpTo(u64::MAX)),
+        cache.get(hash, &long, TimeBound::UpTo(u64::MAX)),
         Some(found(1, 10))
     );
 }
@@ -165,7 +167,7 @@ fn records_of_all_lengths_come_back_as_they_were() {
 fn tombstones_and_large_values_are_not_kept_and_a_newer_element_takes_the_place() {
     let cache: RecordCache = RecordCache::new(64 << 10).expect("a cache");
     let hash = hasher().hash(b"key");
-    let get = || cache.get(hash, b"key", Want::UpTo(u64::MAX));
+    let get = || cache.get(hash, b"key", TimeBound::UpTo(u64::MAX));
     for flags in [TOMBSTONE, LARGE] {
         let hit = Hit {
             flags,
@@ -180,7 +182,7 @@ fn tombstones_and_large_values_are_not_kept_and_a_newer_element_takes_the_place(
     }
     assert_eq!(cache.counts().records, 1);
     // Two keys with one hash are told apart.
-    assert_eq!(cache.get(hash, b"yek", Want::UpTo(u64::MAX)), None);
+    assert_eq!(cache.get(hash, b"yek", TimeBound::UpTo(u64::MAX)), None);
     let old = cache.ticket();
     let mut sealing = cache.seal();
     sealing.key(hash, 8);

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!                     +-- clean stop: close -> save_items -> save --> files ----+
-//!   open --> serve ---|                                                        +--> open (Origin::Saved)
-//!     ^               +-- killed: index and items are in shared memory --------+--> open (Origin::Kept)
+//!   open --> serve ---|                                                        +--> open (RestoreFrom::Saved)
+//!     ^               +-- killed: index and items are in shared memory --------+--> open (RestoreFrom::Kept)
 //!     +---------------------------- neither: empty ----------------------------+
 //! ```
 //!
@@ -59,7 +59,7 @@ pub struct SharedFiles {
 }
 
 /// The state from which a shard is restored.
-pub enum Origin<'a> {
+pub enum RestoreFrom<'a> {
     /// Nothing; with the reason, where one is to be told.
     Empty(Option<String>),
     /// State that a killed process left in shared memory.
@@ -73,12 +73,12 @@ pub enum Origin<'a> {
     },
 }
 
-impl std::fmt::Debug for Origin<'_> {
+impl std::fmt::Debug for RestoreFrom<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Origin::Empty(_) => "Empty",
-            Origin::Kept => "Kept",
-            Origin::Saved { .. } => "Saved",
+            RestoreFrom::Empty(_) => "Empty",
+            RestoreFrom::Kept => "Kept",
+            RestoreFrom::Saved { .. } => "Saved",
         })
     }
 }
@@ -95,7 +95,7 @@ pub struct Restore<'a> {
     /// Its memory.
     pub files: SharedFiles,
     /// What it continues from.
-    pub origin: Origin<'a>,
+    pub origin: RestoreFrom<'a>,
     /// How many `flush_all` of the server are behind a shard that begins empty or from files.
     pub flushes: u64,
 }
@@ -117,7 +117,7 @@ pub struct Recovered {
 
 /// Sizes that are known before memory is taken.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct Sizes {
     pub belongs: Belongs,
     /// Regions of each log.
     pub regions: Vec<usize>,
@@ -148,7 +148,7 @@ pub(crate) struct Made<'a> {
 
 /// Makes index, logs and memory, from what there is.
 pub(crate) fn make<'a>(
-    plan: Plan,
+    plan: Sizes,
     logs: Vec<Log>,
     restore: Option<Restore<'a>>,
     seed: u64,
@@ -164,8 +164,8 @@ pub(crate) fn make<'a>(
     let shape = Shape::plan(plan.flash_pages, plan.memory);
     let mut origin = restore.origin;
     let saved = match &mut origin {
-        Origin::Saved { index, .. } => Some(saved::Head::read(index, &plan, restore.stop)),
-        Origin::Empty(_) | Origin::Kept => None,
+        RestoreFrom::Saved { index, .. } => Some(saved::Head::read(index, &plan, restore.stop)),
+        RestoreFrom::Empty(_) | RestoreFrom::Kept => None,
     };
     // A saved index keeps its shape, whatever memory there is now.
     let shapes = saved.iter().flatten().map(|head| &head.shape);
@@ -187,15 +187,15 @@ pub(crate) fn make<'a>(
         life: life_of(seed ^ restore.opened.rotate_left(32)),
     };
     match origin {
-        Origin::Empty(why) => parts.begin(&plan, logs, shape, why),
-        Origin::Kept => {
+        RestoreFrom::Empty(why) => parts.begin(&plan, logs, shape, why),
+        RestoreFrom::Kept => {
             let words = Arc::clone(&parts.words);
             match State::kept(words, &plan.belongs, plan.flash_pages) {
                 Ok(kept) => parts.go_on(&plan, logs, kept, shape),
                 Err(why) => parts.begin(&plan, logs, shape, Some(why.to_owned())),
             }
         }
-        Origin::Saved { mut index, items } => {
+        RestoreFrom::Saved { mut index, items } => {
             parts.clear();
             match saved.expect("its head was read") {
                 Ok(head) => {
@@ -268,7 +268,7 @@ impl Parts {
     /// An empty shard.
     fn begin<'a>(
         mut self,
-        plan: &Plan,
+        plan: &Sizes,
         logs: Vec<Log>,
         shape: Shape,
         why: Option<String>,
@@ -284,7 +284,7 @@ impl Parts {
     /// Goes on from what a killed process left.
     fn go_on<'a>(
         mut self,
-        plan: &Plan,
+        plan: &Sizes,
         mut logs: Vec<Log>,
         (state, life, kept_shape): (State, u32, Shape),
         shape: Shape,
@@ -332,7 +332,7 @@ impl Parts {
     /// Goes on from the files of a clean stop.
     fn load<'a>(
         self,
-        plan: &Plan,
+        plan: &Sizes,
         mut logs: Vec<Log>,
         head: &saved::Head,
         from: &mut dyn Read,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use senko_io::le::{put, u32_at, u64_at};
 use senko_io::{AlignedBuf, DeviceId, PageBuf, Queue, Tag};
 
-use super::{Places, Plan, Recovered};
+use super::{Places, Recovered, Sizes};
 use crate::flash::log::{Log, LogMark};
 use crate::index::{Index, Shape, Slot};
 use crate::key::{Key, MAX_KEY};
@@ -101,11 +101,11 @@ impl Head {
     }
 
     /// Reads and checks all that stands before the segments; or says why it is of no use.
-    pub fn read(from: &mut dyn Read, plan: &Plan, stop: u64) -> Result<Head, String> {
+    pub fn read(from: &mut dyn Read, plan: &Sizes, stop: u64) -> Result<Head, String> {
         Head::read_checked(from, plan, stop).map_err(|why| format!("the saved index {why}"))
     }
 
-    fn read_checked(from: &mut dyn Read, plan: &Plan, stop: u64) -> Result<Head, &'static str> {
+    fn read_checked(from: &mut dyn Read, plan: &Sizes, stop: u64) -> Result<Head, &'static str> {
         let belongs = &plan.belongs;
         let mut head = [0; HEAD];
         from.read_exact(&mut head).map_err(|_| "is cut short")?;
@@ -497,7 +497,7 @@ pub fn fuzz_saved(data: &[u8]) {
         return;
     };
     let shape = Shape::plan(256, 1 << 20);
-    let plan = Plan {
+    let plan = Sizes {
         belongs: Belongs {
             id: 1,
             shard: 0,

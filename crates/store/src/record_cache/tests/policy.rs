@@ -34,7 +34,7 @@ fn ours(popularity: &Popularity, keys: u64, records: u64, requests: u64) -> (f64
         }
         let key = chooser.next_key(&mut rng).to_be_bytes();
         let hash = hasher.hash(&key);
-        if cache.get(hash, &key, Want::UpTo(u64::MAX)).is_some() {
+        if cache.get(hash, &key, TimeBound::UpTo(u64::MAX)).is_some() {
             hits += 1;
         } else {
             cache.offer(cache.ticket(), hash, &key, &hit);

@@ -128,7 +128,7 @@ impl Mini {
         for log in &version.logs {
             let time = log.load(Ordering::Acquire);
             if time > 0 {
-                let kept = self.cache.get(self.hash, KEY, Want::Exactly(time));
+                let kept = self.cache.get(self.hash, KEY, TimeBound::Exactly(time));
                 if let Some(hit) = kept {
                     assert_eq!(hit.time, time);
                 } else {
@@ -138,7 +138,7 @@ impl Mini {
                 return time;
             }
         }
-        if let Some(hit) = self.cache.get(self.hash, KEY, Want::UpTo(u64::MAX)) {
+        if let Some(hit) = self.cache.get(self.hash, KEY, TimeBound::UpTo(u64::MAX)) {
             return hit.time;
         }
         if version.block > 0 {
