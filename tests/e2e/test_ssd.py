@@ -134,7 +134,7 @@ def test_transfer_is_near_the_paper(senko):
         (["run", "uniform:pages=1e7"], ["fold"]),
         (["run", "SPC", "--precondition", "120"], ["120"]),
         (["run", "SPC", "--speed", "0"], ["speed"]),
-        (["run", "SPC", "--rounds", "0"], ["0 times"]),
+        (["run", "SPC", "--rounds", "0"], ["--rounds", "at least 1"]),
         (["run", "SPC", "--drives", "0"], ["0"]),
         (["run", "SPC", "--drives", "2", "--stripe", "100"], ["stripe"]),
         (["lifetime", "uniform:count=100"], ["times"]),

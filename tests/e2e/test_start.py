@@ -93,7 +93,7 @@ def test_more_memory_than_the_machine_has_is_warned_about(senko, tmp_path):
         port = taken.getsockname()[1]
         # The port is in use, so that nothing of the memory is touched.
         said = refused(senko, tmp_path, "-m", "900g", "--no-flash", port=port)
-    assert "warning: 900" in said, said
+    assert "warning: --memory is 900 GiB" in said, said
 
 
 def test_an_unknown_name_in_the_configuration(senko, tmp_path):
