@@ -14,7 +14,7 @@ use senko_io::{AlignedBuf, Device, FileOptions, PAGE_SIZE, Purpose, SpannedFile,
 
 use crate::blob::Blob;
 use crate::changes::{Change, next_commit};
-use crate::checkpoint::Record;
+use crate::checkpoint::CheckpointRecord;
 use crate::codec::Reader;
 use crate::copy::{CopyReport, Lost, owner, unowned};
 use crate::core::MapPlaces;
@@ -101,7 +101,7 @@ impl Database {
         let superblock = Superblock::read(&device).ok().flatten();
         let whole = |at: &Position| {
             let group = Scan::new(&device, *at).group().ok().flatten()?;
-            Record::decode(&group.bytes).filter(|_| group.kind == Kind::Checkpoint)
+            CheckpointRecord::decode(&group.bytes).filter(|_| group.kind == Kind::Checkpoint)
         };
         let records = found.checkpoints.iter();
         let newest = records
@@ -178,8 +178,8 @@ impl Database {
 }
 
 /// The checkpoint of an empty database.
-fn nothing() -> Record {
-    Record {
+fn nothing() -> CheckpointRecord {
+    CheckpointRecord {
         commit: 0,
         replay: Position::START,
         began: Position::START.sequence,
@@ -481,7 +481,7 @@ impl Salvage<'_> {
     }
 
     /// Brings the commits of the log, and of the tail that goes on behind it.
-    fn log(&mut self, record: &Record) -> Result<(), DbmError> {
+    fn log(&mut self, record: &CheckpointRecord) -> Result<(), DbmError> {
         // Leaves that the checkpoint left as they were lack commits up to its own. Those that have
         // them have them once more: a put and a delete may be repeated in their order.
         let (device, mut done, has) = (self.device, 0, record.commit);
