@@ -121,7 +121,8 @@ def serve(system, port):
     """
     options = "-p %d --admin 0 -m 64 --flash /var/lib/senko/flash:64m" % port
     command = "setpriv --reuid senko --regid senko --clear-groups senko serve --config /etc/senko/senko.toml %s --json" % options
-    # A stop waits 5 s for the disk, and the next start may be empty: twenty times that beside other tests.
+    # A stop waits 5 s for the disk, and the next start may be empty: twenty times that beside other
+    # tests.
     command = "env SENKO_TEST_PATIENCE=%s %s" % (servers.PATIENT["SENKO_TEST_PATIENCE"], command)
     system("(setsid %s > /run/said 2> /run/errors < /dev/null & echo $! > /run/pid)" % command)
     said = system("for n in $(seq 6000); do test -s /run/said && break; sleep 0.05; done; head -1 /run/said; cat /run/errors >&2 || true")
