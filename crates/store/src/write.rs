@@ -437,7 +437,11 @@ impl Core {
             drop(active);
             let _working = self.requests.block_work();
             match self.seal_all_logs() {
-                Ok(()) => writer.let_go(),
+                Ok(()) => {
+                    writer.let_go();
+                    // Before a compaction takes the log's place.
+                    self.refill_reserve();
+                }
                 Err(StoreError::NoSpace(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -594,6 +598,8 @@ impl Core {
         let fresh = match spare {
             Some(spare) => spare,
             None => loop {
+                // No compaction takes the place between the two steps below.
+                let working = reserve.then(|| self.requests.block_work());
                 let mut manifests = self.manifests.lock();
                 // Logs are used in the order in which the manifest names them, or a recovery would
                 // take a later one for the end: so one that was prepared meanwhile comes first.
@@ -606,6 +612,7 @@ impl Core {
                 }
                 let made = self.make_log(&mut manifests);
                 drop(manifests);
+                drop(working);
                 match made {
                     Err(StoreError::NoSpace(why)) => {
                         let given = reserve && self.reserve.give_up();
