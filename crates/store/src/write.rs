@@ -598,16 +598,17 @@ impl Core {
         let fresh = match spare {
             Some(spare) => spare,
             None => loop {
-                // No compaction takes the place between the two steps below.
-                let working = reserve.then(|| self.requests.block_work());
+                // The log takes the place that is kept, and not of what compaction needs. No
+                // compaction takes that place between the two steps below.
+                let short = reserve && !self.room_for_spare();
+                let working = short.then(|| self.requests.block_work());
                 let mut manifests = self.manifests.lock();
                 // Logs are used in the order in which the manifest names them, or a recovery would
                 // take a later one for the end: so one that was prepared meanwhile comes first.
                 if let Some(spare) = self.spare.take() {
                     break spare;
                 }
-                if reserve && !self.room_for_spare() {
-                    // The log takes this place, and not of what compaction needs.
+                if short {
                     self.reserve.give_up();
                 }
                 let made = self.make_log(&mut manifests);
