@@ -331,7 +331,7 @@ fn verdict(target: &mut dyn Target, rng: &mut Rng) -> Result<Verdict> {
 }
 
 impl Measured {
-    /// What a reader of the figures has to know: sentences, none where all is well.
+    /// Notes for a reader of the figures, a sentence each; none where all is well.
     pub fn notes(&self) -> Vec<String> {
         let refused = "The target takes neither a punch hole nor a discard, so the single writes in order went to a drive that was full. A layer with log blocks may merge during them.";
         match self.series_after_discard {

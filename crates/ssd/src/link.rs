@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::bus::Bus;
 use crate::{Error, Op, Time};
 
-/// What a drive's link to the host is. The section `[link]` of a profile.
+/// A drive's link to the host: the section `[link]` of a profile.
 ///
 /// ```
 /// use senko_ssd::link::Link;
@@ -40,7 +40,7 @@ pub enum Link {
         /// The same for a write, where it is another.
         #[serde(default)]
         write_command_ns: Option<Time>,
-        /// What the drive passes of the line's rate, if that is less.
+        /// The drive's own limit, if it is below the line's rate.
         #[serde(default)]
         bytes_per_second: Option<u64>,
     },
@@ -52,13 +52,13 @@ pub enum Link {
         lanes: u32,
         /// How long a command keeps the direction to the drive, in nanoseconds.
         command_ns: Time,
-        /// What the drive passes of the link's rate, if that is less.
+        /// The drive's own limit, if it is below the link's rate.
         #[serde(default)]
         bytes_per_second: Option<u64>,
     },
     /// Any other, one direction at a time.
     Other {
-        /// What passes.
+        /// Its rate in either direction.
         bytes_per_second: u64,
         /// How long a command keeps the link, in nanoseconds.
         command_ns: Time,

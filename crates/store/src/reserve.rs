@@ -138,10 +138,11 @@ impl Core {
         }
     }
 
-    /// Makes sure that values leave what deletes and compaction need: a log, in one piece, a block
-    /// and manifests, all of it in the file already, since the file system may be full when it is
-    /// needed. Otherwise a full store could never be emptied. Where there is less, snapshots end
+    /// Makes sure that values leave what deletes and compaction need: a log in one piece, a block,
+    /// and manifests. All of it is in the file already, because the file system may be full when it
+    /// is needed. Otherwise a full store could never be emptied. Where there is less, snapshots end
     /// and the background is given the chance to free some.
+    ///
     /// `bytes`, which the write takes, is asked again at each look: the background may have taken
     /// them for it.
     pub fn leave_reserve(&self, bytes: impl Fn() -> u64) -> Result<(), StoreError> {

@@ -341,16 +341,15 @@ fn run_lanes(
                 }
             })
             .context("cannot start a thread")?;
-        let mut take = |(block, row)| {
+        let print = |(block, row): (Block, Row)| {
             out::print(&block);
-            rows.push(row);
+            row
         };
         for step in cargo {
-            let row = run_step(workspace, setup, step);
-            take((Block::default(), row));
-            ended.try_iter().for_each(&mut take);
+            rows.push(run_step(workspace, setup, step));
+            rows.extend(ended.try_iter().map(print));
         }
-        ended.iter().for_each(&mut take);
+        rows.extend(ended.iter().map(print));
         Ok(rows)
     })
 }
@@ -655,7 +654,7 @@ fn ordinary_user(workspace: &Workspace, _: &Setup) -> Result<Done> {
 fn no_uring(workspace: &Workspace, _: &Setup) -> Result<Done> {
     all(&server_tests(workspace)?, |test| {
         let mut command = without_io_uring(&test.program)?;
-        // These run each backend by name, and so the other one twice here.
+        // These name the posix backend for half of their runs: here the other half is the same.
         command.args(["--skip", "property::"]);
         Ok(command)
     })

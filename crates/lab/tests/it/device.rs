@@ -232,8 +232,8 @@ impl Drop for Loop {
     }
 }
 
-/// The series of single writes to a raw device came without a discard before it. What is measured
-/// is discarded, and no byte more.
+/// The series of single writes to a raw device came without a discard before it. The discard covers
+/// the measured bytes, and not one more.
 #[test]
 fn a_raw_device_is_discarded_as_far_as_it_is_measured() {
     let raw = match Loop::new(48 << 20) {

@@ -19,7 +19,7 @@ const PAGE: u64 = 4096;
 /// An access in order, as makers measure it.
 const LARGE: u64 = 128 << 10;
 const CLOSE: f64 = 0.05;
-/// What the X25-M's interface takes at once.
+/// Commands that the X25-M's interface takes at once.
 const DEEP: u32 = 32;
 
 fn request(op: Op, offset: u64, bytes: u64) -> Request {
@@ -83,10 +83,11 @@ fn rates_and_latencies_are_those_of_table_3() {
 /// Random writes a second on a tenth of the drive, and on all of it: 6,600 and 300 in table 3.
 ///
 /// The simulated drive does not come as low: 10,000 to 12,000 and 2,400. With 7 % of spare room a
-/// page-level layer moves six pages for each that is written at random, and one half where the
-/// writes go to a tenth; the flash's 70 MB/s allow no less than what comes out. The real drive
-/// loses another factor of 1.7 and 8 in ways that neither its maker nor the thesis tells. So the
-/// order is held, the model's own figures by their reasons, and the table's as bounds from below.
+/// page-level layer moves six pages for each page that is written at random. Where the writes go to
+/// a tenth of the drive, it moves half a page. At the flash's 70 MB/s these rates follow. The real
+/// drive loses another factor of 1.7 and 8 in ways that neither its maker nor the thesis tells. So
+/// the order is held, the model's own figures by their reasons, and the table's as bounds from
+/// below.
 #[test]
 fn random_writes_are_slower_on_the_whole_drive_as_in_table_3() {
     // A sixteenth of the drive, which has as many planes: spans and spare room keep their shares.

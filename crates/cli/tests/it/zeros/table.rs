@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What 0 means to each option that takes numbers and whose parser takes 0.
+//! The meaning of 0 for each option that accepts it as a number.
 //!
 //! The binary's own tests hold that no option is missing here, and `super` runs what is refused.
 
@@ -26,7 +26,7 @@ const STORE: &[&str] = &["store", "put", "new.kv", "key", "value"];
 const BENCH: &[&str] = &["store", "bench", "new.kv", "--keys", "10"];
 const COMMITS: &[&str] = &["dbm", "bench", "new.db"];
 
-/// What a command's name begins with, an option, and what 0 means to it.
+/// The beginning of a command's name, an option, and the meaning of 0.
 pub const ZEROS: &[(&str, &str, Zero)] = &[
     ("senko dbm bench", "records", Refused(COMMITS)),
     ("senko dbm bench", "transactions", Refused(COMMITS)),
