@@ -219,6 +219,24 @@ impl Loop {
         }
     }
 
+    /// Opens the first `bytes`. A child that another test is about to start has the descriptors of
+    /// this process for a moment, and so the device's earlier one.
+    fn open(&self, bytes: u64) -> FileTarget {
+        loop {
+            match FileTarget::open(Path::new(&self.device), Some(&self.device), bytes) {
+                Ok(target) => return target,
+                Err(error) => {
+                    let busy = error.chain().any(|cause| {
+                        let cause = cause.downcast_ref::<std::io::Error>();
+                        cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::ResourceBusy)
+                    });
+                    assert!(busy, "{error:#}");
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+
     /// Bytes that the file has blocks for.
     fn held(&self) -> u64 {
         std::fs::metadata(&self.file).unwrap().blocks() * 512
@@ -243,14 +261,14 @@ fn a_raw_device_is_discarded_as_far_as_it_is_measured() {
     let path = Path::new(&raw.device);
     let refused = FileTarget::open(path, None, 16 << 20).err().unwrap();
     assert!(refused.to_string().contains("--destroy-data"), "{refused}");
-    let mut all = FileTarget::open(path, Some(&raw.device), 48 << 20).unwrap();
+    let mut all = raw.open(48 << 20);
     assert!(all.is_raw());
     for offset in (0..48 << 20).step_by(4 << 20) {
         all.write(offset, 4 << 20).unwrap();
     }
     drop(all);
     assert!(raw.held() >= 48 << 20);
-    let mut part = FileTarget::open(path, Some(&raw.device), 16 << 20).unwrap();
+    let mut part = raw.open(16 << 20);
     if !part.forget_all().unwrap() {
         return eprintln!("skipped: the loop device takes no discard");
     }
