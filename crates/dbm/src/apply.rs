@@ -205,6 +205,7 @@ impl Core {
             limbo,
             dirty,
             changed,
+            changed_blobs,
             ..
         } = writer;
         touched.end();
@@ -242,6 +243,9 @@ impl Core {
         self.pages
             .store(writer.ids.next as usize, Ordering::Relaxed);
         for blobs in touched.freed_blobs.drain(..) {
+            let (first, count) = blobs;
+            // The next checkpoint names them no more.
+            changed_blobs.extend(first / CHUNK..=(first + count - 1) / CHUNK);
             let node = None;
             limbo.push_back(Limbo {
                 commit,

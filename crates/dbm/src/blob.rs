@@ -75,9 +75,9 @@ impl BlobIds {
             self.next = end;
             self.give(from, end - from);
         }
-        let hit = self.free.range(..=first).next_back().map(|(f, c)| (*f, *c));
-        if let Some((from, has)) = hit
-            && from + has >= end
+        // The ranges that overlap it, also in part.
+        while let Some((&from, &has)) = self.free.range(..end).next_back()
+            && from + has > first
         {
             self.free.remove(&from);
             if from < first {
@@ -87,5 +87,52 @@ impl BlobIds {
                 self.free.insert(end, from + has - end);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BlobIds;
+    use senko_workload::Rng;
+
+    /// Numbers are free or in use, whatever was reserved over them.
+    #[test]
+    fn numbers_are_given_once() {
+        let mut rng = Rng::new(7);
+        let (mut ids, mut used) = (BlobIds::default(), vec![false; 4000]);
+        let mut taken: Vec<(u32, u32)> = Vec::new();
+        for _ in 0..20_000 {
+            let count = 1 + rng.below(8) as u32;
+            let (first, count) = match rng.below(5) {
+                0 | 1 if !taken.is_empty() => {
+                    let (first, count) = taken.swap_remove(rng.below(taken.len() as u64) as usize);
+                    ids.give(first, count);
+                    used[first as usize..][..count as usize].fill(false);
+                    continue;
+                }
+                2 => {
+                    // As in a log of somebody who knew other numbers to be free.
+                    let first = rng.below(200) as u32;
+                    ids.reserve(first, count);
+                    let range = first..first + count;
+                    taken.retain(|(f, c)| *f >= range.end || f + c <= range.start);
+                    for (f, c) in &ids.free {
+                        assert!(*f >= range.end || f + c <= range.start, "{f} +{c} is free");
+                    }
+                    (first, count)
+                }
+                _ => {
+                    let first = ids.take(count);
+                    let range = &used[first as usize..][..count as usize];
+                    assert!(!range.contains(&true), "{first} +{count} was in use");
+                    (first, count)
+                }
+            };
+            used[first as usize..][..count as usize].fill(true);
+            taken.push((first, count));
+        }
+        let free: u32 = ids.free.values().sum();
+        let known = used.iter().take(ids.next as usize).filter(|used| !**used);
+        assert!(free as usize <= known.count());
     }
 }

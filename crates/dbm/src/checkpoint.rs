@@ -237,7 +237,7 @@ impl Core {
         self.begin_images();
         self.write_pages(&changed.pages, seen.commit, apart)?;
         let nodes = self.node_map(&changed.nodes, seen.commit, &maps.nodes)?;
-        let blobs = self.blob_map(&changed);
+        let blobs = self.blob_map(&changed, seen.commit);
         let mut places = maps.places.clone();
         let mut old = Vec::new();
         self.write_map(&mut places.nodes, &nodes, &mut old, apart)?;
@@ -435,21 +435,28 @@ impl Core {
         Ok(words)
     }
 
-    fn blob_map(&self, changed: &Changed) -> Words {
-        let later: Vec<(u32, u32)> = {
+    /// The places of parts of long values, as of a commit.
+    fn blob_map(&self, changed: &Changed, commit: u64) -> Words {
+        let mut absent: Vec<(u32, u32)> = {
             let writer = self.writer.lock();
-            // Pages born since the checkpoint began are not a part of it.
+            // Parts born since the checkpoint began are not in it, and deleted ones neither
+            // (CHECKPOINT-4).
             let born = writer.born.iter();
-            born.map(|(first, (_, count))| (*first, *count)).collect()
+            let born = born.map(|(first, (_, count))| (*first, *count));
+            let freed = writer.limbo.iter().filter(|limbo| limbo.commit <= commit);
+            born.chain(freed.map(|limbo| limbo.blobs)).collect()
+        };
+        absent.sort_unstable();
+        let is_absent = |id: u32| {
+            let nth = absent.partition_point(|(first, _)| *first <= id);
+            nth > 0 && id - absent[nth - 1].0 < absent[nth - 1].1
         };
         let words = |chunk: u32| {
             (chunk * CHUNK..(chunk + 1) * CHUNK)
-                .map(
-                    |id| match later.iter().any(|(f, c)| (*f..f + c).contains(&id)) {
-                        true => 0,
-                        false => self.blobs.at(id).load(Ordering::Acquire),
-                    },
-                )
+                .map(|id| match is_absent(id) {
+                    true => 0,
+                    false => self.blobs.at(id).load(Ordering::Acquire),
+                })
                 .collect()
         };
         changed

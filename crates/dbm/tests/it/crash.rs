@@ -499,6 +499,39 @@ fn all_short_sequences() {
     assert!(images > 5000, "only {images} images");
 }
 
+/// A deleted long value waits for the log, and a checkpoint of that time had its parts as if they
+/// lived. After a crash a new value got numbers that a replayed one had.
+#[test]
+fn deleted_long_values_are_not_in_a_checkpoint() {
+    let device = FaultyDevice::new(3000, 1);
+    let db = open(&device).unwrap();
+    let table = db.create_table("t").unwrap();
+    let put = |db: &Database, key: &[u8], len: usize, durability| {
+        db.run(durability, |tx| tx.put(&table, key, &vec![key[0]; len]))
+            .unwrap();
+    };
+    let delete = |key: &[u8], durability| {
+        db.run(durability, |tx| tx.delete(&table, key)).unwrap();
+    };
+    put(&db, b"a", 9_000, Durability::Synced);
+    put(&db, b"b", 30_000, Durability::Synced);
+    delete(b"b", Durability::Synced);
+    put(&db, b"s", 10, Durability::Synced);
+    delete(b"a", Durability::None);
+    db.checkpoint_of(64).unwrap();
+    put(&db, b"s", 10, Durability::Synced);
+    // It takes the numbers of both.
+    put(&db, b"c", 30_000, Durability::Synced);
+    let again = open(&device.copy(1)).unwrap();
+    put(&again, b"d", 30_000, Durability::Synced);
+    let snapshot = again.snapshot();
+    for key in [b"c", b"d"] {
+        let value = snapshot.get(&table, key).unwrap();
+        assert!(value == Some(vec![key[0]; 30_000]), "{key:?}");
+    }
+    assert!(again.verify().unwrap().problems.is_empty());
+}
+
 /// Long random runs: `SENKO_TEST_FACTOR` times as many where it is set, and at least one.
 /// `SENKO_DBM_IMAGES` asks for this many images at least.
 #[test]
