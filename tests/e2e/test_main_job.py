@@ -24,7 +24,7 @@ SCALE = int(os.environ.get("SENKO_MAIN_JOB_SCALE", "1"))
 MEMORY = (256 << 20) // min(SCALE, 4)
 FLASH = (4 << 30) // SCALE
 GB = 10**9 // SCALE
-ETC = ["--key-size", "etc", "--value-size", "etc", "--verify", "--connections", "64", "--pipeline", "8"]
+ETC = ["--key-size", "etc", "--value-size", "etc", "--verify", "--connections", "64", "--pipeline", "32"]
 
 
 def peak_rss(pid):

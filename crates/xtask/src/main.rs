@@ -11,13 +11,13 @@ macro_rules! tell {
 mod circles; // files that import each other in a circle
 mod fuzz; // fuzz targets, each for some minutes
 mod install; // the C libraries, put in place
-mod kill; // ends programs that take too long
 mod limits; // an ordinary user's limits; io_uring refused
 mod python; // the wheel, and an environment that has it
 mod out; // where lines go
 mod package; // a Debian package
 mod run; // runs commands, shows and counts what they did
 mod setup; // what the tests need of the machine
+mod signals; // ends programs that take too long, takes Ctrl-C
 mod test; // the steps of `cargo xtask test`
 mod times; // how long the steps took
 mod wrap; // lines of at most 100 columns
@@ -51,6 +51,7 @@ cargo xtask TASK
 With CI=true a program that is missing is a failure, and not skipped.";
 
 fn main() -> ExitCode {
+    signals::take_interrupts();
     let args: Vec<String> = std::env::args().skip(1).collect();
     match dispatch(&args) {
         Ok(true) => ExitCode::SUCCESS,

@@ -155,7 +155,7 @@ pub fn show_for(command: &mut Command, patience: Duration) -> Result<Ran> {
             "still running after {} minutes: ended",
             patience.as_secs() / 60
         );
-        crate::kill::kill_group(child.id());
+        crate::signals::kill_group(child.id());
     }
     let status: ExitStatus = child.wait()?;
     let counts = counting
