@@ -3,10 +3,11 @@
 //! the commits with every acknowledged synced commit. After a kill the prefix also has every
 //! buffered commit.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use senko_dbm::{Database, DbmError, Durability, Table};
+use senko_dbm::{Database, DbmError, Durability, Snapshot, Table};
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, IoError, Tag};
 use senko_workload::Rng;
@@ -99,6 +100,10 @@ enum Step {
     /// A checkpoint that leaves changed leaves as they were.
     Part,
     Reopen,
+    /// A snapshot that stays open: what it sees is not freed.
+    Hold,
+    /// The oldest of them is read and closed.
+    LetGo,
 }
 
 const STEPS: [Step; 12] = [
@@ -125,6 +130,8 @@ struct Run {
     /// The newest commit that a kill must not lose.
     handed_over: usize,
     rng: Rng,
+    /// Open snapshots, each with the commit that it sees.
+    held: VecDeque<(Snapshot, usize)>,
     /// Those of processes that were killed: they close nothing, as long as the run lasts.
     killed: Vec<Database>,
 }
@@ -155,6 +162,7 @@ impl Run {
             history: vec![Model::new()],
             handed_over: 0,
             rng: Rng::new(seed),
+            held: VecDeque::new(),
             killed: Vec::new(),
         }
     }
@@ -247,7 +255,19 @@ impl Run {
                 self.watched.state.lock().unwrap().acknowledged = self.handed_over;
             }
             Step::Part => self.db.checkpoint_of(1).unwrap(),
+            Step::Hold => {
+                let newest = self.history.len() - 1;
+                self.held.push_back((self.db.snapshot(), newest));
+            }
+            Step::LetGo => {
+                if let Some((snapshot, at)) = self.held.pop_front() {
+                    let found = content(&snapshot, &self.table);
+                    assert_eq!(found, self.history[at], "what a snapshot saw changed");
+                }
+            }
             Step::Reopen => {
+                // They ended with their process.
+                self.held.clear();
                 let device = Arc::clone(&self.watched);
                 let again = Database::open_device(device as _, quiet()).unwrap();
                 self.killed.push(std::mem::replace(&mut self.db, again));
@@ -549,6 +569,8 @@ fn random_sequences() {
         for _ in 0..60 {
             let step = match run.rng.below(40) {
                 0 => Step::Sync,
+                1 | 2 => Step::Hold,
+                3 | 4 => Step::LetGo,
                 other => STEPS[other as usize % STEPS.len()],
             };
             run.step(step);
