@@ -3,9 +3,9 @@
 //! segments of the index.
 //!
 //! It is one mapping, reserved at start. Its pages move between classes, so the general allocator
-//! is never asked. A limit says how many pages may be in use, and free pages above it go back to
-//! the system. A chunk is named by a [`Handle`], 32 bits in units of 16 bytes: 64 GiB a shard.
-//! Everything is reached by bounds-checked slices of the mapping; there is no `unsafe` here.
+//! is never used. A limit bounds the pages in use, and free pages above it go back to the system. A
+//! chunk is named by a [`Handle`], 32 bits in units of 16 bytes: 64 GiB a shard. All accesses go
+//! through bounds-checked slices of the mapping; there is no `unsafe` here.
 //!
 //! ```text
 //! page (64 KiB to 1 MiB):  | chunk | chunk | chunk | ... | rest |
@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Always holds: a page belongs to one class or is free; `used` of a page counts its chunks that
-//! are not on the class's free list. The system provides memory for no more pages than the limit,
-//! or than are in use if those are more.
+//! are not on the class's free list. The system provides memory for at most the limit's number of
+//! pages, or for the pages in use if these are more.
 
 use senko_io::le::{u16_at, u32_at, u64_at};
 use senko_io::{AlignedBuf, MappedMemory, PAGE_SIZE};
@@ -22,25 +22,24 @@ use senko_io::{AlignedBuf, MappedMemory, PAGE_SIZE};
 /// A chunk: its offset in the arena in units of 16 bytes, plus one; 0 is null.
 pub(crate) type Handle = u32;
 
-/// Where every chunk of an item class has its state byte.
+/// The offset of the state byte in every chunk of an item class.
 pub(crate) const STATE_AT: usize = 15;
 /// On the free list.
 pub(crate) const FREE: u8 = 0;
 /// First chunk of an item that the index names.
 pub(crate) const LINKED: u8 = 1;
-/// First chunk of an item that the index does not name: a draft, or one that is pinned beyond its
-/// end.
+/// First chunk of an item that the index does not name: a draft, or an item kept only by its pins.
 pub(crate) const LOOSE: u8 = 2;
 /// A further chunk of an item.
 pub(crate) const CHAINED: u8 = 3;
 
-/// Handles count in these.
+/// The unit of handles, in bytes.
 pub(crate) const UNIT: usize = 16;
-/// Bytes of items from which on large pages are requested.
+/// From this many bytes of items on, large pages are requested.
 const LARGE_PAGES_FROM: usize = 256 << 20;
 /// Largest chunk; larger items are chains of these.
 pub(crate) const MAX_CHUNK: usize = 16 << 10;
-/// Class of a free page.
+/// Class number of a free page.
 const NO_CLASS: u8 = u8::MAX;
 
 #[derive(Clone, Debug)]
@@ -51,7 +50,7 @@ struct Page {
     place: u32,
 }
 
-/// Chunks of one size.
+/// The chunks of one size.
 #[derive(Debug)]
 pub(crate) struct Class {
     pub size: usize,
@@ -74,13 +73,13 @@ pub(crate) struct Arena {
     mem: AlignedBuf,
     page_bytes: usize,
     pages: Vec<Page>,
-    /// The first `given_back` of them have no memory behind them.
+    /// The first `given_back` of the free pages have no memory behind them.
     free_pages: Vec<u32>,
     given_back: usize,
     fresh: usize,
     limit: usize,
-    /// Free a page as soon as nothing in it is in use (else a class keeps a page or two for what
-    /// comes).
+    /// Whether a page is freed as soon as none of its chunks is in use. Otherwise a class keeps a
+    /// page or two.
     eager: bool,
     classes: Vec<Class>,
 }
@@ -90,8 +89,8 @@ fn whole_pages(bytes: usize, page_bytes: usize) -> usize {
     (bytes / page_bytes).max(1) * page_bytes / PAGE_SIZE
 }
 
-/// Steps of segment sizes: 1 to 16 lines, then sixteen to each doubling, up to 128 KiB (or a page,
-/// if that is less).
+/// Steps of segment sizes: 1 to 16 lines, then sixteen per doubling, up to 128 KiB (or a page, if
+/// that is less).
 pub(crate) const SEGMENT_STEPS: usize = 16 + 16 * 7;
 
 /// Segment sizes, in lines of 64 bytes.
@@ -111,8 +110,8 @@ const fn segment_lines() -> [u16; SEGMENT_STEPS] {
     lines
 }
 
-/// Chunk sizes for items: steps of a twelfth where most items are, of a sixth from 2 KiB on, where
-/// its own class would hold a page for few items.
+/// Chunk sizes for items: steps of a twelfth for the sizes of most items, and of a sixth from 2 KiB
+/// on, where finer classes would each hold a page for few items.
 fn item_sizes() -> Vec<usize> {
     let mut sizes = Vec::new();
     let mut size = 96_usize;
@@ -126,15 +125,14 @@ fn item_sizes() -> Vec<usize> {
 }
 
 impl Arena {
-    /// What handles can name.
+    /// The most bytes that handles can name.
     pub const MOST_BYTES: usize = (u32::MAX as usize) * UNIT;
 
     /// An arena for items.
     pub fn for_items(mem: AlignedBuf) -> Arena {
         let bytes = mem.pages() * PAGE_SIZE;
         let mut arena = Arena::new(mem, Arena::item_page_bytes(bytes), &item_sizes());
-        // Below this, a large page more than is needed would be a part of the memory that one
-        // notices.
+        // Below this size, rounding up to a large page would waste a noticeable part of the memory.
         if bytes >= LARGE_PAGES_FROM {
             arena.mem.prefer_large();
         }
@@ -151,7 +149,7 @@ impl Arena {
         item_sizes().len()
     }
 
-    /// The memory that an arena for `bytes` bytes of items wants, in pages of the system.
+    /// The memory that an arena for `bytes` bytes of items needs, in pages of the system.
     pub fn item_memory(bytes: usize) -> usize {
         whole_pages(bytes, Arena::item_page_bytes(bytes))
     }
@@ -161,13 +159,13 @@ impl Arena {
         (bytes / 256).next_power_of_two().clamp(64 << 10, 1 << 20)
     }
 
-    /// The memory that an arena for segments wants, in pages of the system.
+    /// The memory that an arena for segments needs, in pages of the system.
     pub fn segment_memory(bytes: usize, page_bytes: usize) -> usize {
         whole_pages(bytes, page_bytes)
     }
 
-    /// An arena for segments of the index; a class a step of [`SEGMENT_LINES`], as far as they fit
-    /// a page.
+    /// An arena for segments of the index; one class for each step of [`SEGMENT_LINES`] that fits
+    /// into a page.
     pub fn for_segments(mem: AlignedBuf, page_bytes: usize) -> Arena {
         let sizes: Vec<usize> = SEGMENT_LINES
             .iter()
@@ -211,12 +209,12 @@ impl Arena {
         }
     }
 
-    /// The owner that keeps the memory in place.
+    /// The owner of the memory, which keeps it in place.
     pub fn mapping(&self) -> MappedMemory {
         self.mem.mapping()
     }
 
-    /// The memory, of an arena that is not needed.
+    /// The memory of an arena that is no longer needed.
     pub fn into_memory(self) -> AlignedBuf {
         self.mem
     }
@@ -224,7 +222,7 @@ impl Arena {
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
     }
-    /// Sets how many pages may be used.
+    /// Sets the most pages that may be used.
     pub fn set_limit(&mut self, pages: usize) {
         self.limit = pages.min(self.pages.len());
         self.give_back();
@@ -243,7 +241,7 @@ impl Arena {
             self.given_back += 1;
         }
     }
-    /// Whether more pages are in use than may be.
+    /// Whether more pages are in use than the limit allows.
     pub fn over_limit(&self) -> bool {
         self.fresh - self.free_pages.len() > self.limit
     }
@@ -268,7 +266,8 @@ impl Arena {
         debug_assert!(len <= MAX_CHUNK);
         self.classes.partition_point(|c| c.size < len)
     }
-    /// A chunk of a class: a free one, or the first of a free page; `None` if neither is to be had.
+    /// A chunk of a class: a free one, or the first chunk of a free page; `None` if there is
+    /// neither.
     pub fn alloc(&mut self, class: usize) -> Option<Handle> {
         if self.classes[class].free_head == 0 {
             self.grow(class)?;
@@ -281,8 +280,8 @@ impl Arena {
         Some(chunk)
     }
 
-    /// Gives a chunk back. Its page is freed when it was the last one in use and the class has
-    /// chunks to spare.
+    /// Gives a chunk back. Its page is freed if no other chunk of it is in use and the class has
+    /// free chunks elsewhere.
     pub fn free(&mut self, chunk: Handle) {
         let page = self.page_of(chunk);
         let class = self.pages[page].class as usize;
@@ -296,7 +295,7 @@ impl Arena {
         }
     }
 
-    /// Frees a page none of whose chunks is in use.
+    /// Frees a page with no chunk in use.
     pub fn release(&mut self, page: usize) {
         let class = self.pages[page].class as usize;
         assert_eq!(
@@ -317,8 +316,8 @@ impl Arena {
         self.give_back();
     }
 
-    /// Frees a page if it belongs to a class and none of its chunks is in use; whether it is free
-    /// then.
+    /// Frees a page if it belongs to a class and none of its chunks is in use. Returns whether the
+    /// page is free then.
     pub fn release_if_empty(&mut self, page: usize) -> bool {
         let p = &self.pages[page];
         if p.class != NO_CLASS && p.used == 0 {
@@ -338,7 +337,7 @@ impl Arena {
     pub fn page_of(&self, chunk: Handle) -> usize {
         self.at(chunk) / self.page_bytes
     }
-    /// The class of the page that a chunk lies in.
+    /// The class of a chunk's page.
     #[inline]
     pub fn class_of(&self, chunk: Handle) -> usize {
         self.pages[self.page_of(chunk)].class as usize
@@ -393,15 +392,15 @@ impl Arena {
     pub fn u64(&self, chunk: Handle, from: usize) -> u64 {
         u64_at(self.bytes(chunk, from, 8), 0)
     }
-    /// Stores a word of a chunk as [`AlignedBuf::set_word`] does.
+    /// Stores a word of a chunk, as [`AlignedBuf::set_word`] does.
     #[inline]
     pub fn set_word(&mut self, chunk: Handle, from: usize, word: u64) {
         let at = self.at(chunk) + from;
         self.mem.set_word(at, word);
     }
 
-    /// Takes over the chunks that a new arena's memory already holds, as handle and class; false if
-    /// they can't be chunks of one arena. Memory in which no chunk lies is free.
+    /// Takes over the chunks that a new arena's memory already holds, as handles and classes. False
+    /// if they can't be chunks of one arena. Memory without a chunk is free.
     pub fn adopt(&mut self, chunks: impl Iterator<Item = (Handle, usize)> + Clone) -> bool {
         let mut used = std::collections::HashSet::new();
         for (chunk, class) in chunks.clone() {
@@ -512,7 +511,7 @@ mod tests {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
             let r = (rng >> 33) as usize;
-            // Phases that favour other sizes, so that pages must move.
+            // Phases that favour different sizes, so that pages must move.
             let class = (r % 7 + (step as usize / 20_000) * 5) % a.classes.len();
             if r % 100 < 55 {
                 if let Some(h) = a.alloc(class) {
@@ -552,7 +551,7 @@ mod tests {
             a.free(chunk);
         }
         let pages = a.pages.len();
-        // A page of ones is one that the system still has memory for.
+        // A page filled with ones is one that the system still has memory for.
         let behind = |a: &Arena| {
             (0..pages)
                 .filter(|&page| a.mem[(page + 1) * a.page_bytes - 1] != 0)
@@ -563,7 +562,7 @@ mod tests {
             a.set_limit(limit);
             assert_eq!(behind(&a), limit);
         }
-        // Less than is in use: what is freed goes back at once.
+        // The limit is below the pages in use: each freed page goes back at once.
         a.set_limit(0);
         let left = a.bytes_in_use() / a.page_bytes();
         assert_eq!(behind(&a), left);
@@ -572,7 +571,7 @@ mod tests {
             a.release_if_empty(page);
         }
         assert_eq!((behind(&a), a.bytes_in_use()), (0, 0));
-        // It all comes back, and none of it twice.
+        // All pages come back, each once.
         a.set_limit(pages);
         let again: std::collections::HashSet<Handle> =
             std::iter::from_fn(|| a.alloc(class)).collect();

@@ -14,14 +14,14 @@ pub enum PolicyKind {
     S3Fifo,
 }
 
-/// Which items leaving DRAM are worth a flash write.
+/// Which of the items that leave DRAM are worth a flash write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmissionRule {
-    /// All.
+    /// All items.
     All,
-    /// Those that were read while in DRAM.
+    /// Items that were read while in DRAM.
     Fetched,
-    /// Each with this probability in percent.
+    /// Each item with this probability in percent.
     Random(u8),
 }
 
@@ -61,7 +61,7 @@ pub struct ShardConfig {
     pub memory: usize,
     /// Largest item: key, value and header.
     pub max_item: usize,
-    /// Flash, if any.
+    /// The flash tier, if there is one.
     pub flash: Vec<DeviceSlice>,
     /// Bytes of a region (a multiple of the page size).
     pub region: usize,
@@ -69,18 +69,19 @@ pub struct ShardConfig {
     pub policy: PolicyKind,
     /// Admission to flash.
     pub admission: Admission,
-    /// Hits on flash lately (1 to 3; `index/aging.rs`) that promote an item to DRAM.
+    /// The number of recent hits on flash (1 to 3; `index/aging.rs`) after which an item is
+    /// promoted to DRAM.
     pub promote_after: u8,
     /// Reinsert items that were hit when their region is reclaimed.
     pub reinsert: bool,
     /// Return an error instead of evicting (`-M`).
     pub no_evict: bool,
-    /// This shard's number and the number of shards: CAS values are dealt out in turn.
+    /// This shard's number and the number of shards: the shards take CAS values in turn.
     pub shard: u32,
     /// Number of shards.
     pub shards: u32,
     /// Seed of every random choice.
     pub seed: u64,
-    /// Seed of the hashes of keys: the one that what the shard comes back from was written with.
+    /// Seed of the hashes of keys. A restored shard needs the seed that its state was written with.
     pub hash_seed: HashSeed,
 }

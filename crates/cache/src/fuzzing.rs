@@ -9,7 +9,7 @@ use crate::shard::fetch::{FrameMatch, find_record};
 pub use crate::shard::restore::fuzz_saved as saved;
 use crate::superblock::{DeviceLabel, Superblock};
 
-/// Reads a superblock and a label, with their checksums made right where the first byte is odd.
+/// Reads a superblock and a label. If the first byte is odd, their checksums are corrected first.
 pub fn superblock(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else {
         return;
@@ -33,11 +33,11 @@ pub fn superblock(data: &[u8]) {
 }
 
 /// Reads a run of one to four pages as a lookup and as reclaim do. An odd first byte means: first
-/// correct the checksums of everything that looks like a record, so that the code behind the checks
-/// is reached.
+/// correct the checksums of everything that looks like a record, so that the input reaches the code
+/// after the checks.
 ///
 /// # Panics
-/// When a reader accepts something that is not a record within the run.
+/// If a reader accepts something that is not a record within the run.
 pub fn flash_pages(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else {
         return;
@@ -73,8 +73,8 @@ pub fn flash_pages(data: &[u8]) {
     }
 }
 
-/// Visits the records of a page as reclaim does, notes their keys, and mends their checksums where
-/// asked.
+/// Visits the records of a page as reclaim does, notes their keys, and corrects their checksums if
+/// requested.
 fn walk(run: &mut [u8], generation: u32, mend: bool, keys: &mut Vec<Vec<u8>>) {
     let mut end = 0;
     while end < PAGE_SIZE {

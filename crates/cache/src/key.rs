@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// Longest key, in bytes (memcached's limit).
 pub const MAX_KEY: usize = 250;
 
-/// The secret from which keys are hashed. An attacker who knows it can make keys that all have one
+/// The secret seed of the key hashes. An attacker who knows it can make keys that all have one
 /// segment and one tag. Each look-up would compare all of them. So each data directory draws its
 /// own seed, which the superblock keeps. A server without a data directory draws one at each start.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl fmt::Debug for HashSeed {
 /// A key of 1 to 250 bytes with its XXH3 hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key<'a> {
-    /// The bytes (decoded, where the protocol carries base64).
+    /// The key's bytes, decoded if the protocol sent base64.
     pub bytes: &'a [u8],
     /// XXH3-64 of the bytes with the seed: it decides shard, segment and tag, and is part of the
     /// flash format.
@@ -41,7 +41,7 @@ impl<'a> Key<'a> {
             hash: xxh3_64_with_seed(bytes, seed.0),
         }
     }
-    /// Which of `shards` owns this key.
+    /// The number of the shard that owns this key, of `shards` shards.
     #[inline]
     pub fn shard(&self, shards: usize) -> usize {
         ((u128::from(self.hash.rotate_left(32)) * shards as u128) >> 64) as usize
@@ -55,8 +55,8 @@ mod tests {
 
     use super::*;
 
-    /// The key of 8 bytes that XXH3 without a seed gives this hash: its steps for such keys,
-    /// backwards.
+    /// The 8-byte key to which XXH3 without a seed gives this hash: its steps for such keys, in
+    /// reverse.
     fn forged(hash: u64) -> [u8; 8] {
         const FACTOR: u64 = 0x9fb2_1c65_1e98_df25;
         const FLIP: u64 = 0x1cad_21f7_2c81_017c ^ 0xdb97_9083_e96d_d4de;
@@ -68,15 +68,15 @@ mod tests {
         h = h.wrapping_mul(inverse);
         h ^= (h >> 35) + 8;
         h = h.wrapping_mul(inverse);
-        // The step is its own inverse after 64 times.
+        // The step is its own inverse after 64 rounds.
         for _ in 0..63 {
             h ^= h.rotate_left(49) ^ h.rotate_left(24);
         }
         (h ^ FLIP).rotate_left(32).to_le_bytes()
     }
 
-    /// Keys were hashed without a secret: 16,000 keys of one segment and one tag were made at will,
-    /// and each look-up compared up to 16,000 keys.
+    /// Keys were once hashed without a secret. Anyone could make 16,000 keys with the same segment
+    /// and tag, and each look-up compared up to 16,000 keys.
     #[test]
     fn keys_that_are_made_to_collide_are_spread_by_a_seed() {
         const MANY: u64 = 16_000;

@@ -2,20 +2,20 @@
 //! One cache shard over DRAM and flash.
 //!
 //! A [`Shard`] has one owner at a time and no locks; it never waits and never touches a socket. A
-//! lookup returns at once what DRAM knows ([`Lookup`]). Items on flash are fetched through a
-//! [`senko_io::Queue`], and arrive later as a [`Done`]. Commands of a protocol are compositions of
-//! these primitives: look up, fetch if only flash can tell, then read or change the item in DRAM.
+//! lookup returns at once with what DRAM knows ([`Lookup`]). Items on flash are fetched through a
+//! [`senko_io::Queue`], and arrive later as a [`Done`]. A protocol's commands are built from these
+//! primitives: look up, fetch if the answer is only on flash, then read or change the item in DRAM.
 //! `crates/cache/examples/shard_on_a_file.rs` runs a shard.
 
 #![deny(unsafe_code)]
 
 mod arena; // memory: pages cut into chunks
-mod config; // what a shard is made from
-mod dram; // the DRAM tier: items, and which of them leave first
+mod config; // the settings that a shard is made from
+mod dram; // the DRAM tier: items, and the policies that evict them
 mod flash; // the flash tier: logs, reads in flight, admission, health
 #[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing; // the readers of what was stored, for the fuzz targets
+pub mod fuzzing; // the readers of stored data, for the fuzz targets
 #[cfg(test)]
 mod fuzzing_tests;
 mod index; // one 8-byte slot per item of either tier
@@ -23,9 +23,9 @@ mod key; // a key and its hash, computed once at the edge
 mod record; // the one format of an item, in DRAM and on flash: header, then the complete answer
 mod shard; // where the tiers meet: lookups, storing, demotion, fetches, reclaim, restart
 mod stats; // counters of a shard
-mod superblock; // what a data directory says of itself, and each flash file of the directory it belongs to
-mod types; // what callers and a shard say to each other
-mod words; // what of a shard outlives its process, word by word
+mod superblock; // the superblocks of a data directory and of its flash files
+mod types; // the types that callers and a shard exchange
+mod words; // the state of a shard that outlives its process, word by word
 
 pub use config::{Admission, AdmissionRule, Budget, DeviceSlice, PolicyKind, ShardConfig};
 pub use flash::health::{DeviceState, DeviceTrouble, Pauses};

@@ -2,9 +2,8 @@
 //! The one format of an item, in DRAM and on flash: a header, then the complete answer of a `get`.
 //!
 //! Paper B, section 3.3, stores `VALUE ... END` on flash so that an answer needs no formatting. A
-//! record is that answer after a 32-byte header; DRAM holds the same bytes, so that demotion,
-//! promotion and reinsertion are copies, and a DRAM hit is one copy too. `docs/formats/flash.md`
-//! has the table.
+//! record is a 32-byte header and that answer. DRAM holds the same bytes. So demotion, promotion
+//! and reinsertion are plain copies, and so is a DRAM hit. `docs/formats/flash.md` has the table.
 //!
 //! ```text
 //!  0      4      8         16     20    24        28  29     30    32
@@ -12,10 +11,10 @@
 //!   \_____ header, little-endian ________________________________/ \____ the answer, as it is sent ________/
 //! ```
 //!
-//! `crc` covers everything after itself. `hcrc` covers header and key. Its seed is the *generation*
-//! of the place: the number of the region, which never repeats. So a header with its key can be
-//! trusted before the value was read, and a record of an earlier lap is never taken for one of this
-//! lap. Both are 0 in DRAM.
+//! `crc` covers everything after it. `hcrc` covers header and key. The seed of `hcrc` is the
+//! *generation* of the place: the number of the region, which never repeats. So header and key can
+//! be trusted before the value was read, and a record of an earlier lap is never taken for a
+//! current one. Both are 0 in DRAM.
 //!
 //! Always holds: the length of a record follows from its header alone ([`Header::record_len`]).
 
@@ -28,7 +27,7 @@ pub(crate) const VALUE_WORD: &[u8; 6] = b"VALUE ";
 /// The end of an answer: the data block's line end, and `END`.
 pub(crate) const TRAILER: &[u8; 7] = b"\r\nEND\r\n";
 
-/// Where the key is in a record.
+/// Offset of the key in a record.
 pub(crate) const KEY_AT: usize = RECORD_HEADER + VALUE_WORD.len();
 
 /// Longest possible part of a record before the value: header, `VALUE `, key, flags, length.
@@ -42,7 +41,7 @@ const STALE: u8 = 2;
 const WON: u8 = 4;
 const BINARY_KEY: u8 = 8;
 
-/// The last access on flash counts in these many seconds, modulo 2^16 (48 days).
+/// On flash, the last access is counted in units of this many seconds, modulo 2^16 (48 days).
 const ACCESS_UNIT: u32 = 64;
 
 /// The metadata of an item besides key and value.
@@ -56,17 +55,17 @@ pub struct Meta {
     pub expiry: u32,
     /// Bytes of the value.
     pub value_len: u32,
-    /// Bytes of the key.
+    /// Whether the item was read since it was stored.
     pub key_len: u8,
-    /// The item was read since it was stored.
+    /// Whether a meta delete with invalidation marked it stale.
     pub fetched: bool,
-    /// Marked stale by a meta delete with invalidation.
+    /// Whether a recache token was handed out (meta W/Z flags).
     pub stale: bool,
-    /// A recache token was handed out (meta W/Z flags).
+    /// Whether the key was stored base64-encoded (meta `b` flag).
     pub won: bool,
     /// The key was stored base64-encoded (meta `b` flag).
     pub binary_key: bool,
-    /// Unix seconds of the last access; of a flash item coarse (64 s).
+    /// Unix seconds of the last access; for a flash item in steps of 64 s.
     pub last_access: u32,
 }
 
@@ -150,8 +149,8 @@ impl Header {
         record_len(self.key_len as usize, self.flags, self.value_len)
     }
 
-    /// The metadata, with the last access that the caller knows (DRAM keeps it exactly, outside the
-    /// record).
+    /// The metadata, with the last access from the caller. DRAM keeps it exactly, outside the
+    /// record.
     pub fn meta(&self, last_access: u32) -> Meta {
         Meta {
             cas: self.cas,
@@ -167,7 +166,7 @@ impl Header {
         }
     }
 
-    /// Sets the marks from parts.
+    /// Sets the marks from their parts.
     pub fn set_marks(&mut self, fetched: bool, stale: bool, won: bool, binary_key: bool) {
         self.marks = if fetched { FETCHED } else { 0 }
             | if stale { STALE } else { 0 }
@@ -237,20 +236,20 @@ pub(crate) fn expired(expiry: u32, now: u32) -> bool {
     expiry != 0 && expiry <= now
 }
 
-/// The content at one place of a page.
+/// What is at one place of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// A record whose header makes sense; its checksum is not looked at.
+    /// A record with a plausible header; its checksum is not verified.
     Record(Header),
-    /// No more records in this page.
+    /// The page has no more records.
     End,
     /// Neither: the page is damaged.
     Damaged,
 }
 
-/// Where the next record of a run's first page begins, from `at` on: what no record took is zero.
-/// The end of the page if there is none. (A record whose two checksums are both 0, one in 2^64, is
-/// not found.)
+/// Where the next record begins in the first page of a run, from `at` on. Bytes between records are
+/// zero. It is the end of the page if there is no record. (A record whose two checksums are both 0,
+/// one in 2^64, is not found.)
 #[inline]
 pub(crate) fn skip_gap(run: &[u8], at: usize, page: usize) -> usize {
     run[at..page]
@@ -259,8 +258,8 @@ pub(crate) fn skip_gap(run: &[u8], at: usize, page: usize) -> usize {
         .map_or(page, |words| at + words * RECORD_ALIGN)
 }
 
-/// Looks at offset `at` of a run of pages that starts on a page boundary. A record may reach beyond
-/// the first page, but not its header and key.
+/// Reads what is at offset `at` of a run of pages that starts on a page boundary. A record may
+/// reach beyond the first page, but not its header and key.
 pub(crate) fn peek(run: &[u8], at: usize, page: usize) -> At {
     if at + KEY_AT + 1 > page {
         return At::End;
@@ -285,8 +284,8 @@ pub(crate) fn key_at<'a>(run: &'a [u8], at: usize, header: &Header) -> &'a [u8] 
     &run[at + KEY_AT..at + KEY_AT + header.key_len as usize]
 }
 
-/// The header that a record has on flash, all but its checksum; `text` is what follows the header
-/// up to the value.
+/// The header that a record has on flash, without its checksum; `text` is what comes between header
+/// and value.
 pub(crate) fn flash_head(header: &Header, generation: u32, text: &[u8]) -> [u8; RECORD_HEADER] {
     let mut bytes = [0; RECORD_HEADER];
     header.write(&mut bytes);
@@ -296,19 +295,18 @@ pub(crate) fn flash_head(header: &Header, generation: u32, text: &[u8]) -> [u8; 
     bytes
 }
 
-/// Whether header and key of a record are as they were written at a place of this generation.
+/// Whether header and key of a record are intact and were written at a place with this generation.
 pub(crate) fn head_intact(record: &[u8], header: &Header, generation: u32) -> bool {
     crc32c::crc32c_append(generation, &record[8..header.prefix_len()]) == header.head_crc
 }
 
-/// Offset of the record behind one of `len` bytes at `at`.
+/// Offset of the record after a record of `len` bytes at `at`.
 #[inline]
 pub(crate) fn next_offset(at: usize, len: usize) -> usize {
     (at + len).next_multiple_of(RECORD_ALIGN)
 }
 
-/// Checks a complete record: checksum, and the texts that the checksum can't vouch for being where
-/// the header says.
+/// Checks a complete record: its checksum, and that the fixed texts are where the header says.
 pub(crate) fn intact(record: &[u8]) -> bool {
     if record.len() < RECORD_HEADER {
         return false;

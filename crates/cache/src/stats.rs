@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of one shard. Plain integers: the owner thread counts, the server publishes.
+//! Counters of one shard. They are plain integers. The owner thread counts, and the server
+//! publishes.
 
 /// Counters and gauges of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs)] // the names are those of `stats`, described in docs/cache/statistics.md
+#[allow(missing_docs)] // named as in `stats`, described in docs/cache/statistics.md
 pub struct CacheStats {
     // gauges
     pub dram_items: u64,
@@ -33,8 +34,8 @@ pub struct CacheStats {
     pub flash_write_errors: u64,
     /// Flash slots dropped because another key with the same tag went to flash.
     pub tag_drops: u64,
-    /// Flash slots dropped unread by a store whose key has their tag: the key's own copy, or (once
-    /// in some ten thousand) another key's.
+    /// Flash slots that a store dropped without a read because they had its key's tag. Almost all
+    /// are the key's own copy; about one in ten thousand is another key's.
     pub flash_overwrites: u64,
     pub drops_budget: u64,
     pub drops_rule: u64,
@@ -51,21 +52,21 @@ pub struct CacheStats {
     pub drops_error: u64,
     /// Reads that were answered as misses because the device did not end them in time.
     pub flash_read_timeouts: u64,
-    /// Lookups that met an item on a device out of use.
+    /// Lookups of an item on a device out of use.
     pub flash_misses_out: u64,
-    /// Large items that were on flash, while there was no DRAM to put them together in.
+    /// Large items on flash that were not returned because there was no DRAM to assemble them in.
     pub flash_misses_memory: u64,
     /// Times that a device's writes kept failing, that a device went out of use, and that a device
     /// came back from either state.
     pub device_write_pauses: u64,
     pub device_outages: u64,
     pub device_returns: u64,
-    /// Times that a device ended nothing of what it held for 300 ms or longer, and the milliseconds
-    /// that these took together.
+    /// Times that a device completed none of its operations for 300 ms or longer, and the total
+    /// milliseconds of these times.
     pub device_pauses: u64,
     pub device_pause_ms: u64,
     pub drops_index: u64,
-    /// Bytes of records placed on flash, and bytes of the pages they were given: their ratio is the
+    /// Bytes of records placed on flash, and bytes of the pages given to them. Their ratio is the
     /// page fill.
     pub page_fill_record_bytes: u64,
     pub page_fill_page_bytes: u64,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The superblock of a data directory, and the label on each of its flash files.
 //!
-//! The superblock has two pages, and every change is written to both, one after the other, each
-//! made durable before the next is begun. So one of them is complete at any time, and the one with
-//! the greater number counts. After a change has returned, damage to either page can't restore the
-//! state from before. `docs/formats/data-directory.md` has the tables.
+//! The superblock has two pages. Every change is written to both, one after the other, and each
+//! page is durable before the next is written. So one of them is complete at any time, and the page
+//! with the greater number counts. After a change has returned, damage to either page can't restore
+//! the previous state. `docs/formats/data-directory.md` has the tables.
 //!
 //! Always holds: a process that has read a clean mark may restore from the files of that stop until
 //! it clears the mark. The cleared mark is durable before the first command.
@@ -16,17 +16,17 @@ use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, Tag};
 const MAGIC: &[u8; 8] = b"SENKODIR";
 const LABEL_MAGIC: &[u8; 8] = b"SENKODEV";
 /// Version of everything that a cache keeps for its next start, and of its flash files. There is
-/// one number, so the superblock's decides for all.
+/// only one version number, so the superblock's applies to all of them.
 pub(crate) const VERSION: u32 = 4;
 const DEVICES_AT: usize = 144;
 const DEVICE_BYTES: usize = 16;
 /// Most flash files of one server.
 const MOST_DEVICES: usize = (PAGE_SIZE - DEVICES_AT) / DEVICE_BYTES;
 
-/// The facts that a data directory keeps about itself.
+/// The contents of a superblock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Superblock {
-    /// Counts changes.
+    /// The number of changes.
     pub sequence: u64,
     /// Random number of the directory; flash files and shared memory carry it.
     pub id: u64,
@@ -38,22 +38,22 @@ pub struct Superblock {
     pub region: u64,
     /// How often the directory was opened; labels carry it too.
     pub opened: u64,
-    /// The start with this number may have written labels; if it is more than `opened`, it did not
-    /// come to serve.
+    /// The start with this number may have written labels. If it is more than `opened`, that start
+    /// did not get as far as serving.
     pub opening: u64,
-    /// The stop before was clean: the files of the stop with this number hold all. 0: it was not,
-    /// or the directory is in use.
+    /// Not 0 if the previous stop was clean: the files of the stop with this number hold
+    /// everything. 0: it was not clean, or the directory is in use.
     pub clean: u64,
-    /// Every CAS value that was ever given out is less than this.
+    /// All CAS values given out so far are less than this.
     pub cas_reserved: u64,
-    /// The latest Unix second that the server has gone by.
+    /// The latest Unix second that the server's clock has shown.
     pub last_second: u64,
-    /// Unix second of a `flush_all` to come; 0: none.
+    /// Unix second of a planned `flush_all`; 0: none.
     pub flush_due: u64,
-    /// A shard was saved before it had applied the last `flush_all`: every shard applies one at the
-    /// next start.
+    /// A shard was saved before it had applied the last `flush_all`, so every shard applies one at
+    /// the next start.
     pub flush_missed: bool,
-    /// The clean stop was to save items of DRAM too.
+    /// The clean stop also saved items of DRAM.
     pub items_saved: bool,
     /// The seed of the hash of keys in all shards.
     pub hash_seed: HashSeed,
@@ -68,7 +68,7 @@ pub enum SuperblockError {
     /// Nothing was ever written there.
     #[error("holds nothing")]
     Blank,
-    /// It is something else.
+    /// It is not a superblock or label.
     #[error("is not what senko wrote there, or is damaged")]
     Damaged,
     /// Another version of the format.
@@ -77,7 +77,7 @@ pub enum SuperblockError {
         /// The version found.
         found: u32,
     },
-    /// More than fit.
+    /// More devices than fit.
     #[error("can't hold more than {MOST_DEVICES} flash files")]
     TooMany,
     /// The device failed.
@@ -93,8 +93,8 @@ fn set(page: &mut [u8], at: usize, value: u64) {
     put(page, at, &value.to_le_bytes());
 }
 
-/// Completes a head: magic, version, and the checksum of all behind its first 16 bytes. The files
-/// of a clean stop have such heads too.
+/// Completes a head: magic, version, and the checksum of everything after its first 16 bytes. The
+/// files of a clean stop have such heads too.
 pub(crate) fn seal(head: &mut [u8], magic: &[u8; 8]) {
     put(head, 0, magic);
     put(head, 8, &VERSION.to_le_bytes());
@@ -132,7 +132,7 @@ impl Superblock {
     /// The page of a superblock.
     ///
     /// # Errors
-    /// When there are too many devices.
+    /// If there are too many devices.
     pub fn encode(&self, page: &mut [u8]) -> Result<(), SuperblockError> {
         if self.devices.len() > MOST_DEVICES {
             return Err(SuperblockError::TooMany);
@@ -165,7 +165,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// The superblock of a page.
+    /// Decodes the superblock in a page.
     ///
     /// # Errors
     /// See [`SuperblockError`].
@@ -197,10 +197,10 @@ impl Superblock {
         })
     }
 
-    /// Reads both pages of a device and gives the newer of those that are whole.
+    /// Reads both pages of a device and returns the newer intact one.
     ///
     /// # Errors
-    /// That neither is; [`SuperblockError::Blank`] only if both are.
+    /// If neither is intact; [`SuperblockError::Blank`] only if both are blank.
     pub fn read(device: &dyn Device) -> Result<Superblock, SuperblockError> {
         let read = |page| {
             let mut buf = AlignedBuf::new(1);
@@ -218,7 +218,7 @@ impl Superblock {
     /// Writes both pages, one after the other, each durable before the next.
     ///
     /// # Errors
-    /// Those of the device; one of the pages may be the new one then.
+    /// The device's errors. One of the pages may have the new contents then.
     pub fn write(&mut self, device: &dyn Device) -> Result<(), SuperblockError> {
         self.sequence += 1;
         let mut buf = AlignedBuf::new(1);
@@ -234,18 +234,18 @@ impl Superblock {
 /// The label on the first page of a flash file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLabel {
-    /// The data directory that it belongs to; 0: it was last used without one.
+    /// The data directory that the file belongs to; 0: it was last used without one.
     pub id: u64,
-    /// Its number there.
+    /// The file's number in the directory.
     pub number: u32,
-    /// Its pages.
+    /// The file's pages.
     pub pages: u64,
     /// How often the directory had been opened when the label was written.
     pub opened: u64,
 }
 
 impl DeviceLabel {
-    /// The label of a page.
+    /// Decodes the label in a page.
     ///
     /// # Errors
     /// See [`SuperblockError`].
@@ -271,7 +271,7 @@ impl DeviceLabel {
         seal(page, LABEL_MAGIC);
     }
 
-    /// Whether a page begins as a label does, whole or not, of this version or not.
+    /// Whether a page begins like a label, intact or not, of any version.
     pub fn marks(page: &[u8]) -> bool {
         page.starts_with(LABEL_MAGIC)
     }
@@ -289,7 +289,7 @@ impl DeviceLabel {
     /// Writes the label, durably.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The device's errors.
     pub fn write(&self, device: &dyn Device) -> Result<(), SuperblockError> {
         let mut buf = AlignedBuf::new(1);
         self.encode(&mut buf);
@@ -352,8 +352,8 @@ mod tests {
     }
 
     /// Power is lost at every write and flush of a change. A reader then gets the superblock from
-    /// before or after the change. Once the change has returned, it gets the one from after,
-    /// whichever page is damaged then.
+    /// before or after the change. Once the change has returned, it gets the new one, whichever
+    /// page is damaged then.
     #[test]
     fn a_change_is_whole_or_was_not_made() {
         for seed in 0..500 {

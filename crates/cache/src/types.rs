@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Types between callers and a shard: references to items, lookups, fetches, drafts, errors.
+//! Types that callers and a shard exchange: references to items, lookups, fetches, drafts, errors.
 
 use senko_io::PageBuf;
 
@@ -11,12 +11,12 @@ use crate::record::Meta;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemRef(pub(crate) u32);
 
-/// An item that was evicted from DRAM and is nowhere else.
+/// An item that was evicted from DRAM and has no copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evicted {
     /// Its key.
     pub key: Vec<u8>,
-    /// What was known of it.
+    /// Its metadata.
     pub meta: Meta,
     /// The number of its slab class, as in [`crate::SlabClassStats`].
     pub class: u32,
@@ -26,18 +26,18 @@ pub struct Evicted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashRef(pub(crate) u64);
 
-/// The answer of DRAM about a key.
+/// The result of looking a key up in index and DRAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The item is in DRAM, live, key compared.
+    /// The item is in DRAM and live; its key was compared.
     Dram(ItemRef),
-    /// No tier has the key: exact.
+    /// No tier has the key. This is exact.
     Miss,
-    /// A tag matches; only flash can tell whether it is this key.
+    /// A tag matches. Only flash can tell whether the item has this key.
     Flash(FlashRef),
 }
 
-/// What a fetch is for.
+/// The purpose of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
     /// The answer of a `get`: reads the item; ends in `Answer`, or in `Resident` when it was
@@ -47,50 +47,50 @@ pub enum Want {
     Header,
     /// The item in DRAM, so that it can be changed.
     Resident,
-    /// Whichever key it is, and its [`Meta`] ([`Shard::list`](crate::Shard::list)).
+    /// The key and [`Meta`] of whichever item is there ([`Shard::list`](crate::Shard::list)).
     Listed,
 }
 
-/// The start of a fetch.
+/// The result of starting a fetch.
 #[derive(Debug)]
 pub enum Fetch {
-    /// Known at once (the item was still in a write buffer).
+    /// The result is known at once (the item was still in a write buffer).
     Now(Fetched),
-    /// A [`Done`] with the caller's number will come.
+    /// A [`Done`] with the caller's number will follow.
     Queued,
 }
 
-/// The end of a fetch.
+/// The result of a fetch.
 #[derive(Debug)]
 pub enum Fetched {
-    /// The verified record in the frame it was read into.
+    /// The verified record is in this frame.
     Answer(FlashItem),
-    /// The item is in DRAM now (valid as any [`ItemRef`]).
+    /// The item is in DRAM now (valid like any [`ItemRef`]).
     Resident(ItemRef),
-    /// The key is on flash, with this; the reference is what
-    /// [`Shard::remove_flash`](crate::Shard::remove_flash) takes, valid until the next change of
+    /// The key is on flash with this metadata. The reference is for
+    /// [`Shard::remove_flash`](crate::Shard::remove_flash), and is valid until the next change of
     /// the shard.
     Header(Meta, FlashRef),
-    /// The key is not there: the tag matched another key, or what lies there could not be read or
+    /// The key does not exist: the tag belonged to another key. Or its record could not be read or
     /// is damaged (counted).
     Absent,
-    /// The key changed, or the place moved, meanwhile: run the command again.
+    /// The key changed or its record moved meanwhile: run the command again.
     Changed,
     /// There is no memory to hold the item ([`Want::Resident`] only).
     OutOfMemory,
-    /// The item that a slot names ([`Want::Listed`] only).
+    /// The item that the slot names ([`Want::Listed`] only).
     Listed(Box<Listed>),
 }
 
-/// An item on flash, as a walk over all items tells of it.
+/// An item on flash, as a walk over all items reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Its key.
     pub key: Vec<u8>,
     /// Its metadata.
     pub meta: Meta,
-    /// Bytes that it would take in DRAM, as [`Shard::footprint`](crate::Shard::footprint) counts
-    /// them.
+    /// Bytes that the item would take in DRAM, as [`Shard::footprint`](crate::Shard::footprint)
+    /// counts them.
     pub footprint: usize,
 }
 
@@ -99,12 +99,12 @@ pub struct Listed {
 pub enum Scanned {
     /// It is in DRAM.
     Dram(ItemRef),
-    /// It is on flash, where its key is: [`Shard::list`](crate::Shard::list) reads it.
+    /// It is on flash, and so is its key: [`Shard::list`](crate::Shard::list) reads it.
     Flash(FlashRef),
 }
 
-/// Pages of the largest frame that a shard asks its queue for; the queue must have frames of this
-/// size and of one page.
+/// Pages of the largest frame that a shard requests from its queue. The queue must have frames of
+/// this size and of one page.
 pub const FRAME_PAGES: usize = 16;
 
 /// A verified record in a frame.
@@ -112,9 +112,9 @@ pub const FRAME_PAGES: usize = 16;
 pub struct FlashItem {
     /// The frame; the answer `VALUE key flags n\r\n data\r\nEND\r\n` is at `answer` in it.
     pub buf: PageBuf,
-    /// Where the complete answer lies in `buf`.
+    /// Where the complete answer is in `buf`.
     pub answer: std::ops::Range<usize>,
-    /// Where the value's data (without `\r\n`) lies in `buf`.
+    /// Where the value's data (without `\r\n`) is in `buf`.
     pub value: std::ops::Range<usize>,
     /// Metadata.
     pub meta: Meta,
@@ -125,27 +125,27 @@ pub struct FlashItem {
 pub struct Done {
     /// The caller's number.
     pub user: u64,
-    /// How it ended.
+    /// Its result.
     pub fetched: Fetched,
 }
 
-/// An item being filled; not yet visible. Must end in [`Shard::link`](crate::Shard::link),
+/// An item being filled; not yet visible. It must be passed to [`Shard::link`](crate::Shard::link),
 /// [`Shard::concat`](crate::Shard::concat) or [`Shard::abort`](crate::Shard::abort).
 #[derive(Debug)]
 #[must_use]
 pub struct Draft {
     pub(crate) item: Handle,
-    /// Bytes of the value that have come.
+    /// Bytes of the value so far.
     pub(crate) filled: usize,
     /// Where the next byte goes: a chunk of the item, and the offset in it.
     pub(crate) chunk: Handle,
     pub(crate) at: usize,
 }
 
-/// Why no memory was given.
+/// Why memory was not allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllocError {
-    /// Larger than the largest item allowed.
+    /// The item is larger than the largest allowed one.
     #[error("object too large for cache")]
     TooLarge,
     /// Nothing can be evicted (`-M`, or everything is pinned).
@@ -172,15 +172,15 @@ impl OpenError {
         }
     }
 
-    /// Bytes of [`ShardConfig::memory`](crate::ShardConfig::memory) that would do, where there are
-    /// too few. With more memory some other parts grow too, so that a little more may be requested
-    /// then.
+    /// Bytes of [`ShardConfig::memory`](crate::ShardConfig::memory) that would suffice, if there
+    /// are too few. With more memory some other parts grow too, so a second try may ask for a
+    /// little more.
     pub fn least_memory(&self) -> Option<u64> {
         self.least_memory
     }
 }
 
-/// How much of a shard's memory for items is pinned: it is not there for anything else.
+/// The share of a shard's memory for items that is pinned, and so not available for other items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pinned {
     /// An eighth at most.
@@ -188,7 +188,7 @@ pub enum Pinned {
     Little,
     /// Half at most.
     Much,
-    /// More.
+    /// More than half.
     TooMuch,
 }
 

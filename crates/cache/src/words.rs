@@ -2,10 +2,10 @@
 //! The words of a shard that outlive its process: the states of its logs, the places of its index
 //! segments.
 //!
-//! `docs/formats/data-directory.md` has the table. Each fact is one word, stored in one piece; a
-//! word that another rests on is stored before it. The words that change carry a checksum of 16
-//! bits each. The slots themselves are in the index's own file, and an item's link to its flash
-//! copy is in the items' file.
+//! `docs/formats/data-directory.md` has the table. Each fact is one word, which one store writes.
+//! If a word depends on another, the other one is stored first. The words that change carry a
+//! checksum of 16 bits each. The slots themselves are in the index's own file, and an item's link
+//! to its flash copy is in the items' file.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const AT_PAGE_BYTES: usize = 6;
 const AT_LOGS: usize = 7;
 const AT_REGIONS: usize = 8;
 const AT_REGION_PAGES: usize = 9;
-/// CRC-32C of the words before, none of which ever changes.
+/// CRC-32C of the words before it, none of which ever changes.
 const AT_CRC: usize = 10;
 const AT_LIVE: usize = 11;
 const AT_FLUSHES: usize = 12;
@@ -35,9 +35,9 @@ const AT_LOG: usize = 16;
 /// Words of a log.
 const LOG_WORDS: usize = 4;
 
-/// The part of an index that follows from the sizes it was planned for. It holds for as long as its
-/// slots are of use. A slot lacks the hash bits that name its segment, and bits that a wider tag
-/// would need.
+/// The part of an index that follows from its planned sizes. It stays fixed as long as its slots
+/// are used. A slot lacks the hash bits that name its segment, and bits that a wider tag would
+/// need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub segment_bits: u32,
@@ -46,23 +46,23 @@ pub(crate) struct Shape {
     pub page_bytes: usize,
 }
 
-/// What a log's words are.
+/// The meaning of a log's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogWord {
     /// Everything before this position was given to a write buffer, or may have been.
     Opened = 0,
-    /// The writes of everything before this position have ended.
+    /// The position before which all writes have ended.
     Written = 1,
-    /// The oldest position that is not free.
+    /// The oldest position in use.
     Tail = 2,
-    /// Everything before this position was flushed by `flush_all`.
+    /// The position before which `flush_all` flushed everything.
     Flushed = 3,
 }
 
-/// The identity of the words; a state with another identity is of no use.
+/// The identity of the words. A state with another identity is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Belongs {
-    /// Of the data directory.
+    /// The data directory's number.
     pub id: u64,
     pub shard: u32,
     pub logs: usize,
@@ -123,8 +123,8 @@ impl State {
         }
     }
 
-    /// The state that another process left, with its life and the shape of its index; or why it is
-    /// of no use.
+    /// The state that another process left, with its life and the shape of its index, or why it is
+    /// unusable.
     pub fn kept(
         words: Arc<Words>,
         belongs: &Belongs,
@@ -165,7 +165,7 @@ impl State {
         }
     }
 
-    /// From now on the state is complete: whoever finds it may continue from it.
+    /// Marks the state as complete: a process that finds it may continue from it.
     pub fn set_live(&self) {
         self.words.set(AT_LIVE, 1);
     }
@@ -184,15 +184,15 @@ impl State {
     pub fn set_log(&self, n: usize, word: LogWord, position: u64) {
         self.set(AT_LOG + n * LOG_WORDS + word as usize, position);
     }
-    /// First page of a region at which a record starts; regions of all logs count through. `None`
-    /// if it is damaged.
+    /// First page of a region at which a record starts. Regions are numbered across all logs.
+    /// `None` if the word is damaged.
     pub fn region(&self, n: usize) -> Option<u32> {
         Some(self.get(self.regions_at + n)? as u32)
     }
     pub fn set_region(&self, n: usize, first_record: u32) {
         self.set(self.regions_at + n, u64::from(first_record));
     }
-    /// Chunk and step of a segment of the index; `None` if the word is damaged.
+    /// Chunk and size step of a segment of the index; `None` if the word is damaged.
     pub fn segment(&self, n: usize) -> Option<(Handle, u8)> {
         let word = self.get(self.segments_at + n)?;
         Some((word as Handle, (word >> 32) as u8))
@@ -213,7 +213,7 @@ impl State {
     }
 }
 
-/// The 48 bits of a word that carries its checksum; `None` if it is damaged.
+/// The 48 bits of a word with a checksum; `None` if it is damaged.
 pub(crate) fn get_checked(words: &Words, n: usize) -> Option<u64> {
     let word = words.get(n);
     let value = word >> CHECK_BITS;
@@ -229,7 +229,7 @@ pub(crate) fn set_checked(words: &Words, n: usize, value: u64) {
 /// The checksum of a word that changes, in its low bits.
 const CHECK_BITS: u32 = 16;
 
-/// Depends on the word's number, so that no word stands for another. Never 0 for 0: a word that was
+/// It depends on the word's number, so that words can't be confused. Never 0 for 0: a word that was
 /// never written is damaged.
 fn check(n: usize, value: u64) -> u64 {
     let crc = crc32c::crc32c_append(n as u32 + 1, &value.to_le_bytes());
@@ -256,7 +256,8 @@ mod tests {
             region_pages: 64,
         };
         let shape = Shape::plan(640, 1 << 20);
-        // Memory comes in whole pages, so that too small a number showed nowhere in small tests.
+        // Memory comes in whole pages, so small tests once did not notice a number that was too
+        // small.
         assert_eq!(belongs.words(&shape), 16 + 4 * 2 + 10 + shape.segments());
         let words = Arc::new(Words::anonymous(belongs.words(&shape)).expect("memory"));
         let state = State::new(Arc::clone(&words), &belongs, 99, &shape);

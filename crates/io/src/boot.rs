@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The time since the machine's start: it never jumps, and continues while the machine sleeps.
+//! The time since boot. It never jumps, and continues while the machine sleeps.
 
 use std::time::Duration;
 
-/// The time since the machine's start, its sleep included.
+/// The time since boot, including sleep.
 pub fn since_boot() -> Duration {
     let mut now = libc::timespec {
         tv_sec: 0,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table of connections, the same for both backends: slots that are used again, under numbers
-//! that are not.
+//! The table of connections, which both backends use. Slots are reused, connection numbers are not.
 //!
-//! A [`ConnId`] is a slot number and the slot's generation. The generation moves on when a slot is
+//! A [`ConnId`] is a slot number and the slot's generation. The generation changes when a slot is
 //! freed, so a stale number finds nothing. A backend frees a slot only after the last operation on
 //! its descriptor ended.
 
@@ -61,7 +60,7 @@ impl<T> Conns<T> {
         Ok(id(index, slot.generation))
     }
 
-    /// The connection of that number, unless its slot was freed since.
+    /// The connection with this number, unless its slot was freed since.
     pub(crate) fn get(&mut self, conn: ConnId) -> Option<&mut T> {
         let slot = self.slots.get_mut(conn.0 as u32 as usize)?;
         if slot.generation != (conn.0 >> 32) as u32 {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a file or device holds somebody else's data: asked before an engine makes something new
-//! there.
+//! Detects whether a file or device holds foreign data. Engines call it before they create
+//! something new there.
 //!
-//! Always holds: nothing is written. At most [`MOST_READ`] bytes are read, however large the device
-//! is. It reads a device of up to [`SMALL`] bytes completely. Of a larger one it reads head, tail,
-//! evenly spaced samples and the places where file systems keep copies of their superblocks. Of a
-//! sparse file it also reads the first bytes of the parts between its holes, wherever they are.
+//! Always holds: it writes nothing, and reads at most [`MOST_READ`] bytes, however large the device
+//! is. It reads a device of up to [`SMALL`] bytes completely. In a larger device it reads head,
+//! tail, evenly spaced samples and the places where file systems keep copies of their superblocks.
+//! In a sparse file it also reads the first bytes of each part between holes.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::{AlignedBuf, Device, IoError, PAGE_SIZE, Tag};
 
-/// Up to this many bytes all is read.
+/// A device of up to this many bytes is read completely.
 const SMALL: u64 = 64 << 20;
-/// Bytes that are read at the head and at the tail of what is larger.
+/// Bytes that are read at the head and at the tail of a larger device.
 const ENDS: u64 = 16 << 20;
 /// Samples between head and tail.
 const SAMPLES: u64 = 256;
 /// Bytes of one read, and of a sample.
 const READ: u64 = 64 << 10;
-/// Where copies of superblocks lie: of btrfs at 64 MiB and 256 GiB, of ext with blocks of 4 KiB
+/// Where copies of superblocks lie: of btrfs at 64 MiB and 256 GiB; of ext, with blocks of 4 KiB,
 /// from the second group on.
 const COPIES: [u64; 5] = [64 << 20, 128 << 20, 384 << 20, 640 << 20, 256 << 30];
 /// Bytes that are read at the beginning of each part of a sparse file, and of all of them.
@@ -29,9 +29,9 @@ const EXTENTS: u64 = 64 << 20;
 /// The most that is ever read.
 pub const MOST_READ: u64 = SMALL + COPIES.len() as u64 * READ + EXTENTS;
 
-/// Marks by which a content is named: where it begins, the bytes there, and what they are the mark
-/// of. All of them lie in the first [`READ`] bytes and one page. Content without any of them is
-/// refused as well, only without a name.
+/// Marks that identify content: their offset, their bytes, and the name of the content. All of them
+/// lie in the first [`READ`] bytes and one page. Content without a mark is refused as well, just
+/// without a name.
 const MARKS: [(usize, &[u8], &str); 29] = [
     (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
     (0, b"XFSB", "an XFS file system"),
@@ -65,11 +65,11 @@ const MARKS: [(usize, &[u8], &str); 29] = [
     (0, b"\x1f\x8b", "a gzip file"),
     (0, b"PK\x03\x04", "a ZIP archive"),
     (0, b"\x7fELF", "a program"),
-    // Last: boot sectors of file systems end so too.
+    // This is last, because boot sectors of file systems end like this too.
     (510, b"\x55\xaa", "a partition table"),
 ];
 
-/// Somebody's data.
+/// Foreign data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
     /// The kind of content, if a mark shows it.
@@ -79,7 +79,7 @@ pub struct Content {
 }
 
 impl fmt::Display for Content {
-    /// Continues "PATH holds ...".
+    /// Continues the sentence "PATH holds ...".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name {
             Some(name) => f.write_str(name),
@@ -89,12 +89,12 @@ impl fmt::Display for Content {
 }
 
 /// Looks for content on a device of `bytes` bytes; `None` if all that was read is zero. `read`
-/// reads whole pages at an offset in bytes. `extent` gives the next bytes from an offset on that
-/// are not holes, in whole pages; `None` where none follow. A page that `ours` knows, by its offset
-/// and bytes, does not count.
+/// reads whole pages at an offset in bytes. `extent` returns the next bytes from an offset on that
+/// are not holes, in whole pages; `None` if only holes follow. A page that `ours` recognizes, by
+/// its offset and bytes, does not count.
 ///
 /// # Errors
-/// Those of `read`.
+/// The errors of `read`.
 pub fn find_content<E>(
     bytes: u64,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
@@ -113,7 +113,7 @@ pub fn find_content<E>(
     for (first, last) in ranges(end).into_iter().chain(&mut extents) {
         let mut at = first;
         while at < last {
-            // The first read has a page more, in which the mark of btrfs lies.
+            // The first read has one more page, which contains the mark of btrfs.
             let most = if at == 0 { READ + page } else { READ };
             let length = (last - at).min(most) as usize;
             let part = &mut buf[..length];
@@ -138,7 +138,7 @@ pub fn find_content<E>(
 /// Looks for content on a device, as [`find_content`].
 ///
 /// # Errors
-/// The device's.
+/// The device's errors.
 pub fn content_of(
     device: &dyn Device,
     tag: Tag,
@@ -173,7 +173,7 @@ impl<F: FnMut(u64) -> Option<Range<u64>>> Iterator for Extents<F> {
         }
         let found = (self.extent)(self.at)?;
         let (first, last) = (found.start.max(self.at), found.end.min(self.end));
-        // Without holes, the samples have to do.
+        // Without holes, only the samples are read.
         if first >= last || (first, last) == (0, self.end) {
             return None;
         }
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// A device of this size that is zero but for these bytes; what it reads of it.
+    /// A device of this size that is zero except for these bytes. Returns what is read of it.
     fn look(bytes: u64, at: u64, mark: &[u8]) -> (Option<Content>, u64) {
         let sum = Cell::new(0);
         let read = |offset: u64, buf: &mut [u8]| {
@@ -233,8 +233,8 @@ mod tests {
         (found, sum.get())
     }
 
-    /// `senko serve --flash /dev/sdb` took over an unmounted file system, and `senko store put` a
-    /// btrfs volume, since pages 0, 4, 8 and 12 of that are zero.
+    /// `senko serve --flash /dev/sdb` once overwrote an unmounted file system, and
+    /// `senko store put` a btrfs volume, whose pages 0, 4, 8 and 12 are zero.
     #[test]
     fn each_mark_is_found_and_named() {
         for (at, mark, name) in MARKS {
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(but_one.unwrap().offset, 8192);
     }
 
-    /// 18 bytes in the middle of a sparse file of 1 GB were missed by all samples.
+    /// All samples once missed 18 bytes in the middle of a sparse file of 1 GB.
     #[test]
     fn what_lies_between_holes_is_looked_at() {
         let (large, at) = (1 << 30, 777_777_777_u64);
@@ -309,10 +309,10 @@ mod tests {
         };
         let found = find_content(large, read, extent, |_, _| false).unwrap();
         assert_eq!(found.unwrap().offset, at);
-        // Where all is one part, or nothing is known, the samples have to do.
+        // If the file is one part, or nothing is known, only the samples are read.
         let whole = |from: u64| Some(from..large);
         assert_eq!(find_content(large, read, whole, |_, _| false), Ok(None));
-        // Parts without number accept no more than the most.
+        // However many parts there are, at most the bound is read.
         sum.set(0);
         let many = |from: u64| Some(from + 4096..from + 12_288);
         let zero = |_: u64, buf: &mut [u8]| {

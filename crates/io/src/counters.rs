@@ -2,10 +2,10 @@
 //! Sums and differences of structs of counters: of workers, shards, devices and simulated drives,
 //! in the crates above.
 
-/// Gives a struct of whole numbers the methods `add` and `since`.
+/// Adds the methods `add` and `since` to a struct of whole numbers.
 ///
 /// The macro takes the names of all fields. If one is left out, the code does not compile, so no
-/// sum can lack a counter. Sums wrap around. A difference is 0 where the counter was reset.
+/// sum can lack a counter. Sums wrap around. A difference is 0 if the counter was reset.
 ///
 /// ```
 /// #[derive(Default)]
@@ -25,7 +25,7 @@ macro_rules! counters {
     ($type:ident: $($name:ident)+) => {
         #[allow(dead_code)] // some structs need one of the two
         impl $type {
-            /// Adds what another counted.
+            /// Adds another struct's counts.
             pub fn add(&mut self, other: &$type) {
                 let $type { $($name),+ } = *other;
                 $(self.$name = self.$name.wrapping_add($name);)+

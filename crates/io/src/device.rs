@@ -11,9 +11,9 @@ use crate::{AlignedBuf, IoError, PAGE_SIZE, Tag};
 pub struct ReadRequest<'a> {
     /// The first page.
     pub page: u64,
-    /// Where to; as for [`Device::read`].
+    /// The buffer; as for [`Device::read`].
     pub buf: &'a mut [u8],
-    /// How it ended, set by [`Device::read_batch`].
+    /// The result, set by [`Device::read_batch`].
     pub result: Result<(), IoError>,
 }
 
@@ -28,15 +28,15 @@ impl<'a> ReadRequest<'a> {
     }
 }
 
-/// Reads of one [`Device::read_stream`] under way at a time, at most.
+/// Most reads of one [`Device::read_stream`] under way at a time.
 pub const MOST_UNDER_WAY: usize = 64;
 
-/// Reads of which one follows on another; see [`Device::read_stream`].
+/// Reads in which each depends on an earlier one; see [`Device::read_stream`].
 pub trait ReadStream {
-    /// The next read of a slot: its first page and how many; `None` if the slot has nothing more to
-    /// read.
+    /// The next read of a slot: its first page and the number of pages. `None` if the slot has
+    /// nothing more to read.
     fn next(&mut self, slot: usize) -> Option<(u64, usize)>;
-    /// How the slot's read ended. The slot is asked for its next read afterwards.
+    /// The result of the slot's read. The slot is asked for its next read afterwards.
     fn done(&mut self, slot: usize, result: Result<&[u8], IoError>);
 }
 
@@ -44,7 +44,7 @@ pub trait ReadStream {
 /// multiple of [`crate::PAGE_SIZE`] and, for files opened O_DIRECT, `buf` is page-aligned
 /// ([`crate::AlignedBuf`]).
 pub trait Device: Send + Sync {
-    /// Pages that the device has.
+    /// The number of pages.
     fn pages(&self) -> u64;
     /// Makes the device at least `pages` long. New pages read as zeros. A device that cannot grow
     /// fails with ENOSPC.
@@ -54,75 +54,75 @@ pub trait Device: Send + Sync {
         }
         Err(IoError::Os(libc::ENOSPC))
     }
-    /// Bytes by which the device can still grow, as far as the system tells: 0 where its size is
-    /// fixed, `None` where only [`Device::grow`] tells. Others may take them at any time.
+    /// Bytes by which the device can still grow, as far as the system tells: 0 if its size is
+    /// fixed, `None` if only [`Device::grow`] can tell. Other programs may take this space at any
+    /// time.
     fn room(&self) -> Option<u64> {
         None
     }
-    /// Reads `buf.len()` bytes from `page` on.
+    /// Reads `buf.len()` bytes, starting at `page`.
     fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError>;
-    /// Writes `buf` to `page` on.
+    /// Writes `buf`, starting at `page`.
     fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError>;
     /// Makes every write that returned before this call durable.
     fn flush(&self, tag: Tag) -> Result<(), IoError>;
-    /// Writes `buf` to `page` on, and returns when these pages are durable. Earlier writes may stay
-    /// as they are: only [`Device::flush`] speaks for those.
+    /// Writes `buf`, starting at `page`, and returns when these pages are durable. Earlier writes
+    /// need not be durable then; only [`Device::flush`] covers those.
     fn write_durable(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
         self.write(page, buf, tag)?;
         self.flush(tag)
     }
-    /// The lowest number below `below` that a process which reads beside this one has pinned
+    /// The lowest number below `below` that a process reading this device has pinned
     /// ([`crate::FlashFile::pin`]).
     fn oldest_pin(&self, below: u64) -> Option<u64> {
         let _ = below;
         None
     }
-    /// The memory of `pages` pages from `page` on, shared with the page cache: what is stored there
-    /// outlives the process, but no power cut, and reads of the device give it. While it is held
+    /// The memory of `pages` pages from `page` on, shared with the page cache: stores there outlive
+    /// the process, but not a power cut, and reads of the device return them. While it is held,
     /// nobody writes these pages in another way. `None`: the device has no such memory, or a store
     /// there could end the process.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn map(&self, page: u64, pages: usize) -> io::Result<Option<AlignedBuf>> {
         let _ = (page, pages);
         Ok(None)
     }
-    /// Tells the device that pages hold nothing any more.
+    /// Tells the device that these pages are no longer used.
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError>;
     /// Makes the device at most `pages` long. A device that can't become shorter keeps its length.
-    /// The caller sees to it that nobody uses the end, and that no [`Device::grow`] runs meanwhile.
+    /// The caller makes sure that nobody uses the end, and that no [`Device::grow`] runs meanwhile.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn shrink(&self, pages: u64) -> Result<(), IoError> {
         let _ = pages;
         Ok(())
     }
-    /// The first page from `page` on at which a further file of the device begins. Nothing in front
-    /// of such a page waits for a [`Device::shrink`] that cuts there. `None` where there is none.
+    /// The first page from `page` on at which a further file of the device begins; `None` if there
+    /// is none. Operations before such a page do not wait for a [`Device::shrink`] that cuts there.
     fn border(&self, page: u64) -> Option<u64> {
         let _ = page;
         None
     }
-    /// The next pages from `page` on that are not holes, as far as the device tells; `None` where
-    /// only holes follow.
+    /// The next pages from `page` on that are not holes, as far as the device knows; `None` if only
+    /// holes follow.
     fn extent(&self, page: u64) -> Option<Range<u64>> {
         let end = self.pages();
         (page < end).then_some(page..end)
     }
-    /// Gives the storage of pages back: a file gets a hole there, a block device discards them.
-    /// Reads give anything then. Before the next write, [`Device::fill`] must get storage for them.
-    /// False where the device can't do it.
+    /// Gives back the storage of pages: a file gets a hole there, and a block device discards them.
+    /// Reads may then return any data. Before the next write, [`Device::fill`] must get storage for
+    /// them. False if the device can't do it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn punch(&self, page: u64, pages: u64, tag: Tag) -> Result<bool, IoError> {
         let _ = (page, pages, tag);
         Ok(false)
     }
-    /// Gets storage for pages that were punched; pages that have storage keep it, and what they
-    /// hold.
+    /// Gets storage for pages that were punched. Pages that have storage keep it and their data.
     ///
     /// # Errors
     /// ENOSPC if the file system is full; some of the pages may have storage then.
@@ -131,7 +131,7 @@ pub trait Device: Send + Sync {
         Ok(())
     }
 
-    /// Carries out many reads, at once where the device can; every request's `result` is set. Gives
+    /// Does many reads, concurrently if the device can, and sets every request's `result`. Returns
     /// the first error in the order of `requests`.
     fn read_batch(&self, requests: &mut [ReadRequest<'_>], tag: Tag) -> Result<(), IoError> {
         let mut first = Ok(());
@@ -142,11 +142,11 @@ pub trait Device: Send + Sync {
         first
     }
 
-    /// Carries out the reads of `slots` slots, of which up to `depth` (and [`MOST_UNDER_WAY`]) are
-    /// under way at a time. A slot has one read at a time, and what it says next is requested when
-    /// that has ended. With more slots than `depth` the next reads are known before the device has
-    /// room for them, and go to it before what it gave is looked at. Returns when no slot has
-    /// anything more to read. Where the device has no queue, the slots are served in turn.
+    /// Does the reads of `slots` slots, with at most `depth` (and [`MOST_UNDER_WAY`]) under way at
+    /// a time. A slot has one read at a time; when it has ended, the slot is asked for its next
+    /// read. With more slots than `depth`, further reads are known before the device has room for
+    /// them. These are submitted before the results of ended ones are used. It returns when no slot
+    /// has anything more to read. If the device has no queue, the slots are served in turn.
     fn read_stream(&self, slots: usize, depth: usize, stream: &mut dyn ReadStream, tag: Tag) {
         let _ = depth;
         read_in_turn(|page, buf| self.read(page, buf, tag), slots, stream);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Device operations in flight: the table that both backends share.
+//! The table of device operations in flight, which both backends use.
 //!
-//! The facade enters an operation here, a backend carries out what [`DiskOp::rest`] names and hands
-//! the result to [`Core::finish`], which says whether the operation ended or continues. The table
-//! owns the buffers of everything in flight, so backends and their threads only carry addresses.
-//! Invariant DISK-1: memory that the device may still touch is reachable only from here.
+//! The facade adds an operation here. A backend does the part that [`DiskOp::rest`] names and
+//! passes the result to [`Core::finish`], which says whether the operation ended or continues. The
+//! table owns the buffers of all operations in flight, so backends and their threads only have
+//! addresses. Invariant DISK-1: memory that the device may still touch is reachable only from here.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::{
 
 /// Ends the free list.
 const NONE: u32 = u32::MAX;
-/// How often an operation that was interrupted or told to try again is resubmitted.
+/// How often an interrupted operation is submitted again.
 const MOST_RETRIES: u8 = 100;
 
 /// An operation in flight.
@@ -33,11 +33,11 @@ pub(crate) struct DiskOp {
     done: u64,
     retries: u8,
     other_way: bool,
-    /// The registered buffer that `address` lies in, for a read.
+    /// The registered buffer that contains `address`, for a read.
     pub(crate) registered: Option<u16>,
     frame: Option<PageBuf>,
     source: Option<Arc<AlignedBuf>>,
-    /// When it went to the device.
+    /// When it was submitted to the device.
     since: Instant,
     next_free: u32,
 }
@@ -57,14 +57,13 @@ impl DiskOp {
         (address, self.bytes - self.done, self.offset + self.done)
     }
 
-    /// The first way of doing it is not supported here (discards know two).
+    /// Whether the first way of doing it is unsupported here (discards have two).
     pub(crate) fn other_way(&self) -> bool {
         self.other_way
     }
 }
 
-/// The state of the facade for a backend: devices, operations in flight, events that are already
-/// known.
+/// The facade's state for a backend: devices, operations in flight, events that are already known.
 pub(crate) struct Core {
     pub(crate) devices: Vec<Arc<FlashFile>>,
     pub(crate) frames: FramePool,
@@ -74,20 +73,20 @@ pub(crate) struct Core {
     /// How many of these are reads.
     pub(crate) reads_in_flight: usize,
     pub(crate) stats: DiskStats,
-    /// How long operations took, by device.
+    /// Durations of operations, by device.
     pub(crate) times: Vec<DeviceTimes>,
     /// Operations that the next poll submits: their time begins then.
     fresh: Vec<u32>,
     started: Instant,
-    /// When the results were found that are being looked at; read once a poll, if there are any.
+    /// When the results now being handled were found; read once a poll, if there are any.
     found: Option<Instant>,
     /// Events that need no waiting; the next poll delivers them.
     pub(crate) ready: Vec<Event>,
-    /// Operations that a test holds back (`fault.rs`).
+    /// Operations that a test's fault holds back (`fault.rs`).
     pub(crate) held: Vec<u32>,
 }
 
-/// A device operation as it is requested.
+/// A requested device operation.
 pub(crate) struct Request {
     pub(crate) op: Op,
     pub(crate) device: DeviceId,
@@ -116,7 +115,7 @@ impl Core {
         }
     }
 
-    /// A poll begins: what was entered since the last one goes to the devices now.
+    /// Begins a poll: the operations added since the last one are submitted now.
     pub(crate) fn begin_poll(&mut self) {
         self.found = None;
         if self.fresh.is_empty() {
@@ -128,8 +127,8 @@ impl Core {
         }
     }
 
-    /// Counts, records and enters an operation; gives its number, or `None` if it ended here (out
-    /// of the device's range, or nothing to do), with its completion in `ready`.
+    /// Counts, records and adds an operation, and returns its number. `None` if it ended here (out
+    /// of the device's range, or nothing to do); its completion is in `ready` then.
     pub(crate) fn begin(
         &mut self,
         request: &Request,
@@ -169,7 +168,7 @@ impl Core {
         }
     }
 
-    /// An entered operation meets a test's fault.
+    /// Applies a test's fault to an operation.
     #[cold]
     fn meet(&mut self, index: u32, fault: Fault) {
         match fault {
@@ -177,7 +176,7 @@ impl Core {
             Fault::Errno(errno) => {
                 match self.finish(index, -errno) {
                     Some(ended) => self.ready.push(Event::Disk(ended)),
-                    None => self.held.push(index), // one that is tried again
+                    None => self.held.push(index), // it is tried again
                 }
             }
         }
@@ -252,8 +251,9 @@ impl Core {
         index
     }
 
-    /// Takes the result of what [`DiskOp::rest`] named (bytes, or a negative error number). Gives
-    /// the completion if the operation ended; `None` means that its rest is to be submitted.
+    /// Takes the result for the part that [`DiskOp::rest`] named (bytes, or a negative error
+    /// number). Returns the completion if the operation ended; `None` means that its rest must be
+    /// submitted.
     pub(crate) fn finish(&mut self, index: u32, result: i32) -> Option<Completion> {
         let op = &mut self.ops[index as usize];
         let ended = if result < 0 {
@@ -287,7 +287,7 @@ impl Core {
             self.stats.failed(op.tag, op.op);
         }
         let found = *self.found.get_or_insert_with(Instant::now);
-        // One that a test lets fail at once has not been submitted.
+        // An operation that a test makes fail at once was not submitted.
         if op.since > self.started {
             let took = found.saturating_duration_since(op.since);
             self.times[op.device as usize].ended(op.op, took);
@@ -306,7 +306,7 @@ impl Core {
         Some(completion)
     }
 
-    /// Keeps all memory in flight forever: for a loop that gave up on waiting for the kernel.
+    /// Leaks all memory in flight, for a loop that gave up waiting for the kernel.
     pub(crate) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.ops));
         self.frames.leak();

@@ -9,10 +9,10 @@ use crate::{Completion, RecvBuf, SendBatch};
 /// Which backend to use (`--io`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendChoice {
-    /// io_uring where a probe finds all that is needed, else posix. The reason is in
+    /// io_uring if a probe finds everything that is needed, otherwise posix. The reason is in
     /// [`EventLoop::fallback_reason`](crate::EventLoop::fallback_reason).
     Auto,
-    /// io_uring or an error.
+    /// io_uring, or an error.
     Uring,
     /// posix.
     Posix,
@@ -21,9 +21,9 @@ pub enum BackendChoice {
 /// Sizes of one loop, all fixed at start.
 #[derive(Clone, Debug)]
 pub struct LoopConfig {
-    /// Which backend.
+    /// The backend.
     pub backend: BackendChoice,
-    /// Receive buffers: how many, and bytes each (both powers of two).
+    /// Number of receive buffers; it and the size are powers of two.
     pub recv_buffers: usize,
     /// Bytes of a receive buffer.
     pub recv_buffer_bytes: usize,
@@ -31,55 +31,55 @@ pub struct LoopConfig {
     pub frames: Vec<(usize, usize)>,
     /// Threads for disk operations in the posix backend.
     pub disk_threads: usize,
-    /// Most connections; decides table sizes.
+    /// Most connections; this sets the sizes of tables.
     pub max_connections: usize,
 }
 
 /// A listening socket's number within its loop.
 pub type ListenerId = u32;
 
-/// A connection's number within its loop; never reused in the life of a loop (slot index and
-/// generation).
+/// A connection's number within its loop; it consists of slot index and generation, and is never
+/// reused in the life of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 
-/// What happened.
+/// An event of a loop.
 #[derive(Debug)]
 pub enum Event {
-    /// A connection was accepted. It does not receive before
+    /// A connection was accepted. It receives nothing before
     /// [`EventLoop::adopt`](crate::EventLoop::adopt), on this loop or another.
     Accepted {
-        /// On which listener.
+        /// The listener.
         listener: ListenerId,
         /// The socket, non-blocking, TCP_NODELAY set.
         stream: OwnedFd,
     },
-    /// Accepting failed (for example: out of file descriptors). The listener continues after its
-    /// own pause.
+    /// Accepting failed (for example: out of file descriptors). The listener continues on its own
+    /// after a pause.
     AcceptFailed {
-        /// On which listener.
+        /// The listener.
         listener: ListenerId,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// Bytes came.
+    /// Bytes were received.
     Received {
-        /// On which connection.
+        /// The connection.
         conn: ConnId,
         /// The bytes.
         data: RecvBuf,
     },
-    /// The peer will send no more (`error` is `None`), or receiving failed. Comes once, after all
-    /// data.
+    /// The peer will send no more (`error` is `None`), or receiving failed. It comes once, after
+    /// all data.
     Ended {
-        /// On which connection.
+        /// The connection.
         conn: ConnId,
-        /// Why, if not an orderly end.
+        /// The error, if this is not an orderly end.
         error: Option<io::Error>,
     },
-    /// A send ended; the batch comes back.
+    /// A send ended, and its batch is returned.
     Sent {
-        /// On which connection.
+        /// The connection.
         conn: ConnId,
         /// The batch, unchanged.
         batch: Box<SendBatch>,

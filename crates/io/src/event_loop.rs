@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sockets and files on one loop, one loop a thread.
+//! Sockets and files on one event loop; each thread has its own loop.
 //!
-//! Completion-shaped on both backends: each requested operation returns as an [`Event`]. Nothing
-//! here blocks but [`EventLoop::poll`]. This file is the facade. It enters device operations into
-//! the table that both backends share (`disk.rs`), and passes everything else on to `uring.rs` or
-//! `posix.rs`. `event.rs` has the types that all of them speak.
+//! Both backends work with completions: each requested operation returns as an [`Event`]. Only
+//! [`EventLoop::poll`] blocks. This file is the facade. It adds device operations to the table that
+//! both backends use (`disk.rs`), and passes everything else to `uring.rs` or `posix.rs`.
+//! `event.rs` has the types that all of them use.
 //!
 //! Always holds, on both backends:
-//! - EVENT-1. Every device operation ends in one [`Event::Disk`], every send in one
-//!   [`Event::Sent`], whatever happens.
+//! - EVENT-1. Every device operation ends in exactly one [`Event::Disk`], and every send in exactly
+//!   one [`Event::Sent`].
 //! - EVENT-2. For a connection the order is `Received`*, then at most one `Ended`; neither comes
 //!   after [`EventLoop::close`].
-//! - EVENT-3. Memory handed in is not freed, and a connection's descriptor not closed, before the
-//!   kernel is done with it; dropping the loop waits for that.
+//! - EVENT-3. Memory passed to the loop is not freed, and a connection's descriptor is not closed,
+//!   before the kernel is done with it. Dropping the loop waits for that.
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
@@ -29,30 +29,30 @@ use crate::{
     Queue, SendBatch, SendMode, Tag, Waker,
 };
 
-/// Which backend runs a loop.
+/// The backend of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// io_uring.
     Uring,
-    /// epoll, and pread/pwrite in a thread pool.
+    /// epoll for sockets, and pread/pwrite in a thread pool.
     Posix,
 }
 
-/// One thread's loop. Not `Send`: make it on its thread.
+/// The event loop of one thread. It is not `Send`: make it on its thread.
 pub struct EventLoop {
     driver: Driver,
     core: Core,
     fallback: Option<String>,
 }
 
-/// The backend. One of these exists per loop, so the difference in size costs nothing.
+/// The backend. There is one per loop, so the difference in size costs nothing.
 #[allow(clippy::large_enum_variant)]
 enum Driver {
     Uring(Uring),
     Posix(Posix),
 }
 
-/// Calls the same method on whichever backend it is.
+/// Calls the same method on either backend.
 macro_rules! on {
     ($self:ident, $driver:ident => $call:expr) => {
         match &mut $self.driver {
@@ -66,7 +66,7 @@ impl EventLoop {
     /// A loop.
     ///
     /// # Errors
-    /// When the forced backend is not available, or memory is short.
+    /// If the requested backend is not available, or memory is short.
     pub fn new(config: &LoopConfig) -> io::Result<EventLoop> {
         let core = Core::new(FramePool::try_new(&config.frames)?);
         let mut fallback = None;
@@ -104,13 +104,13 @@ impl EventLoop {
         }
     }
 
-    /// Why `Auto` fell back to posix, in one clause.
+    /// Why `Auto` fell back to posix, as a clause.
     pub fn fallback_reason(&self) -> Option<&str> {
         self.fallback.as_deref()
     }
 
-    /// Whether the frames are registered with the kernel (they are not where `RLIMIT_MEMLOCK` is
-    /// too small, or on posix). Registered frames are resident from the start.
+    /// Whether the frames are registered with the kernel (they are not if `RLIMIT_MEMLOCK` is too
+    /// small, or on posix). Registered frames are resident from the start.
     pub fn frames_registered(&self) -> bool {
         match &self.driver {
             Driver::Uring(uring) => uring.frames_registered(),
@@ -118,7 +118,7 @@ impl EventLoop {
         }
     }
 
-    /// The pool that [`Queue::frame`] takes from.
+    /// The pool from which [`Queue::frame`] takes frames.
     pub fn frames(&self) -> &FramePool {
         &self.core.frames
     }
@@ -128,7 +128,7 @@ impl EventLoop {
         self.core.stats.clone()
     }
 
-    /// How long device operations took since the loop was made, by device in the order of
+    /// Durations of device operations since the loop was made, by device in the order of
     /// [`EventLoop::attach`].
     pub fn device_times(&self) -> &[DeviceTimes] {
         &self.core.times
@@ -142,10 +142,10 @@ impl EventLoop {
         }
     }
 
-    /// Attaches a device; its operations are recorded by `file`'s recorder if it has one.
+    /// Attaches a device. If `file` has a recorder, it records the device's operations.
     ///
     /// # Panics
-    /// With more than 65,536 devices.
+    /// If there are more than 65,536 devices.
     pub fn attach(&mut self, file: Arc<FlashFile>) -> DeviceId {
         let device =
             DeviceId::try_from(self.core.devices.len()).expect("device numbers have 16 bits");
@@ -160,7 +160,7 @@ impl EventLoop {
     /// Starts accepting.
     ///
     /// # Errors
-    /// When the system refuses to watch the socket.
+    /// If the system refuses to watch the socket.
     pub fn listen(&mut self, listener: &Listener) -> io::Result<ListenerId> {
         on!(self, driver => driver.listen(listener))
     }
@@ -174,8 +174,8 @@ impl EventLoop {
     /// Takes a connected, non-blocking socket and starts receiving.
     ///
     /// # Errors
-    /// When [`LoopConfig::max_connections`] are open on this loop, or the system refuses to watch
-    /// the socket.
+    /// If [`LoopConfig::max_connections`] are open on this loop, or the system refuses to watch the
+    /// socket.
     pub fn adopt(&mut self, stream: OwnedFd) -> io::Result<ConnId> {
         on!(self, driver => driver.adopt(stream))
     }
@@ -185,14 +185,14 @@ impl EventLoop {
         on!(self, driver => driver.set_receiving(conn, on));
     }
 
-    /// From now on a receive takes this many bytes at most, but for those that are under way;
-    /// `None`: a whole buffer. For an owner that has enough to do.
+    /// Sets the most bytes that later receives take; `None`: a whole buffer. It is for an owner
+    /// that has enough work. Receives under way are not affected.
     pub fn limit_receives(&mut self, most: Option<usize>) {
         on!(self, driver => driver.limit_receives(most));
     }
 
-    /// Takes no more from the peer: what the kernel has received comes still, and then
-    /// [`Event::Ended`], as if the peer had sent no more. A connection that is gone is left alone.
+    /// Stops reading from the peer. Bytes that the kernel has already received still come, and then
+    /// [`Event::Ended`], as if the peer had sent no more. It does nothing for a closed connection.
     pub fn end_input(&mut self, conn: ConnId) {
         let fd = on!(self, driver => driver.socket(conn));
         if let Some(fd) = fd {
@@ -200,17 +200,17 @@ impl EventLoop {
         }
     }
 
-    /// Sends; one batch at a time a connection (programmer error otherwise). The batch comes back
-    /// in [`Event::Sent`]; for a connection that is gone, with an error.
+    /// Sends a batch. A connection has one batch at a time. The batch comes back in
+    /// [`Event::Sent`]; for a closed connection, with an error.
     ///
     /// # Panics
-    /// When the connection's last batch has not come back.
+    /// If the connection's last batch has not come back.
     pub fn send(&mut self, conn: ConnId, batch: Box<SendBatch>, mode: SendMode) {
         on!(self, driver => driver.send(&mut self.core, conn, batch, mode));
     }
 
     /// The descriptor of a connection's socket, for another loop to send on
-    /// ([`EventLoop::send_for`]); `None` where the connection is gone, and on posix.
+    /// ([`EventLoop::send_for`]); `None` if the connection is closed, and on posix.
     pub fn descriptor(&mut self, conn: ConnId) -> Option<RawFd> {
         match &mut self.driver {
             Driver::Uring(uring) => uring.socket(conn),
@@ -218,13 +218,12 @@ impl EventLoop {
         }
     }
 
-    /// Sends what the socket's buffer takes ([`SendMode::Try`]) on a connection of another loop,
-    /// which neither sends on it nor closes it before the batch has come back. It comes back in
-    /// [`Event::Sent`], once, under the number that this call gives.
+    /// Sends as much as the socket's buffer takes ([`SendMode::Try`]) on a connection of another
+    /// loop. That loop must neither send on it nor close it before the batch has come back. The
+    /// batch comes back once, in [`Event::Sent`], with the number that this call returns.
     ///
     /// # Errors
-    /// The batch, where it is empty, where this loop has as many connections as it takes, and on
-    /// posix.
+    /// Returns the batch if it is empty, if this loop has its most connections, and on posix.
     pub fn send_for(
         &mut self,
         socket: RawFd,
@@ -236,8 +235,8 @@ impl EventLoop {
         }
     }
 
-    /// The connection's socket stays open when the loop is dropped, since another may still send on
-    /// it.
+    /// Keeps the connection's socket open when the loop is dropped, because another loop may still
+    /// send on it.
     pub fn leave_open(&mut self, conn: ConnId) {
         if let Driver::Uring(uring) = &mut self.driver {
             uring.leave_open(conn);
@@ -245,9 +244,9 @@ impl EventLoop {
     }
 
     /// Closes at once; no `Received` or `Ended` comes for it after this call. A send in flight
-    /// still comes back as [`Event::Sent`]. Closing a connection that is gone does nothing.
+    /// still comes back as [`Event::Sent`]. It does nothing for a closed connection.
     ///
-    /// Bytes of earlier sends go out as far as the socket's buffer accepts them.
+    /// Bytes of earlier sends are still sent, as far as the socket's buffer accepts them.
     pub fn close(&mut self, conn: ConnId) {
         on!(self, driver => driver.close(&mut self.core, conn));
     }
@@ -265,32 +264,32 @@ impl EventLoop {
         self.core.in_flight
     }
 
-    /// Lets completions gather. Where `poll` has to wait, it waits for `completions` of them, but
-    /// not longer than `wait` once there is one. Sends submitted by the same call do not count. One
-    /// wake-up then serves several: for a client with many requests under way, not for a server.
-    /// Without effect on posix and on kernels before 6.12. 0 or 1 turns it off.
+    /// Lets completions gather. If `poll` has to wait, it waits for `completions` of them, but not
+    /// longer than `wait` after the first one. Sends submitted by the same call do not count. One
+    /// wake-up then serves several: for a client with many requests under way, not for a server. It
+    /// has no effect on posix and on kernels before 6.12. 0 or 1 turns it off.
     pub fn set_gather(&mut self, completions: usize, wait: Duration) {
         if let Driver::Uring(uring) = &mut self.driver {
             uring.set_gather(completions, wait);
         }
     }
 
-    /// Where `poll` has to wait while reads of a device are under way, it looks for completions for
-    /// at most `limit` before it sleeps. It does so as long as looking mostly succeeds, since a
-    /// device may answer before a sleeping processor would be awake. Zero, the beginning, turns it
-    /// off. Without effect on posix.
+    /// If `poll` has to wait while device reads are under way, it polls for completions for at most
+    /// `limit` before it sleeps. It does so as long as polling usually succeeds, since a device may
+    /// answer faster than a sleeping processor wakes up. Zero, the default, turns it off. It has no
+    /// effect on posix.
     pub fn set_spin(&mut self, limit: Duration) {
         if let Driver::Uring(uring) = &mut self.driver {
             uring.set_spin(limit);
         }
     }
 
-    /// Submits what was asked, waits until something happened or `timeout` passed (`None`: no
-    /// limit; twice that where only the loop itself had something to do meanwhile), and appends the
-    /// events. A signal ends the wait early with `Ok`.
+    /// Submits the requested operations, waits until something happened or `timeout` passed, and
+    /// appends the events. `None` means no limit. If only the loop's internal work interrupts the
+    /// wait, it may last up to twice the timeout. A signal ends the wait early with `Ok`.
     ///
     /// # Errors
-    /// Only when the loop itself is broken (a programmer error or a kernel that refuses to
+    /// Only if the loop itself is broken (a programmer error, or a kernel that refuses to
     /// continue).
     pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         if !self.core.held.is_empty() {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults on demand under a running loop. With them tests see how a whole server behaves when its
+//! Faults on demand under a running loop. Tests use them to see how a whole server behaves when its
 //! device fails.
 //!
 //! [`crate::faulty`] is a device in memory for tests of an engine; this is a switch on a real
-//! [`crate::FlashFile`], so that sockets, threads and both backends take part. It is where
+//! [`crate::FlashFile`], so that sockets, threads and both backends take part. The check is where
 //! operations enter the loop (`disk.rs`), behind a pointer that is null unless a test installed a
 //! switch. A server without one pays a predictable branch for each device operation.
 //!
-//! Always holds: an operation that is held by [`Fault::Stall`] ends when the fault is cleared, as
-//! it would have ended then.
+//! Always holds: an operation held by [`Fault::Stall`] continues normally when the fault is
+//! cleared.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,14 +27,14 @@ pub enum Fault {
 
 #[derive(Clone, Debug)]
 struct Rule {
-    /// Which operations; `None`: all.
+    /// The kind of operations; `None`: all.
     op: Option<Op>,
     /// Those that touch one of these pages.
     pages: Range<u64>,
     fault: Fault,
 }
 
-/// A test's hand on a device.
+/// A test's control over a device's faults.
 #[derive(Debug, Default)]
 pub struct FaultSwitch {
     armed: AtomicBool,
@@ -43,19 +43,19 @@ pub struct FaultSwitch {
 }
 
 impl FaultSwitch {
-    /// A switch that does nothing yet.
+    /// A switch without faults.
     pub fn new() -> Arc<FaultSwitch> {
         Arc::new(FaultSwitch::default())
     }
 
-    /// From now on operations of this kind (`None`: all kinds) that touch one of these pages meet
-    /// the fault; the first rule that fits counts.
+    /// From now on, operations of this kind (`None`: all kinds) on one of these pages meet the
+    /// fault. The first matching rule applies.
     pub fn inject(&self, op: Option<Op>, pages: Range<u64>, fault: Fault) {
         self.rules().push(Rule { op, pages, fault });
         self.armed.store(true, Ordering::Release);
     }
 
-    /// The device is well again; what was held back continues with the loop's next poll.
+    /// The device is well again; operations that were held back continue with the loop's next poll.
     pub fn clear(&self) {
         self.armed.store(false, Ordering::Release);
         self.rules().clear();
@@ -66,7 +66,7 @@ impl FaultSwitch {
         self.met.load(Ordering::Relaxed)
     }
 
-    /// What an operation meets.
+    /// The fault that an operation meets.
     pub(crate) fn meets(&self, op: Op, page: u64, pages: u64) -> Option<Fault> {
         if !self.armed.load(Ordering::Acquire) {
             return None;

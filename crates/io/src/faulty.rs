@@ -8,10 +8,10 @@
 //! a completion. The same seed and the same calls give the same run.
 //!
 //! The model of a power loss ([`FaultyDevice::crash`]): each write since the last flush is,
-//! independently of its order, kept, lost, or torn into sectors of 512 bytes or into pages. A later
-//! write to a place is never overtaken by an earlier one there. Flushed data survives. A failed
-//! flush leaves each write either durable or lost for good, although reads still see it: as Linux
-//! does, which is why a flush must never be tried again.
+//! independently of its order, kept, lost, or torn into sectors of 512 bytes or into pages. An
+//! earlier write never overtakes a later one to the same place. Flushed data survives. A failed
+//! flush leaves each write either durable or lost for good, although reads still see it. Linux
+//! behaves like this, so a flush must never be retried.
 
 mod queue;
 
@@ -30,7 +30,7 @@ use crate::{AlignedBuf, Device, IoError, Op, PAGE_SIZE, SharedFile, Tag};
 /// The unit that a device never tears.
 pub const SECTOR: usize = 512;
 
-/// Shared until it is written, so that a copy of a device costs little.
+/// Shared until it is written, so that copying a device costs little.
 type Page = Arc<[u8; PAGE_SIZE]>;
 
 /// Chances of faults, each from 0 to 1.
@@ -50,7 +50,7 @@ pub struct Faults {
     pub flush_error: f64,
 }
 
-/// The fate of the writes since the last flush in a crash.
+/// What happened to the writes since the last flush in a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashReport {
     /// Writes that survived whole.
@@ -77,8 +77,8 @@ impl Rng {
         self.next() % limit
     }
     fn chance(&mut self, probability: f64) -> bool {
-        // Draws only where a fault is possible, so that turning one kind on does not change what
-        // the others draw.
+        // Draws only if a fault is possible, so that turning one kind on does not change the draws
+        // of the others.
         probability > 0.0 && (self.next() >> 11) as f64 / ((1u64 << 53) as f64) < probability
     }
 }
@@ -90,15 +90,16 @@ struct Unflushed {
     page: u64,
     pages: u64,
     data: Option<Vec<u8>>,
-    /// A failed flush gave it up: no later flush makes it durable, a crash loses it.
+    /// Whether a failed flush gave it up: no later flush makes it durable, and a crash loses it.
     doomed: bool,
-    /// It was written durably: a crash keeps it whole, whatever happens to those before it.
+    /// Whether it was written durably: a crash keeps it whole, whatever happens to the writes
+    /// before it.
     sure: bool,
 }
 
 struct Planned {
     op: Op,
-    /// Calls of that operation until the fault.
+    /// Calls of the operation until the fault.
     left: u64,
     errno: i32,
     for_ever: bool,
@@ -144,7 +145,7 @@ impl Content {
     }
 }
 
-/// Pages that somebody has mapped, and the file whose memory that is.
+/// Pages that somebody has mapped, and the file that backs that memory.
 struct Mapped {
     page: u64,
     pages: usize,
@@ -166,15 +167,15 @@ struct State {
     stats: DiskStats,
 }
 
-/// A device in memory that fails as it is told, or as its seed says. Shared by `Arc`; used from any
-/// thread.
+/// A device in memory that fails on request, or at random from its seed. It is shared by `Arc` and
+/// used from any thread.
 pub struct FaultyDevice {
     pages: u64,
     state: Mutex<State>,
 }
 
 impl FaultyDevice {
-    /// A device of `pages` zeroed pages (they take memory when they are written).
+    /// A device of `pages` zeroed pages, which take memory only when they are written.
     pub fn new(pages: u64, seed: u64) -> Arc<FaultyDevice> {
         FaultyDevice::with_content(pages, seed, Content::default())
     }
@@ -208,13 +209,13 @@ impl FaultyDevice {
         self.lock().faults = faults;
     }
 
-    /// Lets the `nth` call of `op` from now (1 is the next) fail with `errno`.
+    /// Makes the `nth` call of `op` from now (1 is the next) fail with `errno`.
     pub fn fail_nth(&self, op: Op, nth: u64, errno: i32) {
         self.plan(op, nth, errno, false);
     }
 
-    /// Lets the `nth` call of `op` from now, and all after it, fail with `errno`: a device that
-    /// dies.
+    /// Makes the `nth` call of `op` from now, and all after it, fail with `errno`, like a device
+    /// that dies.
     pub fn fail_from(&self, op: Op, nth: u64, errno: i32) {
         self.plan(op, nth, errno, true);
     }
@@ -236,7 +237,7 @@ impl FaultyDevice {
         state.faults = Faults::default();
     }
 
-    /// Flips bit `bit` of `page`, for good.
+    /// Flips bit `bit` of `page` for good.
     pub fn flip_bit(&self, page: u64, bit: usize) {
         assert!(page < self.pages && bit < PAGE_SIZE * 8);
         let mut state = self.lock();
@@ -258,7 +259,7 @@ impl FaultyDevice {
         }
     }
 
-    /// Holds back (true) or lets go the completions of this device in a [`FaultyQueue`].
+    /// Holds back (true) or releases the completions of this device in a [`FaultyQueue`].
     pub fn set_stalled(&self, stalled: bool) {
         self.lock().stalled = stalled;
     }
@@ -272,12 +273,12 @@ impl FaultyDevice {
         self.lock().unflushed.len()
     }
 
-    /// Counts of what was requested, by purpose.
+    /// Counts of requested operations, by purpose.
     pub fn stats(&self) -> DiskStats {
         self.lock().stats.clone()
     }
 
-    /// Loses power: the device holds from now on what survived. Planned faults and chances stay.
+    /// Loses power: from now on the device holds what survived. Planned faults and chances stay.
     pub fn crash(&self) -> CrashReport {
         let mut state = self.lock();
         let mut rng = Rng(state.rng.next());
@@ -289,23 +290,23 @@ impl FaultyDevice {
     }
 
     /// Another device that holds what a crash at this moment, drawn from `seed`, would leave; this
-    /// one continues. For tests that crash at every write of one run.
+    /// one continues. It is for tests that crash at every write of one run.
     pub fn crashed_copy(&self, seed: u64) -> Arc<FaultyDevice> {
         let mut rng = Rng(seed);
         let (content, _) = self.lock().after_crash(&mut rng);
         FaultyDevice::with_content(self.pages, rng.next(), content)
     }
 
-    /// Another device that holds what reads see now, all of it durable: what a killed process
-    /// leaves behind.
+    /// Another device that holds what reads see now, all of it durable, as after a kill of the
+    /// process.
     pub fn copy(&self, seed: u64) -> Arc<FaultyDevice> {
         let mut state = self.lock();
         state.settle();
         FaultyDevice::with_content(self.pages, seed, state.now.clone())
     }
 
-    /// Another device in the same state, with the same unflushed writes. It is the device that
-    /// another process finds when the writer died, with everything that it can still lose.
+    /// Another device in the same state, with the same unflushed writes. Another process finds such
+    /// a device after the writer died: it can still lose the unflushed writes.
     pub fn fork(&self, seed: u64) -> Arc<FaultyDevice> {
         let mut state = self.lock();
         state.settle();
@@ -319,7 +320,7 @@ impl FaultyDevice {
         fork
     }
 
-    /// Number that the next write gets.
+    /// Number of the next write.
     fn next_write(&self) -> u64 {
         self.lock().writes
     }
@@ -358,7 +359,7 @@ impl FaultyDevice {
         state.ended(tag, Op::Flush, fault)
     }
 
-    /// Lets a part of a write reach the device: what may be left of one that failed or was cut off.
+    /// Lets a part of a write reach the device, as a write that failed or was cut off may leave it.
     fn write_part(&self, page: u64, data: &[u8]) {
         let mut state = self.lock();
         let sectors = data.len() / SECTOR;
@@ -384,7 +385,7 @@ impl Mapped {
 }
 
 impl State {
-    /// Takes what mapped memory holds into what reads see.
+    /// Copies the contents of mapped memory to what reads see.
     fn settle(&mut self) {
         for mapped in &self.mapped {
             for (nth, bytes) in mapped.bytes().chunks(PAGE_SIZE).enumerate() {
@@ -431,7 +432,8 @@ impl State {
     fn after_crash(&self, rng: &mut Rng) -> (Content, CrashReport) {
         let mut content = self.durable.clone();
         let mut report = CrashReport::default();
-        // Now and then all are kept, or all lost: long odds otherwise, and worth seeing.
+        // Now and then all writes are kept, or all lost. Random draws would rarely give that, and
+        // it is worth testing.
         let all = rng.below(16);
         for write in &self.unflushed {
             let fate = match all {
@@ -451,8 +453,8 @@ impl State {
                 report.torn += 1;
             }
         }
-        // The system writes mapped memory when it likes: of each sector the device has what it
-        // holds now, or what it held.
+        // The system writes mapped memory at any time. So each sector on the device has its present
+        // contents or its old ones.
         for mapped in &self.mapped {
             for (nth, sector) in mapped.bytes().chunks(SECTOR).enumerate() {
                 if all == 0 || (all > 1 && rng.below(4) > 0) {
@@ -575,8 +577,8 @@ impl Device for FaultyDevice {
         shared.map(pages).map(Some)
     }
 
-    /// As a device with forced unit access does it: only this write becomes durable, not those
-    /// before it. Its flush can fail, which dooms it.
+    /// Works like forced unit access on a device: only this write becomes durable, not earlier
+    /// ones. Its flush can fail, which loses it.
     fn write_durable(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
         self.write(page, buf, tag)?;
         let mut state = self.lock();

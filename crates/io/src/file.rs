@@ -3,20 +3,20 @@
 //!
 //! Both interfaces use a [`FlashFile`]: it is itself the blocking [`Device`], and an event loop
 //! submits operations on its descriptor. Always holds: the lock is taken before anything is read or
-//! changed. It is exclusive except for a file that is opened only for reading. Transfers of an
-//! O_DIRECT file are page-aligned. Every page below `pages()` of a regular file that may be written
-//! has its blocks allocated, but those that were punched.
+//! changed. It is exclusive unless the file is opened only for reading. Transfers of an O_DIRECT
+//! file are page-aligned. In a writable regular file, every page below `pages()` has its blocks
+//! allocated, except punched pages.
 
 mod allocate; // blocks for all of a file, before they are needed
 mod batch; // many blocking reads at once
 mod durable; // writes that are durable when they return, and space that was written before it is used
 mod owner; // whose data a file holds, and who may read it
-pub(crate) mod fork; // what becomes of open files in the child of a fork
-pub(crate) mod fork_count; // how many forks made this process
-mod direct; // does O_DIRECT work here, and with which alignment
-pub(crate) mod told; // errors in words that keep the system's number
-mod lock; // one writer or some readers at a time, who are named to the next
-mod length; // longer, shorter, and with holes
+pub(crate) mod fork; // open files in the child of a fork
+pub(crate) mod fork_count; // the number of forks since the first file was opened
+mod direct; // whether O_DIRECT works here, and with which alignment
+pub(crate) mod told; // error messages that keep the system's error number
+mod lock; // one writer or several readers at a time, with their names for others
+mod length; // grows, shrinks and punches holes
 pub use length::discard_bytes;
 mod map; // pages as memory that outlives the process
 
@@ -39,37 +39,36 @@ use crate::fault::{Fault, FaultSwitch};
 use crate::trace::Recorder;
 use crate::{AlignedBuf, Device, IoError, Op, PAGE_SIZE, ReadRequest, ReadStream, Tag};
 
-/// How to open.
+/// How to open a file.
 #[derive(Clone, Debug, Default)]
 pub struct FileOptions {
-    /// Bytes that the file must have (it is made and preallocated to this); 0: as it is (block
-    /// device, existing file).
+    /// Bytes that the file must have (it is made and preallocated to this size). 0: the present
+    /// size (block device, existing file).
     pub bytes: u64,
-    /// Open for reading only, with a lock that others who only read share: nothing is made or
-    /// allocated, and writes fail with EROFS. It needs no right to write, so a file on read-only
-    /// media can be opened.
+    /// Open for reading only, with a lock that other readers share: nothing is made or allocated,
+    /// and writes fail with EROFS. It needs no right to write, so a file on read-only media can be
+    /// opened.
     pub read_only: bool,
-    /// Open for reading only and take no lock, beside a process that writes. The readable part then
-    /// lies between the two: see [`FlashFile::pin`].
+    /// Open for reading only, without a lock, while another process writes. The two processes must
+    /// agree on what may be read: see [`FlashFile::pin`].
     pub beside_writer: bool,
     /// Missing parts of the file are written with zeros and flushed, not only allocated: see
     /// [`crate::SpannedFile`].
     pub written: bool,
-    /// Permission bits of a file that is made, less those that the process masks. A file that
-    /// exists keeps its own. `None`: nobody else gets rights, and those that others have are taken
-    /// away.
+    /// Permission bits of a new file, before the process's umask. An existing file keeps its own.
+    /// `None`: other users get no rights, and lose those that they have.
     pub mode: Option<u32>,
-    /// A [`crate::SpannedFile`] makes its last file longer, and not another one.
+    /// A [`crate::SpannedFile`] extends its last file instead of adding another.
     pub one_file: bool,
     /// Pass discards on to the device.
     pub discard: bool,
-    /// Writes down what reaches this device, under this device number.
+    /// Records what reaches this device, under this device number.
     pub recorder: Option<(Arc<Recorder>, u16)>,
     /// Makes operations of an event loop fail or wait, for tests.
     pub faults: Option<Arc<FaultSwitch>>,
-    /// Tells from the first page whether an existing file is the caller's. One that is not, and is
-    /// not empty, is refused before anything of it is changed, with an error of kind
-    /// `AlreadyExists`. `None`: whatever is there is taken over.
+    /// Decides by the first page whether an existing file is the caller's. Another file that is not
+    /// empty is refused unchanged, with an error of kind `AlreadyExists`. `None`: any existing file
+    /// is used.
     pub ours: Option<fn(&[u8]) -> bool>,
 }
 
@@ -77,13 +76,13 @@ pub struct FileOptions {
 pub struct FlashFile {
     file: File,
     _name_again: lock::NameAgain,
-    /// Dropped after the file was closed, so that whoever is refused no longer finds it on this
-    /// process's list.
+    /// Dropped after the file was closed, so that a refused process no longer finds the file on
+    /// this process's list.
     _held: Option<lock::HeldLock>,
     /// See [`fork_count::forks`].
     forks: u32,
     path: PathBuf,
-    /// Bytes that were there when it was opened.
+    /// Bytes that the file had when it was opened.
     found: u64,
     /// Changed by [`Device::grow`] and [`Device::shrink`].
     pages: AtomicU64,
@@ -97,15 +96,15 @@ pub struct FlashFile {
 }
 
 impl FlashFile {
-    /// Opens or makes `path`, takes the lock, probes O_DIRECT, preallocates. The name of a file
-    /// that is made is durable when this returns.
+    /// Opens or makes `path`, takes the lock, probes O_DIRECT, preallocates. The name of a new file
+    /// is durable when this returns.
     ///
     /// An existing file that is larger than `options.bytes` keeps its size; the pages beyond are
     /// not used. A size that is not a multiple of the page is rounded down.
     ///
     /// # Errors
-    /// One clear sentence with the path: directory missing, no space, held by another process (with
-    /// its pid where known), smaller than asked...
+    /// One clear sentence with the path. The directory is missing, there is no space, another
+    /// process holds the file (with its pid where known), the file is too small, ...
     pub fn open(path: &Path, options: &FileOptions) -> io::Result<FlashFile> {
         let existing = std::fs::metadata(path).ok();
         let read_only = options.read_only || options.beside_writer;
@@ -140,8 +139,8 @@ impl FlashFile {
         let started = Instant::now();
         let file = loop {
             match how.open(path) {
-                // A server that was killed a moment ago holds it until the kernel has taken its
-                // ring apart.
+                // A server that was killed a moment ago holds the file until the kernel has removed
+                // its ring.
                 Err(error)
                     if block_device
                         && error.raw_os_error() == Some(libc::EBUSY)
@@ -222,7 +221,7 @@ impl FlashFile {
         Ok(file)
     }
 
-    /// Pages that were there before it was opened, and made as long as asked for.
+    /// Whether the file existed before it was opened, and was as long as requested.
     pub fn found_pages(&self) -> u64 {
         self.found / PAGE_SIZE as u64
     }
@@ -232,13 +231,13 @@ impl FlashFile {
         self.pages.load(Ordering::Acquire)
     }
 
-    /// Whether O_DIRECT is in use (some file systems refuse it; then the page cache is told to drop
-    /// what passes).
+    /// Whether O_DIRECT is in use. Some file systems refuse it; then this process asks the page
+    /// cache to drop the data that it read or wrote.
     pub fn direct(&self) -> bool {
         self.direct
     }
 
-    /// Path as given.
+    /// The path as given.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -248,12 +247,12 @@ impl FlashFile {
         self.block_device
     }
 
-    /// Whether it was opened to be read only.
+    /// Whether it is open for reading only.
     pub fn read_only(&self) -> bool {
         self.read_only
     }
 
-    /// The descriptor. Do nothing but look at it and read: the lock and the flags are this value's.
+    /// The descriptor. Use it only to query and to read: this value owns the lock and the flags.
     pub fn raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
@@ -262,7 +261,7 @@ impl FlashFile {
         self.discard
     }
 
-    /// Writes an operation down, if a recorder is attached.
+    /// Records an operation, if a recorder is attached.
     pub(crate) fn record(&self, tag: Tag, op: Op, page: u64, pages: u64) {
         if let Some((recorder, device)) = &self.recorder {
             recorder.record(*device, tag, op, page, pages);
@@ -275,7 +274,7 @@ impl FlashFile {
         self.faults.as_ref()?.meets(op, page, pages)
     }
 
-    /// Refuses what the child of a fork asks of its parent's file.
+    /// Refuses operations of a forked child on its parent's file.
     pub(crate) fn check_own(&self) -> Result<(), IoError> {
         if self.forks != fork_count::forks() {
             return Err(IoError::Os(libc::EBADF));
@@ -312,7 +311,7 @@ impl FlashFile {
         }
     }
 
-    /// A transfer that goes on until all is done, an error comes, or the device ends.
+    /// Transfers until all is done, an error comes, or the device ends.
     fn transfer(&self, mut raw: RawOp) -> Result<(), IoError> {
         let want = raw.bytes;
         while raw.bytes > 0 {
@@ -339,7 +338,7 @@ impl FlashFile {
         Ok(())
     }
 
-    /// Takes the result of a batched read; what it left undone is read here.
+    /// Takes the result of a batched read, and reads the rest of it.
     fn end_batched(&self, buf: &mut [u8], read: &batch::Read) -> Result<(), IoError> {
         let again = matches!(-read.result, libc::EINTR | libc::EAGAIN);
         if read.result < 0 && !again {
@@ -538,22 +537,22 @@ impl Device for FlashFile {
     }
 }
 
-/// A [`Device::read_stream`] under way on a ring.
+/// A [`Device::read_stream`] in progress on a ring.
 struct Reads<'a> {
     file: &'a FlashFile,
     tag: Tag,
     depth: usize,
     stream: &'a mut dyn ReadStream,
     ring: batch::Stream,
-    /// Each slot's read; of no pages where it has none.
+    /// Each slot's read; it has no pages if the slot has none.
     wanted: Vec<batch::Wanted>,
-    /// Slots whose next read is known and not under way.
+    /// Slots whose next read is known and not yet under way.
     known: VecDeque<usize>,
 }
 
 impl Reads<'_> {
-    /// Carries all out; false if the kernel takes no reads, and the slots' next ones are still to
-    /// come.
+    /// Does all reads. False if the kernel refuses reads; then the slots' next reads are still to
+    /// do.
     fn run(&mut self) -> bool {
         for slot in 0..self.wanted.len() {
             self.ask(slot);
@@ -565,7 +564,7 @@ impl Reads<'_> {
                 self.read_alone();
                 return false;
             }
-            // The device continues with what is known while the ends are looked at.
+            // The device continues with known reads while the ended ones are handled.
             if self.push() {
                 self.ring.submit();
             }
@@ -595,7 +594,7 @@ impl Reads<'_> {
         }
     }
 
-    /// Queues known reads as far as there is room; false if none.
+    /// Queues known reads as far as there is room; false if there are none.
     fn push(&mut self) -> bool {
         let room = self.depth - self.ring.in_flight() as usize;
         let count = room.min(self.known.len());
@@ -605,7 +604,7 @@ impl Reads<'_> {
         count > 0
     }
 
-    /// Gives a read that ended to its slot.
+    /// Passes an ended read to its slot.
     fn end(&mut self, slot: usize, result: i32) {
         let batch::Wanted { pages, offset } = std::mem::take(&mut self.wanted[slot]);
         let buf = self.ring.buffer(slot, pages);
@@ -620,7 +619,7 @@ impl Reads<'_> {
         self.stream.done(slot, result.map(|()| &*buf));
     }
 
-    /// After a refusal: what was requested is read without the ring.
+    /// After a refusal: does the requested reads without the ring.
     fn read_alone(&mut self) {
         self.ring.refuse();
         for (slot, wanted) in self.wanted.iter().enumerate() {
@@ -646,7 +645,7 @@ impl fmt::Debug for FlashFile {
     }
 }
 
-/// One system call on a device, as plain numbers: what a thread of the posix backend carries out.
+/// One system call on a device, as plain numbers, for a thread of the posix backend.
 #[derive(Clone, Copy)]
 pub(crate) struct RawOp {
     pub(crate) fd: RawFd,
@@ -671,7 +670,7 @@ impl RawOp {
         }
     }
 
-    /// Carries it out once; gives bytes, or a negative error number. The caller answers for the
+    /// Does it once; returns bytes, or a negative error number. The caller is responsible for the
     /// memory at `address`.
     pub(crate) fn run(&self) -> i32 {
         let most = self.bytes.min(1 << 30);
@@ -705,9 +704,9 @@ impl RawOp {
         done as i32
     }
 
-    /// Keeps a file that is not O_DIRECT from filling the page cache: reads are dropped, writes
-    /// start on their way at once and are dropped after a flush. These are hints, so their failure
-    /// means nothing.
+    /// Prevents a file without O_DIRECT from filling the page cache. Pages are dropped after a
+    /// read. Written pages are sent to the device at once, and dropped after a flush. These are
+    /// hints, so failures are ignored.
     fn pass_by_cache(&self) {
         let (offset, bytes) = (self.offset as libc::off_t, self.bytes as libc::off_t);
         // SAFETY: these calls take no memory.
@@ -727,7 +726,7 @@ impl RawOp {
         }
     }
 
-    /// Carries out a flush or a discard, also when signals interrupt.
+    /// Does a flush or a discard, even if signals interrupt it.
     fn run_whole(&self) -> Result<(), IoError> {
         loop {
             match self.run() {
@@ -767,23 +766,23 @@ fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
     told::told(text, error)
 }
 
-/// Makes the name of a new file survive a power cut. On failure there is no file.
+/// Makes the name of a new file durable. After a failure the file does not exist.
 pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
     sync_folder(path).inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
-/// Makes the names in a file's folder survive a power cut.
+/// Makes the names in a file's folder durable.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     let synced = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
     match synced {
-        // Such a file system has no way to do it, and none in which it is needed.
+        // Such a file system cannot do this, and does not need it.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOTSUP)) => Ok(()),
         Err(error) => Err(failed(path, "cannot sync the folder of", &error)),
         Ok(()) => Ok(()),
     }
 }
 
-/// The directory that a file lies in.
+/// The directory of a file.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent()
         .filter(|parent| !parent.as_os_str().is_empty())

@@ -34,7 +34,7 @@ pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Puts bytes at a place, those of a number by its `to_le_bytes`.
+/// Puts bytes at a place; for a number, those of its `to_le_bytes`.
 ///
 /// ```
 /// let mut page = [0; 6];

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The I/O layer under every engine: devices of pages, sockets, one ring a thread.
+//! The I/O layer under every engine: devices of pages, sockets, one ring per thread.
 //!
-//! The only crate with file, socket or ring system calls; it knows nothing of keys. Store and DBM
-//! use the *blocking* interface ([`Device`]). The cache never waits, so it uses the *queued*
-//! interface ([`Queue`]). [`EventLoop`] joins the queued interface and sockets, on io_uring or on
-//! epoll and a thread pool. [`faulty`] implements both interfaces in memory. From a seed it loses,
-//! tears, reorders, corrupts and fails operations. [`trace`] wraps either interface and records the
-//! device operations.
+//! This is the only crate with file, socket or ring system calls; it knows nothing of keys. Store
+//! and DBM use the *blocking* interface ([`Device`]). The cache never waits, so it uses the
+//! *queued* interface ([`Queue`]). [`EventLoop`] joins the queued interface and sockets, on
+//! io_uring or on epoll and a thread pool. [`faulty`] implements both interfaces in memory. From a
+//! seed it loses, tears, reorders, corrupts and fails operations. [`trace`] wraps either interface
+//! and records the device operations.
 
-mod boot; // the time since the machine's start
+mod boot; // the time since boot
 mod conns; // the table of connections, for both backends
-mod content; // whether a file holds somebody else's data
+mod content; // whether a file holds foreign data
 mod counters; // sums and differences of structs of counters
 mod device; // the blocking interface
 mod disk; // the table of device operations in flight, for both backends
-mod event; // what a loop is made of and what it reports
+mod event; // the settings of a loop and its events
 mod event_loop; // sockets and files on one loop: the facade over the two backends
 pub mod fault; // faults on demand under a running loop, for tests of a whole server
 pub mod faulty; // the in-memory device that fails from a seed, both interfaces
@@ -26,17 +26,17 @@ mod passed; // sockets that a service manager passes
 mod page; // aligned memory: page runs to write, pooled frames to read into
 mod posix; // backend: epoll, and a thread pool for the disk
 mod queue; // the queued interface: submit now, completion later
-mod recv; // what a receive fills
-pub mod say; // lines on stderr that never decide over the work
-mod send; // what a send carries
+mod recv; // receive buffers
+pub mod say; // lines on stderr that never stop the work
+mod send; // the data of a send
 mod shared; // memory that outlives the process: files on tmpfs
-mod spanned; // one device over several files, of which a new one is made to grow
-mod snapshot; // files that are written whole and read whole
+mod spanned; // one device over several files, which grows by new files
+mod snapshot; // files that are written and read as a whole
 mod stats; // counts of what reached the devices
-mod tag; // who causes an I/O, and why
+mod tag; // the engine and the purpose of an I/O
 mod times; // a histogram of durations
-pub mod trace; // the recorder and the reader of its format
-mod unfinished; // a file that gets its name when it is whole
+pub mod trace; // the recorder of device operations, and the reader of its format
+mod unfinished; // a file that gets its name when it is complete
 mod uring; // backend: io_uring
 mod wake; // waking a loop from another thread
 

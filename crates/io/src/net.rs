@@ -24,7 +24,7 @@ struct Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Some((path, device, inode)) = &self.file {
-            // Somebody else's socket may stand there by now; only ours is removed.
+            // By now, somebody else's socket may have the path. Only ours is removed.
             let ours = std::fs::symlink_metadata(path)
                 .is_ok_and(|meta| meta.dev() == *device && meta.ino() == *inode);
             if ours {
@@ -34,17 +34,17 @@ impl Drop for Shared {
     }
 }
 
-/// A bound, listening, non-blocking socket; `Send`, `Clone` shares it between loops.
+/// A bound, listening, non-blocking socket. It is `Send`; `Clone` shares it between loops.
 #[derive(Clone, Debug)]
 pub struct Listener {
     shared: Arc<Shared>,
 }
 
 impl Listener {
-    /// Listens on TCP with SO_REUSEADDR. Port 0: any free one ([`Listener::local_port`]).
+    /// Listens on TCP with SO_REUSEADDR. Port 0 means any free port ([`Listener::local_port`]).
     ///
     /// # Errors
-    /// The system's, with the address in its text.
+    /// The system's error, with the address in its text.
     pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<Listener> {
         let context = |error: io::Error| named(error, format_args!("cannot listen on {address}"));
         let family = if address.is_ipv4() {
@@ -59,7 +59,7 @@ impl Listener {
             drop_congestion_control(&fd);
         }
         if address.is_ipv6() {
-            // 0.0.0.0 and [::] can then be listened on side by side.
+            // So 0.0.0.0 and [::] can be used side by side.
             set_option(&fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).map_err(context)?;
         }
         let (name, length) = socket_address(&address);
@@ -78,12 +78,12 @@ impl Listener {
         })
     }
 
-    /// Listens on a Unix socket, replacing a stale one; `mask` is the access mask in octal as
-    /// memcached's `-a`. The path is removed on the last drop.
+    /// Listens on a Unix socket, replacing a stale one; `mask` is the access mask, like memcached's
+    /// `-a`. The path is removed on the last drop.
     ///
     /// # Errors
-    /// The system's, with the path in its text; a file there that is not a socket, or on which
-    /// somebody listens, is left alone.
+    /// The system's error, with the path in its text. An existing file that is not a socket, or a
+    /// socket on which somebody listens, is not touched.
     pub fn unix(path: &Path, mask: u32, backlog: u32) -> io::Result<Listener> {
         let context =
             |error: io::Error| named(error, format_args!("cannot listen on {}", path.display()));
@@ -91,14 +91,14 @@ impl Listener {
         remove_stale(path).map_err(context)?;
         let fd = socket(libc::AF_UNIX).map_err(context)?;
         // The mode is set before the name appears, since bind applies the umask to the socket's own
-        // mode. So the socket is at no moment more open than asked. The process's umask, which all
-        // threads share, is left alone. SAFETY: `fd` is open.
+        // mode. So the socket never has more rights than requested. The process's umask, which all
+        // threads share, is not changed. SAFETY: `fd` is open.
         check(unsafe { libc::fchmod(fd.as_raw_fd(), mask as libc::mode_t & 0o777) })
             .map_err(context)?;
         // SAFETY: `name` holds `length` bytes of a Unix address.
         check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const name).cast(), length) })
             .map_err(context)?;
-        // The umask may have taken bits that were requested.
+        // The umask may have removed bits that were requested.
         let settle = || {
             use std::os::unix::fs::PermissionsExt;
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mask & 0o777))?;
@@ -119,10 +119,10 @@ impl Listener {
         })
     }
 
-    /// A socket that listens already, as a service manager passes it; it is made non-blocking.
+    /// A socket that listens already, passed by a service manager; it is made non-blocking.
     ///
     /// # Errors
-    /// When the descriptor is not a stream socket that listens.
+    /// If the descriptor is not a listening stream socket.
     pub fn inherited(fd: OwnedFd) -> io::Result<Listener> {
         let number = |option| get_number(&fd, option).unwrap_or(0);
         if number(libc::SO_ACCEPTCONN) == 0 || number(libc::SO_TYPE) != libc::SOCK_STREAM {
@@ -131,7 +131,7 @@ impl Listener {
         }
         let listener = std::net::TcpListener::from(fd);
         listener.set_nonblocking(true)?;
-        // Of a Unix socket the standard library tells no such address.
+        // For a Unix socket the standard library returns no such address.
         let port = listener.local_addr().ok().map(|address| address.port());
         let fd = OwnedFd::from(listener);
         if port.is_some() {
@@ -147,13 +147,13 @@ impl Listener {
         })
     }
 
-    /// The TCP address that it is bound to; none for a Unix socket.
+    /// The bound TCP address; `None` for a Unix socket.
     pub fn local_address(&self) -> Option<SocketAddr> {
         let fd = self.shared.fd.try_clone().ok()?;
         std::net::TcpListener::from(fd).local_addr().ok()
     }
 
-    /// The TCP port bound.
+    /// The bound TCP port.
     pub fn local_port(&self) -> Option<u16> {
         self.shared.port
     }
@@ -170,7 +170,7 @@ impl Listener {
 
 /// Loopback has no congestion to control, so its sockets use the cheapest congestion control;
 /// accepted sockets inherit it. The system's own choice may pace every segment by the clock, as BBR
-/// does. Where the choice is refused, the system's stays.
+/// does. If the system refuses it, its own choice stays.
 fn drop_congestion_control(fd: &OwnedFd) {
     let name = b"reno";
     // SAFETY: the kernel reads as many bytes as `name` has.
@@ -189,7 +189,7 @@ fn drop_congestion_control(fd: &OwnedFd) {
 /// [`crate::EventLoop::adopt`].
 ///
 /// # Errors
-/// The system's, with the address in its text.
+/// The system's error, with the address in its text.
 pub fn connect_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     let connect = || {
         let stream = std::net::TcpStream::connect(address)?;
@@ -207,7 +207,7 @@ pub fn connect_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
 /// Connects to a Unix socket, as [`connect_tcp`].
 ///
 /// # Errors
-/// The system's, with the path in its text.
+/// The system's error, with the path in its text.
 pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
     let connect = || {
         let stream = UnixStream::connect(path)?;
@@ -217,20 +217,20 @@ pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
     connect().map_err(|error| named(error, format_args!("cannot connect to {}", path.display())))
 }
 
-/// Lets a socket receive what is in its buffer, and then the end.
+/// Makes a socket receive what is in its buffer, and then the end.
 pub(crate) fn end_input(fd: RawFd) {
     // A peer that has left already is the only failure.
     // SAFETY: takes no memory; the caller's table holds the descriptor open.
     unsafe { libc::shutdown(fd, libc::SHUT_RD) };
 }
 
-/// Ends both directions: what waits on the socket, for bytes or for room, ends at once.
+/// Ends both directions: operations that wait on the socket end at once.
 pub(crate) fn end(fd: RawFd) {
     // SAFETY: a descriptor in, no memory.
     unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
 }
 
-/// The same kind of error with what was tried in front of its text.
+/// The same kind of error, with the attempted action before its text.
 fn named(error: io::Error, what: std::fmt::Arguments<'_>) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
@@ -251,16 +251,16 @@ fn socket(family: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// After this many seconds of silence a peer is asked whether it is there. Then the seconds between
-/// two questions, and how many stay unanswered before the connection counts as broken. The system's
-/// own two hours keep places for clients that are long gone.
+/// A peer that was silent for this many seconds is probed. Then come the seconds between two
+/// probes, and the number of unanswered probes after which the connection counts as broken. The
+/// system's default of two hours keeps slots for clients that are long gone.
 const KEEP_ALIVE: [(libc::c_int, libc::c_int); 3] = [
     (libc::TCP_KEEPIDLE, 60),
     (libc::TCP_KEEPINTVL, 15),
     (libc::TCP_KEEPCNT, 4),
 ];
 
-/// Has peers that vanished without a word noticed. Accepted sockets inherit it.
+/// Makes the kernel notice peers that vanished silently. Accepted sockets inherit it.
 fn keep_alive(fd: &OwnedFd) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE)?;
     for (option, value) in KEEP_ALIVE {
@@ -396,7 +396,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
             std::fs::remove_file(path)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // The socket does not block, so a full backlog answers "try again": somebody listens then
+        // The socket does not block, so a full backlog answers "try again". Then somebody listens
         // too.
         _ => Err(io::Error::new(
             io::ErrorKind::AddrInUse,

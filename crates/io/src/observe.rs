@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! For tests of kills: a call before each word that goes into shared memory. `page.rs` and
-//! `shared.rs` announce their stores here.
+//! For tests of kills: a call before each store of a word to shared memory. `page.rs` and
+//! `shared.rs` report their stores here.
 
 #[cfg(debug_assertions)]
 thread_local! {
     static OBSERVER: std::cell::RefCell<Option<Box<dyn FnMut()>>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Calls `observer` before each word that this thread stores into shared memory, or no longer. A
-/// test takes a copy of the memory there, which is what a kill at that instant would leave. Only in
-/// builds with debug assertions; false in others.
+/// Sets or removes an `observer`, which is called before each word that this thread stores to
+/// shared memory. A test copies the memory there: a kill at that moment would leave that copy. This
+/// works only in builds with debug assertions, and returns false in others.
 pub fn observe_stores(observer: Option<Box<dyn FnMut()>>) -> bool {
     #[cfg(debug_assertions)]
     OBSERVER.with(|place| *place.borrow_mut() = observer);
@@ -18,7 +18,7 @@ pub fn observe_stores(observer: Option<Box<dyn FnMut()>>) -> bool {
     cfg!(debug_assertions)
 }
 
-/// This thread is about to store a word.
+/// Reports that this thread is about to store a word.
 #[inline]
 pub(crate) fn observed() {
     #[cfg(debug_assertions)]

@@ -4,8 +4,8 @@
 //! An engine fills an [`AlignedBuf`] and passes it to a write; a loop reads into a [`FramePool`].
 //! Both are mapped from the system. Pages become resident when they are first touched, so a table
 //! sized for the worst case costs nothing until it is used. Memory of a [`crate::SharedFile`]
-//! outlives the process. A frame lies in exactly one registered buffer of the ring: the pool's
-//! layout never lets one cross a multiple of [`REGISTER_SPAN`].
+//! outlives the process. A frame lies in exactly one registered buffer of the ring, because no
+//! frame of a pool crosses a multiple of [`REGISTER_SPAN`].
 
 use std::fmt;
 use std::fs::File;
@@ -16,34 +16,33 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes in a page: the unit of every device operation, and the read unit that papers B and E build
-/// on.
+/// Bytes in a page: the unit of every device operation, and the read unit of papers B and E.
 pub const PAGE_SIZE: usize = 4096;
 
-/// Most bytes that the kernel takes as one registered buffer.
+/// The most bytes of one registered buffer of the kernel.
 pub(crate) const REGISTER_SPAN: usize = 1 << 30;
 
-/// Bytes of a large page, where the system has them.
+/// Bytes of a large page, if the system has them.
 const LARGE_PAGE: usize = 2 << 20;
 
 /// Ends a free list.
 const NONE: u32 = u32::MAX;
 
-/// Zeroed, page-aligned memory of a whole number of pages; `Send + Sync`, bytes through
-/// `Deref<[u8]>`/`DerefMut`.
+/// Zeroed, page-aligned memory of a whole number of pages. It is `Send + Sync`;
+/// `Deref<[u8]>`/`DerefMut` give its bytes.
 ///
-/// The memory is an anonymous mapping, or that of a file ([`crate::SharedFile`]): a page that was
-/// never touched takes no room.
+/// The memory is an anonymous mapping, or that of a file ([`crate::SharedFile`]). A page that was
+/// never touched takes no memory.
 pub struct AlignedBuf {
     start: NonNull<u8>,
     bytes: usize,
-    /// The file whose memory this is.
+    /// The file that backs this memory.
     file: Option<File>,
     mapping: MappedMemory,
 }
 
-/// Keeps the mapping of an [`AlignedBuf`] in place after that is gone, for who still has an address
-/// in it.
+/// Keeps the mapping of an [`AlignedBuf`] in place after the buffer is dropped, for users that
+/// still have an address in it.
 #[derive(Clone, Debug)]
 pub struct MappedMemory {
     _mapping: Arc<Mapping>,
@@ -76,7 +75,7 @@ impl AlignedBuf {
     /// Zeroed memory of `pages` pages.
     ///
     /// # Panics
-    /// When the system refuses the mapping; [`AlignedBuf::try_new`] returns that as an error.
+    /// If the system refuses the mapping; [`AlignedBuf::try_new`] returns that as an error.
     pub fn new(pages: usize) -> AlignedBuf {
         match AlignedBuf::try_new(pages) {
             Ok(buf) => buf,
@@ -84,12 +83,12 @@ impl AlignedBuf {
         }
     }
 
-    /// Zeroed memory of `pages` pages, or the system's reason for refusing it.
+    /// Zeroed memory of `pages` pages, or the system's error.
     pub fn try_new(pages: usize) -> io::Result<AlignedBuf> {
         AlignedBuf::map(pages, None)
     }
 
-    /// Memory of `pages` pages: of a file that has as many, or anonymous.
+    /// Memory of `pages` pages: anonymous, or of a file that has as many.
     pub(crate) fn map(pages: usize, file: Option<File>) -> io::Result<AlignedBuf> {
         let (flags, fd) = match &file {
             Some(file) => (libc::MAP_SHARED, file.as_raw_fd()),
@@ -101,12 +100,12 @@ impl AlignedBuf {
         AlignedBuf::map_from(pages, flags, fd, 0, file)
     }
 
-    /// Memory of `pages` pages of a file from `page` on, all of which the file has and has room
-    /// for.
+    /// Memory of `pages` pages of a file from `page` on. The file must have these pages, with
+    /// storage.
     pub(crate) fn map_part(file: &File, page: u64, pages: usize) -> io::Result<AlignedBuf> {
         let (fd, at) = (file.as_raw_fd(), page * PAGE_SIZE as u64);
         let mut part = AlignedBuf::map_from(pages, libc::MAP_SHARED, fd, at as i64, None)?;
-        // A child would share in the file's lock for as long as it has the mapping.
+        // A child would share the file's lock as long as it has the mapping.
         part.advise(0, pages * PAGE_SIZE, libc::MADV_DONTFORK);
         Ok(part)
     }
@@ -167,11 +166,11 @@ impl AlignedBuf {
         self.bytes / PAGE_SIZE
     }
 
-    /// Gives the memory of pages `first..first + count` back to the system; they read as zeroes
-    /// from now on and become resident again when they are touched.
+    /// Gives the memory of pages `first..first + count` back to the system; they read as zeros from
+    /// now on, and become resident again when they are touched.
     ///
     /// # Panics
-    /// When the buffer has no such pages.
+    /// If the buffer has no such pages.
     pub fn release(&mut self, first: usize, count: usize) {
         assert!(
             first + count <= self.pages(),
@@ -180,7 +179,7 @@ impl AlignedBuf {
         if count == 0 {
             return;
         }
-        // Of a file, only a hole gives memory back.
+        // For a file, only a hole gives memory back.
         let advice = match self.file {
             Some(_) => libc::MADV_REMOVE,
             None => libc::MADV_DONTNEED,
@@ -201,7 +200,7 @@ impl AlignedBuf {
     /// for anonymous memory.
     ///
     /// # Panics
-    /// When the buffer has no such pages.
+    /// If the buffer has no such pages.
     pub fn commit(&mut self, first: usize, count: usize) -> bool {
         assert!(
             first + count <= self.pages(),
@@ -221,12 +220,12 @@ impl AlignedBuf {
         }
     }
 
-    /// Stores 8 bytes at an offset that is a multiple of 8, in one piece, behind everything stored
-    /// before. A process that maps the same file after this one was killed finds the old word or
-    /// the new one. It finds no later word without this one.
+    /// Stores 8 bytes at an offset that is a multiple of 8, in one piece, and after everything
+    /// stored before. A process that maps the same file after this one was killed finds either the
+    /// old or the new word. It never finds a later word without this one.
     ///
     /// # Panics
-    /// When the offset is not within the buffer, or not a multiple of 8.
+    /// If the offset is not within the buffer, or not a multiple of 8.
     #[inline]
     pub fn set_word(&mut self, at: usize, word: u64) {
         assert!(
@@ -242,15 +241,15 @@ impl AlignedBuf {
         place.store(word.to_le(), Ordering::Release);
     }
 
-    /// Asks the system to back this memory with large pages: what is read all over then costs fewer
-    /// look-ups of addresses. A hint, for memory of which all will be in use.
+    /// Asks the system to back this memory with large pages, so that scattered reads need fewer
+    /// address look-ups. It is a hint, for memory that will be used completely.
     pub fn prefer_large(&mut self) {
         self.advise(0, self.bytes, libc::MADV_HUGEPAGE);
     }
 
-    /// Takes that back for pages `first..first + count` and for all that shares a large page with
-    /// them. So the system makes no large page again of memory that was
-    /// [released](AlignedBuf::release) in part.
+    /// Undoes that for pages `first..first + count` and for everything that shares a large page
+    /// with them. So the system makes no large page again from partly
+    /// [released](AlignedBuf::release) memory.
     pub fn prefer_small(&mut self, first: usize, count: usize) {
         let start = self.start.as_ptr() as usize;
         let from = (start + first * PAGE_SIZE) & !(LARGE_PAGE - 1);
@@ -306,7 +305,7 @@ impl fmt::Debug for AlignedBuf {
     }
 }
 
-/// Asks the processor for memory that will be read soon; a hint, without effect where there is no
+/// Prefetches memory that will be read soon. It is a hint, without effect if the processor has no
 /// such instruction.
 #[inline]
 pub fn prefetch(bytes: &[u8]) {
@@ -321,7 +320,7 @@ pub fn prefetch(bytes: &[u8]) {
     let _ = bytes;
 }
 
-/// As [`prefetch`], of the cache line at an address. Nothing needs to be there.
+/// As [`prefetch`], for the cache line at any address, even an unmapped one.
 ///
 /// ```
 /// senko_io::prefetch_address(0);
@@ -349,12 +348,12 @@ struct Pool {
     free: Mutex<Free>,
 }
 
-/// The list of free frames, stored outside the frames. So a frame that was never read into is never
+/// The list of free frames, stored outside the frames. So the memory of an unused frame is never
 /// touched.
 struct Free {
-    /// The first of each class.
+    /// The first free frame of each class.
     heads: Box<[u32]>,
-    /// The next behind each.
+    /// The next frame after each.
     next: Box<[u32]>,
     taken_bytes: usize,
 }
@@ -366,18 +365,19 @@ impl Pool {
 }
 
 /// A fixed set of page frames in a few size classes, all in one mapping (which the io_uring backend
-/// registers). Cheap to clone (an `Arc`), meant for one thread: taking and returning a frame are
-/// O(1), under a lock that nobody else wants.
+/// registers). It is cheap to clone (an `Arc`) and meant for one thread. Taking and returning a
+/// frame are O(1), under an uncontended lock.
 #[derive(Clone)]
 pub struct FramePool {
     pool: Arc<Pool>,
 }
 
 impl FramePool {
-    /// A pool with `count` frames of `pages` pages for each `(pages, count)`; ascending in `pages`.
+    /// A pool with `count` frames of `pages` pages for each `(pages, count)`, in ascending order of
+    /// `pages`.
     ///
     /// # Panics
-    /// When the classes do not ascend, a frame is larger than 1 GiB, or memory is refused.
+    /// If the classes do not ascend, a frame is larger than 1 GiB, or memory is refused.
     pub fn new(classes: &[(usize, usize)]) -> FramePool {
         match FramePool::try_new(classes) {
             Ok(pool) => pool,
@@ -471,7 +471,7 @@ impl FramePool {
         self.pool.classes.last().copied().unwrap_or(0)
     }
 
-    /// Bytes of the whole pool, and bytes now handed out.
+    /// Bytes of the whole pool, and bytes in use.
     pub fn usage(&self) -> (usize, usize) {
         (self.pool.frame_bytes, self.pool.free().taken_bytes)
     }
@@ -481,13 +481,13 @@ impl FramePool {
         (self.pool.memory.start(), self.pool.memory.bytes)
     }
 
-    /// Number of the registered buffer that holds `frame`, if the frame is of this pool.
+    /// Number of the registered buffer that holds `frame`, if the frame belongs to this pool.
     pub(crate) fn register_index(&self, frame: &PageBuf) -> Option<u16> {
         Arc::ptr_eq(&self.pool, &frame.pool)
             .then(|| (self.pool.offsets[frame.frame as usize] / REGISTER_SPAN) as u16)
     }
 
-    /// Keeps the mapping forever: for a loop that gave up on waiting for the kernel.
+    /// Leaks the mapping, for a loop that gave up waiting for the kernel.
     pub(crate) fn leak(&self) {
         std::mem::forget(self.clone());
     }
@@ -500,8 +500,8 @@ impl fmt::Debug for FramePool {
     }
 }
 
-/// One frame of a [`FramePool`]; bytes through `Deref<[u8]>`/`DerefMut` (the frame's whole length);
-/// returns to its pool on drop. A new frame holds what its last user left in it.
+/// One frame of a [`FramePool`]. `Deref<[u8]>`/`DerefMut` give all of its bytes. Dropping it
+/// returns it to its pool. A new frame holds the data of its last user.
 pub struct PageBuf {
     pool: Arc<Pool>,
     start: NonNull<u8>,

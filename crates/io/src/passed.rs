@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sockets that were listening before the process was started: systemd's socket activation.
 //!
-//! `LISTEN_FDS` says how many there are, from descriptor 3 on, `LISTEN_PID` for which process, and
-//! `LISTEN_FDNAMES` their names, between colons. Called once, by `senko serve`, before other
-//! descriptors are open.
+//! `LISTEN_FDS` is the number of sockets, from descriptor 3 on. `LISTEN_PID` is the process that
+//! they are for, and `LISTEN_FDNAMES` has their names, separated by colons. `senko serve` calls
+//! this once, before it opens other descriptors.
 
 use std::io;
 use std::net::TcpListener;
@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::Listener;
 
-/// The first descriptor that is passed.
+/// The first passed descriptor.
 const FIRST: RawFd = 3;
-/// More than this many are a mistake.
+/// A larger number is a mistake.
 const MOST: usize = 64;
 
 /// The sockets that were passed to this process, with their names; none after the first call.
 ///
 /// # Errors
-/// One sentence: the variables are nonsense, or a descriptor is not a listening stream socket.
+/// One sentence: the variables are invalid, or a descriptor is not a listening stream socket.
 ///
 /// ```
 /// // Nothing was passed to this program.
@@ -50,7 +50,7 @@ pub fn passed_listeners() -> io::Result<Vec<(String, Listener)>> {
             // here owns them; `TAKEN` keeps this from happening twice.
             let passed = unsafe { OwnedFd::from_raw_fd(number) };
             let listener = TcpListener::from(passed);
-            // The copy is closed on exec, which the passed one is not.
+            // The copy is closed on exec; the original is not.
             let listener = listener
                 .try_clone()
                 .and_then(|listener| Listener::inherited(listener.into()))

@@ -3,13 +3,13 @@
 //! without io_uring.
 //!
 //! Sockets are watched edge-triggered for both directions from the start, so a connection costs one
-//! `epoll_ctl` in its life. A connection that may have bytes waits in `readable` until it was read
-//! empty. Each round reads at most a few buffers of each, so that a fast sender cannot starve the
-//! others. While no receive buffer is free, nothing is read. Sends are tried at once; a
-//! [`SendMode::Wait`] continues with the rest at the next writable edge.
+//! `epoll_ctl` in its life. A connection that may have bytes waits in `readable` until all of them
+//! were read. Each round reads at most a few buffers from each connection, so that a fast sender
+//! cannot starve the others. While no receive buffer is free, nothing is read. Sends are tried at
+//! once; a [`SendMode::Wait`] continues with the rest at the next writable edge.
 //!
-//! Invariant POSIX-1: a connection with `readable` set that is receiving and not ended is in the
-//! queue exactly once.
+//! Invariant POSIX-1: a connection that is receiving, has not ended and has `readable` set is in
+//! the queue exactly once.
 
 mod pool;
 
@@ -27,15 +27,15 @@ use crate::send::Sending;
 use crate::{ConnId, Event, Listener, ListenerId, LoopConfig, SendBatch, SendMode, Waker};
 use pool::{Job, Pool};
 
-/// Bytes that one connection may receive in one round, and buffers at the least.
+/// Most bytes that one connection may receive in one round, and its least number of buffers.
 const ROUND_BYTES: usize = 64 << 10;
 /// Connections that one listener may accept in one round.
 const ROUND_ACCEPTS: usize = 64;
-/// How long a listener rests after a failed accept.
+/// How long a listener pauses after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long `shut_down` waits for device operations before it leaks their memory.
 const LAST_WAIT: Duration = Duration::from_secs(10);
-/// Events that one wait takes.
+/// Most events of one wait.
 const MOST_EVENTS: usize = 1024;
 
 /// The kind of a watched descriptor, in the top byte of its epoll data; the rest is a slot or
@@ -52,10 +52,10 @@ enum Kind {
 struct Conn {
     fd: OwnedFd,
     receiving: bool,
-    /// There may be bytes, or the end.
+    /// Whether there may be bytes, or the end.
     readable: bool,
-    /// The peer ended or an error is waiting: a short receive is then no sign that the socket is
-    /// empty.
+    /// Whether the peer ended or an error is pending: then a short receive does not mean that the
+    /// socket is empty.
     hung_up: bool,
     queued: bool,
     ended: bool,
@@ -76,15 +76,15 @@ pub(crate) struct Posix {
     conns: Conns<Conn>,
     acceptors: Vec<Acceptor>,
     accepting: bool,
-    /// A listener rests; looked at only then.
+    /// Whether a listener pauses; used only then.
     pausing: bool,
     readable: VecDeque<ConnId>,
-    /// Bytes of a receive, where they are limited.
+    /// Most bytes of a receive, if they are limited.
     receive_most: Option<usize>,
     waker: Waker,
     disk_bell: Waker,
     pool: Pool,
-    /// Device operations that the next round hands to the pool.
+    /// Device operations that the next round passes to the pool.
     jobs: Vec<Job>,
     results: Vec<(u32, i32)>,
 }
@@ -197,12 +197,13 @@ impl Posix {
         let acceptor = &mut self.acceptors[id as usize];
         if std::mem::take(&mut acceptor.watched) {
             let fd = acceptor.listener.fd();
-            // The descriptor is watched, so there is nothing that could fail.
+            // The descriptor is watched already, so this cannot fail.
             let _ = self.watch(libc::EPOLL_CTL_DEL, fd, 0, Kind::Listener, id);
         }
     }
 
-    /// Watches a listener again; if the system refuses (it may be short of memory), later.
+    /// Watches a listener again. If the system refuses (it may be short of memory), it tries again
+    /// later.
     fn rewatch_listener(&mut self, id: ListenerId) {
         if self.watch_listener(id).is_err() {
             self.acceptors[id as usize].paused_until = Some(Instant::now() + ACCEPT_PAUSE);
@@ -255,7 +256,7 @@ impl Posix {
         }
     }
 
-    /// Ends the rest of listeners whose time has come; gives the time until the next one's.
+    /// Ends the pauses that are over; returns the time until the next one's end.
     fn resume_accepting(&mut self) -> Option<Duration> {
         let now = Instant::now();
         let mut next: Option<Duration> = None;
@@ -347,7 +348,8 @@ impl Posix {
         }
     }
 
-    /// Reads from every connection that may have bytes, as far as buffers and the round's share go.
+    /// Reads from every connection that may have bytes, as far as buffers and the round's limit
+    /// allow.
     fn receive(&mut self, events: &mut Vec<Event>) {
         for _ in 0..self.readable.len() {
             if self.recv.available() == 0 {
@@ -406,7 +408,7 @@ impl Posix {
         let result = loop {
             let done = send_once(state.fd.as_raw_fd(), &mut sending.batch);
             if -done == libc::EAGAIN && sending.mode == SendMode::Wait {
-                return; // A writable edge comes.
+                return; // A writable edge follows.
             }
             if let Some(result) = sending.advance(done) {
                 break result;
@@ -471,7 +473,7 @@ impl Posix {
             .map(|_| Instant::now());
         let mut left = timeout;
         loop {
-            // Events that are known already happened before anything that the kernel has to tell.
+            // Events that are already known happened before any event from the kernel.
             events.append(&mut core.ready);
             self.pool.submit(&mut self.jobs);
             let mut wait = left;
@@ -519,8 +521,8 @@ impl Posix {
         }
     }
 
-    /// Waits for events; gives how many came (0 also after a signal), and whether it waited as long
-    /// as it was to: not where it was woken before.
+    /// Waits for events. Returns how many came (0 also after a signal), and whether the whole time
+    /// passed without a wake-up.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<(usize, bool)> {
         const NOT: Option<Duration> = Some(Duration::ZERO);
         let waits = timeout == NOT || (self.waker.sleep() && self.disk_bell.sleep());
@@ -560,7 +562,7 @@ impl Posix {
     }
 }
 
-/// Receives from one connection until it is empty or had its share.
+/// Receives from one connection until it is empty or has had its share.
 fn receive_from(
     conn: ConnId,
     state: &mut Conn,
@@ -593,7 +595,7 @@ fn receive_from(
                 events.push(Event::Received { conn, data });
                 share -= 1;
                 if !full && !state.hung_up {
-                    // Empty; bytes that come from now on make a new edge.
+                    // The socket is empty. Bytes that arrive from now on cause a new edge.
                     state.readable = false;
                     return;
                 }
@@ -625,7 +627,7 @@ fn receive_from(
     }
 }
 
-/// One system call's worth of sending; gives bytes, or a negative error number.
+/// Sends with one system call; returns bytes, or a negative error number.
 fn send_once(fd: RawFd, batch: &mut SendBatch) -> i32 {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: the ranges were laid out from the batch, which is borrowed for the whole call.

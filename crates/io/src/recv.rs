@@ -2,10 +2,11 @@
 //! Receive buffers: a fixed set that the loop fills from sockets and the server returns by dropping
 //! them.
 //!
-//! On io_uring the free buffers are in a provided-buffer ring. The kernel takes them by itself, so
-//! an idle connection holds no buffer. On posix they are on a stack. A dropped buffer is free at
-//! once, without a system call. Invariant RECV-1: a buffer number is either free (in the ring or on
-//! the stack) or owned by exactly one [`RecvBuf`] or by a completion that has not been looked at.
+//! On io_uring the free buffers are in a provided-buffer ring. The kernel takes one when bytes
+//! arrive, so an idle connection holds no buffer. On posix they are on a stack. A dropped buffer is
+//! free at once, without a system call. Invariant RECV-1: a buffer number is either free (in the
+//! ring or on the stack) or owned by exactly one [`RecvBuf`] or by a completion that was not
+//! handled yet.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -21,7 +22,7 @@ use crate::{AlignedBuf, PAGE_SIZE};
 /// Most buffers: the kernel numbers them in 16 bits and a ring holds at most half of that range.
 pub(crate) const MOST_BUFFERS: usize = 1 << 15;
 
-/// Where free buffers wait.
+/// Where free buffers are kept.
 enum Free {
     Stack(RefCell<Vec<u16>>),
     /// The provided-buffer ring: its entries, and the tail that this side advances.
@@ -101,7 +102,7 @@ impl RecvPool {
         unsafe { self.memory.start().add(id as usize * self.buffer_bytes) }
     }
 
-    /// The buffer that the kernel filled with `bytes` bytes.
+    /// The buffer into which the kernel received `bytes` bytes.
     pub(crate) fn filled(self: &Rc<RecvPool>, id: u16, bytes: usize) -> RecvBuf {
         debug_assert!(bytes <= self.buffer_bytes);
         self.available.set(self.available.get() - 1);
@@ -146,7 +147,7 @@ impl RecvPool {
         }
     }
 
-    /// Keeps the memory forever: for a loop that gave up on waiting for the kernel.
+    /// Leaks the memory, for a loop that gave up waiting for the kernel.
     pub(crate) fn leak(self: &Rc<RecvPool>) {
         std::mem::forget(Rc::clone(self));
     }
@@ -163,8 +164,8 @@ fn check(count: usize, buffer_bytes: usize) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
 }
 
-/// Received bytes; `Deref<[u8]>`; the buffer returns to the loop on drop. Independent of any borrow
-/// of the loop.
+/// Received bytes (`Deref<[u8]>`). Dropping it returns the buffer to the loop. It does not borrow
+/// from the loop.
 pub struct RecvBuf {
     pool: Rc<RecvPool>,
     start: *mut u8,
@@ -180,7 +181,7 @@ impl RecvBuf {
         unsafe { std::slice::from_raw_parts_mut(self.start, self.pool.buffer_bytes) }
     }
 
-    /// How many bytes were received.
+    /// Sets how many bytes were received.
     pub(crate) fn set_len(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.pool.buffer_bytes);
         self.bytes = bytes as u32;
@@ -197,7 +198,7 @@ impl Deref for RecvBuf {
 }
 
 impl DerefMut for RecvBuf {
-    /// TLS deciphers received bytes in place.
+    /// TLS decrypts received bytes in place.
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `deref`; `&mut self` is the only way to the buffer meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes as usize) }

@@ -3,7 +3,7 @@
 //!
 //! The standard library's `eprintln!` panics if stderr is full or closed, and waits if stderr is a
 //! pipe that nobody reads. Here a line that cannot be written is dropped and counted ([`dropped`]).
-//! Every crate that has something to say goes through the three macros:
+//! Every crate writes its lines with these three macros:
 //!
 //! - [`note!`](crate::note): a line of a service's log. It never waits.
 //! - [`tell!`](crate::tell): a line that the user of a command should read. It waits for a slow
@@ -11,8 +11,8 @@
 //! - [`bar!`](crate::bar): progress on a terminal, without an end of line. It never waits, and is
 //!   not counted.
 //!
-//! A line is one `write` of at most [`PART`] bytes. On a pipe such a write is whole or not at all,
-//! so that lines of several threads do not mix.
+//! A line is one `write` of at most [`PART`] bytes. A pipe takes such a write whole or not at all,
+//! so lines of several threads do not mix.
 
 #![allow(unsafe_code)]
 
@@ -21,19 +21,19 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
-/// Bytes that a pipe takes whole (`PIPE_BUF`): it is writable when this many fit.
+/// Bytes that a pipe takes whole (`PIPE_BUF`). It is writable if this many fit.
 const PART: usize = 4096;
 
-/// Lines that could not be written since the process began.
+/// Lines that could not be written since the process started.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Whether this process is a service, which never waits for who reads its log.
+/// Whether this process is a service, which never waits for the reader of its log.
 static SERVICE: AtomicBool = AtomicBool::new(false);
 
-/// Where lines go: stderr, or this process's own opening of the same pipe or terminal.
+/// Where lines go: stderr, or this process's own open file of the same pipe or terminal.
 static STDERR: AtomicI32 = AtomicI32::new(libc::STDERR_FILENO);
 
-/// Whether the last line was broken off in its middle.
+/// Whether the last line was cut in its middle.
 static CUT: AtomicBool = AtomicBool::new(false);
 
 /// Writes a line of a service's log to stderr; never waits. Lines that cannot be written are
@@ -56,7 +56,7 @@ macro_rules! bar {
     ($($text:tt)*) => { $crate::say::bar(::std::format_args!($($text)*)) };
 }
 
-/// Lines that could not be written since the process began, those of `tracing` included.
+/// Lines that could not be written since the process started, including those of `tracing`.
 pub fn dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
@@ -66,10 +66,9 @@ pub fn terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// From now on no line waits, and the message of a panic is a line like others. Where stderr is a
-/// pipe or a terminal, this process opens it once more for itself. So the other processes that
-/// share stderr still wait if they want to. Call this before root is given up: the pipe may belong
-/// to root.
+/// From now on no line waits, and panic messages are written in the same way. If stderr is a pipe
+/// or a terminal, this process opens it once more for itself. So other processes that share stderr
+/// can still wait for it. Call this before dropping root privileges: the pipe may belong to root.
 pub fn as_service() {
     if SERVICE.swap(true, Ordering::Relaxed) {
         return;
@@ -88,17 +87,17 @@ pub fn as_service() {
     }));
 }
 
-/// What [`note!`](crate::note) calls.
+/// Implements [`note!`](crate::note).
 pub fn note(text: fmt::Arguments<'_>) {
     line(format!("{text}\n"), false);
 }
 
-/// What [`tell!`](crate::tell) calls.
+/// Implements [`tell!`](crate::tell).
 pub fn tell(text: fmt::Arguments<'_>) {
     line(format!("{text}\n"), !SERVICE.load(Ordering::Relaxed));
 }
 
-/// What [`bar!`](crate::bar) calls.
+/// Implements [`bar!`](crate::bar).
 pub fn bar(text: fmt::Arguments<'_>) {
     put(
         STDERR.load(Ordering::Relaxed),
@@ -107,8 +106,8 @@ pub fn bar(text: fmt::Arguments<'_>) {
     );
 }
 
-/// A line of a service on stdout, such as those of `--json`: what holds for [`note!`](crate::note)
-/// holds for it.
+/// Writes a line of a service to stdout, such as those of `--json`. It follows the rules of
+/// [`note!`](crate::note).
 pub fn result(text: fmt::Arguments<'_>) {
     let text = format!("{text}\n");
     if put(libc::STDOUT_FILENO, text.as_bytes(), false) < text.len() {
@@ -138,12 +137,12 @@ fn line(mut text: String, wait: bool) {
     let done = put(STDERR.load(Ordering::Relaxed), text.as_bytes(), wait);
     if done < text.len() {
         DROPPED.fetch_add(1, Ordering::Relaxed);
-        // A line that was cut in its middle gets its end from the next line, whatever that is.
+        // A line that was cut in its middle is ended before the next line.
         CUT.store(done > 0 || text.starts_with('\n'), Ordering::Relaxed);
     }
 }
 
-/// Writes, and returns how many bytes were taken: all of them, or fewer where the descriptor is
+/// Writes, and returns how many bytes were written: all of them, or fewer if the descriptor is
 /// dead, or is full and `wait` is not set.
 fn put(descriptor: RawFd, bytes: &[u8], wait: bool) -> usize {
     let mut done = 0;
@@ -161,7 +160,7 @@ fn put(descriptor: RawFd, bytes: &[u8], wait: bool) -> usize {
         match io::Error::last_os_error().kind() {
             _ if wrote == 0 => break,
             io::ErrorKind::Interrupted => {}
-            // Another process has set the terminal or pipe so that nobody waits.
+            // Another process has made the terminal or pipe non-blocking.
             io::ErrorKind::WouldBlock if wait && ready(descriptor, -1) => {}
             _ => break,
         }
@@ -169,8 +168,8 @@ fn put(descriptor: RawFd, bytes: &[u8], wait: bool) -> usize {
     done
 }
 
-/// Whether a write of [`PART`] bytes would not wait, because there is room or because it fails at
-/// once; asked for this many milliseconds.
+/// Whether a write of [`PART`] bytes would not block, because there is room or because it fails at
+/// once. It waits up to this many milliseconds.
 fn ready(descriptor: RawFd, milliseconds: i32) -> bool {
     let mut asked = libc::pollfd {
         fd: descriptor,
@@ -181,9 +180,9 @@ fn ready(descriptor: RawFd, milliseconds: i32) -> bool {
     unsafe { libc::poll(&raw mut asked, 1, milliseconds) == 1 }
 }
 
-/// Opens the pipe or terminal behind a descriptor once more, so that writes to it never wait. The
-/// new descriptor lives as long as the process. `None` for other kinds of files, whose writes do
-/// not wait for a reader, and where it is not allowed: then asking before each write must do.
+/// Opens the pipe or terminal of a descriptor once more, so that writes to it never wait. The new
+/// descriptor lives as long as the process. `None` for other kinds of files, whose writes do not
+/// wait for a reader, and if it is not allowed. Then each write first checks for room.
 fn open_again(descriptor: RawFd) -> Option<RawFd> {
     let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: the answer is writable memory of the right type.
@@ -211,8 +210,8 @@ mod tests {
     use std::io::Read;
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-    /// With SIGHUP or `-v` and a pipe that nobody read, the thread that waits for signals waited
-    /// for the reader of its log instead.
+    /// With SIGHUP or `-v` and a pipe that nobody read, the thread that handles signals once waited
+    /// for the reader of its log.
     #[test]
     fn a_pipe_that_nobody_reads_is_not_waited_for() {
         let (mut read, write) = io::pipe().unwrap();
@@ -222,7 +221,7 @@ mod tests {
             whole += 1;
         }
         assert!(whole > 1);
-        // A line longer than what a pipe takes at once is broken off, and not waited for either.
+        // A line longer than a pipe takes at once is cut, and does not wait either.
         let mut some = [0; 8192];
         read.read_exact(&mut some).unwrap();
         let long = [b'y'; 1 << 20];
@@ -255,7 +254,7 @@ mod tests {
         assert_eq!(open_again(file.as_raw_fd()), None);
     }
 
-    /// `senko serve 2>/dev/full` ended with a panic at the first warning.
+    /// `senko serve 2>/dev/full` once ended with a panic at the first warning.
     #[test]
     fn dead_descriptors_take_nothing() {
         let full = std::fs::OpenOptions::new()

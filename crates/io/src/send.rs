@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The data of a send: the batch that moves into the loop and comes back.
+//! The data of a send: the batch, which moves into the loop and comes back.
 //!
 //! The server fills a batch, [`crate::EventLoop::send`] takes it, [`crate::Event::Sent`] returns
 //! it. The loop turns the pieces into an array of ranges inside the batch, so a send allocates
@@ -10,16 +10,16 @@ use std::ops::Range;
 
 use crate::PageBuf;
 
-/// Most ranges that one send operation takes (the kernel's UIO_MAXIOV).
+/// Most ranges of one send operation (the kernel's UIO_MAXIOV).
 const MOST_RANGES: usize = 1024;
-/// Most bytes of a range in one operation; far below what overflows the kernel's signed 32-bit
+/// Most bytes of a range in one operation; far below the limit of the kernel's signed 32-bit
 /// result.
 const MOST_RANGE_BYTES: usize = 1 << 28;
-/// Most bytes that one operation is asked to send.
+/// Most bytes of one operation.
 const MOST_SEND_BYTES: usize = 1 << 30;
-/// Capacity that an emptied batch keeps.
+/// Capacity that an empty batch keeps.
 const KEEP_BYTES: usize = 64 << 10;
-/// Pieces for which an emptied batch keeps room.
+/// Pieces for which an empty batch keeps room.
 const KEEP_PIECES: usize = 1024;
 
 /// A part of an answer, in sending order.
@@ -27,14 +27,14 @@ const KEEP_PIECES: usize = 1024;
 pub enum Piece {
     /// A range of the batch's own [`SendBatch::bytes`].
     Bytes(Range<usize>),
-    /// A range of a frame that was read from a device: paper B's transfer with no copy.
+    /// A range of a frame that was read from a device: the transfer without a copy of paper B.
     Page(PageBuf, Range<usize>),
     /// Memory that the submitter keeps alive and unchanged until the batch comes back.
     Pinned(PinnedBytes),
 }
 
-/// Memory of somebody else that a send reads in place. Only an unsafe call makes one, so that no
-/// safe code can have a socket read from anywhere.
+/// Memory of another owner that a send reads in place. Only an unsafe call makes one, so that safe
+/// code cannot make a socket read from an arbitrary address.
 #[derive(Debug)]
 pub struct PinnedBytes {
     ptr: *const u8,
@@ -43,34 +43,34 @@ pub struct PinnedBytes {
 }
 
 impl PinnedBytes {
-    /// The `len` bytes at `ptr`; `pin` is the submitter's name for what it pinned.
+    /// The `len` bytes at `ptr`; `pin` is the submitter's name for the pinned object.
     ///
     /// # Safety
-    /// The bytes are initialised, and stay alive and unchanged until this value is dropped: a batch
-    /// names the pins of those that it drops ([`SendBatch::clear`], [`SendBatch::spill`]).
+    /// The bytes are initialised, and stay alive and unchanged until this value is dropped. A batch
+    /// returns the pins of the pieces that it drops ([`SendBatch::clear`], [`SendBatch::spill`]).
     pub unsafe fn new(ptr: *const u8, len: usize, pin: u64) -> PinnedBytes {
         PinnedBytes { ptr, len, pin }
     }
 
-    /// How many bytes.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// No bytes.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The submitter's name for what it pinned.
+    /// The submitter's name for the pinned object.
     pub fn pin(&self) -> u64 {
         self.pin
     }
 
-    /// Leaves out the first bytes.
+    /// Skips the first bytes.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// If there are not as many.
     pub fn skip(&mut self, bytes: usize) {
         assert!(bytes <= self.len, "no more than there is");
         self.ptr = self.ptr.wrapping_add(bytes);
@@ -93,12 +93,12 @@ impl Piece {
         }
     }
 
-    /// Nothing in this piece.
+    /// Whether this piece is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes, of which `own` are the batch's.
+    /// The bytes; `own` are the batch's own bytes.
     fn slice<'a>(&'a self, own: &'a [u8]) -> &'a [u8] {
         match self {
             Piece::Bytes(range) => &own[range.clone()],
@@ -108,14 +108,14 @@ impl Piece {
     }
 }
 
-/// The data of one send. It is made once a connection and moves into the loop and back, so that a
-/// send allocates nothing.
+/// The data of one send. A connection makes it once; it moves into the loop and back, so a send
+/// allocates nothing.
 pub struct SendBatch {
-    /// Bytes that the batch owns.
+    /// The batch's own bytes.
     pub bytes: Vec<u8>,
-    /// The parts in order. Empty means: all of `bytes`.
+    /// The parts in order. If empty, the batch is all of `bytes`.
     pub pieces: Vec<Piece>,
-    /// The ranges of the operation now in flight; the kernel reads this array.
+    /// The ranges of the operation in flight; the kernel reads this array.
     ranges: Vec<libc::iovec>,
     /// The header of that operation. The kernel reads it, so a batch in flight does not move (it is
     /// boxed).
@@ -145,7 +145,7 @@ impl From<Vec<u8>> for SendBatch {
 }
 
 impl SendBatch {
-    /// Bytes to send in all.
+    /// All bytes to send.
     pub fn len(&self) -> usize {
         if self.pieces.is_empty() {
             return self.bytes.len();
@@ -153,7 +153,7 @@ impl SendBatch {
         self.pieces.iter().map(Piece::len).sum()
     }
 
-    /// Nothing to send.
+    /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -171,7 +171,7 @@ impl SendBatch {
         whole.into_iter().chain(parts)
     }
 
-    /// Copies frames into `bytes`, so that they are free; pinned memory is left in its place.
+    /// Copies frames into `bytes`, so that the frames are free; pinned memory stays in place.
     pub fn copy_pages(&mut self) {
         if self.pieces.is_empty() {
             return;
@@ -188,8 +188,8 @@ impl SendBatch {
         self.bytes = bytes;
     }
 
-    /// After a short [`SendMode::Try`]: drops what was sent, copies the rest into `bytes`, so that
-    /// frames and pins are free; the pins that were released are pushed to `unpinned`.
+    /// Call it after a short [`SendMode::Try`]. It drops what was sent and copies the rest into
+    /// `bytes`, so that frames and pins are free. Released pins are pushed to `unpinned`.
     pub fn spill(&mut self, sent: usize, unpinned: &mut Vec<u64>) {
         if self.pieces.is_empty() {
             self.bytes.drain(..sent);
@@ -214,7 +214,7 @@ impl SendBatch {
         self.bytes.shrink_to(KEEP_BYTES);
     }
 
-    /// Drops the pieces and names their pins.
+    /// Drops the pieces and returns their pins.
     fn release(&mut self, unpinned: &mut Vec<u64>) {
         for piece in self.pieces.drain(..) {
             if let Piece::Pinned(bytes) = piece {
@@ -226,7 +226,7 @@ impl SendBatch {
         self.ranges.shrink_to(KEEP_PIECES);
     }
 
-    /// Lays out the next operation, after `skip` bytes that were sent; gives the bytes that it
+    /// Prepares the next operation, after `skip` bytes that were sent; returns the bytes that it
     /// covers.
     pub(crate) fn lay_out(&mut self, mut skip: usize) -> usize {
         self.ranges.clear();
@@ -251,7 +251,7 @@ impl SendBatch {
         total
     }
 
-    /// The operation's only range, if it has just one: start and bytes.
+    /// The operation's only range, if it has exactly one: start and bytes.
     pub(crate) fn single(&self) -> Option<(*const u8, u32)> {
         match self.ranges.as_slice() {
             [range] => Some((range.iov_base.cast(), range.iov_len as u32)),
@@ -259,8 +259,8 @@ impl SendBatch {
         }
     }
 
-    /// The operation as a message header, valid until the batch is laid out again, moved out of its
-    /// box or dropped.
+    /// The operation as a message header, valid until the next operation is prepared, or the batch
+    /// is moved out of its box or dropped.
     pub(crate) fn header(&mut self) -> *const libc::msghdr {
         self.header.msg_iov = self.ranges.as_mut_ptr();
         self.header.msg_iovlen = self.ranges.len();
@@ -290,12 +290,13 @@ impl fmt::Debug for SendBatch {
     }
 }
 
-/// How long a send may take.
+/// When a send ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendMode {
-    /// Takes what the socket's buffer takes now; the result may be short (0 if it is full).
+    /// It sends what fits into the socket's buffer now; the result may be short (0 if the buffer is
+    /// full).
     Try,
-    /// Ends when all is sent, or with an error.
+    /// It ends when everything is sent, or with an error.
     Wait,
 }
 
@@ -324,8 +325,8 @@ impl Sending {
         }
     }
 
-    /// Takes the operation's result (bytes, or a negative error number); gives the send's own
-    /// result if it ended, or lays out the next operation and gives `None`.
+    /// Takes the operation's result (bytes, or a negative error number). Returns the send's result
+    /// if it ended. Otherwise it prepares the next operation and returns `None`.
     pub(crate) fn advance(&mut self, result: i32) -> Option<std::io::Result<usize>> {
         if result >= 0 {
             self.sent += result as usize;

@@ -8,9 +8,9 @@
 //! several threads may use.
 //!
 //! Always holds: a reader finds a stored word complete, and also all words that the same thread
-//! stored before it. A killed thread ends between two instructions, and its stores are in the
-//! machine's memory. So only the order of the stores has to hold: they are release stores, and a
-//! compiler moves no other store after them.
+//! stored before it. A killed thread ends between two instructions, and its stores are then in the
+//! machine's memory. So only the order of the stores matters: they are release stores, and a
+//! compiler moves no earlier store past them.
 
 use std::ffi::CString;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -32,11 +32,11 @@ pub struct SharedFile {
 }
 
 impl SharedFile {
-    /// Opens an existing file; `None` if there is none.
+    /// Opens an existing file; `None` if it does not exist.
     ///
     /// # Errors
-    /// One sentence with the path, also when the file belongs to another user or is not a regular
-    /// one.
+    /// One sentence with the path, also if the file belongs to another user or is not a regular
+    /// file.
     pub fn open(path: &Path) -> io::Result<Option<SharedFile>> {
         let file = match how().open(path) {
             Ok(file) => file,
@@ -59,7 +59,7 @@ impl SharedFile {
         }))
     }
 
-    /// Makes an empty file; one that is there is replaced.
+    /// Makes an empty file; replaces an existing one.
     ///
     /// # Errors
     /// One sentence with the path.
@@ -75,8 +75,8 @@ impl SharedFile {
         })
     }
 
-    /// Makes a folder that nobody but this user can look into, or has it already. False: the name
-    /// is taken by something else, which another user may have put there.
+    /// Makes a folder that only this user can read, unless it exists already. False: the name is
+    /// used for something else, which may belong to another user.
     ///
     /// # Errors
     /// One sentence with the path.
@@ -93,7 +93,7 @@ impl SharedFile {
         own_folder(path)
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file if it exists.
     ///
     /// # Errors
     /// One sentence with the path.
@@ -104,7 +104,7 @@ impl SharedFile {
         }
     }
 
-    /// Bytes that files in a folder may still take.
+    /// Bytes that files in a folder may still use.
     ///
     /// # Errors
     /// One sentence with the path.
@@ -120,10 +120,10 @@ impl SharedFile {
         Ok(stat.f_bavail as u64 * stat.f_frsize as u64)
     }
 
-    /// Takes the file for this process until its memory is given up.
+    /// Locks the file for this process until its memory is dropped.
     ///
     /// # Errors
-    /// One sentence with the path, when another process has it.
+    /// One sentence with the path, if another process has it.
     pub fn lock(&self) -> io::Result<()> {
         // SAFETY: the call only locks a file that is open.
         if unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
@@ -136,7 +136,7 @@ impl SharedFile {
         Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
     }
 
-    /// Whole pages that the file has.
+    /// The number of whole pages in the file.
     ///
     /// # Errors
     /// One sentence with the path.
@@ -148,7 +148,8 @@ impl SharedFile {
         Ok((meta.len() / PAGE_SIZE as u64) as usize)
     }
 
-    /// The file's memory; it grows to `pages` pages if it has fewer, and all it has is mapped.
+    /// The file's memory. The file grows to `pages` pages if it has fewer, and is mapped as a
+    /// whole.
     ///
     /// # Errors
     /// One sentence with the path.
@@ -178,8 +179,8 @@ impl SharedFile {
     }
 }
 
-/// Whether this is a folder of this user, and closed to all others. In a folder with the sticky
-/// bit, as `/dev/shm` is, nobody else can put another thing in its place.
+/// Whether this is a folder of this user that is closed to all others. In a folder with the sticky
+/// bit, such as `/dev/shm`, no other user can replace it.
 fn own_folder(path: &Path) -> bool {
     // SAFETY: the call reads nothing but the process's own user.
     let me = unsafe { libc::geteuid() };
@@ -203,10 +204,10 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
     )
 }
 
-/// A table of 8-byte words in memory that may be a file's, used from any thread.
+/// A table of 8-byte words, in anonymous memory or in a file's. Any thread may use it.
 #[derive(Debug)]
 pub struct Words {
-    /// Reached only through atomics; no slice of it is ever made.
+    /// Used only through atomics; no slice of it is ever made.
     map: AlignedBuf,
 }
 
@@ -217,7 +218,7 @@ impl Words {
         Ok(Words { map })
     }
 
-    /// How many words there are.
+    /// The number of words.
     pub fn count(&self) -> usize {
         self.map.pages() * PAGE_SIZE / 8
     }
@@ -232,15 +233,15 @@ impl Words {
     /// Word `n`.
     ///
     /// # Panics
-    /// When there is no such word.
+    /// If there is no such word.
     pub fn get(&self, n: usize) -> u64 {
         u64::from_le(self.word(n).load(Ordering::Acquire))
     }
 
-    /// Stores word `n`, behind everything that this thread stored before.
+    /// Stores word `n`, after everything that this thread stored before.
     ///
     /// # Panics
-    /// When there is no such word.
+    /// If there is no such word.
     pub fn set(&self, n: usize, value: u64) {
         observed();
         self.word(n).store(value.to_le(), Ordering::Release);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files that are written and read as a whole: the files that a clean stop writes for the next
-//! start.
+//! Files that are written and read as a whole, which a clean stop writes for the next start.
 //!
-//! A snapshot is written under another name, made durable, and renamed: a reader finds a whole one
-//! or the one before. It holds what clients stored, so only its owner may read it.
+//! A snapshot is written under another name, made durable, and renamed. So a reader finds either
+//! the complete new one or the previous one. It holds clients' data, so only its owner may read it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -12,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 const BUFFER: usize = 256 << 10;
 
-/// A snapshot being written. Dropped unfinished, it leaves nothing behind.
+/// A snapshot being written. If it is dropped unfinished, it leaves nothing.
 #[derive(Debug)]
 pub struct Snapshot {
     out: BufWriter<File>,
@@ -20,13 +19,13 @@ pub struct Snapshot {
     path: PathBuf,
 }
 
-/// The file while it has its other name, which it loses with this.
+/// The file while it has its temporary name; dropping this removes it.
 #[derive(Debug)]
 struct Draft(PathBuf);
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // The error says what made the snapshot fail; after a rename there is nothing.
+        // The error says why the snapshot failed. After a rename there is nothing to remove.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -38,7 +37,7 @@ impl Snapshot {
     /// One sentence with the path.
     pub fn create(path: &Path) -> io::Result<Snapshot> {
         let draft = draft_of(path);
-        // One that a process left that was killed may be open to others.
+        // Other users may have the file of a killed process open.
         let cleared = remove_if_there(&draft);
         let mut how = OpenOptions::new();
         how.write(true).create_new(true).mode(0o600);
@@ -52,7 +51,7 @@ impl Snapshot {
         })
     }
 
-    /// Removes `path`, if it is there, and what a process that was killed had written of it.
+    /// Removes `path` if it exists, and an unfinished file that a killed process left.
     ///
     /// # Errors
     /// One sentence with the path.
@@ -63,7 +62,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Makes it durable, under its name.
+    /// Makes it durable under its final name.
     ///
     /// # Errors
     /// One sentence with the path.
@@ -94,7 +93,7 @@ pub struct SnapshotReader {
 }
 
 impl SnapshotReader {
-    /// Opens `path`; `None` if it is not there.
+    /// Opens `path`; `None` if it does not exist.
     ///
     /// # Errors
     /// One sentence with the path.

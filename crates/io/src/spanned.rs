@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One device over several files. It grows by a new file, so no commit waits for growth.
 //!
-//! `fdatasync` of a file waits for all of that file's metadata. So a file that grows makes each
-//! commit in it wait for the file system's journal. Here the device of path `X` grows by a further
-//! file: `X.1`, `X.2` and so on. A new one is made as `X.1.new`, written with zeros and flushed,
-//! and only then gets its name. So a file with the name is whole, and none of its extents is
-//! unwritten.
+//! `fdatasync` of a file waits for all of that file's metadata. So in a growing file, each commit
+//! waits for the file system's journal. Here the device of path `X` grows by a further file: `X.1`,
+//! `X.2` and so on. A new one is made as `X.1.new`, written with zeros and flushed, and only then
+//! gets its name. So a file with that name is complete, and all of its extents were written.
 //!
-//! A file of such a name may be somebody else's. A file that is shorter than any growth is refused,
-//! and so is a draft that holds anything but zeros. Only the engine can interpret a further file
+//! A file with such a name may be foreign. A file that is shorter than any growth is refused, and
+//! so is a draft that holds anything but zeros. Only the engine can interpret a further file
 //! ([`SpannedFile::parts`]).
 //!
-//! Files at the end that hold nothing are removed again ([`Device::shrink`]), which no commit waits
-//! for either.
+//! Empty files at the end are removed again ([`Device::shrink`]). No commit waits for that either.
 //!
-//! With `one_file` the last file is made longer instead, for programs that rename, copy and delete
-//! the file that they know of. A synced commit there may wait for the journal.
+//! With `one_file` the last file is extended instead, for programs that rename, copy and delete the
+//! one file that they know. A synced commit may then wait for the journal.
 //!
-//! Always holds: files count without a gap, and the lock of the first is that of all.
+//! Always holds: the files' numbers have no gap, and the lock of the first file covers all.
 
 use std::io;
 use std::ops::Range;
@@ -28,21 +26,21 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use crate::file::FileOptions;
 use crate::{AlignedBuf, Device, FlashFile, IoError, PAGE_SIZE, Tag};
 
-/// The smallest and the largest file behind the first. Between them a file has an eighth of what
-/// was there, so that space that nobody needs stays a small part.
+/// The least and the most pages of a further file. Within these bounds a new file has an eighth of
+/// the existing pages, so that unused space stays a small part.
 const STEP: std::ops::RangeInclusive<u64> = (256 << 10)..=(1 << 30);
 
-/// By how many bytes one file is made longer, at least and at most; an eighth as well.
+/// The least and the most pages by which one file is extended; also an eighth in between.
 const LONGER: std::ops::RangeInclusive<u64> = (256 << 10)..=(64 << 20);
 
-/// Most files; with the largest step that is 64 TiB.
+/// Most files; with the largest step this is 64 TiB.
 const MOST_FILES: usize = 65_536;
 
 struct Part {
     file: FlashFile,
-    /// Page of the device with which the file begins.
+    /// The first page of the file in the device.
     first: u64,
-    /// Written to since its last flush.
+    /// Whether it was written since its last flush.
     dirty: AtomicBool,
 }
 
@@ -52,12 +50,12 @@ pub struct SpannedFile {
     options: FileOptions,
     parts: RwLock<Vec<Arc<Part>>>,
     growing: Mutex<()>,
-    /// The first file held nothing when it was opened.
+    /// Whether the first file was empty when it was opened.
     made: bool,
 }
 
 impl SpannedFile {
-    /// Opens or makes the device of `path`, whose first file has `first_bytes` when it is made.
+    /// Opens or makes the device of `path`. A new first file has `first_bytes`.
     ///
     /// # Errors
     /// One clear sentence with the path, as [`FlashFile::open`].
@@ -88,7 +86,7 @@ impl SpannedFile {
         for number in 1..MOST_FILES {
             let name = name_of(path, number);
             if !reads {
-                // A growth that was interrupted.
+                // The remains of an interrupted growth.
                 remove_draft(&draft_of(&name))?;
             }
             if !name.exists() {
@@ -107,7 +105,7 @@ impl SpannedFile {
         })
     }
 
-    /// Whether this opening made the first file, or made it as long as it has to be.
+    /// Whether this opening made the first file, or extended it to its length.
     pub fn made(&self) -> bool {
         self.made
     }
@@ -115,12 +113,12 @@ impl SpannedFile {
     /// Pins `number`, as [`FlashFile::pin`] of the first file.
     ///
     /// # Errors
-    /// The system's answer about the lock.
+    /// The system's error for the lock.
     pub fn pin(&self, number: u64) -> io::Result<()> {
         self.part(0).file.pin(number)
     }
 
-    /// The files behind the first that the device of `path` has.
+    /// The further files that the device of `path` has.
     pub fn further_files(path: &Path) -> Vec<PathBuf> {
         let names = (1..MOST_FILES).map(|number| name_of(path, number));
         names.take_while(|name| name.exists()).collect()
@@ -131,7 +129,7 @@ impl SpannedFile {
         (0..self.count()).map(|n| name_of(&self.path, n)).collect()
     }
 
-    /// The files with the first page of each and the page behind its last, the first one first.
+    /// The files, each with its first page and the page after its last one; the first file first.
     pub fn parts(&self) -> Vec<(PathBuf, Range<u64>)> {
         let parts = self.parts.read().unwrap_or_else(PoisonError::into_inner);
         let of = |(number, part): (usize, &Arc<Part>)| {
@@ -153,8 +151,8 @@ impl SpannedFile {
         Arc::clone(&parts[number])
     }
 
-    /// Cuts `pages` pages from `page` on at the borders of files. It calls `work` for each piece
-    /// with the file, the piece's first page in the file and its first page in the device.
+    /// Cuts `pages` pages from `page` on at the borders of files. Calls `work` for each piece with
+    /// the file, the piece's first page in the file and its first page in the device.
     fn pieces(
         &self,
         page: u64,
@@ -216,7 +214,7 @@ impl SpannedFile {
             _ => error,
         })?;
         let made = FlashFile::open(&draft, &options).and_then(|file| {
-            // A rename would take the place of somebody else's file.
+            // A rename would replace a foreign file.
             if name.try_exists()? {
                 return Err(io::Error::from_raw_os_error(libc::EEXIST));
             }
@@ -238,8 +236,8 @@ impl SpannedFile {
     }
 }
 
-/// Refuses a further file that is shorter than any growth makes it. A longer one may be a part of a
-/// device that was larger before.
+/// Refuses a further file that is shorter than any growth makes it. A longer file may belong to a
+/// device that was once larger.
 fn check_length(file: &FlashFile, name: &Path) -> io::Result<()> {
     let (found, least) = (file.pages() * PAGE_SIZE as u64, *STEP.start());
     if found >= least {
@@ -253,7 +251,7 @@ fn check_length(file: &FlashFile, name: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
 }
 
-/// Removes what an interrupted growth left: zeros. Anything else is somebody's.
+/// Removes the zeros that an interrupted growth left. Anything else is foreign data.
 fn remove_draft(draft: &Path) -> io::Result<()> {
     let in_the_way = |what: String| {
         let text = format!(
@@ -345,8 +343,8 @@ impl Device for SpannedFile {
         further.into_iter().find(|first| *first >= page)
     }
 
-    /// Removes the further files that begin at `pages` or behind. Their names go from the last one
-    /// on, so that the files that are left count without a gap. Open descriptors keep their access.
+    /// Removes the further files that begin at `pages` or later. It removes their names from the
+    /// last one on, so that the remaining numbers have no gap. Open descriptors keep their access.
     fn shrink(&self, pages: u64) -> Result<(), IoError> {
         self.part(0).file.check_own()?;
         let _one = self.growing.lock().unwrap_or_else(PoisonError::into_inner);

@@ -27,7 +27,7 @@ impl DiskCount {
     }
 }
 
-/// Counts for every purpose and operation; operations are counted when they are submitted, errors
+/// Counts for every purpose and operation. Operations are counted when they are submitted, errors
 /// when they end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskStats {
@@ -78,26 +78,26 @@ impl DiskStats {
     }
 }
 
-/// How long the operations of one device took, from their submission until the loop saw their end.
+/// Durations of the operations of one device, from their submission until the loop saw their end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceTimes {
     of: [Times; OPS],
 }
 
 impl DeviceTimes {
-    /// The times of one operation.
+    /// The durations of one operation.
     pub fn get(&self, op: Op) -> &Times {
         &self.of[op as usize]
     }
 
-    /// Adds another loop's times.
+    /// Adds another loop's durations.
     pub fn merge(&mut self, other: &DeviceTimes) {
         for (own, other) in self.of.iter_mut().zip(&other.of) {
             own.merge(other);
         }
     }
 
-    /// Takes away the times of before, of the same loops.
+    /// Subtracts earlier durations of the same loops.
     pub fn take_away(&mut self, before: &DeviceTimes) {
         for (own, before) in self.of.iter_mut().zip(&before.of) {
             own.take_away(before);

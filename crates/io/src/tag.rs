@@ -42,9 +42,9 @@ pub enum Purpose {
 /// The label of one I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag {
-    /// Who.
+    /// The engine.
     pub engine: Engine,
-    /// Why.
+    /// The purpose.
     pub purpose: Purpose,
 }
 

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A histogram of durations: counted by one thread without a lock, and copied for display.
 //!
-//! Log-linear: each doubling from one microsecond to 69 seconds has [`PARTS`] cells of equal width,
-//! so a quantile is right within an eighth. Counting is a shift, a mask and two additions. Workers
-//! count requests and event loops device operations; the server's admin listener shows both.
+//! It is log-linear: each doubling from one microsecond to 69 seconds has [`PARTS`] cells of equal
+//! width, so the error of a quantile is at most an eighth. Counting takes a shift, a mask and two
+//! additions. Workers count requests and event loops device operations; the server's admin listener
+//! shows both.
 
 use std::time::Duration;
 
-/// Cells of a doubling.
+/// Cells per doubling.
 const PARTS: u64 = 4;
 /// The first cell ends at 2^10 ns, about a microsecond.
 const FIRST: u32 = 10;
 /// The last bounded cell ends at 2^36 ns, about 69 s.
 const LAST: u32 = 36;
-/// All cells: those up to a microsecond, those of the doublings, and what is longer.
+/// All cells: one up to a microsecond, those of the doublings, and one for longer durations.
 const CELLS: usize = 2 + (LAST - FIRST) as usize * PARTS as usize;
 
-/// How long many things took.
+/// The durations of many operations.
 ///
 /// ```
 /// use senko_io::Times;
@@ -44,8 +45,8 @@ impl Default for Times {
     }
 }
 
-/// The cell of a duration in nanoseconds: it is longer than the cell before ends, and not longer
-/// than this one.
+/// The cell of a duration in nanoseconds. The duration is longer than the end of the previous cell,
+/// and at most the end of this cell.
 fn cell(ns: u64) -> usize {
     let ns = ns.saturating_sub(1);
     if ns < 1 << FIRST {
@@ -57,7 +58,7 @@ fn cell(ns: u64) -> usize {
     (cell as usize).min(CELLS - 1)
 }
 
-/// Where a bounded cell ends, in nanoseconds.
+/// The end of a bounded cell, in nanoseconds.
 fn end(cell: usize) -> u64 {
     if cell == 0 {
         return 1 << FIRST;
@@ -67,7 +68,7 @@ fn end(cell: usize) -> u64 {
 }
 
 impl Times {
-    /// Counts `times` things that each took `took`.
+    /// Counts `times` operations that each took `took`.
     #[inline]
     pub fn add(&mut self, took: Duration, times: u64) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -75,7 +76,7 @@ impl Times {
         self.sum_ns = self.sum_ns.wrapping_add(ns.wrapping_mul(times));
     }
 
-    /// Adds another thread's.
+    /// Adds another thread's durations.
     pub fn merge(&mut self, other: &Times) {
         for (cell, other) in self.cells.iter_mut().zip(&other.cells) {
             *cell += other;
@@ -83,7 +84,7 @@ impl Times {
         self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
     }
 
-    /// Takes away what had been counted before, by the same thread or all of the same threads.
+    /// Subtracts an earlier state of the same thread's (or threads') durations.
     pub fn take_away(&mut self, before: &Times) {
         for (cell, before) in self.cells.iter_mut().zip(&before.cells) {
             *cell = cell.saturating_sub(*before);
@@ -91,18 +92,18 @@ impl Times {
         self.sum_ns = self.sum_ns.wrapping_sub(before.sum_ns);
     }
 
-    /// How many were counted.
+    /// The number of counted operations.
     pub fn count(&self) -> u64 {
         self.cells.iter().sum()
     }
 
-    /// Seconds that they took together.
+    /// Their total duration in seconds.
     pub fn seconds(&self) -> f64 {
         self.sum_ns as f64 / 1e9
     }
 
-    /// The duration, in seconds, that a share of them does not exceed: the middle of the cell in
-    /// which the share ends. `None` without any.
+    /// The duration, in seconds, that a given share of the operations does not exceed: the middle
+    /// of the cell in which the share ends. `None` if there are no operations.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let count = self.count();
         let wanted = ((count as f64 * share).ceil() as u64).clamp(1, count.max(1));
@@ -118,8 +119,8 @@ impl Times {
         None
     }
 
-    /// For each half of a doubling: its end in seconds, and how many took no longer. Longer
-    /// durations are in [`Times::count`] only.
+    /// For each half of a doubling: its end in seconds, and how many operations took no longer.
+    /// Longer durations count only in [`Times::count`].
     pub fn bounds(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let mut seen = 0;
         let bounded = self.cells.iter().take(CELLS - 1).enumerate();

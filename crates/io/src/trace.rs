@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The recorder of what reaches a device, and the reader of its compact binary format.
+//! The recorder of operations on a device, and the reader of its compact binary format.
 //!
-//! A [`Recorder`] hangs on a [`crate::FlashFile`]; the file's blocking calls and the event loop
-//! write one record for each operation when it is submitted. The simulator replays the file.
+//! A [`Recorder`] is attached to a [`crate::FlashFile`]. The file's blocking calls and the event
+//! loop write one record for each operation when it is submitted. The simulator replays the trace.
 //!
 //! All numbers are little-endian. The header has 32 bytes:
 //!
@@ -18,7 +18,7 @@
 //! | ns since start | page | count | device | op (low 4 bits), engine | purpose |
 //! ```
 //!
-//! Times never go back. A flush has page 0 and count 0. An operation of more than 2^32-1 pages is
+//! Times never go back. A flush has page 0 and count 0. An operation of more than 2^32-1 pages has
 //! several records. `docs/formats/trace.md` has the same as tables.
 
 use std::fs::File;
@@ -38,9 +38,9 @@ pub const HEADER_BYTES: usize = 32;
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 24;
 
-/// Records that are held back before they are written.
+/// Records are gathered up to this number before they are written.
 const BUFFER_BYTES: usize = RECORD_BYTES * 8192;
-/// Records are written at least this often, as long as any come.
+/// Records are written at least this often, as long as new ones come.
 const FLUSH_NS: u64 = 1_000_000_000;
 
 /// One operation that reached a device.
@@ -50,9 +50,9 @@ pub struct Record {
     pub time_ns: u64,
     /// The device's number.
     pub device: u16,
-    /// Who issued it, and why.
+    /// The engine and the purpose.
     pub tag: Tag,
-    /// What was asked.
+    /// The operation.
     pub op: Op,
     /// First page; 0 for a flush.
     pub page: u64,
@@ -61,7 +61,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record as it is in the file.
+    /// The record in its stored form.
     pub fn encode(&self) -> [u8; RECORD_BYTES] {
         let mut bytes = [0; RECORD_BYTES];
         bytes[0..8].copy_from_slice(&self.time_ns.to_le_bytes());
@@ -73,7 +73,7 @@ impl Record {
         bytes
     }
 
-    /// The record in `bytes`, or what is wrong with it.
+    /// The record in `bytes`, or the problem with it.
     pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Record, &'static str> {
         let op = match bytes[22] & 15 {
             1 => Op::Read,
@@ -143,7 +143,7 @@ impl Sink {
     }
 }
 
-/// Writes the trace file; shared by threads. Records wait in a buffer and are written when it is
+/// Writes the trace file; threads share it. Records wait in a buffer and are written when it is
 /// full, once a second while records come, on [`Recorder::flush`] and on drop. After a failed write
 /// (a full disk) recording stops and the error waits for [`Recorder::flush`].
 #[derive(Debug)]
@@ -154,10 +154,10 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Makes (or empties) the trace file at `path`; the recording's clock starts now.
+    /// Makes (or empties) the trace file at `path`. The recording's clock starts now.
     ///
     /// # Errors
-    /// The system's, with the path in its text.
+    /// The system's error, with the path in its text.
     pub fn create(path: &Path) -> io::Result<Recorder> {
         let make = || {
             let mut file = File::create(path)?;
@@ -194,12 +194,12 @@ impl Recorder {
         })
     }
 
-    /// Where the trace is written.
+    /// The path of the trace.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes down one operation. The time is taken inside, so that times never go back.
+    /// Records one operation. It reads the time itself, so that times never go back.
     pub fn record(&self, device: u16, tag: Tag, op: Op, page: u64, pages: u64) {
         let mut sink = self.lock();
         if sink.error.is_some() {
@@ -239,10 +239,10 @@ impl Recorder {
         self.lock().written
     }
 
-    /// Writes out what waits.
+    /// Writes the gathered records.
     ///
     /// # Errors
-    /// The first failed write since the start; told once.
+    /// The first failed write since the start; returned only once.
     pub fn flush(&self) -> io::Result<()> {
         let mut sink = self.lock();
         let now_ns = self.start.elapsed().as_nanos() as u64;
@@ -257,14 +257,14 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, Sink> {
-        // A panic elsewhere leaves at worst a lost record.
+        // A panic elsewhere can at most lose a record.
         self.sink.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // Nobody is left to tell of an error; `flush` before the drop tells.
+        // No caller is left to get an error; call `flush` before dropping to get it.
         let _ = self.flush();
     }
 }
@@ -273,29 +273,29 @@ impl Drop for Recorder {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// The file does not begin as a trace does.
+    /// The file does not begin like a trace.
     #[error("not a senko trace: it does not begin with SENKOTRC")]
     Foreign,
     /// The file is shorter than a header.
     #[error("not a senko trace: {got} bytes are less than its header of {HEADER_BYTES}")]
     NoHeader {
-        /// Bytes there are.
+        /// Bytes in the file.
         got: usize,
     },
     /// Another version wrote it.
     #[error("trace version {found}; this program reads version {VERSION}")]
     Version {
-        /// The version found.
+        /// The version in the file.
         found: u32,
     },
     /// The header contradicts its version.
     #[error("damaged trace header: {what} is {found}, must be {expected}")]
     Header {
-        /// Which field.
+        /// The field.
         what: &'static str,
-        /// What stands there.
+        /// Its value.
         found: u32,
-        /// What should.
+        /// The expected value.
         expected: u32,
     },
     /// The last record is incomplete (the recording program was killed, or the disk was full).
@@ -303,7 +303,7 @@ pub enum TraceError {
     Truncated {
         /// Number of the record, from 0.
         record: u64,
-        /// Bytes there are of it.
+        /// Bytes of it that exist.
         got: usize,
     },
     /// A record that no version 1 program writes.
@@ -311,7 +311,7 @@ pub enum TraceError {
     Damaged {
         /// Number of the record, from 0.
         record: u64,
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
     /// The file cannot be read.
@@ -332,7 +332,7 @@ impl TraceReader<BufReader<File>> {
     /// Opens the trace at `path`.
     ///
     /// # Errors
-    /// When the file cannot be opened or does not begin as a trace.
+    /// If the file cannot be opened or does not begin like a trace.
     pub fn open(path: &Path) -> Result<TraceReader<BufReader<File>>, TraceError> {
         TraceReader::new(BufReader::with_capacity(1 << 18, File::open(path)?))
     }
@@ -342,7 +342,7 @@ impl<R: Read> TraceReader<R> {
     /// Reads the header.
     ///
     /// # Errors
-    /// When `from` does not begin as a trace.
+    /// If `from` does not begin like a trace.
     pub fn new(mut from: R) -> Result<TraceReader<R>, TraceError> {
         let mut header = [0; HEADER_BYTES];
         let got = fill(&mut from, &mut header)?;
@@ -416,7 +416,7 @@ impl<R: Read> Iterator for TraceReader<R> {
     }
 }
 
-/// Fills `bytes` as far as `from` goes; gives how many it filled.
+/// Fills `bytes` as far as `from` goes; returns how many bytes it filled.
 fn fill(from: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < bytes.len() {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A file that gets its name when it is whole: copies, dumps and recordings are written with it.
+//! A file that gets its name when it is complete. Copies, dumps and recordings are written this
+//! way.
 //!
 //! It is written as `NAME.part`. [`Unfinished::finish`] makes it durable and gives it its name.
-//! After a failure [`Drop`] removes it, and a process that is killed leaves `NAME.part`. So nothing
-//! that was broken off ever lies at `NAME`, where it would look whole.
+//! After a failure [`Drop`] removes it, and a process that is killed leaves `NAME.part`. So an
+//! unfinished file never appears at `NAME`, where it would look complete.
 //!
-//! A renaming takes the place of whatever is there: a device's node, or another program's file. So
-//! what may be replaced is looked at before anything is written.
+//! A rename replaces whatever is there, even a device node or another program's file. So the target
+//! is checked before anything is written.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -15,12 +16,12 @@ use std::path::{Path, PathBuf};
 
 use crate::file::{folder_of, sync_folder, sync_name};
 
-/// The content that may already exist at the name.
+/// What may already exist at the name.
 #[derive(Debug)]
 enum Before {
-    /// Nothing: a file that is there is refused, and stays.
+    /// Nothing: an existing file is refused, and stays.
     Nothing,
-    /// A file, which stays until the new one is whole.
+    /// A file, which stays until the new one is complete.
     Replaced,
     /// The same, if it is empty or begins with these bytes.
     Ours(Vec<u8>),
@@ -38,8 +39,8 @@ impl Unfinished {
     /// Makes `NAME.part`, which only this user may read, for a file at `path` that does not exist.
     ///
     /// # Errors
-    /// One sentence with the path. `AlreadyExists` where either name is taken: a `NAME.part` may be
-    /// that of a process that is writing.
+    /// One sentence with the path. `AlreadyExists` if either name is taken: another process may be
+    /// writing `NAME.part`.
     pub fn create(path: &Path) -> io::Result<(Unfinished, File)> {
         if path.symlink_metadata().is_ok() {
             return Err(taken(path));
@@ -47,8 +48,8 @@ impl Unfinished {
         Unfinished::make(path, Before::Nothing)
     }
 
-    /// As [`Unfinished::create`], for a file that takes the place of one that may be there. Where
-    /// `path` is a link to a file, that file is replaced, and the link stays.
+    /// As [`Unfinished::create`], for a file that may replace an existing one. If `path` is a link
+    /// to a file, that file is replaced, and the link stays.
     ///
     /// # Errors
     /// As [`Unfinished::create`], but for a file at `path`. Anything there other than a regular
@@ -62,8 +63,8 @@ impl Unfinished {
         }
     }
 
-    /// A file of one kind, which begins with `magic`, at `path`: it takes the place of an older
-    /// one. A `NAME.part` that a killed process has left is overwritten.
+    /// A file of one kind, which begins with `magic`, at `path`. It replaces an older one. A
+    /// `NAME.part` that a killed process has left is overwritten.
     ///
     /// # Errors
     /// As [`Unfinished::create`]. A file at either name that is not empty and does not begin with
@@ -111,16 +112,16 @@ impl Unfinished {
         Ok((unfinished, file))
     }
 
-    /// Where it is written.
+    /// The path of the unfinished file.
     pub fn draft(&self) -> &Path {
         &self.draft
     }
 
-    /// Makes what was written durable, and gives the file its name.
+    /// Makes the written data durable, and gives the file its name.
     ///
     /// # Errors
-    /// One sentence with the path. There is no file then, or the one that was there before. Only
-    /// where the folder can't be made durable may a replaced file be the new one.
+    /// One sentence with the path. Then there is no file, or the previous one. Only if the folder
+    /// can't be made durable, the new file may already have replaced it.
     pub fn finish(self) -> io::Result<()> {
         File::open(&self.draft)
             .and_then(|file| file.sync_all())
@@ -140,12 +141,12 @@ impl Unfinished {
         sync_folder(&self.path)
     }
 
-    /// A link, unlike a renaming, never takes the place of a file that was made meanwhile.
+    /// A link, unlike a rename, never replaces a file that was made meanwhile.
     fn name_new(&self) -> io::Result<()> {
         match std::fs::hard_link(&self.draft, &self.path) {
             Ok(()) => Ok(()),
             Err(_) if self.path.symlink_metadata().is_ok() => Err(taken(&self.path)),
-            // A file system without links, such as FAT.
+            // A file system without hard links, such as FAT.
             Err(_) => std::fs::rename(&self.draft, &self.path)
                 .map_err(|error| failed("make", &self.path, &error)),
         }
@@ -154,8 +155,8 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // Whoever failed has told why. After a link this is the second name; after a renaming there
-        // is none.
+        // The error was reported already. After a link this is the second name; after a rename it
+        // no longer exists.
         let _ = std::fs::remove_file(&self.draft);
     }
 }
@@ -166,8 +167,8 @@ fn draft_of(path: &Path) -> PathBuf {
     PathBuf::from(draft)
 }
 
-/// Whether the new file may take the place of what lies at `path`: nothing, an empty file, or one
-/// that begins with `magic`.
+/// Whether the new file may replace what is at `path`: nothing, an empty file, or a file that
+/// begins with `magic`.
 fn check_ours(path: &Path, magic: &[u8]) -> io::Result<()> {
     let there = match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -233,8 +234,8 @@ mod tests {
         names
     }
 
-    /// `senko store backup` was killed midway and left `copy.kv` with half of the keys; `verify`
-    /// found no problem in it.
+    /// `senko store backup` was once killed midway and left `copy.kv` with half of the keys, in
+    /// which `verify` found no problem.
     #[test]
     fn a_file_has_its_name_only_when_it_is_whole() {
         let folder = folder("whole");
@@ -260,7 +261,7 @@ mod tests {
         let path = folder.join("copy");
         drop(Unfinished::create(&path).unwrap());
         assert!(names(&folder).is_empty());
-        // A file that is there is refused, also a dangling link and one that came meanwhile.
+        // An existing file is refused, even a dangling link and a file that was made meanwhile.
         let (unfinished, _) = Unfinished::create(&path).unwrap();
         std::fs::write(&path, "precious").unwrap();
         let error = unfinished.finish().unwrap_err();
@@ -271,7 +272,7 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", &link).unwrap();
         assert!(Unfinished::create(&link).is_err());
         assert_eq!(names(&folder), ["copy", "link"]);
-        // One that replaces leaves the old file until the new one is whole.
+        // A replacement leaves the old file until the new one is complete.
         drop(Unfinished::replacing(&path).unwrap());
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
         let (unfinished, mut file) = Unfinished::replacing(&path).unwrap();
@@ -281,14 +282,14 @@ mod tests {
         assert_eq!(names(&folder), ["copy", "link"]);
         let nowhere = Unfinished::create(&folder.join("no/copy")).unwrap_err();
         assert!(nowhere.to_string().contains("there is no folder"));
-        // The reason told is the reason: this folder is there, and takes no files.
+        // The error names the real reason: this folder exists, but takes no files.
         let refused = Unfinished::create(Path::new("/proc/copy")).unwrap_err();
         assert!(!refused.to_string().contains("no folder"), "{refused}");
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
-    /// A server that root started with `--trace /dev/full` had a regular file in the device's place
-    /// when it stopped, and `--trace` of a photograph lost the photograph.
+    /// A server that root started with `--trace /dev/full` once replaced the device node by a
+    /// regular file, and `--trace photo.jpg` replaced the photograph.
     #[test]
     fn what_is_not_ours_is_not_replaced() {
         use std::os::unix::fs::{FileTypeExt, symlink};
@@ -306,7 +307,7 @@ mod tests {
         assert!(Unfinished::restarting(&pipe, b"MAGIC").is_err());
         assert!(pipe.symlink_metadata().unwrap().file_type().is_fifo());
         assert!(Unfinished::replacing(&folder).is_err());
-        // Neither the file nor its draft may be another's, not even a short one.
+        // Neither the file nor its draft may belong to another program, not even a short one.
         for name in [&path, &draft] {
             for foreign in ["precious", "MAGI"] {
                 std::fs::write(name, foreign).unwrap();
@@ -322,13 +323,13 @@ mod tests {
             assert!(restart().is_err());
             std::fs::remove_file(name).unwrap();
         }
-        // Nor what came while the new file was written.
+        // Nor a file that was made while the new one was written.
         let (unfinished, _) = restart().unwrap();
         std::fs::write(&path, "precious").unwrap();
         assert!(unfinished.finish().is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
         std::fs::remove_file(&path).unwrap();
-        // Remains of a killed process are ours, even if it had written nothing.
+        // Remains of a killed process are ours, even if they are empty.
         for ours in ["", "MAGIC and more"] {
             for name in [&path, &draft] {
                 std::fs::write(name, ours).unwrap();

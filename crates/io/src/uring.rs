@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Backend uring: sockets and files on one ring, one `io_uring_enter` a round.
+//! Backend uring: sockets and files on one ring, with one `io_uring_enter` per round.
 //!
-//! Accepting and receiving are multishot: armed once, they complete again and again, each receive
-//! with a buffer that the kernel took from the ring of free ones. A receive stops when it is
-//! cancelled, when the peer ends, or when no buffer is free. In the last case the connection waits
-//! in `starved`. As buffers return, connections are armed again, first come first served. A
-//! multishot receive takes up to 32 buffers in a row of a sender that does not stop. After a
-//! receive that filled its buffer or found none, the loop receives one buffer at a time until a
-//! receive is short.
+//! Accepting and receiving are multishot: armed once, they complete repeatedly. For each receive
+//! the kernel takes a buffer from the ring of free ones. A receive stops when it is cancelled, when
+//! the peer ends, or when no buffer is free. In the last case the connection waits in `starved`. As
+//! buffers return, connections are armed again, first come first served. From a sender that does
+//! not stop, a multishot receive takes up to 32 buffers in a row. After a receive that filled its
+//! buffer or found none, the loop receives one buffer at a time until a receive is short.
 //!
 //! A receive's states, and the functions on the edges:
 //!
@@ -22,15 +21,15 @@
 //! ```
 //!
 //! Invariants: URING-1. A connection's slot is freed, and its descriptor closed, when it is closing
-//! and none of its operations is in flight. A descriptor that is another loop's is in a slot for
-//! one send, and stays open. URING-2. Every submission ends in one completion without "more";
-//! `shut_down` waits for all.
+//! and none of its operations is in flight. A descriptor of another loop is in a slot for one send,
+//! and stays open. URING-2. Every submission ends in one completion without "more"; `shut_down`
+//! waits for all.
 
 mod accept; // accepting
 mod disk; // device operations
 mod limit; // RLIMIT_MEMLOCK
 mod ring; // the ring itself: made, probed, fed and entered
-mod spin; // looking for the end of a read before sleeping
+mod spin; // polling for the end of a read before sleeping
 
 use std::collections::VecDeque;
 use std::io;
@@ -68,8 +67,8 @@ fn user_data(kind: Kind, index: u32) -> u64 {
 
 /// How long `shut_down` waits for the kernel before it leaks the memory in flight.
 const LAST_WAIT: Duration = Duration::from_secs(10);
-/// Reads under way up to which a wait looks for their end before it sleeps. With more, it is better
-/// to let some gather: one wake-up then serves several.
+/// Most reads under way with which a wait polls for their end before it sleeps. With more reads, it
+/// is better to let some completions gather: one wake-up then serves several.
 const SPIN_READS: usize = 2;
 /// Submission queue entries.
 const SUBMISSIONS: u32 = 1024;
@@ -81,12 +80,13 @@ struct Conn {
     armed: bool,
     cancelling: bool,
     receiving: bool,
-    /// It sends much: one buffer a receive.
+    /// Whether it sends much: one buffer per receive.
     streams: bool,
     starved: bool,
     ended: bool,
     closing: bool,
-    /// The descriptor is another loop's, or may be used by one: it is not closed here.
+    /// Whether the descriptor belongs to another loop, or another loop may use it: it is not closed
+    /// here.
     borrowed: bool,
     sending: Option<Sending>,
 }
@@ -116,7 +116,7 @@ pub(crate) struct Uring {
     conns: Conns<Conn>,
     acceptors: Vec<Acceptor>,
     accepting: bool,
-    /// A listener rests; looked at only then.
+    /// Whether a listener pauses; used only then.
     pausing: bool,
     starved: VecDeque<ConnId>,
     /// Bytes of a receive of one buffer.
@@ -193,7 +193,7 @@ impl Uring {
         if received && self.ring.in_flight == 0 {
             return Ok(());
         }
-        // The receive may be in flight still; leaking the buffers keeps them valid.
+        // The receive may still be in flight. Leaking the buffers keeps them valid.
         self.recv.leak();
         let text =
             "multishot receive into a buffer ring does not work (kernel 6.1 or newer is needed)";
@@ -220,10 +220,10 @@ impl Uring {
         self.waker.clone()
     }
 
-    /// Queues an entry. Private to this backend, whose invariants answer for the targets of
-    /// entries: the table in `Core` owns buffers of device operations (DISK-1), the connection's
-    /// slot owns batches until the completion (URING-1), the pool owns receive buffers; `shut_down`
-    /// waits for all or leaks them.
+    /// Queues an entry. It is private to this backend, whose invariants keep the entries' targets
+    /// valid. The table in `Core` owns the buffers of device operations (DISK-1). The connection's
+    /// slot owns batches until their completion (URING-1). The pool owns receive buffers.
+    /// `shut_down` waits for all of them or leaks them.
     fn push(&mut self, entry: squeue::Entry, kind: Kind, index: u32) {
         let entry = entry.user_data(user_data(kind, index));
         // SAFETY: as said above.
@@ -231,8 +231,8 @@ impl Uring {
     }
 
     fn arm_waker(&mut self) {
-        // Tells of every write to the event descriptor; nobody reads its counter, which has room
-        // for all that will ever be.
+        // Arms a poll of the event descriptor, which completes at every write to it. Nobody reads
+        // its counter, which cannot overflow.
         let entry = opcode::PollAdd::new(Fd(self.waker.fd()), libc::POLLIN as u32)
             .multi(true)
             .build();
@@ -336,7 +336,7 @@ impl Uring {
             return;
         };
         let bytes = done.result.max(0) as usize;
-        // Taken in any case, so that an unused buffer goes back by being dropped.
+        // Taken in any case, so that dropping an unused buffer returns it.
         let data = cqueue::buffer_select(done.flags).map(|id| self.recv.filled(id, bytes));
         if !done.more() {
             state.armed = false;
@@ -496,8 +496,8 @@ impl Uring {
             .as_ref()
             .is_some_and(|sending| sending.mode == SendMode::Wait);
         if cancel_send && !state.borrowed {
-            // A send that was woken often without finding room waits in a thread of the kernel's,
-            // where a cancel may not reach it.
+            // A send that was often woken without finding room waits in a kernel thread, where a
+            // cancel may not reach it.
             net::end(state.fd);
         }
         self.conns.closing();
@@ -536,7 +536,7 @@ impl Uring {
         let mut until = None;
         let mut left = timeout;
         loop {
-            // Events that are known already happened before anything that the kernel has to tell.
+            // Events that are already known happened before any event from the kernel.
             events.append(&mut core.ready);
             let more_to_arm = !self.starved.is_empty() && self.rearm_starved();
             let mut wait = left;
@@ -564,8 +564,8 @@ impl Uring {
             if events.len() > before || !woken {
                 return Ok(());
             }
-            // Only inner work was done (a cancellation, a close): wait on. The time counts from
-            // here, since that is rare and the clock is read for it in no other round.
+            // Only internal work was done (a cancellation, a close): continue to wait. The time
+            // counts from here. This is rare, and other rounds need not read the clock for it.
             if let Some(timeout) = timeout {
                 let now = Instant::now();
                 let until = *until.get_or_insert(now + timeout);
@@ -577,14 +577,14 @@ impl Uring {
         }
     }
 
-    /// Submits, and waits. False if that time passed or a signal came.
+    /// Submits and waits. False if the time passed or a signal came.
     fn wait(&mut self, limit: Option<Duration>) -> io::Result<bool> {
         const NOT: Option<Duration> = Some(Duration::ZERO);
         if limit == NOT {
             return self.ring.submit_and_wait(NOT);
         }
-        // Most of what is submitted, sends, ends at once, and until it has the loop is awake for
-        // whoever wakes it.
+        // Most submissions are sends, which end at once. Until then the loop counts as awake for
+        // other threads.
         if self.ring.submits_first() {
             self.ring.submit_and_wait(NOT)?;
             if self.ring.has_completions() {
@@ -605,7 +605,7 @@ impl Uring {
                 kind if kind == Kind::Send as u64 => self.on_send(index, done, events),
                 kind if kind == Kind::Disk as u64 => self.on_disk(core, index, done, events),
                 kind if kind == Kind::Accept as u64 => self.on_accept(index, done, events),
-                // Whether it was rung its state says.
+                // Its state says whether it was woken.
                 kind if kind == Kind::Wake as u64 && !done.more() => self.arm_waker(),
                 _ => {}
             }
@@ -614,8 +614,8 @@ impl Uring {
         self.done = batch;
     }
 
-    /// Cancels what can be, waits for everything in flight, and closes what is open. If the kernel
-    /// does not let go within [`LAST_WAIT`], the memory is leaked.
+    /// Cancels what can be, waits for everything in flight, and closes what is open. If operations
+    /// do not end within [`LAST_WAIT`], the memory is leaked.
     pub(crate) fn shut_down(&mut self, core: &mut Core) {
         self.accepting = false;
         self.set_accepting(false);
@@ -627,8 +627,8 @@ impl Uring {
         let started = Instant::now();
         let mut events = Vec::new();
         let mut waker_left = true;
-        // The waker's poll is armed again whenever it ends, so it is cancelled last and then not
-        // looked at.
+        // The waker's poll is armed again whenever it ends, so it is cancelled last and then
+        // ignored.
         while self.ring.in_flight > usize::from(waker_left) && started.elapsed() < LAST_WAIT {
             if self
                 .ring
@@ -655,8 +655,8 @@ impl Uring {
             let mut last = Vec::new();
             self.ring.reap(&mut last);
         }
-        // Otherwise the devices would stay open, and locked, until the kernel has taken the ring
-        // apart in the background.
+        // Otherwise the devices would stay open and locked until the kernel has removed the ring in
+        // the background.
         let _ = self.ring.submitter().unregister_files();
         if self.ring.in_flight > 0 {
             core.leak();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waking a loop from another thread: an event descriptor with a state in front.
+//! Wakes a loop from another thread: an event descriptor behind a state word.
 //!
 //! ```text
 //!          sleep               wake, which writes to the descriptor
@@ -8,10 +8,10 @@
 //!    `----------------------------- lower ------------------------------'
 //! ```
 //!
-//! A wake costs a system call only where the loop sleeps or is about to; a loop that is awake looks
-//! at the state before it sleeps. It lowers the state *before* it reports the wake-up. A thread
-//! that finds the state rung may rely on a report that is still to come; any other thread makes a
-//! new one.
+//! A wake costs a system call only if the loop sleeps or is about to. A loop that is awake checks
+//! the state before it sleeps. It resets the state *before* it reports the wake-up. A thread that
+//! finds the state "rung" may rely on a report that is still to come; any other thread causes a new
+//! one.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -68,22 +68,22 @@ impl Waker {
         self.bell.fd.as_raw_fd()
     }
 
-    /// The loop is about to sleep. False if it was woken already.
+    /// Notes that the loop is about to sleep. False if it was woken already.
     pub(crate) fn sleep(&self) -> bool {
         let state = &self.bell.state;
         let before = state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire);
         before != Err(RUNG)
     }
 
-    /// The loop was woken, and has not reported it.
+    /// Whether the loop was woken and has not reported that.
     pub(crate) fn is_rung(&self) -> bool {
         self.bell.state.load(Ordering::Acquire) == RUNG
     }
 
-    /// The loop is awake; true if it was woken.
+    /// Notes that the loop is awake; true if it was woken.
     pub(crate) fn lower(&self) -> bool {
         let state = &self.bell.state;
-        // Nobody else makes it awake.
+        // Only the loop itself sets this state.
         state.load(Ordering::Acquire) != AWAKE && state.swap(AWAKE, Ordering::AcqRel) == RUNG
     }
 

@@ -2,13 +2,13 @@
 //! Passwords: reads password files, and checks a name and a password.
 //!
 //! One file guards the ascii protocol (memcached's `-Y`), one the binary protocol (`-S`). Both have
-//! a line `user:password` for each user. The server reads them at its start, and again on SIGHUP.
+//! a line `user:password` for each user. The server reads them at start, and again on SIGHUP.
 //! Sessions ask [`Auth::check`] (`session/login.rs`).
 //!
 //! - (AUTH-1) A file that can't be read, or has a bad line, changes nothing while the server runs.
-//! - (AUTH-2) A check compares with every user, and all bytes of each, so that its time tells
-//!   nothing.
-//! - (AUTH-3) No text that is made here holds a part of a password: not `Debug`, not an error.
+//! - (AUTH-2) A check compares with every user, and with all bytes of each, so that its duration
+//!   reveals nothing.
+//! - (AUTH-3) No text made here contains a part of a password, neither `Debug` output nor an error.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ use subtle::{Choice, ConstantTimeEq};
 
 use crate::settings::{Dialect, Settings};
 
-/// Users of the ascii protocol's file that count, as in memcached. Further lines are left out.
+/// Users that count in the ascii protocol's file, as in memcached. Further lines are ignored.
 pub const ASCII_USERS: usize = 8;
 /// Most users of the binary protocol's file.
 pub const SASL_USERS: usize = 64;
 /// Longest line of a password file, in bytes, without its end.
 pub const LONGEST_LINE: usize = 254;
 
-/// A name or password, padded with zeros: all take as long to compare.
+/// A name or password, padded with zeros, so that all take equally long to compare.
 #[derive(Clone)]
 struct Word {
     len: u64,
@@ -33,7 +33,7 @@ struct Word {
 }
 
 impl Word {
-    /// Nothing that is longer than a line, or empty, is a name or a password.
+    /// `None` if it is empty or longer than a line: such a text is never a name or password.
     fn new(text: &[u8]) -> Option<Word> {
         if text.is_empty() || text.len() > LONGEST_LINE {
             return None;
@@ -62,7 +62,7 @@ pub struct Users(Vec<(Word, Word)>);
 
 impl Users {
     /// Reads at most `most` users from a file's bytes. A name ends at the first colon, a password
-    /// at the line's end. An empty name or password is nobody's.
+    /// at the line's end. An empty name or password is ignored.
     ///
     /// # Errors
     /// One sentence that names the line.
@@ -103,25 +103,25 @@ impl Users {
         found.into()
     }
 
-    /// How many there are.
+    /// The number of users.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Nobody can log in.
+    /// A file without users: nobody can log in.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// AUTH-3: a number, not names.
+/// AUTH-3: shows the number of users, not their names.
 impl fmt::Debug for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Users({})", self.0.len())
     }
 }
 
-/// A password file, and what was in it when it was read last.
+/// A password file, and its contents at the last reading.
 #[derive(Debug)]
 struct Source {
     path: PathBuf,
@@ -146,7 +146,7 @@ fn read_file(path: &Path, most: usize) -> Result<Users, String> {
     Users::read(&text, most).map_err(|why| format!("the password file {name} is refused: {why}"))
 }
 
-/// The password files of a server. [`Default`]: none, everybody may speak.
+/// The password files of a server. [`Default`]: no file, so no password is required.
 #[derive(Debug, Default)]
 pub struct Auth {
     ascii: Option<Source>,
@@ -170,12 +170,12 @@ impl Auth {
         })
     }
 
-    /// Whether a password is requested at all.
+    /// Whether any protocol requires a password.
     pub fn is_on(&self) -> bool {
         self.ascii.is_some() || self.sasl.is_some()
     }
 
-    /// The only protocol of a connection that needs a password: the one that has a file.
+    /// The only protocol that a connection with passwords may speak: the one that has a file.
     pub fn dialect(&self) -> Option<Dialect> {
         match (&self.ascii, &self.sasl) {
             (Some(_), None) => Some(Dialect::Ascii),
@@ -184,7 +184,7 @@ impl Auth {
         }
     }
 
-    /// Whether a user may speak this protocol.
+    /// Whether user and password are valid for this protocol.
     pub fn check(&self, dialect: Dialect, user: &[u8], password: &[u8]) -> bool {
         let source = match dialect {
             Dialect::Ascii => &self.ascii,
@@ -196,8 +196,8 @@ impl Auth {
         })
     }
 
-    /// Reads the files again (AUTH-1): for each, its path, and the number of users or why the old
-    /// ones stay.
+    /// Reads the files again (AUTH-1): for each, its path, and and the number of users, or why the
+    /// old users stay.
     pub fn reload(&self) -> Vec<(PathBuf, Result<usize, String>)> {
         let sources = self.ascii.iter().chain(&self.sasl);
         let again = |source: &Source| {
@@ -212,11 +212,11 @@ impl Auth {
     }
 }
 
-/// The name and password of a SASL PLAIN message: `[who to act as] NUL name NUL password`.
+/// The name and password of a SASL PLAIN message: `[authorization identity] NUL name NUL password`.
 pub(crate) fn plain(message: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut parts = message.split(|&b| b == 0);
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
-        // Nobody acts as somebody else.
+        // Nobody may act as another user.
         (Some(other), Some(user), Some(password), None) if other.is_empty() || other == user => {
             Some((user, password))
         }

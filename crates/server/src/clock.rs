@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clock that a server goes by: the system's when it started, and from then on the time that
-//! has passed, as memcached's.
+//! The server's clock. It starts from the system's clock and then advances with the elapsed time,
+//! as in memcached.
 //!
-//! Every worker asks it once a round. A system clock that is set, forward or back, changes nothing
-//! in a running server: an item with a time to live of two seconds is gone two seconds after it was
-//! set. Over a restart time does not go back (RESTART-9). If the system's clock is behind the
-//! latest second of an earlier server, the clock starts from that second.
+//! Every worker reads it once a round. Setting the system clock, forward or back, does not affect a
+//! running server: an item with a time to live of two seconds expires two seconds after it was
+//! stored. The time does not go back over a restart either (RESTART-9). If the system's clock is
+//! behind the latest second of an earlier server, the clock starts from that second.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,20 +14,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The clock.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// Since 1970, at the start.
+    /// The time since 1970, at the start.
     start: Duration,
-    /// Since the machine's start, then.
+    /// The time since the machine's boot, at the start.
     since: Duration,
     /// The source of time in a test.
     driven: Option<Arc<AtomicU64>>,
 }
 
 impl Clock {
-    /// Starts from the system's clock, or from Unix second `least` if that is later. `driven` has
-    /// the Unix milliseconds instead, where a test drives it.
+    /// Starts from the system's clock, or from Unix second `least` if that is later. If a test
+    /// drives the clock, `driven` has the Unix milliseconds instead.
     pub fn start(driven: Option<Arc<AtomicU64>>, least: u32) -> Clock {
-        // First, so that it is never behind the system's: nothing is served a moment longer than
-        // clients expect.
+        // Read first, so that this clock is never behind the system's. So no item is served longer
+        // than clients expect.
         let since = senko_io::since_boot();
         let system = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -58,7 +58,7 @@ impl Clock {
         }
     }
 
-    /// Seconds by which it is ahead of the system's, at its start.
+    /// Seconds by which it was ahead of the system's clock at its start.
     pub fn ahead(driven: Option<&AtomicU64>, least: u32) -> u64 {
         let system = match driven {
             Some(clock) => clock.load(Ordering::Acquire) / 1000,
@@ -74,8 +74,9 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// It stood still after the system clock had been set back an hour, until that clock had caught
-    /// up. For this hour, items with a time to live of seconds were served.
+    /// When the system clock was set back an hour, the server's clock once stood still until the
+    /// system's had caught up. For this hour, the server returned items with a time to live of
+    /// seconds.
     #[test]
     fn it_goes_on_from_the_later_second() {
         let system = SystemTime::now()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How workers name connections to each other, and a socket that changes its worker.
+//! Names of connections between workers, and a socket that moves to another worker.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use crate::settings::TlsMode;
 /// Bits of a slot number in a [`ConnKey`]: four million connections.
 const SLOT_BITS: u32 = 22;
 pub(crate) const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
-/// Bits of a generation; with the slot's they make the 48 bits that a session leaves for it in a
-/// fetch's number.
+/// Bits of a generation. Together with the slot number they are the 48 bits that a session has for
+/// the connection in a fetch's number.
 pub(crate) const GENERATION_BITS: u32 = 26;
 
-/// A connection's name within its worker: a slot and its generation, below 2^48.
+/// A connection's name within its worker: slot and generation, below 2^48.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnKey(pub u64);
 

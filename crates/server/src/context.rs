@@ -2,7 +2,7 @@
 //! The context of a session and its commands while they run: the shard and its devices, counters,
 //! other shards, and limits on the work to do now.
 //!
-//! A worker makes a [`Ctx`] for each call of a session. The session hands it on to its commands.
+//! A worker makes a [`Ctx`] for each call of a session. The session passes it to its commands.
 
 use senko_cache::Shard;
 use senko_io::Queue;
@@ -11,30 +11,30 @@ use crate::hot::HotKeys;
 use crate::latency::Waited;
 use crate::shared::{ConnEntry, Cursor, Shared, ThreadStats};
 
-/// Most replies of a connection that wait at a time.
+/// Most waiting replies of a connection.
 pub const WINDOW: usize = 64;
 /// Unsent bytes of answers at which parsing stops.
 pub const QUEUE_BYTES: usize = 256 << 10;
-/// The same where answers take much memory.
+/// The same if answers take much memory.
 const SMALL_WINDOW: usize = 16;
 const SMALL_QUEUE_BYTES: usize = 16 << 10;
 
 /// Sends commands to the workers of other shards.
 pub trait Router {
-    /// Sends bytes to the virtual connection that stands for connection `conn` at `shard`: a whole
-    /// command, or the next part of its value. The order of calls is kept. Each command is answered
+    /// Sends bytes to the virtual connection at `shard` for connection `conn`: a whole command, or
+    /// the next part of its value. They arrive in the order of the calls. Each command is answered
     /// with one unit.
     fn forward(&mut self, shard: usize, conn: u64, bytes: &[u8]);
 
-    /// Gives back a pin of another shard, by its own number.
+    /// Returns a pin to another shard, by that shard's number for it.
     fn unpin(&mut self, shard: usize, pin: u64);
 
-    /// The rest of the value that was forwarded last for this connection will not come: its command
-    /// is to be refused.
+    /// Says that the rest of the last forwarded value of this connection will not come. Its command
+    /// must be refused.
     fn give_up(&mut self, shard: usize, conn: u64);
 }
 
-/// The state that a session works with while it runs.
+/// The state that a session uses while it runs.
 pub struct Ctx<'a, Q: Queue> {
     /// This worker's shard.
     pub shard: &'a mut Shard,
@@ -44,7 +44,7 @@ pub struct Ctx<'a, Q: Queue> {
     pub shared: &'a Shared,
     /// This worker's counters.
     pub stats: &'a mut ThreadStats,
-    /// How far this worker has followed requests for all.
+    /// How far this worker has executed the requests to all workers.
     pub cursor: &'a mut Cursor,
     /// The way to other shards.
     pub router: &'a mut dyn Router,
@@ -53,11 +53,11 @@ pub struct Ctx<'a, Q: Queue> {
     /// The connection's number, below 2^48. A fetch's user number is this and 16 bits of the
     /// session's own.
     pub conn: u64,
-    /// The client's socket, as watchers are told it.
+    /// The client's address as watchers see it.
     pub fd: u64,
     /// The connection's row in `stats conns`, if it has one.
     pub entry: Option<&'a ConnEntry>,
-    /// How much the session may have under way.
+    /// How much work the session may have under way.
     pub window: Window,
     /// Further work that the session may do now.
     pub work: &'a mut Work,
@@ -70,9 +70,9 @@ impl<Q: Queue> Ctx<'_, Q> {
     }
 }
 
-/// Limits on a session's work besides the requests of its turn, and the work done.
+/// Limits on a session's work besides the requests of its turn, and the work that it did.
 ///
-/// A turn is a number of requests. Some requests are more work than others, so they have their own
+/// A turn is a number of requests. Some requests are more work than others, so they have additional
 /// bounds:
 /// - A key of a `get` counts as a request. So do [`BYTES_A_REQUEST`] bytes that are copied to join
 ///   values.
@@ -83,26 +83,26 @@ impl<Q: Queue> Ctx<'_, Q> {
 pub struct Work {
     /// Heavy commands, or parts of them, that may still run in this round.
     pub heavy: usize,
-    /// The command that runs took as much as so many more.
+    /// How many requests the running command counts for in addition.
     pub more: usize,
-    /// A value for which there is no memory now is swallowed instead of waiting for some.
+    /// A value for which there is no memory now is skipped instead of waiting.
     pub swallow: bool,
-    /// Answers for other workers take all the memory that there is for them: no read begins whose
-    /// answer would be copied for one.
+    /// Answers for other workers take all the memory that they may. No read begins whose answer
+    /// would be copied for another worker.
     pub no_copies: bool,
-    /// When the round began, and the commands that had waited.
+    /// When the round began, and the commands that waited for flash.
     pub waited: Waited,
-    /// The sample of keys that are looked up.
+    /// The sample of the looked-up keys.
     pub hot: HotKeys,
-    /// The command that runs has what it waited for from flash.
+    /// Whether the running command has waited for flash.
     pub from_flash: bool,
 }
 
-/// Bytes that are copied to join values and count as one request.
+/// This many bytes that are copied to join values count as one request.
 pub const BYTES_A_REQUEST: usize = 64 << 10;
 
-/// How much a session may have under way, by what all of them have. It is never nothing, so no
-/// session waits for another's answers.
+/// How much a session may have under way, depending on the total of all sessions. It is never
+/// nothing, so no session has to wait for another's answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Window {
     /// [`WINDOW`] replies that wait, [`QUEUE_BYTES`].
@@ -115,7 +115,7 @@ pub enum Window {
 }
 
 impl Window {
-    /// The replies that may wait, and the unsent bytes of answers at which parsing stops.
+    /// Most waiting replies, and the unsent bytes of answers at which parsing stops.
     pub(crate) fn limits(self) -> (usize, usize) {
         match self {
             Window::Wide => (WINDOW, QUEUE_BYTES),
@@ -124,8 +124,8 @@ impl Window {
         }
     }
 
-    /// Bytes of the largest value that an answer copies. A larger one is sent from where it lies,
-    /// pinned. A copy is faster to send, but where answers take much memory a pin takes none.
+    /// Bytes of the largest value that an answer copies. A larger value is pinned and sent in
+    /// place. A copy is faster to send, but a pin takes no memory when answers take much of it.
     pub(crate) fn copy_limit(self) -> u32 {
         match self {
             Window::Wide => 32 << 10,

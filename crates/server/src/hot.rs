@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hot keys: the keys that are looked up most, from a sample of the lookups (`--hot-keys`).
 //!
-//! Each worker counts the keys of one lookup in so many, at random distances, by Space-Saving
-//! (Metwally, Agrawal and El Abbadi 2005): [`MOST`] counters. A key without a counter takes the
-//! smallest one over, with its count as the error. Counts are halved each minute, so that the list
-//! is of now. A lookup that is not sampled costs a decrement.
+//! Each worker samples lookups at random distances and counts their keys by Space-Saving (Metwally,
+//! Agrawal and El Abbadi 2005), with [`MOST`] counters. A key without a counter takes over the
+//! smallest one, whose count becomes its error. Counts are halved each minute, so that the list
+//! shows the present. A lookup that is not sampled costs a decrement.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) const LISTED: usize = 20;
 struct Counter {
     key: Vec<u8>,
     count: u64,
-    /// Of these, how many may have been other keys'.
+    /// How many of these may belong to earlier keys of the counter.
     error: u64,
 }
 
@@ -27,14 +27,14 @@ struct Counter {
 pub struct HotKeys {
     /// One lookup in this many is counted; 0: none.
     every: u32,
-    /// Lookups up to the next that is counted.
+    /// Lookups until the next one that is counted.
     left: u32,
     random: u64,
     counters: Vec<Counter>,
 }
 
 impl HotKeys {
-    /// Counts one lookup in `every`; 0: none.
+    /// A sample of one lookup in `every`; 0: none.
     pub(crate) fn new(every: u32, seed: u64) -> HotKeys {
         HotKeys {
             every,
@@ -58,7 +58,8 @@ impl HotKeys {
 
     #[cold]
     fn count(&mut self, key: &[u8]) {
-        // xorshift: distances of 1 to twice the mean, so that no rhythm of the clients' decides.
+        // xorshift: distances from 1 to twice the mean, so that no rhythm of the clients distorts
+        // the sample.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -84,7 +85,7 @@ impl HotKeys {
         }
     }
 
-    /// A minute passed.
+    /// Halves the counts after a minute.
     pub(crate) fn age(&mut self) {
         for counter in &mut self.counters {
             counter.count /= 2;
@@ -93,7 +94,7 @@ impl HotKeys {
         self.counters.retain(|counter| counter.count > 0);
     }
 
-    /// The keys, each with the lookups that were certainly its own, of all lookups.
+    /// The keys, each with the lookups that were certainly its own, scaled to all lookups.
     pub(crate) fn keys(&self) -> Vec<(Vec<u8>, u64)> {
         self.counters
             .iter()

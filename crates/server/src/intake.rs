@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memory that values take while they are coming in: a budget for each shard, shared by the
-//! connections of all workers.
+//! The memory for arriving values: a budget for each shard, shared by the connections of all
+//! workers.
 //!
-//! A value takes its memory with its first line, and its client may then send the rest slowly or
-//! never. Without a bound such values push every item out of DRAM.
+//! A value gets its memory when its command line arrives. Its client may then send the rest slowly
+//! or never. Without a bound such values push every item out of DRAM.
 //!
 //! ```text
 //! begin_store -> Intake::take -> the value comes in -> it ends, however -> Intake::give_back
@@ -12,23 +12,23 @@
 //!                       and Worker::admit_values tries again
 //! ```
 //!
-//! - INTAKE-1. Values that are coming in hold an eighth of a shard's items at most ([`SHARE`]). One
-//!   alone may hold more, so that the largest item can be stored. A value that came whole with its
-//!   line holds nothing here.
+//! - INTAKE-1. Arriving values hold at most an eighth of a shard's memory for items ([`SHARE`]). A
+//!   single value may hold more, so that the largest item can be stored. A value that came whole
+//!   with its line counts nothing here.
 //! - INTAKE-2. A connection holds memory for one value at a time, and gives it back when that value
-//!   ends, however it ends.
-//! - INTAKE-3. While others wait for a shard's memory, a value of which less than [`STEP`] bytes
-//!   came within [`STILL_MS`] gives its memory up. Its command is answered
-//!   `SERVER_ERROR out of memory storing object`, and what still comes of it is swallowed.
-//! - INTAKE-4. Those that wait are admitted in turn from both ends of their queue. So a newcomer
-//!   waits no longer than for the next memory that is given up, whatever crowd came before. And
-//!   newcomers do not keep the first ones out.
+//!   ends, with or without success.
+//! - INTAKE-3. While others wait for a shard's memory, a value gives up its memory if less than
+//!   [`STEP`] bytes of it came within [`STILL_MS`]. Its command is answered
+//!   `SERVER_ERROR out of memory storing object`, and the rest of the value is skipped.
+//! - INTAKE-4. Waiting values are admitted in turn from both ends of their queue. So a newcomer
+//!   waits at most for the next memory that is given up, however long the queue is. And newcomers
+//!   do not block the first ones.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// INTAKE-1: the part of a shard's items.
+/// INTAKE-1: this fraction of the shard's memory for items.
 pub(crate) const SHARE: usize = 8;
-/// INTAKE-3: so much has to come within [`STILL_MS`].
+/// INTAKE-3: this many bytes have to come within [`STILL_MS`].
 pub(crate) const STEP: usize = 16 << 10;
 /// INTAKE-3: milliseconds.
 pub(crate) const STILL_MS: u64 = 500;
@@ -38,14 +38,14 @@ pub(crate) const STILL_MS: u64 = 500;
 pub struct Intake {
     held: AtomicUsize,
     most: AtomicUsize,
-    /// How often memory was requested in vain.
+    /// How often a request for memory was refused.
     refusals: AtomicU64,
     /// Raised whenever memory is given back.
     returns: AtomicU64,
 }
 
 impl Default for Intake {
-    /// Without a bound, until a shard says what it has.
+    /// Without a bound, until a shard tells its size.
     fn default() -> Intake {
         Intake {
             held: AtomicUsize::new(0),
@@ -57,7 +57,7 @@ impl Default for Intake {
 }
 
 impl Intake {
-    /// The shard has this many bytes for items.
+    /// Sets the bytes that the shard has for items.
     pub fn set_items(&self, bytes: usize) {
         self.most.store(bytes / SHARE, Ordering::Relaxed);
     }
@@ -77,13 +77,13 @@ impl Intake {
         taken.is_ok()
     }
 
-    /// Gives back what was taken.
+    /// Gives back memory.
     pub fn give_back(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Ordering::SeqCst);
         self.returns.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How often memory was requested in vain. A waiting session asks again at each tick.
+    /// How often a request for memory was refused. A waiting session asks again at each tick.
     pub fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::SeqCst)
     }
@@ -94,13 +94,13 @@ impl Intake {
     }
 }
 
-/// Memory that the value of a connection holds (INTAKE-2).
+/// The memory that the value of a connection holds (INTAKE-2).
 #[derive(Debug)]
 pub(crate) struct Room {
     pub shard: usize,
     pub bytes: usize,
-    /// The shard's steady time (ms) at which it had last moved by [`STEP`], and the bytes that came
-    /// since.
+    /// The shard's steady time (ms) at which the value last grew by [`STEP`], and the bytes since
+    /// then.
     moved_ms: u64,
     came: usize,
 }
@@ -115,7 +115,7 @@ impl Room {
         }
     }
 
-    /// More of the value came.
+    /// Notes that more of the value arrived.
     pub fn moves(&mut self, bytes: usize, now_ms: u64) {
         self.came += bytes;
         if self.came >= STEP {
@@ -123,7 +123,7 @@ impl Room {
         }
     }
 
-    /// INTAKE-3.
+    /// INTAKE-3: whether the value has stalled.
     pub fn is_still(&self, now_ms: u64) -> bool {
         now_ms.saturating_sub(self.moved_ms) >= STILL_MS
     }
@@ -148,7 +148,7 @@ mod tests {
     fn a_value_moves_by_whole_steps() {
         let mut room = Room::new(0, 100_000, 1000);
         assert!(!room.is_still(999 + STILL_MS) && room.is_still(1000 + STILL_MS));
-        // Drop by drop is not moving.
+        // A slow trickle counts as stalled.
         room.moves(STEP - 1, 1200);
         assert!(room.is_still(1000 + STILL_MS));
         room.moves(1, 1300);

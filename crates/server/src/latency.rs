@@ -2,15 +2,15 @@
 //! How long requests took, by command and tier: counted by each worker, shown by the admin
 //! listener.
 //!
-//! Requests are not timed one by one. A worker's round answers many, and their answers leave
-//! together at its end. So a round reads the clock once more when it ends, and what its counters
-//! say was answered meanwhile took the time of the round ([`Meter::end_round`]). A command that
-//! waited for flash ([`Waited`]) is the exception: its time goes from the start of the round that
-//! ran it first.
+//! Requests are not timed one by one. A worker's round answers many requests, and the answers leave
+//! together at its end. So a round reads the clock once more when it ends. The requests that its
+//! counters counted in between took the time of the round ([`Meter::end_round`]). A command that
+//! waited for flash ([`Waited`]) is an exception: its time runs from the start of the round that
+//! first ran it.
 //!
-//! These times do not include the wait at the socket before the worker takes a request, nor, for a
-//! key of another worker's shard, the time between the workers. The worker that runs a command
-//! counts it.
+//! These times do not include the wait at the socket before the worker reads a request. For a key
+//! of another worker's shard, they do not include the time between the workers. The worker that
+//! runs a command counts it.
 
 use std::time::Instant;
 
@@ -33,10 +33,10 @@ pub(crate) const SERIES: [(&str, &str); 11] = [
     ("arithmetic", "flash"),
 ];
 
-/// The times of each of [`SERIES`]; empty where nobody watches.
+/// The times of each of the [`SERIES`]; empty if nobody watches.
 pub(crate) type RequestTimes = Vec<Times>;
 
-/// Commands that were answered, read off the worker's counters.
+/// Answered commands, derived from the worker's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answered {
     hits: u64,
@@ -59,7 +59,7 @@ impl Answered {
         }
     }
 
-    /// The difference to `before`: nothing where the counters were reset meanwhile.
+    /// The difference to `before`; zero if the counters were reset meanwhile.
     fn since(self, before: Answered) -> Answered {
         self.each(before, u64::saturating_sub)
     }
@@ -75,11 +75,11 @@ impl Answered {
         }
     }
 
-    /// By the order of [`SERIES`], had they been answered from DRAM, or after a wait for flash.
+    /// The commands in the order of [`SERIES`]: answered from DRAM, or after a wait for flash.
     fn by_series(self, flash: bool) -> [u64; SERIES.len()] {
         let both = |n: u64| if flash { [0, n] } else { [n, 0] };
         let [hit_dram, hit_flash] = both(self.hits);
-        // A miss that flash was asked about is flash's.
+        // A miss that needed a flash read counts for flash.
         let [miss, miss_flash] = both(self.misses);
         let [set, set_flash] = both(self.sets);
         let [touch, touch_flash] = both(self.touches);
@@ -101,10 +101,10 @@ impl Answered {
     }
 }
 
-/// The round's start, for sessions, and the commands that they saw end after a wait.
+/// The round's start, for sessions, and the commands whose wait ended in this round.
 #[derive(Clone, Debug, Default)]
 pub struct Waited {
-    /// When the round began; `None` where nobody watches.
+    /// When the round began; `None` if nobody watches.
     pub began: Option<Instant>,
     ended: Vec<End>,
 }
@@ -118,7 +118,8 @@ struct End {
 }
 
 impl Waited {
-    /// A command that began at `since` ran again, and `before` was counted until then.
+    /// Counts a command that began at `since` and ran again; `before` are the counters before this
+    /// run.
     pub(crate) fn ran(
         &mut self,
         since: Option<Instant>,
@@ -166,7 +167,7 @@ impl Meter {
         waited.began = (!self.times.is_empty()).then_some(now);
     }
 
-    /// A round ended that began as [`Meter::begin_round`] said, with these counters.
+    /// Ends a round that [`Meter::begin_round`] began, with the present counters.
     pub(crate) fn end_round(&mut self, waited: &mut Waited, stats: &ThreadStats) {
         let Some(began) = waited.began else {
             return;
@@ -221,7 +222,7 @@ mod tests {
         waited.ran(earlier, true, before, &stats);
         meter.end_round(&mut waited, &stats);
         assert_eq!(counts(&meter), [5, 1, 2, 1, 0, 0, 0, 0, 0, 0, 0]);
-        // A reset of the counters counts nothing, and the next round continues.
+        // After a reset of the counters nothing is counted, and the next round continues.
         stats = ThreadStats::default();
         meter.end_round(&mut waited, &stats);
         stats.delete_misses = 3;

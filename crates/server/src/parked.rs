@@ -6,20 +6,20 @@
 //!  the shard's worker | round | park -- poll (submit, send, sleep) -- take | round | park ...
 //!  another worker                      look: lookup, answer
 //! ```
-//! A worker spends most of its time in the kernel, and all of it where it has nothing to do: then
-//! its shard is parked. Another worker that finds the shard gone hands the command over
-//! (`route.rs`). The owner is awake then, so that costs least.
+//! A worker spends most of its time in the kernel, and all of it if it has no work. During that
+//! time its shard is parked. If another worker does not find the shard, it sends the command to the
+//! owner (`route.rs`). The owner is awake then, so this is cheap.
 //!
-//! - PARK-1. A shard is its worker's, or it is parked, under the lock. A parked shard is whole: no
-//!   change is half done at the end of a round.
+//! - PARK-1. A shard is either with its worker, or parked under the lock. A parked shard is
+//!   consistent: no change is half done at the end of a round.
 //! - PARK-2. The reader only changes the state that a lookup and a hit change, and the mark that a
-//!   meta get won. It allocates nothing, submits no operations and takes no pin. So the worker that
-//!   takes its shard back waits for the copy of one value at most, and no new reader begins
+//!   meta get won. It allocates nothing, submits no operations and takes no pin. So a worker that
+//!   takes its shard back waits at most for the copy of one value, and no new reader begins
 //!   meanwhile.
-//! - PARK-3. The reader has seen the latest flush that was acknowledged, or it does not answer. A
-//!   parked shard comes with the number of flushes that it has applied.
-//! - PARK-4. A session looks only while none of its own commands is on its way to that shard. So it
-//!   reads its own writes.
+//! - PARK-3. A reader answers only if the shard has applied the latest acknowledged flush. A parked
+//!   shard comes with the number of flushes that it has applied.
+//! - PARK-4. A session reads a parked shard only while none of its own commands is on its way to
+//!   that shard. So it reads its own writes.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -33,31 +33,31 @@ use senko_cache::Shard;
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Parked {
-    /// Whether a look is worth its lock: the shard lies there, and its worker does not want it
-    /// back. Only a hint.
+    /// Whether taking the lock may be worth it: the shard is parked, and its worker does not want
+    /// it back. This is only a hint.
     open: AtomicBool,
     place: Mutex<Option<Inside>>,
 }
 
 struct Inside {
     shard: Box<Shard>,
-    /// How many `flush_all` it has applied.
+    /// How many `flush_all` the shard has applied.
     flushes: u64,
 }
 
 impl Parked {
     fn place(&self) -> MutexGuard<'_, Option<Inside>> {
-        // After a panic the server is about to end; the shard's worker may still save what it has.
+        // After a panic the server is about to end; the shard's worker may still save its state.
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves the shard there. It has applied this many flushes.
+    /// Parks the shard, which has applied this many flushes.
     pub fn park(&self, shard: &mut OwnShard, flushes: u64) {
         *self.place() = shard.0.take().map(|shard| Inside { shard, flushes });
         self.open.store(true, Ordering::Relaxed);
     }
 
-    /// Takes it back, from who looks just now when that one has done.
+    /// Takes the shard back. If another worker is reading it, this waits until that worker is done.
     pub fn take(&self, shard: &mut OwnShard) {
         self.open.store(false, Ordering::Relaxed);
         if let Some(inside) = self.place().take() {
@@ -65,7 +65,7 @@ impl Parked {
         }
     }
 
-    /// The shard, if it lies there and nobody else looks at it.
+    /// The shard, if it is parked and no other worker is reading it.
     #[inline]
     pub fn look(&self) -> Option<Look<'_>> {
         if !self.open.load(Ordering::Relaxed) {
@@ -82,11 +82,11 @@ impl fmt::Debug for Parked {
     }
 }
 
-/// A shard that is parked, for as long as this is held.
+/// A parked shard, which nobody else can use while this exists.
 pub struct Look<'a>(MutexGuard<'a, Option<Inside>>);
 
 impl Look<'_> {
-    /// How many flushes it has applied, and the shard.
+    /// How many flushes the shard has applied, and the shard.
     #[inline]
     pub fn parts(&mut self) -> (u64, &mut Shard) {
         let inside = self.0.as_mut().expect("it lay there when this was made");
@@ -94,7 +94,7 @@ impl Look<'_> {
     }
 }
 
-/// A worker's own shard; not there while it is parked.
+/// A worker's own shard; absent while it is parked.
 #[derive(Debug)]
 pub struct OwnShard(Option<Box<Shard>>);
 

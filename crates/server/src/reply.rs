@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ordered answers of one connection, some of them still waiting for flash or for another
+//! The ordered answers of one connection. Some of them may still wait for flash or for another
 //! shard.
 //!
 //! Commands of a connection are answered in order, but a command that needs flash must not delay
-//! the parsing of later commands. A [`ReplyQueue`] is a row of [`Reply`]s. The last one is open:
-//! commands that are answered at once append to it. So the queue is usually one `Vec`, and nothing
-//! is allocated. A command that must wait gets its own reply, which is filled in later; everything
-//! before the first waiting reply may be sent.
+//! the parsing of later commands. A [`ReplyQueue`] is a sequence of [`Reply`]s. The last one is
+//! open: commands that are answered at once append to it. So the queue is usually one `Vec`, and
+//! nothing is allocated. A command that must wait gets its own reply, which is filled in later.
+//! Everything before the first waiting reply may be sent.
 //!
 //! ```text
 //!   front                                        back
@@ -14,7 +14,8 @@
 //!     `- fill_batch takes from here                           `- commands append here
 //! ```
 //! A virtual connection is a session that runs commands for another shard. Each of its commands has
-//! its own reply, a *unit*, which the asking shard puts in its place: [`ReplyQueue::next_unit`].
+//! its own reply, a *unit*. The requesting worker inserts it into its own queue:
+//! [`ReplyQueue::next_unit`].
 //!
 //! Always holds:
 //! - REPLY-1: bytes leave in the order of the commands.
@@ -29,64 +30,64 @@ use std::ops::Range;
 
 use senko_io::{PageBuf, Piece, PinnedBytes, SendBatch};
 
-/// Capacity that a recycled buffer may keep.
+/// Capacity that one recycled buffer may keep.
 const KEPT: usize = 64 << 10;
-/// Capacity that recycled buffers of all connections of a thread may keep together: enough for all
-/// that a busy few use, while a burst of thousands leaves nothing behind.
+/// Capacity that the recycled buffers of all connections of a thread may keep together. It suffices
+/// for a few busy connections, and bounds what a burst of thousands leaves.
 const KEPT_IN_ALL: usize = 2 << 20;
 thread_local! {
     /// The memory that recycled buffers of this thread's connections keep.
     static KEPT_NOW: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Recycled replies kept.
+/// Recycled replies that a connection keeps.
 const SPARE: usize = 3;
-/// Replies, and parked commands, for which a connection keeps places while it has none. One that
-/// had more under way once must not hold that memory as long as it lives.
+/// Replies and parked commands for which an idle connection keeps room. A connection that once had
+/// more under way must not hold that memory for life.
 pub(crate) const KEPT_PLACES: usize = 8;
 /// Most pieces in one batch.
 pub const BATCH_PIECES: usize = 64;
-/// A batch is closed once it carries this many bytes.
+/// A batch is closed when it has this many bytes.
 pub const BATCH_BYTES: usize = 1 << 20;
 
-/// An answer on its way to the worker that asked.
+/// An answer on its way to the requesting worker.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// The bytes it owns.
+    /// The bytes of the answer itself.
     pub bytes: Vec<u8>,
-    /// What stands among them.
+    /// The pinned memory between these bytes.
     pub lent: Vec<Lent>,
 }
 
-/// Item memory of the worker that answers, kept in place by a pin of its shard.
+/// Item memory of the answering worker, which a pin of its shard keeps in place.
 #[derive(Clone, Copy, Debug)]
 pub struct Lent {
-    /// So many of the answer's own bytes stand before it.
+    /// The number of the answer's own bytes before it.
     before: usize,
     address: usize,
     len: usize,
     pin: u64,
 }
 
-/// A pin of another worker's shard, as one number with this shard's own.
+/// A pin of another worker's shard, as one number that also names the shard.
 pub fn pin_of(shard: usize, pin: u64) -> u64 {
     debug_assert!(pin >> 32 == 0);
     (shard as u64 + 1) << 32 | pin
 }
 
-/// The shard and its own number of such a pin; of this shard's own, no shard.
+/// The shard, and that shard's number for the pin; no shard for a pin of this worker's own shard.
 pub fn shard_of(pin: u64) -> (Option<usize>, u64) {
     let shard = (pin >> 32) as usize;
     (shard.checked_sub(1), pin & u64::from(u32::MAX))
 }
 
 impl Answer {
-    /// The pins that it holds, as another worker names them.
+    /// The answer's pins, as another worker names them.
     pub fn pins(&self, shard: usize) -> impl Iterator<Item = u64> {
         self.lent.iter().map(move |lent| pin_of(shard, lent.pin))
     }
 
-    /// Takes the `END` off that closes it.
+    /// Removes the `END` at its end.
     pub fn strip(&mut self, end: &[u8]) {
         let after_lent = self.lent.last().map_or(0, |lent| lent.before);
         if self.bytes[after_lent..].ends_with(end) {
@@ -98,7 +99,7 @@ impl Answer {
 /// A part of a reply, in order.
 #[derive(Debug)]
 enum Part {
-    /// The next so many of the reply's own bytes.
+    /// The next bytes of the reply itself, as many as this.
     Bytes(usize),
     /// A range of a frame.
     Page(PageBuf, Range<usize>),
@@ -110,14 +111,14 @@ enum Part {
     },
 }
 
-/// One answer, or a run of answers that need not wait.
+/// One answer, or several successive answers that need not wait.
 #[derive(Debug, Default)]
 pub struct Reply {
-    /// The bytes it owns; commands append text here.
+    /// The reply's own bytes; commands append text here.
     pub bytes: Vec<u8>,
-    /// Bytes already taken into a batch.
+    /// How many of these bytes are already in a batch.
     taken: usize,
-    /// Bytes that `parts` covers.
+    /// How many of these bytes `parts` covers.
     covered: usize,
     parts: VecDeque<Part>,
     waiting: bool,
@@ -130,14 +131,14 @@ impl Reply {
         self.bytes.extend_from_slice(text.as_bytes());
         self.bytes.extend_from_slice(b"\r\n");
     }
-    /// Appends part of a frame, without copying it.
+    /// Appends a part of a frame without a copy.
     pub fn page(&mut self, buf: PageBuf, range: Range<usize>) {
         self.cover();
         self.parts.push_back(Part::Page(buf, range));
     }
-    /// Appends memory of this worker's shard, which stays as it is until `pin` is given back: the
-    /// shard counts the pin ([`senko_cache::Shard::pin`]). Not public, since a send reads it in
-    /// place.
+    /// Appends memory of this worker's shard, which does not change until `pin` is returned: the
+    /// shard counts the pin ([`senko_cache::Shard::pin`]). This is not public, since a send reads
+    /// the memory in place.
     pub(crate) fn pinned(&mut self, memory: &[u8], pin: u64) {
         self.cover();
         self.parts.push_back(Part::Pinned {
@@ -146,8 +147,8 @@ impl Reply {
             pin,
         });
     }
-    /// Appends another shard's answer; where there are no bytes before its own they change hands,
-    /// and the empty buffer goes back.
+    /// Appends another shard's answer. If this reply has no bytes yet, it takes the answer's
+    /// buffer, and its own empty one is returned.
     pub fn take(&mut self, answer: Answer, shard: usize) -> Vec<u8> {
         let Answer { bytes, lent } = answer;
         if lent.is_empty() && self.is_empty() && self.taken == 0 {
@@ -167,7 +168,7 @@ impl Reply {
         self.bytes.extend_from_slice(&bytes[from..]);
         bytes
     }
-    /// Puts the bytes appended since the last part into the order.
+    /// Adds the bytes appended since the last part as a new part.
     fn cover(&mut self) {
         let len = self.bytes.len() - self.covered;
         if len > 0 {
@@ -190,7 +191,7 @@ impl Reply {
             .sum();
         self.bytes.len() - self.taken + beyond
     }
-    /// Empties it for another use; its pins go to `unpinned`.
+    /// Empties it for reuse; its pins go to `unpinned`.
     fn reset(&mut self, unpinned: &mut Vec<u64>) {
         self.bytes.clear();
         if self.bytes.capacity() > KEPT {
@@ -205,12 +206,12 @@ impl Reply {
     }
 }
 
-/// A reply's place; stays the same while the queue moves on.
+/// A reply's place, which stays valid while the queue moves on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(u64);
 
 impl Place {
-    /// Of a command that has none yet.
+    /// The place of a command that has no reply yet.
     pub(crate) const NOWHERE: Place = Place(u64::MAX);
 }
 
@@ -228,7 +229,7 @@ pub struct ReplyQueue {
 impl Drop for ReplyQueue {
     fn drop(&mut self) {
         let kept: usize = self.spare.iter().map(|reply| reply.bytes.capacity()).sum();
-        // Sessions end on the thread on which they lived; in a test one may not.
+        // Sessions end on the thread on which they lived; in a test they may not.
         KEPT_NOW.set(KEPT_NOW.get().saturating_sub(kept));
     }
 }
@@ -240,28 +241,28 @@ impl ReplyQueue {
         queue.units = units;
         queue
     }
-    /// Replies of any kind.
+    /// The number of replies of any kind.
     pub fn len(&self) -> usize {
         self.replies.len()
     }
-    /// Replies that wait for flash or another shard.
+    /// The number of replies that wait for flash or another shard.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
-    /// Nothing to send, and nothing to wait for.
+    /// Whether there is nothing to send and nothing to wait for.
     pub fn is_empty(&self) -> bool {
         self.replies
             .iter()
             .all(|reply| !reply.waiting && reply.is_empty())
     }
-    /// Something can be sent now.
+    /// Whether something can be sent now.
     pub fn sendable(&self) -> bool {
         self.replies
             .iter()
             .take_while(|reply| !reply.waiting)
             .any(|reply| !reply.is_empty())
     }
-    /// The place of the first reply, if it waits; replies before it that are empty do not count.
+    /// The place of the first reply, if it waits. Empty replies before it do not count.
     pub(crate) fn front_waiting(&self) -> Option<Place> {
         let index = self
             .replies
@@ -271,12 +272,12 @@ impl ReplyQueue {
             .waiting
             .then_some(Place(self.front + index as u64))
     }
-    /// Bytes that lie here, pages and pinned memory included.
+    /// Bytes in the queue, including frames and pinned memory.
     pub fn queued_bytes(&self) -> usize {
         self.replies.iter().map(Reply::len).sum()
     }
-    /// Bytes that the replies own, which is what they hold beyond frames and item memory, and how
-    /// many of these can be sent now.
+    /// The replies' own bytes (without frames and item memory), and how many of these can be sent
+    /// now.
     pub fn owned_bytes(&self) -> (usize, usize) {
         let (mut owned, mut ready, mut waits) = (0, 0, false);
         for reply in &self.replies {
@@ -287,7 +288,7 @@ impl ReplyQueue {
         }
         (owned, ready)
     }
-    /// Lengths and pins of the item memory that the replies refer to.
+    /// Lengths and pins of the item memory in the replies.
     pub fn pinned(&self) -> impl Iterator<Item = (usize, u64)> {
         let parts = self.replies.iter().flat_map(|reply| &reply.parts);
         parts.filter_map(|part| match part {
@@ -295,7 +296,7 @@ impl ReplyQueue {
             Part::Bytes(_) | Part::Page(..) => None,
         })
     }
-    /// Frames held by replies that are not in a batch yet.
+    /// Frames held by replies that are not yet in a batch.
     pub fn pages(&self) -> usize {
         self.replies
             .iter()
@@ -303,12 +304,12 @@ impl ReplyQueue {
             .filter(|part| matches!(part, Part::Page(..)))
             .count()
     }
-    /// Parts (pages, pins, runs of bytes) that lie here.
+    /// Parts (frames, pins, runs of bytes) in the queue.
     pub fn parts(&self) -> usize {
         self.replies.iter().map(|reply| reply.parts.len()).sum()
     }
 
-    /// Where the next command writes.
+    /// The reply to which the next command writes.
     #[inline]
     pub(crate) fn begin(&mut self) -> Place {
         if self.units || self.replies.back().is_none_or(|reply| reply.waiting) {
@@ -323,8 +324,8 @@ impl ReplyQueue {
         let index = (place.0 - self.front) as usize;
         &mut self.replies[index]
     }
-    /// The command that began at `place`, and wrote nothing yet, must wait: the place of its own
-    /// reply.
+    /// Makes the command that began at `place`, and has written nothing, wait. Returns the place of
+    /// its own reply.
     pub(crate) fn wait(&mut self, place: Place) -> Place {
         self.waiting += 1;
         let mut place = place;
@@ -336,13 +337,13 @@ impl ReplyQueue {
         self.at(place).waiting = true;
         place
     }
-    /// The wait at `place` is over: its reply is complete.
+    /// Ends the wait at `place`: its reply is complete.
     pub(crate) fn ready(&mut self, place: Place) {
         let reply = self.at(place);
         debug_assert!(reply.waiting);
         reply.waiting = false;
         self.waiting -= 1;
-        // Answers that say nothing (`noreply`) are sent by nobody.
+        // Empty answers (`noreply`) are not sent.
         while !self.units
             && self.replies.len() > 1
             && (self.replies.front()).is_some_and(|reply| !reply.waiting && reply.is_empty())
@@ -384,12 +385,13 @@ impl ReplyQueue {
         self.spare.push(reply);
     }
 
-    /// Moves what can be sent into `batch` (which must be empty), up to [`BATCH_PIECES`] pieces and
-    /// about [`BATCH_BYTES`] bytes. False if there was nothing.
+    /// Moves replies that can be sent into `batch` (which must be empty), up to [`BATCH_PIECES`]
+    /// pieces and about [`BATCH_BYTES`] bytes. False if there was nothing.
     pub fn fill_batch(&mut self, batch: &mut SendBatch) -> bool {
         debug_assert!(batch.bytes.is_empty() && batch.pieces.is_empty());
         let mut total = 0;
-        // Never pushed to: a reply is dropped here only when its parts have moved on.
+        // This is never pushed to, because a reply is dropped here only after its parts have moved
+        // on.
         let mut unpinned = Vec::new();
         while let Some(reply) = self.replies.front_mut() {
             if reply.waiting {
@@ -400,7 +402,7 @@ impl ReplyQueue {
                 && reply.parts.is_empty()
                 && reply.taken == 0
             {
-                // The usual case: one run of bytes changes hands whole.
+                // The usual case: a single buffer of bytes moves as a whole.
                 std::mem::swap(&mut batch.bytes, &mut reply.bytes);
                 total = batch.bytes.len();
             } else if !take(reply, batch, &mut total) {
@@ -414,7 +416,8 @@ impl ReplyQueue {
         total > 0
     }
 
-    /// Copies the frames held here into bytes, so that they are free for other connections.
+    /// Copies the frames in the queue into bytes, so that the frames are free for other
+    /// connections.
     pub fn spill(&mut self) {
         for reply in self
             .replies
@@ -446,13 +449,13 @@ impl ReplyQueue {
         }
     }
 
-    /// Whether [`ReplyQueue::next_unit`] has one.
+    /// Whether [`ReplyQueue::next_unit`] would return a unit.
     pub fn has_unit(&self) -> bool {
         self.replies.front().is_some_and(|reply| !reply.waiting)
     }
 
-    /// The next complete unit, in order (only of a queue made with units). `empty` may give a
-    /// buffer for a later one in exchange.
+    /// The next complete unit, in order (only of a queue made with units). `empty` may return a
+    /// buffer for a later unit in exchange.
     pub fn next_unit(&mut self, empty: impl FnOnce() -> Option<Vec<u8>>) -> Option<Answer> {
         debug_assert!(self.units);
         let reply = self.replies.front_mut().filter(|reply| !reply.waiting)?;
@@ -474,8 +477,8 @@ impl ReplyQueue {
         Some(Answer { bytes, lent })
     }
 
-    /// Moves the next complete unit into `batch` (which must be empty) if it is something, nothing
-    /// but bytes, and no more than `most` of them.
+    /// Moves the next complete unit into `batch` (which must be empty), if it is not empty, has
+    /// only bytes, and at most `most` of them.
     pub fn unit_batch(&mut self, batch: &mut SendBatch, most: usize) -> bool {
         debug_assert!(self.units && batch.bytes.is_empty() && batch.pieces.is_empty());
         let Some(reply) = self.replies.front_mut().filter(|reply| !reply.waiting) else {
@@ -489,7 +492,7 @@ impl ReplyQueue {
         true
     }
 
-    /// Whether the reply at `place` waits, and is all there is.
+    /// Whether the reply at `place` waits, and is the only one.
     pub(crate) fn is_all(&self, place: Place) -> bool {
         self.waiting == 1
             && self.front_waiting() == Some(place)
@@ -538,8 +541,8 @@ fn take(reply: &mut Reply, batch: &mut SendBatch, total: &mut usize) -> bool {
                 // SAFETY: the bytes are those of an item that a shard has pinned (`Reply::pinned`;
                 // nothing outside this crate calls it). A shard keeps a pinned item's memory,
                 // changes nothing in it, and lives as long as its server's loops
-                // (`Mesh::release_memory`). The pin is given back only when the piece is dropped:
-                // the batch names it then.
+                // (`Mesh::release_memory`). The pin is returned only after the piece was dropped,
+                // because the batch keeps it until then.
                 let bytes = unsafe { PinnedBytes::new(ptr, len, pin) };
                 batch.pieces.push(Piece::Pinned(bytes));
             }

@@ -1,42 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests for keys that another shard owns: messages between workers.
 //!
-//! Each worker has an inbox. A round's messages to another worker gather in an [`Outbox`]. They go
-//! over at its end, under one lock and with one wake-up. A worker takes its whole inbox at once.
+//! Each worker has an inbox. A round's messages to another worker gather in an [`Outbox`]. They are
+//! delivered at the round's end, under one lock and with one wake-up. A worker takes its whole
+//! inbox at once.
 //!
 //! ```text
 //! session -> Outbox::forward -> inbox -> virtual session of the owner -> Outbox::answer -> inbox -> Session::remote_reply
 //! ```
 //!
 //! A large value is lent, not copied: the answer has its address, and a pin keeps it in place until
-//! a [`Message::Unpin`] comes back. The mesh keeps the memory of all shards mapped for as long as
-//! any worker is there.
+//! a [`Message::Unpin`] comes back. The mesh keeps the memory of all shards mapped as long as any
+//! worker exists.
 //!
-//! An answer need not go back to the worker that has the connection. A command may be all that its
-//! connection has under way. Then the connection's socket is *lent* with it. The worker of the
-//! shard sends the answer itself, and reports it ([`Message::Sent`]); the report wakes no thread.
+//! An answer need not go back to the worker that has the connection. If a command is the only one
+//! under way on its connection, the connection's socket is *lent* with it. The worker of the shard
+//! then sends the answer itself and reports that ([`Message::Sent`]). The report wakes no thread.
 //!
 //! - LEND-1. A socket is lent to one worker at a time. It is lent only while its connection has no
 //!   other unanswered command, and nothing is being sent on it. It comes back with the answer to
-//!   that command, or with the word that the answer was sent or never will be. Until then its
+//!   that command, or with the report that the answer was sent or never will be. Until then its
 //!   worker neither sends on it nor closes it.
-//! - LEND-2. Each socket that was lent is given back once, also where the virtual connection is
-//!   closed.
+//! - LEND-2. Each lent socket is returned exactly once, even if the virtual connection is closed.
 //! - LEND-3. A worker that needs a socket back says so in each round ([`Mesh::want`]), and looks
-//!   into its inbox after that. So a message is either seen or wakes it. A tick looks too.
+//!   into its inbox after that. So it either sees a message or is woken by it. A tick checks the
+//!   inbox too.
 //!
-//! Always holds: messages from one worker to another arrive in the order they were sent. Bytes
-//! between two workers are bounded:
-//! - Commands of one connection: its session stops at [`crate::session::FOREIGN_BYTES`] unanswered.
-//! - Commands in an inbox: beyond [`Mesh::congested`], a connection that adds more than a little is
-//!   not received from. That ends with the worker's next round, which takes the whole inbox.
+//! Always holds: messages from one worker to another arrive in the order in which they were sent.
+//! Bytes between two workers are bounded:
+//! - Commands of one connection: its session stops when [`crate::session::FOREIGN_BYTES`] are
+//!   unanswered.
+//! - Commands in an inbox: beyond [`Mesh::congested`], no data is received from a connection that
+//!   adds more than a little. This ends with the worker's next round, which takes the whole inbox.
 //! - Commands that a virtual connection has not read: if they are many, the worker holds back that
 //!   connection ([`Message::Hold`]).
-//! - Answers: while the worker that asked holds many ([`Mesh::full`]), they stay where they were
-//!   made.
+//! - Answers: while the requesting worker holds many ([`Mesh::full`]), they stay with the answering
+//!   worker.
 //!
-//! A worker registers as a waiter ([`Mesh::wait`]) before it checks whether another has less. So it
-//! sees the change, or is woken for it.
+//! A worker registers as a waiter ([`Mesh::wait`]) before it checks whether another worker has
+//! less. So it either sees the change or is woken by it.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -49,16 +51,16 @@ use crate::connection::{ConnKey, Newcomer, RemoteConn};
 use crate::context::Router;
 use crate::reply::Answer;
 
-/// What workers tell each other.
+/// Messages between workers. "I" is the sender, "you" the receiver.
 #[derive(Debug)]
 pub enum Message {
-    /// A socket that is yours from now on.
+    /// A socket that you own from now on.
     Newcomer(Newcomer),
-    /// Commands, and parts of their values, of a connection of mine.
+    /// Commands, and parts of their values, from a connection of mine.
     Commands {
         /// The connection.
         origin: RemoteConn,
-        /// The bytes, to be fed behind those before.
+        /// The bytes, which continue those sent before.
         bytes: Vec<u8>,
         /// The connection's socket, lent with them.
         socket: Option<RawFd>,
@@ -72,69 +74,70 @@ pub enum Message {
         /// The answer.
         answer: Answer,
     },
-    /// The socket that was lent with the oldest command that I have of a connection of yours; the
-    /// answer was sent, unless I have closed what stands for the connection.
+    /// The socket that was lent with the oldest command that I have from a connection of yours. The
+    /// answer was sent, unless I have closed the virtual connection.
     Sent {
         /// The connection.
         conn: ConnKey,
         /// The shard that answered.
         shard: usize,
-        /// An emptied buffer, for the one that came with the command.
+        /// An empty buffer in return for the one that came with the command.
         buffer: Vec<u8>,
     },
     /// Pins of your shard that were held here.
     Unpin(Vec<u64>),
     /// A connection of mine is gone.
     Gone(RemoteConn),
-    /// The rest of the value that I sent last for a connection of mine will not come.
+    /// The rest of the value that I last sent for a connection of mine will not come.
     GiveUp(RemoteConn),
-    /// I have closed what stood for this connection of yours, and drop what it still sends: close
-    /// it.
+    /// I have closed the virtual connection for this connection of yours, and drop further data
+    /// from it: close it.
     Refused(ConnKey),
-    /// I have unread commands of this connection of yours, and they must wait. Send no more of them
-    /// before I say [`Message::GoOn`].
+    /// I have unread commands from this connection of yours, and they must wait. Send no more of
+    /// them until I send [`Message::GoOn`].
     Hold(ConnKey),
-    /// The commands that I held this connection of yours back for have run.
+    /// The commands for which I held back this connection of yours have run.
     GoOn(ConnKey),
 }
 
 impl Message {
-    /// Whether nobody need be woken for it.
+    /// Whether the message can wait for the receiver's next round.
     fn can_wait(&self) -> bool {
         matches!(self, Message::Sent { .. })
     }
 }
 
-/// The state that workers share to reach each other.
+/// The state through which workers reach each other.
 #[derive(Debug)]
 pub struct Mesh {
     workers: Vec<Place>,
-    /// Bytes of commands that a worker may have in its inbox.
+    /// Most bytes of commands in a worker's inbox.
     most_backlog: usize,
-    /// Bytes of answers that a worker may hold, or have in its inbox.
+    /// Most bytes of answers that a worker may hold or have in its inbox.
     most_answers: usize,
-    /// Workers that admit nobody any more, since the server ends.
+    /// Workers that accept no more connections, because the server ends.
     draining: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Place {
     waker: OnceLock<Waker>,
-    /// Its items, of which others may be sending when it has ended.
+    /// The memory of its shard's items. Other workers may still be sending from it after this
+    /// worker ended.
     memory: Mutex<Option<MappedMemory>>,
     inbox: Mutex<Inbox>,
-    /// There is something in the inbox.
+    /// Whether the inbox has something.
     mail: AtomicBool,
-    /// It is to be woken for whatever comes.
+    /// Whether it must be woken for whatever comes.
     wants: AtomicBool,
-    /// Connections that the worker has or is about to get.
+    /// Connections that the worker has or will get.
     sockets: AtomicUsize,
     /// Bytes of commands in its inbox.
     backlog: AtomicUsize,
     /// Bytes of answers in its inbox, and of those that its connections hold.
     mailed: AtomicUsize,
     held: AtomicUsize,
-    /// It waits for another worker to have less.
+    /// Whether it waits for another worker to have less.
     waits: AtomicBool,
     /// How much of its shard is pinned, as a number.
     pinned: AtomicU8,
@@ -143,7 +146,7 @@ struct Place {
 #[derive(Debug, Default)]
 struct Inbox {
     messages: Vec<Message>,
-    /// The worker was woken for them.
+    /// The worker was woken for these messages.
     rung: bool,
 }
 
@@ -162,7 +165,7 @@ impl Place {
 }
 
 impl Mesh {
-    /// For this many workers.
+    /// A mesh for this many workers.
     pub fn new(workers: usize, most_backlog: usize, most_answers: usize) -> Mesh {
         Mesh {
             workers: (0..workers).map(|_| Place::default()).collect(),
@@ -172,14 +175,14 @@ impl Mesh {
         }
     }
 
-    /// A worker's loop exists: others can wake it.
+    /// Registers a worker's loop, so that others can wake it.
     pub fn enter(&self, worker: usize, waker: Waker, memory: MappedMemory) {
-        // A worker enters once; a second waker would be of no loop.
+        // A worker registers once; a second waker would belong to no loop.
         let _ = self.workers[worker].waker.set(waker);
         *self.workers[worker].memory() = Some(memory);
     }
 
-    /// All workers have ended.
+    /// Whether all workers have ended.
     pub fn release_memory(&self) {
         for place in &self.workers {
             *place.memory() = None;
@@ -198,7 +201,7 @@ impl Mesh {
         (0..self.workers.len()).for_each(|worker| self.wake(worker));
     }
 
-    /// The worker with the fewest connections, which now has one more.
+    /// The worker with the fewest connections, whose count is raised by one.
     pub fn welcome(&self) -> usize {
         let fewest = (0..self.workers.len())
             .min_by_key(|&w| self.workers[w].sockets.load(Ordering::Relaxed));
@@ -207,17 +210,17 @@ impl Mesh {
         worker
     }
 
-    /// A connection of this worker is gone.
+    /// Notes that a connection of this worker is gone.
     pub fn goodbye(&self, worker: usize) {
         self.workers[worker].sockets.fetch_sub(1, Ordering::Release);
     }
 
-    /// A worker admits nobody any more.
+    /// Notes that a worker accepts no more connections.
     pub fn drains(&self) {
         self.draining.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// No worker has a connection, nor will any get one.
+    /// Whether no worker has a connection or will get one.
     pub fn everybody_left(&self) -> bool {
         self.draining.load(Ordering::SeqCst) == self.workers.len()
             && self
@@ -227,12 +230,12 @@ impl Mesh {
     }
 
     /// Whether a worker has more bytes of commands in its inbox than it should. Its next round
-    /// empties the inbox, whatever waits for the commands of one connection.
+    /// empties the inbox, whatever the commands of one connection wait for.
     pub fn congested(&self, worker: usize) -> bool {
         self.workers[worker].backlog.load(Ordering::SeqCst) > self.most_backlog
     }
 
-    /// A worker has taken this many bytes of commands out of its inbox.
+    /// Notes that a worker has taken this many bytes of commands out of its inbox.
     pub fn took_commands(&self, worker: usize, bytes: usize) {
         let before = self.workers[worker]
             .backlog
@@ -242,29 +245,29 @@ impl Mesh {
         }
     }
 
-    /// Whether a worker has this many bytes of answers that others should keep theirs.
+    /// Whether a worker has so many bytes of answers that others should keep theirs.
     pub fn full(&self, worker: usize) -> bool {
         self.workers[worker].answers() > self.most_answers
     }
 
-    /// A worker has taken this many bytes of answers out of its inbox.
+    /// Notes that a worker has taken this many bytes of answers out of its inbox.
     pub fn taken(&self, worker: usize, bytes: usize) {
         let place = &self.workers[worker];
         let mailed = place.mailed.fetch_sub(bytes, Ordering::SeqCst);
         self.fallen(mailed + place.held.load(Ordering::SeqCst), bytes);
     }
 
-    /// A worker's answers were `before`, and fell by `bytes`.
+    /// Wakes waiters if a worker's answers, which were `before`, fell by `bytes` below the bound.
     fn fallen(&self, before: usize, bytes: usize) {
         if before > self.most_answers && before - bytes <= self.most_answers {
             self.wake_waiting();
         }
     }
 
-    /// A worker's connections hold this many bytes of answers now.
+    /// Sets the bytes of answers that a worker's connections hold.
     pub fn holds(&self, worker: usize, bytes: usize) {
         let place = &self.workers[worker];
-        // Nobody else stores it.
+        // Only this worker stores it.
         let before = place.held.load(Ordering::Relaxed);
         if before != bytes {
             place.held.store(bytes, Ordering::SeqCst);
@@ -273,7 +276,7 @@ impl Mesh {
         }
     }
 
-    /// So much of a worker's shard is pinned now.
+    /// Sets how much of a worker's shard is pinned.
     pub fn pins(&self, worker: usize, pinned: Pinned) {
         let place = &self.workers[worker].pinned;
         if place.load(Ordering::Relaxed) != pinned as u8 {
@@ -290,8 +293,8 @@ impl Mesh {
         }
     }
 
-    /// This worker waits for another to have less, and is woken when one has. To be said before it
-    /// looks.
+    /// Registers this worker as a waiter for another to have less; it is then woken. Call it before
+    /// checking.
     pub fn wait(&self, worker: usize) {
         self.workers[worker].waits.store(true, Ordering::SeqCst);
     }
@@ -304,7 +307,7 @@ impl Mesh {
         }
     }
 
-    /// Takes all messages of a worker; `into` is empty and comes back as the inbox's next memory.
+    /// Takes all messages of a worker. `into` is empty, and becomes the inbox's next buffer.
     pub fn take(&self, worker: usize, into: &mut Vec<Message>) {
         let place = &self.workers[worker];
         let mut inbox = place.inbox();
@@ -318,7 +321,7 @@ impl Mesh {
         self.workers[worker].mail.load(Ordering::SeqCst)
     }
 
-    /// This worker is to be woken for whatever comes next. To be said before it looks
+    /// Says that this worker must be woken for the next message. Call it before checking
     /// ([`Mesh::has_mail`]).
     pub fn want(&self, worker: usize) {
         self.workers[worker].wants.store(true, Ordering::SeqCst);
@@ -330,7 +333,7 @@ impl Mesh {
         let mut inbox = place.inbox();
         inbox.messages.append(messages);
         place.mail.store(true, Ordering::SeqCst);
-        // The worker empties its inbox whole, so one wake-up is enough for all that follow.
+        // The worker empties its whole inbox, so one wake-up suffices for all later messages.
         let wake = !inbox.rung && (urgent || place.wants.load(Ordering::SeqCst));
         if wake {
             inbox.rung = true;
@@ -349,15 +352,15 @@ pub struct Outbox {
     me: usize,
     mesh: Arc<Mesh>,
     to: Vec<Vec<Message>>,
-    /// The last worker to which a command went although it was behind.
+    /// The last worker that got a command although it was behind.
     behind: Option<usize>,
-    /// Emptied buffers of messages that came, for those that go. Each answer that arrives belongs
-    /// to a command that was sent. So the workers' stocks of buffers stay level, and neither
-    /// allocates buffers that the other frees.
+    /// Emptied buffers of received messages, for the next ones to send. Each answer that arrives
+    /// belongs to a command that was sent. So the workers' stocks of buffers stay level, and none
+    /// allocates buffers that another frees.
     spare: Vec<Vec<u8>>,
 }
 
-/// Buffers kept, and bytes that each may have.
+/// Most buffers kept, and most bytes of each.
 const SPARE: usize = 64;
 const SPARE_BYTES: usize = 8 << 10;
 
@@ -379,12 +382,12 @@ impl Outbox {
         &self.mesh
     }
 
-    /// Any message.
+    /// Adds any message.
     pub fn send(&mut self, worker: usize, message: Message) {
         self.to[worker].push(message);
     }
 
-    /// An answer to another worker's connection.
+    /// Adds an answer to another worker's connection.
     pub fn answer(&mut self, origin: RemoteConn, answer: Answer) {
         self.mesh.workers[origin.worker]
             .mailed
@@ -397,12 +400,12 @@ impl Outbox {
         self.to[origin.worker].push(message);
     }
 
-    /// An empty buffer of a message that came before, if there is one.
+    /// An empty buffer of a received message, if there is one.
     pub fn empty(&mut self) -> Option<Vec<u8>> {
         self.spare.pop()
     }
 
-    /// Keeps the buffer of a message that was taken in.
+    /// Keeps the buffer of a received message.
     pub fn keep(&mut self, mut buffer: Vec<u8>) {
         if self.spare.len() < SPARE && (1..=SPARE_BYTES).contains(&buffer.capacity()) {
             buffer.clear();
@@ -410,7 +413,7 @@ impl Outbox {
         }
     }
 
-    /// A connection is gone: whoever may serve it forgets it.
+    /// Tells all workers that may serve a connection that it is gone.
     pub fn gone(&mut self, conn: ConnKey) {
         let origin = RemoteConn {
             worker: self.me,
@@ -422,8 +425,8 @@ impl Outbox {
     }
 
     /// Lends a connection's socket with the command of it that was just forwarded, which has this
-    /// many bytes. False if some of them were handed over before: what is refused by its first line
-    /// is answered before its last byte.
+    /// many bytes. False if some of these bytes were delivered before: a command that is refused by
+    /// its first line is answered before its last byte.
     pub fn lend(&mut self, shard: usize, conn: ConnKey, command: usize, lent: RawFd) -> bool {
         match self.to[shard].last_mut() {
             Some(Message::Commands {
@@ -439,7 +442,7 @@ impl Outbox {
         }
     }
 
-    /// Gives a socket back.
+    /// Returns a lent socket.
     pub fn give_back(&mut self, origin: RemoteConn) {
         let message = Message::Sent {
             conn: origin.conn,
@@ -449,12 +452,12 @@ impl Outbox {
         self.to[origin.worker].push(message);
     }
 
-    /// A worker that is behind to which something was forwarded since the last call.
+    /// A worker that is behind and to which something was forwarded since the last call.
     pub fn take_behind(&mut self) -> Option<usize> {
         self.behind.take()
     }
 
-    /// Hands everything over.
+    /// Delivers all messages.
     pub fn flush(&mut self) {
         for (worker, messages) in self.to.iter_mut().enumerate() {
             if !messages.is_empty() {
@@ -476,7 +479,7 @@ impl Router for Outbox {
         if self.mesh.congested(shard) {
             self.behind = Some(shard);
         }
-        // All that a connection sends in a round is one message, unless another's message comes in
+        // A connection's data of a round becomes one message, unless a message of another comes in
         // between.
         if let Some(Message::Commands {
             origin: last,
@@ -562,7 +565,7 @@ mod tests {
         outbox.give_back(origin);
         outbox.flush();
         assert!(mesh.has_mail(0) && !rung());
-        // Messages that do not wait come after messages that do.
+        // Messages that can wait come after messages that can't.
         outbox.answer(origin, Answer::default());
         outbox.flush();
         assert!(rung());
@@ -586,7 +589,7 @@ mod tests {
         outbox.forward(1, 7, b"one ");
         outbox.forward(1, 8, b"other");
         assert!(!outbox.lend(1, ConnKey(7), 4, 5));
-        // Its beginning was handed over before.
+        // Its beginning was delivered before.
         assert!(!outbox.lend(1, ConnKey(8), 6, 5));
         assert!(outbox.lend(1, ConnKey(8), 5, 5));
         assert!(matches!(
@@ -654,7 +657,7 @@ mod tests {
         assert!(!mesh.full(0));
         outbox.answer(origin, answer());
         assert!(mesh.full(0) && !mesh.full(1));
-        // Taken, it is still there.
+        // After a message was taken, the connection still exists.
         mesh.holds(0, 16);
         mesh.taken(0, 16);
         assert!(mesh.full(0));
@@ -676,8 +679,8 @@ mod tests {
         assert!(!mesh.everybody_left());
     }
 
-    /// A worker that left while another still admitted connections took no commands of theirs, and
-    /// the end waited for the answers.
+    /// A worker once ended while another still accepted connections. It no longer read their
+    /// commands, and the server's end waited for the answers.
     #[test]
     fn nobody_leaves_while_somebody_admits() {
         let mesh = Mesh::new(2, 10, 10);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server from start to end: bind, open the flash files, deal out memory, run the workers, drain.
+//! A server from start to end: bind, open the flash files, divide the memory, run the workers,
+//! drain.
 //!
 //! ```text
 //! Server::bind -> Bound::start -> RunningServer::join
@@ -7,17 +8,17 @@
 //!  (as root)       workers
 //! ```
 //!
-//! Each worker makes its event loop and its shard on its own thread (neither may move) and reports
-//! back. The server is ready when all have reported. Only then does a worker accept connections. An
-//! error in one ends the others before anybody was served.
+//! Each worker makes its event loop and its shard on its own thread, because neither may move, and
+//! reports back. The server is ready when all have reported. Only then does a worker accept
+//! connections. An error in one worker ends the others before any client was served.
 
 mod crew; // the workers' threads: all serve, or none
 pub mod data_dir; // the data directory
 mod flash; // the flash files, and each worker's part of them
 mod keeper; // a thread that may wait for the data directory's disk
-pub mod plan; // how one memory cap is dealt out
-pub(crate) mod report; // what a start and a stop tell
-mod sockets; // what it listens on, opened here or by a service manager
+pub mod plan; // how the memory is divided
+pub(crate) mod report; // reports of a start and of a stop
+mod sockets; // the listening sockets, opened here or by a service manager
 mod security; // password files, and warnings about who may reach the server
 
 use std::fmt;
@@ -54,7 +55,7 @@ impl Server {
     /// Binds and starts in one step.
     ///
     /// # Errors
-    /// One sentence on what was wrong with the settings or the machine.
+    /// One sentence about the problem with the settings or the machine.
     pub fn start(settings: Settings) -> Result<RunningServer, ServerError> {
         Server::bind(settings)?.start()
     }
@@ -62,12 +63,12 @@ impl Server {
     /// Checks the settings and binds the sockets. Clients that connect wait until [`Bound::start`].
     ///
     /// # Errors
-    /// One sentence on what was wrong.
+    /// One sentence about the problem.
     pub fn bind(settings: Settings) -> Result<Bound, ServerError> {
         check(&settings)?;
         let auth = security::open(&settings)?;
         let tls = security::certificate(&settings)?;
-        // Sizes that are known now are checked before a file of gigabytes is made.
+        // Check the sizes that are known now, before a file of gigabytes is made.
         let sizes: Vec<u64> = settings
             .flash
             .iter()
@@ -100,7 +101,7 @@ pub struct Bound {
 struct Listening {
     listener: Listener,
     address: Option<SocketAddr>,
-    /// As `stats conns` writes it.
+    /// The socket as `stats conns` shows it.
     name: Arc<str>,
     guarded: bool,
     tls: TlsMode,
@@ -118,15 +119,15 @@ impl Listening {
 }
 
 impl Bound {
-    /// The TCP addresses bound, ports as the kernel chose them.
+    /// The bound TCP addresses, with the ports that the kernel chose.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().filter_map(|l| l.address).collect()
     }
 
-    /// Opens flash, starts the workers; returns when all of them serve.
+    /// Opens flash and starts the workers; returns when all of them serve.
     ///
     /// # Errors
-    /// One sentence on what was wrong.
+    /// One sentence about the problem.
     pub fn start(self) -> Result<RunningServer, ServerError> {
         let addresses = self.addresses();
         let Bound {
@@ -137,10 +138,10 @@ impl Bound {
             admin,
         } = self;
         let admin_address = admin.as_ref().map(|(_, address)| *address);
-        // First, so that it can say that the server is starting.
+        // Started first, so that it can report that the server is starting.
         let admin = admin.map(|(l, _)| Admin::start(l)).transpose()?;
         if let Some(dir) = &settings.data_dir {
-            data_dir::make_folder(dir)?; // flash files may be to lie in it
+            data_dir::make_folder(dir)?; // flash files may lie in it
         }
         let (unfinished, recorder) = begin_recording(&settings)?;
         let (files, untouched) = open_flash(&settings, recorder.as_ref())?;
@@ -170,8 +171,8 @@ impl Bound {
                 shard: shard_config(&settings, &plan, index, slices),
                 files: files.clone(),
                 data_dir: data_dir.clone(),
-                // One worker accepts for all: it sees every connection, so the limit and the
-                // spreading need no agreement.
+                // One worker accepts for all. It sees every connection, so limit and distribution
+                // need no agreement between workers.
                 doors: if index == 0 {
                     listeners.iter().map(Listening::door).collect()
                 } else {
@@ -231,8 +232,8 @@ impl Bound {
     }
 }
 
-/// Starts the recording that the settings ask for. It gets its name when it is complete: a
-/// truncated file must not look complete.
+/// Starts the recording, if the settings ask for one. The file gets its name when it is complete,
+/// so that a truncated file does not look complete.
 #[allow(clippy::type_complexity)]
 fn begin_recording(
     settings: &Settings,
@@ -245,7 +246,7 @@ fn begin_recording(
     Ok((Some(unfinished), Some(Arc::new(recorder))))
 }
 
-/// Opens the data directory. Without one, files that belong to one are refused.
+/// Opens the data directory. Without a data directory, flash files that belong to one are refused.
 fn open_data_dir(
     settings: &Settings,
     files: &[Arc<FlashFile>],
@@ -261,8 +262,8 @@ fn open_data_dir(
     }
 }
 
-/// Settles what the settings leave open, and deals out the memory. Gives the bytes of each file
-/// that items can take, too.
+/// Decides what the settings leave open, and divides the memory. Also returns the bytes of each
+/// file that items can use.
 fn settle(
     settings: &mut Settings,
     data_dir: Option<&DataDir>,
@@ -329,7 +330,7 @@ fn start_report(
     }
 }
 
-/// Stops a server from any thread.
+/// Stops a server, from any thread.
 #[derive(Clone)]
 pub struct Control {
     shared: Arc<Shared>,
@@ -337,7 +338,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Stops accepting, lets every request that was received be answered, closes, ends.
+    /// Stops accepting, answers every request that was received, closes the connections, and ends.
     pub fn shutdown(&self) {
         if self.shared.shutdown() == Shutdown::No {
             self.shared.request_shutdown(Shutdown::Graceful);
@@ -345,7 +346,7 @@ impl Control {
         self.mesh.wake_all();
     }
 
-    /// Closes everything and ends, answered or not.
+    /// Closes all connections and ends, even with unanswered requests.
     pub fn abort(&self) {
         self.shared.request_shutdown(Shutdown::Now);
         self.mesh.wake_all();
@@ -365,8 +366,8 @@ impl fmt::Debug for Control {
     }
 }
 
-/// A server that serves. Dropping it without [`RunningServer::join`] leaves the threads running
-/// until [`Control::shutdown`].
+/// A running server. If it is dropped without [`RunningServer::join`], its threads run until
+/// [`Control::shutdown`].
 #[derive(Debug)]
 pub struct RunningServer {
     control: Control,
@@ -374,10 +375,10 @@ pub struct RunningServer {
     threads: Vec<crew::Thread>,
     report: StartReport,
     recorder: Option<Arc<Recorder>>,
-    /// Gives the recording its name once it is whole.
+    /// Gives the recording its name when it is complete.
     unfinished: Option<Unfinished>,
     listeners: Vec<Listening>,
-    /// Says until the end that the server drains.
+    /// Reports until the end that the server drains.
     admin: Option<Admin>,
 }
 
@@ -387,12 +388,12 @@ impl RunningServer {
         &self.report
     }
 
-    /// The first TCP port bound.
+    /// The port of the first bound TCP address.
     pub fn local_port(&self) -> Option<u16> {
         self.listeners.iter().find_map(|l| l.listener.local_port())
     }
 
-    /// Stops it from elsewhere.
+    /// A handle to stop the server from elsewhere.
     pub fn control(&self) -> Control {
         self.control.clone()
     }
@@ -405,7 +406,7 @@ impl RunningServer {
     /// Waits for the end: a shutdown, or a failure of a worker.
     ///
     /// # Errors
-    /// When a worker failed.
+    /// If a worker failed.
     pub fn join(self) -> Result<StopReport, ServerError> {
         let mut failed = None;
         let keeps = self.keeper.is_some();
@@ -510,7 +511,7 @@ fn check(settings: &Settings) -> Result<(), ServerError> {
         return wrong("--trace records what reaches flash devices, and there is none");
     }
     if let Some(trace) = &settings.trace {
-        // Neither needs to be there yet, so what is compared is where they would be.
+        // Neither needs to exist yet, so the paths where they would be are compared.
         let place =
             |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
         let same = |file: &FlashSpec| place(&file.path).ok() == place(trace).ok();
@@ -544,7 +545,7 @@ fn shard_config(
     }
 }
 
-/// The write budget is the server's, so each shard has its share of it.
+/// The write budget is for the whole server, so each shard gets its share.
 fn share_of_budget(settings: &Settings) -> senko_cache::Admission {
     let mut admission = settings.admission;
     if let Some(budget) = &mut admission.budget {
@@ -554,11 +555,11 @@ fn share_of_budget(settings: &Settings) -> senko_cache::Admission {
     admission
 }
 
-/// How long an address may still belong to a server that was killed: the kernel closes what its
-/// ring held a little later.
+/// How long an address may still belong to a killed server: the kernel closes its ring's sockets a
+/// little later.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Listens, and tries again for a while if another socket has the address.
+/// Listens. If another socket has the address, it tries again for a while.
 fn listen_soon(listen: impl Fn() -> std::io::Result<Listener>) -> std::io::Result<Listener> {
     let start = Instant::now();
     loop {

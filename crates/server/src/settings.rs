@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The server's settings in one struct: filled by the command line, a TOML file or the drop-in's
-//! options.
+//! The server's settings in one struct. The command line, a TOML file or the drop-in's options fill
+//! it in.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use senko_io::Listener;
 pub struct FlashSpec {
     /// Path of a file (made if missing) or block device.
     pub path: PathBuf,
-    /// Bytes; 0 means all of an existing device.
+    /// Bytes; 0 means the whole of an existing device.
     pub bytes: u64,
 }
 
-/// How the connections of a TCP listener are encrypted, where the server has a certificate.
+/// How the connections of a TCP listener are encrypted, if the server has a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsMode {
     /// Not at all (`notls:`).
@@ -29,7 +29,7 @@ pub enum TlsMode {
     Default,
     /// Clients are not asked for a certificate (`btls:`).
     Basic,
-    /// Clients need a certificate that the CA vouches for (`mtls:`).
+    /// Clients need a certificate signed by the CA (`mtls:`).
     Mutual,
 }
 
@@ -39,11 +39,11 @@ pub enum TlsVerify {
     /// None is requested.
     #[default]
     None,
-    /// A certificate that is shown has to be good.
+    /// A certificate is optional, but if a client shows one, it has to be valid.
     Request,
-    /// All.
+    /// All clients.
     Require,
-    /// As `Request`: there is no second handshake at which to ask again.
+    /// Same as `Request`: there is no second handshake that could ask again.
     Once,
 }
 
@@ -72,22 +72,22 @@ pub struct TlsSettings {
     pub key: PathBuf,
     /// Which clients need a certificate (`ssl_verify_mode`).
     pub verify: TlsVerify,
-    /// PEM file of the CAs that vouch for clients (`ssl_ca_cert`).
+    /// PEM file of the CAs that sign clients' certificates (`ssl_ca_cert`).
     pub ca: Option<PathBuf>,
-    /// TLS 1.2 is refused (`ssl_min_version`).
+    /// Whether TLS 1.2 is refused (`ssl_min_version`).
     pub only_1_3: bool,
-    /// Names of cipher suites with colons between; `None`: all (`ssl_ciphers`).
+    /// Names of cipher suites, separated by colons; `None`: all (`ssl_ciphers`).
     pub ciphers: Option<String>,
-    /// Clients may resume sessions (`ssl_session_cache`).
+    /// Whether clients may resume sessions (`ssl_session_cache`).
     pub session_cache: bool,
 }
 
-/// The settings of a server. [`Default`] is what `senko serve` starts with, less the flash file.
+/// The settings of a server. [`Default`] is what `senko serve` starts with, without the flash file.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// TCP addresses; empty: none.
     pub listen: Vec<SocketAddr>,
-    /// Those of `listen` whose connections need no password.
+    /// Those addresses of `listen` whose connections need no password.
     pub noauth: Vec<SocketAddr>,
     /// Password file of the ascii protocol (`-Y`).
     pub auth_file: Option<PathBuf>,
@@ -95,16 +95,16 @@ pub struct Settings {
     pub sasl_file: Option<PathBuf>,
     /// Certificate and key of TLS; `None`: nothing is encrypted.
     pub tls: Option<TlsSettings>,
-    /// Those of `listen` that differ from what `tls` says of all.
+    /// Those addresses of `listen` for which `tls` does not apply unchanged.
     pub tls_modes: Vec<(SocketAddr, TlsMode)>,
-    /// Sockets that listen already, with their names, in place of `listen`, `unix_socket` and
-    /// `admin`: one named `admin` is the admin listener.
+    /// Sockets that already listen, with their names, in place of `listen`, `unix_socket` and
+    /// `admin`. The socket named `admin` is the admin listener.
     pub passed: Vec<(String, Listener)>,
-    /// Where metrics, health and the page for operators are served by HTTP.
+    /// Addresses for HTTP with metrics, health and the page for operators.
     pub admin: Option<SocketAddr>,
-    /// One lookup in this many is sampled for the list of hot keys; `None`: none is.
+    /// One lookup in this many is sampled for the list of hot keys; `None`: no sampling.
     pub hot_keys: Option<u32>,
-    /// Bytes that the flash devices together are rated to take in their lives; `None`: not told.
+    /// Rated lifetime writes of all flash devices together, in bytes; `None`: unknown.
     pub rated_writes: Option<u64>,
     /// Unix socket.
     pub unix_socket: Option<PathBuf>,
@@ -112,7 +112,8 @@ pub struct Settings {
     pub unix_mask: u32,
     /// Bytes for everything: items, index, write buffers, frames, connection buffers.
     pub memory: u64,
-    /// `-m` of the drop-in: bytes for items alone; overrides what `memory` leaves for them.
+    /// `-m` of the drop-in: bytes for items alone; overrides the part of `memory` that is left for
+    /// items.
     pub item_memory: Option<u64>,
     /// Largest item.
     pub max_item: usize,
@@ -121,7 +122,7 @@ pub struct Settings {
     /// Worker threads, one shard each.
     pub threads: usize,
     /// At the connection limit: answer `ERROR Too many open connections` and close (memcached's
-    /// `maxconns_fast`), or else leave newcomers in the kernel's queue.
+    /// `maxconns_fast`). Otherwise new connections stay in the kernel's queue.
     pub refuse_fast: bool,
     /// Connections that the kernel keeps waiting for an accept (memcached's `-b`).
     pub backlog: u32,
@@ -131,7 +132,7 @@ pub struct Settings {
     pub requests_per_turn: usize,
     /// Return errors instead of evicting (`-M`).
     pub no_evict: bool,
-    /// CAS is off (`-C`): CAS values are reported as 0.
+    /// CAS is off (`-C`): clients see CAS values of 0.
     pub no_cas: bool,
     /// `flush_all` is refused (`-F`).
     pub no_flush_all: bool,
@@ -141,8 +142,8 @@ pub struct Settings {
     pub no_dump: bool,
     /// `watch` is refused (`-W`).
     pub no_watch: bool,
-    /// Count requests by key prefix from the start, with this delimiter (`-D`); `None`: `:` once
-    /// `stats detail on` came.
+    /// Count requests by key prefix from the start, with this delimiter (`-D`). `None`: with `:`,
+    /// after `stats detail on`.
     pub prefix_delimiter: Option<u8>,
     /// Verbosity, 0 to 3.
     pub verbosity: u8,
@@ -150,13 +151,14 @@ pub struct Settings {
     pub only_protocol: Option<Dialect>,
     /// Flash.
     pub flash: Vec<FlashSpec>,
-    /// State that survives the process is kept here and in `shared_memory`; `None`: nothing does.
+    /// State that survives the process is kept here and in `shared_memory`; `None`: no state
+    /// survives.
     pub data_dir: Option<PathBuf>,
-    /// A clean stop keeps the items of DRAM too.
+    /// Whether a clean stop keeps the items of DRAM too.
     pub keep_dram: bool,
-    /// A start more than this many seconds after the server before begins empty.
+    /// A start more than this many seconds after the previous server begins empty.
     pub max_absence: Option<u32>,
-    /// Start over with an empty cache where the data directory or a flash file is of something
+    /// Start over with an empty cache if the data directory or a flash file belongs to something
     /// else.
     pub reinit: bool,
     /// Folder on a file system in memory.
@@ -167,11 +169,11 @@ pub struct Settings {
     pub policy: PolicyKind,
     /// Admission to flash.
     pub admission: Admission,
-    /// Hits on flash that promote.
+    /// Hits on flash after which an item is promoted.
     pub promote_after: u8,
-    /// Reinsert what was hit.
+    /// Reinsert items with hits.
     pub reinsert: bool,
-    /// How long a worker looks for the end of a flash read before it sleeps, where that mostly
+    /// How long a worker polls for the end of a flash read before it sleeps, if polling usually
     /// succeeds.
     pub spin: Duration,
     /// Backend.
@@ -182,18 +184,20 @@ pub struct Settings {
     pub discard: bool,
     /// A clock driven by a test: Unix milliseconds; `None`: the system's.
     pub clock: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
-    /// Makes the flash files fail, for tests: a switch for each, in their order; empty: none.
+    /// Makes the flash files fail, for tests: one switch per file, in their order; empty: none.
     pub faults: Vec<std::sync::Arc<senko_io::fault::FaultSwitch>>,
-    /// The factor by which a device may take longer than usual before it counts as stalled, and a
-    /// stop may take longer. For tests, which also run on busy disks and cores.
+    /// How many times longer than usual a device may take before it counts as stalled, and a stop
+    /// may take. For tests, which also run on busy disks and cores.
     pub patience: u32,
-    /// Called by the name `memcached`: `stats settings`, `version` and defaults as that program's.
+    /// Whether it was called by the name `memcached`. Then `stats settings`, `version` and defaults
+    /// are memcached's.
     pub drop_in: bool,
     /// Seed of every random choice.
     pub seed: u64,
-    /// Keys are hashed with a seed that is drawn. `false`: with `hash_seed` as it is, for tests.
+    /// Whether a random seed is drawn for the hashes of keys. `false`: `hash_seed` is used
+    /// unchanged, for tests.
     pub draw_hash_seed: bool,
-    /// Seed of the hashes of keys. Data from an earlier use of the directory stays.
+    /// Seed of the hashes of keys. An existing data directory keeps its own seed.
     pub hash_seed: HashSeed,
 }
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State that all workers see: settings, published statistics, the connection table, and requests
+//! State that all workers share: settings, published statistics, the connection table, and requests
 //! for every shard (flush, reset, shutdown, memory limit).
 //!
-//! Nothing here is locked or written per request, except the per-prefix counters while
+//! Requests neither lock nor write this state, except for the per-prefix counters while
 //! `stats detail` is on.
 //!
 //! **flush_all.** A flush that was acknowledged on one connection must hold for every later command
 //! on any connection. [`Shared::flush`] raises a generation before the reply is made. A session
 //! compares it with the generation that its shard last applied ([`Cursor::flush`]). It does so
 //! before it runs a command, and before it completes a waiting command. The raise (under a lock, a
-//! release) and the load (acquire) act on one word, so a load after the raise sees it. A client
-//! that learns of the acknowledgement and then sends a command passes the kernel's socket locks in
-//! between. These order the two on every machine. The same check precedes each store, so a value
-//! that comes after a flush is stored after it. A flush runs only when its connection has no
+//! release) and the load (acquire) act on one word, so a later load sees the raise. A client that
+//! learns of the acknowledgement and then sends a command passes the kernel's socket locks in
+//! between, which order the two on every machine. The same check precedes each store, so a value
+//! that arrives after a flush is stored after it. A flush runs only when its connection has no
 //! command under way on another shard. So no value sent before the flush is stored after it.
 
 use std::collections::BTreeMap;
@@ -33,14 +33,14 @@ use crate::settings::Settings;
 use crate::tls::Tls;
 use crate::watch::Watchers;
 
-/// The version of the memcached protocols that is spoken. Clients read it as numbers, so it stands
+/// The supported version of the memcached protocols. Clients parse it as numbers, so it comes
 /// first.
 pub const PROTOCOL_VERSION: &str = "1.6.45";
 
 macro_rules! thread_stats {
     ($($name:ident)*) => {
-        /// Counters of one worker, with memcached's names. Plain integers: their thread counts, the
-        /// worker publishes.
+        /// Counters of one worker, with memcached's names. They are plain integers: the worker's
+        /// thread counts and publishes them.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[allow(missing_docs)] // memcached's names, described in its protocol text
         pub struct ThreadStats { $(pub $name: u64,)* }
@@ -70,24 +70,24 @@ pub struct Published {
     pub cache: CacheStats,
     /// The shard's slab classes.
     pub slabs: Vec<SlabClassStats>,
-    /// What its devices did.
+    /// The counts of its devices.
     pub disk: DiskStats,
-    /// How long requests took, by [`crate::latency`]'s series; empty where nobody watches.
+    /// Latencies of requests, by [`crate::latency`]'s series; empty if nobody watches.
     pub times: Vec<Times>,
-    /// How long operations of its devices took.
+    /// Latencies of its devices' operations.
     pub device_times: Vec<DeviceTimes>,
     /// Its hot keys, with their lookups.
     pub hot: Vec<(Vec<u8>, u64)>,
-    /// The reset generation that these counters have seen.
+    /// The reset generation to which these counters belong.
     pub reset: u64,
 }
 
 /// A row of `stats conns`.
 #[derive(Debug)]
 pub struct ConnEntry {
-    /// The peer, as memcached writes it: `tcp:127.0.0.1:59744`, `unix:/path`.
+    /// The peer, in memcached's form: `tcp:127.0.0.1:59744`, `unix:/path`.
     pub addr: String,
-    /// The address that it came to; empty for a listening socket.
+    /// The local address; empty for a listening socket.
     pub listen_addr: String,
     /// Unix seconds of the last command.
     pub last_command: AtomicU32,
@@ -98,19 +98,19 @@ pub struct ConnEntry {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ConnState {
-    /// It is between commands, or in the middle of a line.
+    /// Between commands, or in the middle of a line.
     #[default]
     Command,
-    /// It is in the middle of a value.
+    /// In the middle of a value.
     Value,
-    /// It is in the middle of the value of a command that was refused.
+    /// In the middle of the value of a refused command.
     Swallowed,
-    /// It watches.
+    /// Watching.
     Watching,
 }
 
 impl ConnEntry {
-    /// The row of a connection, or of a listening socket, that is new at `second` (Unix time).
+    /// The row of a new connection or listening socket at `second` (Unix time).
     pub fn new(addr: String, listen_addr: String, second: u32) -> ConnEntry {
         ConnEntry {
             addr,
@@ -135,7 +135,7 @@ impl ConnEntry {
 /// How the server was asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// It was not.
+    /// Not at all.
     No,
     /// At once.
     Now,
@@ -143,14 +143,14 @@ pub enum Shutdown {
     Graceful,
 }
 
-/// Counters of connections; changed on accept and close only.
+/// Counters of connections, which change only on accept and close.
 #[derive(Debug, Default)]
 pub struct ConnCounts {
     /// Open now.
     pub current: AtomicUsize,
     /// Opened since the start.
     pub total: AtomicU64,
-    /// Turned away at the limit.
+    /// Refused at the limit.
     pub rejected: AtomicU64,
     /// Times that accepting stopped at the limit.
     pub listen_disabled: AtomicU64,
@@ -165,7 +165,7 @@ pub struct ConnCounts {
 pub(crate) struct Prefix {
     pub get: u64,
     pub hit: u64,
-    /// Hits that flash was read for.
+    /// Hits that needed a flash read.
     pub flash: u64,
     pub set: u64,
     pub del: u64,
@@ -179,7 +179,7 @@ pub(crate) enum Touched {
     Delete,
 }
 
-/// Prefixes counted at most, so that clients cannot fill memory with them.
+/// Most prefixes that are counted, so that clients cannot fill memory with them.
 const MAX_PREFIXES: usize = 10_000;
 
 /// `stats detail`: requests by key prefix.
@@ -190,30 +190,30 @@ pub(crate) struct PrefixStats {
     table: Mutex<BTreeMap<Vec<u8>, Prefix>>,
 }
 
-/// What all workers see.
+/// The state that all workers share.
 #[derive(Debug)]
 pub struct Shared {
-    /// What the server was told.
+    /// The server's settings.
     pub settings: Settings,
-    /// Number of shards, one a worker.
+    /// Number of shards, one per worker.
     pub shards: usize,
-    /// Where each lies while its worker waits.
+    /// The place of each shard while its worker waits.
     pub(crate) parked: Vec<Parked>,
-    /// The memory of each that incoming values hold.
+    /// The memory that arriving values hold, by shard.
     pub(crate) intakes: Vec<Intake>,
     /// Unix seconds of the start.
     pub started: u32,
     /// The password files.
     pub auth: Auth,
-    /// The certificate; `None`: nothing is encrypted.
+    /// The certificate; `None`: TLS is off.
     pub tls: Option<Tls>,
-    /// What all workers go by.
+    /// The clock of all workers.
     pub clock: Clock,
-    /// Where flushes are noted before they are acknowledged, if they are to outlive the process.
+    /// Where flushes are stored before they are acknowledged, if they must outlive the process.
     words: Option<Arc<ServerWords>>,
-    /// Held by whoever raises or plans a flush.
+    /// Held while raising or planning a flush.
     flush_order: Mutex<()>,
-    /// Held by who notes the time.
+    /// Held while noting the time.
     second: Mutex<()>,
     /// Connection counters.
     pub conn_counts: ConnCounts,
@@ -226,22 +226,22 @@ pub struct Shared {
     shutdown: AtomicU8,
     verbosity: AtomicU8,
     published: Vec<Mutex<Published>>,
-    /// The use of each flash device by each worker; the first index is the device's.
+    /// The use of each flash device by each worker; the first index is the device.
     devices: Mutex<Vec<Vec<DeviceState>>>,
     conns: Mutex<BTreeMap<u64, Arc<ConnEntry>>>,
-    /// The sockets of connections, by worker and the connection's number with it.
+    /// The sockets of connections, by worker and the connection's number there.
     sockets: Mutex<BTreeMap<(usize, u64), u64>>,
-    /// Who watches.
+    /// The watchers.
     pub watchers: Watchers,
     pub(crate) prefixes: PrefixStats,
 }
 
-/// The least that any worker uses a device for.
+/// The most restricted use of a device by any worker.
 fn worst(states: &[DeviceState]) -> DeviceState {
     states.iter().copied().max().unwrap_or_default()
 }
 
-/// A poisoned lock only means that a thread panicked while it held plain counters: they are still
+/// A poisoned lock only means that a thread panicked while it held plain counters. They are still
 /// usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -287,7 +287,7 @@ impl Shared {
         }
     }
 
-    /// Goes on from what a server before has noted, and notes there.
+    /// Continues from what a previous server has stored, and stores flushes and time there.
     #[must_use]
     pub fn going_on(mut self, words: Arc<ServerWords>, second: u32) -> Shared {
         self.flush_generation = AtomicU64::new(words.flushes());
@@ -297,21 +297,21 @@ impl Shared {
         self
     }
 
-    /// Asks for passwords.
+    /// Requires passwords.
     #[must_use]
     pub fn guarded(mut self, auth: Auth) -> Shared {
         self.auth = auth;
         self
     }
 
-    /// Encrypts.
+    /// Turns TLS on.
     #[must_use]
     pub fn ciphered(mut self, tls: Option<Tls>) -> Shared {
         self.tls = tls;
         self
     }
 
-    /// What `version` answers.
+    /// The answer to `version`.
     pub fn version(&self) -> String {
         if self.settings.drop_in {
             PROTOCOL_VERSION.to_owned()
@@ -322,14 +322,14 @@ impl Shared {
 
     // ---- flush ----
 
-    /// Everything stored before this call is gone from every shard, for every command that starts
-    /// after it. A delayed flush that was waiting is replaced, as in memcached.
+    /// Flushes: everything stored before this call is gone from every shard, for every command that
+    /// starts after it. A delayed flush that was waiting is replaced, as in memcached.
     pub fn flush(&self) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         let _order = lock(&self.flush_order);
         self.raise_flush();
     }
-    /// A flush at `due` (Unix seconds, not 0); replaces one that was waiting.
+    /// Plans a flush at `due` (Unix seconds, not 0); replaces one that was waiting.
     pub fn flush_at(&self, due: u32) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         let _order = lock(&self.flush_order);
@@ -338,15 +338,15 @@ impl Shared {
         }
         self.flush_due.store(due, Ordering::Release);
     }
-    /// The flush that was to come at `due` comes now, unless another thread was first.
+    /// Executes the flush planned for `due` now, unless another thread was first.
     fn flush_is_due(&self, due: u32) {
         let _order = lock(&self.flush_order);
         if self.flush_due.load(Ordering::Acquire) == due {
             self.raise_flush();
         }
     }
-    /// Raises the generation, then forgets a flush to come: a kill between the two costs a second
-    /// flush, not one. Under the lock.
+    /// Raises the generation, then forgets a planned flush. A kill between the two leads to a
+    /// second flush, not to a missing one. Call it under the lock.
     fn raise_flush(&self) {
         let generation = self.flush_generation.load(Ordering::Acquire) + 1;
         if let Some(words) = &self.words {
@@ -360,23 +360,24 @@ impl Shared {
     pub fn flush_generation(&self) -> u64 {
         self.flush_generation.load(Ordering::Acquire)
     }
-    /// Whether a shard that has applied this many flushes has applied all that hold at this second.
+    /// Whether a shard that has applied this many flushes has applied all that are due at this
+    /// second.
     #[inline]
     pub fn is_flushed(&self, flushes: u64, now: u32) -> bool {
         let due = self.flush_due.load(Ordering::Acquire);
         (due == 0 || now < due) && self.flush_generation() == flushes
     }
-    /// Notes the time for a server that comes after this one.
+    /// Stores the time for a later server.
     pub fn note_second(&self, second: u32) {
         if let Some(words) = &self.words
             && words.second() < second
         {
-            // Of two workers the one with the later second is not to be overwritten (RESTART-9).
+            // If two workers store the time, the later second must stay (RESTART-9).
             let _alone = lock(&self.second);
             words.set_second(second.max(words.second()));
         }
     }
-    /// Flushes asked for since the start or the last reset.
+    /// Flush commands since the start or the last reset.
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Relaxed)
     }
@@ -408,8 +409,8 @@ impl Shared {
         self.verbosity.store(level.min(3) as u8, Ordering::Relaxed);
     }
     /// Bytes of DRAM that all shards together may use for items, as `cache_memlimit` set it; 0: not
-    /// set. Workers compare it with what they applied and call [`Shard::set_dram_limit`] with their
-    /// part.
+    /// set. Workers compare it with the value that they applied, and call [`Shard::set_dram_limit`]
+    /// with their part.
     pub fn dram_limit(&self) -> u64 {
         self.dram_limit.load(Ordering::Relaxed)
     }
@@ -417,8 +418,8 @@ impl Shared {
         self.dram_limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// A worker uses a flash device otherwise from now on; what the server as a whole uses it for,
-    /// if that changed.
+    /// Sets a worker's use of a flash device. Returns the use by the server as a whole, if that
+    /// changed.
     pub(crate) fn device_changed(
         &self,
         device: usize,
@@ -432,29 +433,30 @@ impl Shared {
         let now = worst(states);
         (now != before).then_some(now)
     }
-    /// Flash devices that are in such a state.
+    /// The number of flash devices in such a state.
     pub(crate) fn devices_in(&self, state: DeviceState) -> usize {
         let devices = lock(&self.devices);
         devices.iter().filter(|of| worst(of) == state).count()
     }
 
-    /// The state of each flash device for the server as a whole, in the order of the settings.
+    /// The use of each flash device by the server as a whole, in the order of the settings.
     pub(crate) fn device_states(&self) -> Vec<DeviceState> {
         lock(&self.devices).iter().map(|of| worst(of)).collect()
     }
 
     // ---- statistics ----
 
-    /// Shows a worker's counters. `published.reset` must be what [`Shared::reset_generation`] said
-    /// before they were last zeroed; counters from before a reset are not shown.
+    /// Publishes a worker's counters. `published.reset` must be the value of
+    /// [`Shared::reset_generation`] before they were last zeroed; counters from before a reset are
+    /// not published.
     pub fn publish(&self, worker: usize, published: Published) {
         let mut place = lock(&self.published[worker]);
         if published.reset >= place.reset {
             *place = published;
         }
     }
-    /// Shows a worker's own counters now, because another worker is about to add them up; the
-    /// devices' stay as they were shown last.
+    /// Publishes a worker's own counters now, because another worker is about to add them up. The
+    /// devices' counters stay as last published.
     pub(crate) fn publish_counters(
         &self,
         worker: usize,
@@ -467,7 +469,7 @@ impl Shared {
             (place.stats, place.cache, place.slabs) = (*stats, shard.stats(), shard.slab_classes());
         }
     }
-    /// Calls `each` with every worker's counters but `except`'s.
+    /// Calls `each` with every worker's counters except those of `except`.
     pub(crate) fn for_others(&self, except: usize, mut each: impl FnMut(&Published)) {
         for (worker, published) in self.published.iter().enumerate() {
             if worker != except {
@@ -475,13 +477,13 @@ impl Shared {
             }
         }
     }
-    /// How often `stats reset` was requested. A worker that sees it change zeroes its
-    /// [`ThreadStats`] and its shard's counters.
+    /// How often `stats reset` was requested. When it changes, a worker zeroes its [`ThreadStats`]
+    /// and its shard's counters.
     pub fn reset_generation(&self) -> u64 {
         self.reset_generation.load(Ordering::Acquire)
     }
-    /// `stats reset`: the published counters are zero at once, the workers' own as soon as they see
-    /// it.
+    /// `stats reset`: the published counters are zero at once, the workers' own counters as soon as
+    /// they see it.
     pub(crate) fn reset(&self) {
         let generation = self.reset_generation.fetch_add(1, Ordering::AcqRel) + 1;
         for published in &self.published {
@@ -511,28 +513,28 @@ impl Shared {
 
     // ---- connections ----
 
-    /// Enters a connection in the table of `stats conns`; `id` is unique among open connections
-    /// (the file descriptor, or worker and slot).
+    /// Adds a connection to the table of `stats conns`; `id` is unique among open connections (the
+    /// file descriptor, or worker and slot).
     pub fn register(&self, id: u64, entry: Arc<ConnEntry>) {
         lock(&self.conns).insert(id, entry);
     }
-    /// Takes it out.
+    /// Removes it.
     pub fn unregister(&self, id: u64) {
         lock(&self.conns).remove(&id);
     }
-    /// Notes which socket a connection of a worker has: other workers know only its number.
+    /// Stores the socket of a worker's connection: other workers know only its number.
     pub(crate) fn name_socket(&self, worker: usize, conn: u64, fd: u64) {
         lock(&self.sockets).insert((worker, conn), fd);
     }
     pub(crate) fn forget_socket(&self, worker: usize, conn: u64) {
         lock(&self.sockets).remove(&(worker, conn));
     }
-    /// 0: it is gone.
+    /// 0: the connection is gone.
     pub(crate) fn socket_of(&self, worker: usize, conn: u64) -> u64 {
         let fd = lock(&self.sockets).get(&(worker, conn)).copied();
         fd.unwrap_or(0)
     }
-    /// At most `most` of them, by number from `from` on.
+    /// At most `most` rows, by number from `from` on.
     pub(crate) fn connections(&self, from: u64, most: usize) -> Vec<(u64, Arc<ConnEntry>)> {
         lock(&self.conns)
             .range(from..)
@@ -554,7 +556,7 @@ fn gauges_only(stats: &CacheStats) -> CacheStats {
     gauges
 }
 
-/// How far a worker has followed the requests that concern every shard. One a worker.
+/// How far a worker has executed the requests that concern every shard. Each worker has one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursor {
     flush: u64,
@@ -571,13 +573,13 @@ impl Cursor {
         }
     }
 
-    /// Applies a flush that this shard has not seen yet; true if there was one. Costs two loads
-    /// otherwise.
+    /// Applies a flush that this shard has not seen yet; true if there was one. Otherwise it costs
+    /// two loads.
     #[inline]
     pub fn flush(&mut self, shared: &Shared, shard: &mut Shard) -> bool {
         let due = shared.flush_due.load(Ordering::Acquire);
         if due != 0 && shard.now() >= due {
-            // The first worker raises the generation for all.
+            // The first worker to get here raises the generation for all.
             shared.flush_is_due(due);
         }
         let generation = shared.flush_generation.load(Ordering::Acquire);
@@ -590,8 +592,8 @@ impl Cursor {
         true
     }
 
-    /// Applies everything that is pending: flushes, `stats reset`, `cache_memlimit`. For the
-    /// worker, about ten times a second, and before it publishes.
+    /// Applies everything pending: flushes, `stats reset`, `cache_memlimit`. The worker calls it
+    /// about ten times a second, and before it publishes.
     pub fn catch_up(&mut self, shared: &Shared, shard: &mut Shard, stats: &mut ThreadStats) {
         self.flush(shared, shard);
         let reset = shared.reset_generation();
@@ -603,8 +605,8 @@ impl Cursor {
         let limit = shared.dram_limit();
         if limit != self.dram_limit {
             self.dram_limit = limit;
-            // A limit out of this shard's bounds was refused by the shard that took the command;
-            // bounds are alike.
+            // The shard that took the command has refused a limit out of bounds; all shards have
+            // the same bounds.
             shard.set_dram_limit((limit / shared.shards as u64) as usize);
         }
     }
@@ -614,7 +616,7 @@ impl Cursor {
         self.flush
     }
 
-    /// The reset generation that the counters have seen: what [`Published::reset`] is set to.
+    /// The reset generation of the counters: the value for [`Published::reset`].
     pub fn reset_seen(&self) -> u64 {
         self.reset
     }
@@ -649,7 +651,7 @@ impl PrefixStats {
             Touched::Delete => prefix.del += 1,
         }
     }
-    /// The prefixes with the most gets, the most first.
+    /// The prefixes with the most gets, in descending order.
     pub(crate) fn top(&self, most: usize) -> Vec<(Vec<u8>, Prefix)> {
         let table = lock(&self.table);
         let mut all: Vec<(&Vec<u8>, &Prefix)> = table.iter().collect();
@@ -657,9 +659,8 @@ impl PrefixStats {
         all.truncate(most);
         all.into_iter().map(|(n, p)| (n.clone(), *p)).collect()
     }
-    /// The answer of `stats detail dump`.
-    /// Appends the rows of at most `most` prefixes behind `after`; the last one if there may be
-    /// more.
+    /// The answer of `stats detail dump`. Appends the rows of at most `most` prefixes after
+    /// `after`. Returns the last one if there may be more.
     pub(crate) fn dump(
         &self,
         after: Option<&[u8]>,

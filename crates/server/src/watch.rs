@@ -6,42 +6,42 @@
 //!            (any worker)                    (bounded)              (its own worker, each round)
 //! ```
 //!
-//! The worker that sees an event makes the line and puts it into the buffer of every watcher that
+//! The worker that sees an event makes the line and appends it to the buffer of every watcher that
 //! asked for such lines. The worker of the watcher's connection moves the buffer to the
-//! connection's answers, as far as those are sent. Lines are memcached's; `gid` numbers them, since
-//! lines of different workers may come out of order.
+//! connection's answers, as far as these are sent. The lines have memcached's form. `gid` numbers
+//! them, since lines of different workers may arrive out of order.
 //!
 //! Always holds:
-//! - WATCH-1. Nobody waits for a watcher. If a buffer is full, its lines are dropped and counted,
-//!   and a later line says how many (`skipped=`).
-//! - WATCH-2. A watcher's buffer takes [`BUFFER`] bytes, which count as its connection's. There are
-//!   [`MOST_WATCHERS`] at most.
+//! - WATCH-1. No thread waits for a watcher. If a buffer is full, its lines are dropped and
+//!   counted, and a later line says how many (`skipped=`).
+//! - WATCH-2. A watcher's buffer takes at most [`BUFFER`] bytes, which count as its connection's.
+//!   There are at most [`MOST_WATCHERS`].
 //! - WATCH-3. Without watchers, an event costs one load.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Keys that are looked up.
+/// Lookups of keys.
 pub const FETCHERS: u8 = 1;
-/// Values that are stored, or refused.
+/// Stored and refused values.
 pub const MUTATIONS: u8 = 1 << 1;
 /// Items that leave DRAM for good.
 pub const EVICTIONS: u8 = 1 << 2;
-/// Connections that come and go.
+/// Opened and closed connections.
 pub const CONNEVENTS: u8 = 1 << 3;
-/// Items that are deleted.
+/// Deleted items.
 pub const DELETIONS: u8 = 1 << 4;
 
-/// WATCH-2: bytes of lines that wait for a watcher.
+/// WATCH-2: most bytes of lines that wait for a watcher.
 pub const BUFFER: usize = 64 << 10;
 /// WATCH-2: as many as memcached has.
 pub const MOST_WATCHERS: usize = 20;
 
-/// Bytes of the longest line that tells of dropped ones.
+/// Bytes of the longest line that reports dropped lines.
 const SKIPPED_LINE: usize = 32;
 
-/// The topics that a `watch` line names; `None` if one of them is none of memcached's. Topics of
-/// its proxy and of its internals are taken, and have no lines. Without any, lookups are meant.
+/// The topics in a `watch` line; `None` if memcached does not have one of them. Topics of its proxy
+/// and of its internals are accepted, but have no lines. A line without topics means lookups.
 pub fn topics<'a>(names: impl Iterator<Item = &'a [u8]>) -> Option<u8> {
     let mut topics = None;
     for name in names {
@@ -59,7 +59,7 @@ pub fn topics<'a>(names: impl Iterator<Item = &'a [u8]>) -> Option<u8> {
     Some(topics.unwrap_or(FETCHERS))
 }
 
-/// All watchers, and what became of their lines.
+/// All watchers, and the counts of their lines.
 #[derive(Debug, Default)]
 pub struct Watchers {
     /// The union of the topics that any of them watches.
@@ -83,20 +83,20 @@ pub struct Watcher {
 #[derive(Debug)]
 struct Lines {
     bytes: Vec<u8>,
-    /// Lines that were dropped, and of which the watcher was not told yet.
+    /// Dropped lines that the watcher was not told of yet.
     skipped: u64,
 }
 
-/// What `stats` tells of watchers.
+/// The counts of watchers in `stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchCounts {
     /// Lines that were made.
     pub made: u64,
-    /// Events of which no line could be made.
+    /// Events for which no line could be made.
     pub lost: u64,
-    /// Lines that were dropped, once a watcher.
+    /// Dropped lines, counted for each watcher.
     pub skipped: u64,
-    /// Bytes that were given to watchers' connections.
+    /// Bytes sent to watchers' connections.
     pub sent: u64,
     /// Watchers now.
     pub watchers: usize,
@@ -107,7 +107,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Watchers {
-    /// Whether anybody asked for such lines.
+    /// Whether anybody watches this topic.
     #[inline]
     pub fn wants(&self, topic: u8) -> bool {
         self.asked.load(Ordering::Relaxed) & topic != 0
@@ -131,7 +131,7 @@ impl Watchers {
         Some(watcher)
     }
 
-    /// A watcher is gone.
+    /// Removes a watcher.
     pub fn remove(&self, gone: &Arc<Watcher>) {
         let mut list = lock(&self.list);
         list.retain(|watcher| !Arc::ptr_eq(watcher, gone));
@@ -139,7 +139,7 @@ impl Watchers {
         self.asked.store(asked, Ordering::Relaxed);
     }
 
-    /// Tells all who asked for such lines of an event at `now_ms` (Unix milliseconds).
+    /// Sends an event at `now_ms` (Unix milliseconds) to all watchers of its topic.
     pub fn tell(&self, topic: u8, now_ms: u64, event: &[u8]) {
         if !self.wants(topic) {
             return;
@@ -157,17 +157,17 @@ impl Watchers {
         }
     }
 
-    /// Events happened of which nothing is known but their number.
+    /// Counts events of which only the number is known.
     pub fn note_lost(&self, events: u64) {
         self.lost.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// Bytes were given to a watcher's connection.
+    /// Counts bytes sent to a watcher's connection.
     pub fn note_sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// What `stats` tells.
+    /// The counts for `stats`.
     pub fn counts(&self) -> WatchCounts {
         WatchCounts {
             made: self.made.load(Ordering::Relaxed),
@@ -178,7 +178,7 @@ impl Watchers {
         }
     }
 
-    /// `stats reset`: what happened is forgotten.
+    /// `stats reset`: zeroes the counts.
     pub fn reset(&self) {
         for count in [&self.made, &self.lost, &self.skipped, &self.sent] {
             count.store(0, Ordering::Relaxed);
@@ -187,7 +187,7 @@ impl Watchers {
 }
 
 impl Watcher {
-    /// Puts a line behind the others; false if there is no room for it (WATCH-1).
+    /// Appends a line; false if there is no room for it (WATCH-1).
     fn push(&self, line: &[u8]) -> bool {
         let mut lines = lock(&self.lines);
         let fits = lines.bytes.len() + SKIPPED_LINE + line.len() <= BUFFER;
@@ -200,7 +200,7 @@ impl Watcher {
         fits
     }
 
-    /// Takes whole lines of at most `most` bytes; `most` is larger than any line.
+    /// Takes whole lines of at most `most` bytes in total; `most` is larger than any line.
     pub fn take(&self, most: usize) -> Vec<u8> {
         let mut lines = lock(&self.lines);
         let len = lines.bytes.len().min(most);
@@ -214,7 +214,7 @@ impl Watcher {
 }
 
 impl Lines {
-    /// Tells how many lines were dropped, if any were. There is room for [`SKIPPED_LINE`] bytes.
+    /// Appends how many lines were dropped, if any were. There is room for [`SKIPPED_LINE`] bytes.
     fn tell_skipped(&mut self) {
         if self.skipped > 0 {
             let line = format!("skipped={}\n", self.skipped);
@@ -278,7 +278,7 @@ mod tests {
             100,
             "each is told or counted"
         );
-        // Lines continue behind that.
+        // More lines follow.
         watchers.tell(MUTATIONS, 0, b"more");
         assert_eq!(slow.take(BUFFER), b"ts=0.0 gid=101 more\n");
         watchers.remove(&slow);

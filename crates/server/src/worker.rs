@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One thread: its event loop, its shard, its connections.
 //!
-//! A round of the loop waits for events, while others may read from the shard (`parked.rs`). It
-//! takes each event, requests before device reads that ended. It runs the connections that have
-//! unread input, in turn, and sends every connection's answers in one batch. At its end it hands
-//! messages to other workers. A request whose key this shard owns waits in vain, locks nothing and
-//! allocates nothing. Messages lock once a round and worker, and once to look for an answer that
-//! another worker sent. The parked shard's lock is taken twice a round.
+//! A round of the loop waits for events, while other workers may read from the shard (`parked.rs`).
+//! It handles each event: first requests, then device reads that ended. It runs the connections
+//! with unread input in turn, and sends every connection's answers in one batch. At its end it
+//! passes messages to other workers. A request for a key of this shard never waits, locks nothing
+//! and allocates nothing. Messages take one lock per round and worker, and one to check for answers
+//! that other workers sent. The lock of the parked shard is taken twice a round.
 //!
 //! ```text
 //! poll -> Accepted  -> accept::accepted -> the worker with the fewest connections
@@ -16,22 +16,22 @@
 //!         Woken     -> mail::read_mail: newcomers, other workers' commands and answers (lend.rs looks for those that wake nobody)
 //! ```
 
-mod accounts; // what connections make the worker hold
-mod accept; // newcomers: the limit, the spreading, leaving
+mod accounts; // the memory that connections hold
+mod accept; // new connections: the limit, the distribution, and their end
 mod cipher; // connections with TLS
-mod conns; // the connections, sockets and virtual ones
-mod devices; // what becomes of flash devices is told
+mod conns; // the connections, with sockets or virtual
+mod devices; // log lines about the state of flash devices
 mod disk; // device operations that ended
-mod drain; // the end: answer what was received, then close
-mod flow; // bytes in, answers out, and the limits on both
-mod intake; // memory for values that are coming in
+mod drain; // the end: answer the received requests, then close
+mod flow; // received bytes, sent answers, and the limits on both
+mod intake; // memory for arriving values
 mod lend; // sockets lent to other workers with a command
 mod mail; // messages from other workers
-mod peers; // what there is with other workers
-mod prefetch; // memory that the round will read, asked for together
-mod secure; // what a connection with TLS has
+mod peers; // state shared with other workers
+mod prefetch; // prefetch of the memory that the round will read
+mod secure; // state of a connection with TLS
 mod timers; // when upkeep is due
-mod watching; // lines for connections that watch
+mod watching; // lines for watchers
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -56,31 +56,31 @@ use intake::Crowd;
 use peers::Peers;
 use timers::{TICK, Timers};
 
-/// Heavy commands and parts of them in a round: some tenths of a millisecond.
+/// Heavy commands, or parts of them, in a round: some tenths of a millisecond.
 const HEAVY_TURN: usize = 4;
-/// After this many sweeps over connections the counts of hot keys are halved.
+/// The counts of hot keys are halved after this many sweeps over connections.
 const HOT_SWEEPS: u64 = 60;
 
 /// The settings of a worker.
 #[derive(Debug)]
 pub struct WorkerConfig {
-    /// Its number, and its shard's.
+    /// Its number, which is also its shard's.
     pub index: usize,
     /// Its loop.
     pub loop_config: LoopConfig,
-    /// Bytes of unsent replies and unread requests that it holds.
+    /// Bytes of unsent replies and unread requests that it may hold.
     pub pending: usize,
     /// Its shard.
     pub shard: ShardConfig,
     /// Flash files, in the order of their device numbers.
     pub files: Vec<Arc<FlashFile>>,
-    /// What it accepts on.
+    /// Its listening sockets.
     pub doors: Vec<Door>,
-    /// The data directory, if anything is to outlive the process.
+    /// The data directory, if state must outlive the process.
     pub data_dir: Option<Arc<DataDir>>,
-    /// What all workers see.
+    /// The state that all workers share.
     pub shared: Arc<Shared>,
-    /// The way to the others.
+    /// The connection to the other workers.
     pub mesh: Arc<Mesh>,
 }
 
@@ -89,7 +89,7 @@ pub struct WorkerConfig {
 pub struct StartError {
     /// One sentence.
     pub text: String,
-    /// Bytes of memory that its shard needs at least, where that is why.
+    /// The least bytes of memory that its shard needs, if that is the reason.
     pub least_shard: Option<u64>,
 }
 
@@ -112,18 +112,18 @@ pub struct Worker {
     crowd: Crowd,
     disk: Disk,
     timers: Timers,
-    /// Handshakes, and what connections with TLS are read into.
+    /// Handshakes, and the buffer for decrypted bytes.
     ciphers: cipher::Ciphers,
     /// Connections with unread input, in turn, and those whose next command is heavy.
     run: VecDeque<ConnKey>,
     heavy: VecDeque<ConnKey>,
-    /// Connections whose answers are to be looked at.
+    /// Connections whose answers must be checked.
     dirty: Vec<ConnKey>,
     /// Connections that wait for memory.
     blocked: Vec<ConnKey>,
     /// Connections that watch.
     watching: Vec<ConnKey>,
-    /// Emptied batches; boxed, because that is how they go into the loop and come back.
+    /// Emptied batches. They are boxed, because the loop takes and returns them boxed.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<SendBatch>>,
     unpinned: Vec<u64>,
@@ -132,20 +132,20 @@ pub struct Worker {
     coming: Vec<u64>,
     /// Clock: Unix milliseconds, read once a round.
     now_ms: u64,
-    /// When the next closing of a slow reader is worth a line.
+    /// The earliest time for the next log line about closing a slow reader.
     tell_of_slow_ms: u64,
     /// The last reported state of the shard's parts of devices.
     told: Vec<devices::Told>,
     /// Bytes that may be held for connections.
     pending: usize,
-    /// The receive buffers kept from the loop while requests that can't run yet are many.
+    /// Receive buffers that are withheld from the loop while many requests can't run yet.
     withheld: VecDeque<RecvBuf>,
     drain: Option<drain::Drain>,
     data_dir: Option<Arc<DataDir>>,
     recovered: Recovered,
 }
 
-/// The state that sessions work on, separate from the connections so that both can be borrowed.
+/// The state that sessions use, separate from the connections so that both can be borrowed.
 struct Core {
     me: usize,
     ev: EventLoop,
@@ -157,7 +157,7 @@ struct Core {
     /// The work that sessions may have under way now.
     window: Window,
     work: Work,
-    /// How long requests took.
+    /// Latencies of requests.
     meter: Meter,
 }
 
@@ -184,7 +184,7 @@ impl Core {
         }
     }
 
-    /// Submits and waits, while the shard is there for others.
+    /// Submits and waits, while other workers may use the shard.
     fn poll(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), String> {
         let parked = (self.shared.shards > 1).then(|| &self.shared.parked[self.me]);
         if let Some(parked) = parked {
@@ -279,10 +279,11 @@ impl Worker {
         self.core.ev.fallback_reason()
     }
 
-    /// Serves until the server is asked to stop. With a data directory, what the shard left there.
+    /// Serves until the server is asked to stop. With a data directory, it returns what the shard
+    /// saved there.
     ///
     /// # Errors
-    /// One sentence, when the loop broke or the shard could not be saved.
+    /// One sentence, if the loop failed or the shard could not be saved.
     pub fn run(mut self) -> Result<Option<Stopped>, String> {
         self.open_doors()?;
         let mut events = Vec::new();
@@ -321,8 +322,7 @@ impl Worker {
         self.save_shard()
     }
 
-    /// Before anything is answered by a second, it is noted for a server that comes after this one
-    /// (RESTART-9).
+    /// The second is stored for a later server before any answer depends on it (RESTART-9).
     fn note_second(&mut self) {
         let second = self.core.shard.now();
         if self.timers.is_new(second) {
@@ -330,17 +330,17 @@ impl Worker {
         }
     }
 
-    /// Tells the shard how much time has passed while this thread was running. A long round was not
-    /// the devices' fault; what they have ended meanwhile is still to be seen.
+    /// Tells the shard how long this thread has been running. A long round was not the devices'
+    /// fault, and operations that they completed meanwhile are still to be handled.
     fn pass_time(&mut self, now: Instant) {
         let patience = self.core.shared.settings.patience;
         let steady_ms = self.timers.begin_round(now, patience);
         self.core.shard.set_steady(steady_ms);
     }
 
-    /// Requests go first, and so do the answers that need no device. Only some of the device reads
-    /// that ended are taken: one more for each eight connections that had requests, or a sixteenth.
-    /// Hundreds of answers from flash take about a millisecond to send, and a hit in DRAM need not
+    /// Requests go first, and so do answers that need no device. Only some of the ended device
+    /// reads are handled: one more for each eight connections with requests, or a sixteenth of all.
+    /// Hundreds of answers from flash take about a millisecond to send, and hits in DRAM should not
     /// wait for them.
     fn take_events(&mut self, events: &mut Vec<Event>) {
         let mut requests = 0;
@@ -407,7 +407,7 @@ impl Worker {
                     self.feed_again(at);
                 }
             }
-            // Those that are blocked still have put themselves back.
+            // Connections that are still blocked have queued themselves again.
             if self.blocked.is_empty() {
                 self.blocked = blocked;
             }
@@ -442,7 +442,7 @@ impl Worker {
         core.meter.end_round(&mut core.work.waited, &core.stats);
     }
 
-    /// One turn for each connection that has unread input.
+    /// One turn for each connection with unread input.
     fn run_queue(&mut self) {
         for _ in 0..self.run.len() {
             let Some(at) = self.run.pop_front() else {
@@ -455,8 +455,8 @@ impl Worker {
         }
     }
 
-    /// Heavy commands, of each connection that waits for one at a time, as far as a round has turns
-    /// for them.
+    /// Runs heavy commands, one at a time for each connection that waits for a turn, up to the
+    /// turns of this round.
     fn run_heavy(&mut self) {
         if self.heavy.is_empty() {
             return;
@@ -469,7 +469,7 @@ impl Worker {
             let Some(at) = self.heavy.pop_front() else {
                 return;
             };
-            // The next one is another connection's.
+            // The next one belongs to another connection.
             let left = std::mem::replace(&mut self.core.work.heavy, 1);
             if let Some(conn) = self.conns.get(at) {
                 conn.queued = false;
@@ -480,11 +480,11 @@ impl Worker {
         }
     }
 
-    /// Tells sessions of the fetches that ended.
+    /// Passes ended fetches to their sessions.
     fn finish_fetches(&mut self) {
         while let Some(done) = self.core.shard.next_done(&mut self.core.ev) {
             let at = ConnKey(done.user >> 16);
-            // A fetch of a connection that is gone ends here; a frame it brought goes back.
+            // A fetch of a closed connection ends here, and its frame is returned.
             let Some(conn) = self.conns.get(at) else {
                 self.disk.frames_freed(true);
                 continue;
@@ -497,7 +497,7 @@ impl Worker {
         }
     }
 
-    /// About ten times a second.
+    /// Upkeep, about ten times a second.
     fn upkeep(&mut self, now: Instant) {
         let core = &mut self.core;
         core.cursor
@@ -528,8 +528,8 @@ impl Worker {
         }
     }
 
-    /// A read that had to be repeated waits for a frame. Answers behind it may hold all frames of
-    /// that size. When nothing moves, they are copied.
+    /// A read that must be repeated waits for a frame. Answers after it may hold all frames of that
+    /// size. If nothing else makes progress, these answers are copied.
     fn free_stuck_frames(&mut self) {
         let still = self.disk.stands_still(self.core.ev.disk_in_flight());
         if self.core.ev.frames().usage().1 == 0 || !still {
@@ -563,7 +563,7 @@ impl Worker {
     }
 }
 
-/// A worker's shard, from what the data directory has of it.
+/// A worker's shard, restored from the data directory if there is one.
 fn open_shard(
     index: usize,
     config: ShardConfig,

@@ -3,28 +3,28 @@
 //! host's link one for each direction.
 //!
 //! On a channel a transfer gets the first gap that is long enough ([`Bus::take`]). On a link it is
-//! cut into frames, so it fills all gaps from its begin on ([`Bus::fill`]). So a transfer that
-//! waits for something else does not hold up the transfers behind it.
+//! cut into frames, so it fills all gaps from its start on ([`Bus::fill`]). So a transfer that
+//! waits for something else does not delay the transfers after it.
 
 use std::collections::VecDeque;
 
 use crate::Time;
 
-/// When a bus is taken: intervals in order, none touching another.
+/// When a bus is busy: intervals in order, of which no two touch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bus {
     taken: VecDeque<(Time, Time)>,
 }
 
 impl Bus {
-    /// Takes the first gap of `length` from `at` on; when it begins.
+    /// Takes the first gap of `length` from `at` on; returns its start.
     pub(crate) fn take(&mut self, at: Time, length: Time) -> Time {
         if length == 0 {
             return at;
         }
         let mut begin = at;
         let mut place = self.taken.len();
-        // Nearly always the end is the place.
+        // The place is nearly always at the end.
         while place > 0 && self.taken[place - 1].1 > at {
             place -= 1;
         }
@@ -50,7 +50,7 @@ impl Bus {
         begin
     }
 
-    /// Takes all gaps from `at` on until they add up to `length`; when the last one ends.
+    /// Takes all gaps from `at` on until they add up to `length`; returns the end of the last one.
     pub(crate) fn fill(&mut self, at: Time, length: Time) -> Time {
         if length == 0 {
             return at;
@@ -84,7 +84,7 @@ impl Bus {
         filled
     }
 
-    /// Forgets what ends before `now`: nothing will ask for an earlier gap.
+    /// Forgets intervals that end before `now`: nothing will ask for an earlier gap.
     pub(crate) fn forget_before(&mut self, now: Time) {
         while self.taken.front().is_some_and(|first| first.1 < now) {
             self.taken.pop_front();
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(bus.taken, [(0, 230)]);
     }
 
-    /// Against one that keeps each nanosecond.
+    /// Compares with a bus that keeps each nanosecond.
     #[test]
     fn frames_take_the_first_free_nanoseconds() {
         let mut rng = senko_workload::Rng::new(4);

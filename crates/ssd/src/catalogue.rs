@@ -7,14 +7,14 @@ use serde::Serialize;
 use crate::profile::{BUILT_IN, Profile};
 use crate::{Error, buffer, ftl, generate, trace};
 
-/// Something that has a name.
+/// Something that a user can name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Named {
     /// `profile`, `ftl`, `buffer`, `load`, `fold` or `format`.
     pub kind: &'static str,
     /// Its name.
     pub name: &'static str,
-    /// A line about it.
+    /// A description in one line.
     pub about: String,
     /// Its options.
     pub options: Vec<&'static str>,
@@ -23,7 +23,7 @@ pub struct Named {
 /// All of them, kind by kind.
 ///
 /// # Errors
-/// Never: the profiles that come with the simulator are sound.
+/// Never: the built-in profiles are valid.
 ///
 /// ```
 /// let all = senko_ssd::catalogue::all()?;

@@ -2,13 +2,12 @@
 //! Charts as SVG, for every command that draws: `senko ssd`, `senko device`, and the lab's report.
 //!
 //! A [`Chart`] has panels one above the other, each with two axes and series. [`Chart::to_svg`]
-//! gives a standalone file, [`Chart::to_inline`] a part of a page that has [`STYLE`].
+//! returns a standalone file, [`Chart::to_inline`] a part of a page that has [`STYLE`].
 //!
 //! Always holds:
 //! - Ticks are at round numbers, and each axis names its unit.
-//! - A value that is missing or has no place on its axis is a gap. Lines do not cross gaps.
-//! - Nothing is loaded from elsewhere, and no script runs. Light and dark follow the reader's
-//!   setting.
+//! - A value that is missing, or has no place on its axis, is a gap. Lines do not cross gaps.
+//! - It loads nothing, and has no scripts. Light or dark follows the reader's setting.
 //! - The size of a picture is bounded: points are drawn on a grid of half pixels, each cell once.
 
 // Scales, ticks and their labels.
@@ -22,11 +21,11 @@ pub use axis::{Axis, Scale, Unit};
 const WIDTH: f64 = 760.0;
 const RIGHT: f64 = 22.0;
 const PLOT: f64 = 260.0;
-/// Of a letter, on average, in the widest font that `system-ui` is on common systems.
+/// The average width of a letter, in the widest font that `system-ui` means on common systems.
 const LETTER: f64 = 7.8;
 const TITLE_LETTER: f64 = 9.2;
 
-/// Colours and widths of all parts, as CSS. A page that holds inline charts has it once.
+/// Colours and widths of all parts, as CSS. A page with inline charts contains it once.
 pub const STYLE: &str = "\
 .sk{--sk-bg:#fff;--sk-ink:#222;--sk-soft:#666;--sk-grid:#e4e4e4;\
 --sk0:#1f6fb4;--sk1:#c0392b;--sk2:#1b7f4b;--sk3:#7b4fb3;--sk4:#9a6700;--sk5:#555;\
@@ -50,38 +49,38 @@ font:13px system-ui,sans-serif}\
 pub enum Mark {
     /// A line with a dot at each value.
     Line,
-    /// A line alone, for many values.
+    /// Only a line, for many values.
     Thin,
-    /// Dots alone, for very many values.
+    /// Only dots, for very many values.
     Dots,
     /// A bar from the axis, as wide as the distance to the next value.
     Bars,
-    /// Hollow dots on a dashed line: what a paper published.
+    /// Hollow dots on a dashed line: values that a paper published.
     Published,
 }
 
-/// Values that belong together.
+/// A series of values.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// The name in the legend, or nothing.
     pub name: String,
     /// How it is drawn.
     pub mark: Mark,
-    /// The values in the order of the line. One that is not finite is a gap.
+    /// The values in the order of the line. A value that is not finite is a gap.
     pub points: Vec<(f64, f64)>,
-    /// Which of the six colours.
+    /// The number of one of the six colours.
     pub colour: usize,
 }
 
-/// One pair of axes with what is drawn between them.
+/// One pair of axes with the series between them.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// The words above its upper right corner.
+    /// The text above its upper right corner.
     pub title: String,
     x: Axis,
     y: Axis,
     series: Vec<Series>,
-    /// Where x has names instead of numbers: value `n` is the nth.
+    /// Names instead of numbers on the x axis: value `n` has the nth name.
     names: Vec<String>,
 }
 
@@ -121,7 +120,7 @@ impl Panel {
 /// A picture.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What it shows.
+    /// The title.
     pub title: String,
     panels: Vec<Panel>,
 }
@@ -135,8 +134,8 @@ impl Chart {
         }
     }
 
-    /// Horizontal bars: for each name one bar a series, with its value behind it. A value that is
-    /// not finite is a gap, and says so.
+    /// Horizontal bars: for each name one bar per series, followed by its value. A value that is
+    /// not finite is a gap, marked as such.
     pub fn bars(title: &str, axis: Axis, names: &[String], series: &[(String, Vec<f64>)]) -> Self {
         let y = Axis::linear("", Unit::Whole(""));
         let mut panel = Panel::new("", axis, y);
@@ -149,18 +148,18 @@ impl Chart {
         Self::new(title, vec![panel])
     }
 
-    /// The same with the panels of another picture below.
+    /// The chart with the panels of another one below.
     pub fn and(mut self, below: Chart) -> Self {
         self.panels.extend(below.panels);
         self
     }
 
-    /// The picture as its own file.
+    /// The chart as a standalone file.
     pub fn to_svg(&self) -> String {
         self.draw(true)
     }
 
-    /// The picture as a part of a page that has [`STYLE`].
+    /// The chart as a part of a page that has [`STYLE`].
     pub fn to_inline(&self) -> String {
         self.draw(false)
     }
@@ -201,11 +200,11 @@ impl Chart {
     }
 }
 
-/// Draws downwards.
+/// Draws from top to bottom.
 #[derive(Default)]
 struct Pen {
     text: String,
-    /// The lowest line that is taken.
+    /// The lowest line in use.
     y: f64,
 }
 
@@ -367,7 +366,7 @@ impl Pen {
                 ),
             );
             let half = width(&label, LETTER) / 2.0;
-            // A label that would touch its neighbour, or leave the picture, is left out.
+            // A label that would touch its neighbour, or leave the chart, is omitted.
             if !label.is_empty() && at - half > free && at + half < WIDTH {
                 self.text(at, bottom + 20.0, "", "middle", &label);
                 free = at + half + 6.0;
@@ -448,9 +447,9 @@ impl Pen {
             .map(|name| width(name, LETTER))
             .fold(0.0, f64::max);
         let left = longest.min(270.0) + 20.0;
-        // The number behind the longest bar has its room.
+        // There is room for the number after the longest bar.
         let right = WIDTH - 84.0;
-        // The numbers behind two bars of a name do not touch.
+        // The numbers of two bars of a name do not overlap.
         let thick = if panel.series.len() > 1 { 15.0 } else { 16.0 };
         let top = self.y + 12.0;
         let row = thick * panel.series.len() as f64 + 8.0;
@@ -539,7 +538,7 @@ fn width(text: &str, letter: f64) -> f64 {
     text.chars().count() as f64 * letter
 }
 
-/// The text, cut with an ellipsis where it is too wide.
+/// The text, cut with an ellipsis if it is too wide.
 fn shorten(text: &str, letter: f64, wide: f64) -> String {
     let fits = (wide / letter).max(2.0) as usize;
     if text.chars().count() <= fits {
@@ -571,7 +570,7 @@ fn wrap(text: &str, letter: f64, wide: f64) -> Vec<String> {
         .collect()
 }
 
-/// The text with what SVG and HTML read as marks written out.
+/// The text with the special characters of SVG and HTML escaped.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -590,7 +589,7 @@ mod tests {
         )
     }
 
-    /// A line went straight from before a pause to after it.
+    /// A line once went straight across a pause.
     #[test]
     fn lines_stop_at_gaps() {
         let (x, y) = axes();

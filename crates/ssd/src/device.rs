@@ -5,7 +5,7 @@
 //! A page that the host writes goes into the buffer. Pages that leave the buffer go through the
 //! layer to the flash. The write is done when its page is in RAM and the pages that had to leave
 //! for it are on the flash. With write-behind it does not wait for the flash as long as few pages
-//! are on their way. A read is served by the buffer or by the flash.
+//! are on their way there. A read is served by the buffer or by the flash.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,7 +22,7 @@ use crate::shadow::Shadow;
 use crate::spec::Spec;
 use crate::{Error, Time};
 
-/// The parts of a drive, when they are not all as its profile says.
+/// The parts of a drive that differ from its profile.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
     /// Another translation layer than the profile's.
@@ -33,14 +33,13 @@ pub struct Parts {
     pub buffer_pages: Option<usize>,
     /// Write-amplification mode: no times.
     pub untimed: bool,
-    /// Each read is checked against a shadow.
+    /// Whether each read is checked against a shadow copy.
     pub check: bool,
-    /// The seed of all that is random in the drive: lives of blocks, failures, choices of the
-    /// layer.
+    /// The seed of all randomness in the drive: lives of blocks, failures, choices of the layer.
     pub seed: u64,
 }
 
-/// The pages that host, buffer and layer passed to each other.
+/// The pages that passed between host, buffer and layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageCounts {
     /// Written by the host.
@@ -59,9 +58,9 @@ pub struct PageCounts {
     pub trimmed_in_buffer: u64,
     /// Pages that left the buffer for the flash.
     pub evicted: u64,
-    /// Pages read and written again to make blocks whole.
+    /// Pages read and written again to complete blocks.
     pub padded: u64,
-    /// Pages read since only a part was written.
+    /// Pages read because only a part was written.
     pub partial_reads: u64,
 }
 
@@ -70,17 +69,18 @@ senko_io::counters! {
         trimmed_in_buffer evicted padded partial_reads
 }
 
-/// Pages on their way from the buffer to the flash, while their writes are done already.
+/// Pages on their way from the buffer to the flash whose writes are already done.
 #[derive(Debug, Default)]
 struct Behind {
-    /// How many there may be.
+    /// The most such pages.
     room: usize,
     /// When each is on the flash.
     ends: BinaryHeap<Reverse<Time>>,
 }
 
 impl Behind {
-    /// A page that leaves at `at` is on the flash at `end`; until when its write waits.
+    /// Adds a page that leaves at `at` and is on the flash at `end`; returns how long its write
+    /// waits.
     fn after(&mut self, at: Time, end: Time) -> Time {
         if self.room == 0 {
             return end;
@@ -119,7 +119,7 @@ impl Device {
     /// An erased drive.
     ///
     /// # Errors
-    /// If its parts don't exist or don't fit each other.
+    /// If its parts don't exist or don't fit together.
     pub fn new(profile: &Profile, parts: &Parts) -> Result<Self, Error> {
         profile.check()?;
         let timing = (!parts.untimed).then_some(profile.timing);
@@ -178,13 +178,12 @@ impl Device {
         &self.nand
     }
 
-    /// The flash, to set how it fails.
+    /// The flash, for setting its failures.
     pub fn nand_mut(&mut self) -> &mut Nand {
         &mut self.nand
     }
 
-    /// How long the link to the host was taken since the drive was new; `None` if no link is
-    /// modelled.
+    /// How long the host's link was busy since the drive was new; `None` if no link is modelled.
     pub fn link_busy(&self) -> Option<LinkBusy> {
         self.wire.is_limited().then(|| self.wire.busy())
     }
@@ -193,13 +192,13 @@ impl Device {
         &mut self.wire
     }
 
-    /// Nothing will be issued before `now` any more.
+    /// Says that nothing will be issued before `now` any more.
     pub(crate) fn advance(&mut self, now: Time) {
         self.wire.advance(now);
         self.nand.advance(now);
     }
 
-    /// Everything that was issued is taken as done at time 0.
+    /// Treats everything issued so far as done at time 0.
     pub(crate) fn rest(&mut self) {
         self.wire.rest();
         self.behind.ends.clear();
@@ -216,7 +215,7 @@ impl Device {
         &*self.buffer
     }
 
-    /// What passed so far.
+    /// The pages that passed so far.
     pub fn counts(&self) -> &PageCounts {
         &self.counts
     }
@@ -239,8 +238,8 @@ impl Device {
         self.let_go(stream, ready, Some(lpn)) + self.ram_ns
     }
 
-    /// The host writes whole pages one after the other, in no time: what [`Device::write`] does
-    /// with each, at a stroke where nothing stands between.
+    /// The host writes whole pages one after the other, in no time. The result is that of
+    /// [`Device::write`] for each, but runs of pages are written in one step if possible.
     pub fn write_many(&mut self, lpns: &[Lpn], stream: u16) {
         if self.shadow.is_some() || !self.buffer.passes_through() {
             for lpn in lpns {
@@ -253,7 +252,7 @@ impl Device {
         self.ftl.write_many(&mut self.nand, lpns, stream);
     }
 
-    /// Writes what the buffer lets go, in its order.
+    /// Writes the pages that the buffer evicts, in its order.
     fn let_go(&mut self, stream: u16, at: Time, incoming: Option<Lpn>) -> Time {
         let mut done = at;
         for index in 0..self.out.pages.len() {
@@ -298,7 +297,7 @@ impl Device {
             return at + self.ram_ns;
         }
         let (found, done) = self.ftl.read(&mut self.nand, lpn, at);
-        // Nobody gets an answer from a drive that lost its power while it looked up the page.
+        // A drive that lost power while it looked up the page gives no answer.
         if let Some(shadow) = self.shadow.as_ref().filter(|_| !self.nand.is_off()) {
             shadow.flash_read(lpn, found, &self.nand);
         }
@@ -310,7 +309,7 @@ impl Device {
         if self.out.pages.is_empty() {
             done + self.ram_ns
         } else {
-            // A clean page took the place of dirty ones; the reader does not wait for them.
+            // A clean page replaced dirty ones; the reader does not wait for them.
             self.let_go(0, done, None);
             done + self.ram_ns
         }
@@ -327,7 +326,7 @@ impl Device {
         self.ftl.trim(&mut self.nand, lpn, at)
     }
 
-    /// Everything that was written goes to the flash.
+    /// Writes everything to the flash.
     pub fn flush(&mut self, at: Time) -> Time {
         self.buffer.drain(&mut self.out);
         let drained = self.let_go(0, at, None).max(self.behind.end());
@@ -337,12 +336,12 @@ impl Device {
         self.ftl.flush(&mut self.nand, drained)
     }
 
-    /// One step of background work; when it ends, if there was one to do.
+    /// Does one step of background work; returns its end, or `None` if there is none to do.
     pub fn idle(&mut self, at: Time) -> Option<Time> {
         self.ftl.idle(&mut self.nand, at)
     }
 
-    /// The power goes and comes back: the buffer's contents are lost (`empty` takes its place), the
+    /// The power goes and comes back. The buffer's contents are lost (`empty` replaces it), and the
     /// layer recovers from the flash.
     pub fn power_cycle(&mut self, empty: Box<dyn Buffer>) {
         self.buffer = empty;
@@ -355,12 +354,12 @@ impl Device {
         }
     }
 
-    /// Checks that no page was lost or made up. Every page that the host wrote was overwritten in
-    /// the buffer, trimmed there, written to the flash, or is still held. Every program has its
+    /// Checks that no page was lost or invented. Every page that the host wrote was overwritten in
+    /// the buffer, trimmed there, written to the flash, or is still held. Every program has a
     /// cause.
     ///
     /// # Panics
-    /// If that is not so, which would be a mistake in the simulator.
+    /// If that does not hold, which would be a bug in the simulator.
     pub fn assert_conservation(&self) {
         let counts = &self.counts;
         let nand = self.nand.counts();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Drives under a host: requests arrive, wait in the interface's queues, are dispatched, and
+//! Drives under a host. Requests arrive, wait in the interface's queues, are dispatched and
 //! complete, as events in virtual time.
 //!
 //! ```text
@@ -7,14 +7,14 @@
 //!                                             `--(nothing to do)--> Idle: background work, a step at a time
 //! ```
 //!
-//! RAID 0 cuts a request into one part for each drive that it touches. Each drive has the profile's
-//! interface for itself: its own queues, and its own slots in each. A part goes to the queue with
-//! the fewest commands, as a host with a queue for each core spreads its load. The request is done
-//! when its last part is.
+//! RAID 0 cuts a request into one part for each drive that it touches. Each drive has its own
+//! interface: its own queues, and its own slots in each. A part goes to the queue with the fewest
+//! commands, as a host with a queue for each core spreads its load. The request is done when its
+//! last part is.
 //!
-//! A dispatched part issues all of its pages at once; the flash's timeline (`nand/timeline.rs`)
-//! says when each is done, and the last says when the part is. The command and the data pass the
-//! drive's link (`link.rs`), which may be slower than the flash.
+//! A dispatched part issues all of its pages at once. The flash's timeline (`nand/timeline.rs`)
+//! returns when each is done; the part is done with its last page. The command and the data pass
+//! the drive's link (`link.rs`), which may be slower than the flash.
 
 // Fills drives before a run.
 mod prepare;
@@ -32,18 +32,18 @@ use crate::profile::{Interface, Profile};
 use crate::report::{Course, Pace, Report, Responses};
 use crate::{Error, Op, Request, Time};
 
-/// Pages that preparation writes between two questions whether to continue.
+/// Pages that preparation writes between two calls that ask whether to continue.
 const FILLED_AT_ONCE: u64 = 1 << 16;
 
-/// How requests come.
+/// When requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
-    /// At the times that they name, divided by `speed`.
+    /// At the times in the trace, divided by `speed`.
     Open {
-        /// 2 is twice as fast.
+        /// 2 means twice as fast.
         speed: f64,
     },
-    /// So that always this many are under way; times are ignored.
+    /// So that this many are always under way; times are ignored.
     Closed {
         /// How many.
         depth: u32,
@@ -54,7 +54,7 @@ pub enum Load {
 pub struct Drive {
     devices: Vec<Device>,
     page_bytes: u64,
-    /// Where pages are a power of two: its logarithm, since divisions are slow.
+    /// The logarithm of the page size if this is a power of two, since divisions are slow.
     page_shift: Option<u32>,
     capacity_bytes: u64,
     untimed: bool,
@@ -67,16 +67,17 @@ pub struct Drive {
     queues: Vec<Queue>,
     /// Runs end when this is set.
     stop: Option<&'static AtomicBool>,
-    /// Without anything to do for this long, the drives do background work.
+    /// After being idle for this long, the drives do background work.
     idle_after: Time,
-    /// The seed of all that is random.
+    /// The seed of all randomness.
     seed: u64,
 }
 
 /// One queue of one drive's interface.
 #[derive(Clone, Debug, Default)]
 struct Queue {
-    /// Requests, by their place in [`Running::requests`], of which this drive has a part to do.
+    /// Requests, by their place in [`Running::requests`], of which this drive still has a part to
+    /// do.
     waiting: VecDeque<u32>,
     under_way: u32,
 }
@@ -92,18 +93,18 @@ impl Queue {
 struct Open {
     request: Request,
     arrived: Time,
-    /// Drives that have not done their parts.
+    /// How many drives have not done their parts.
     parts: u32,
 }
 
-/// What happens next. Of two at one time, the one that was entered first.
+/// An event. Of two at the same time, the one added first comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// The next request of the trace reaches the interface.
     Arrival,
-    /// A part of a request is done: which queue had it, and the request's place.
+    /// A part of a request is done; has the queue and the request's place.
     Done { queue: u32, request: u32 },
-    /// If nothing has happened since `quiet`, background work is done.
+    /// If nothing has happened since `quiet`, background work is due.
     Idle { quiet: u64 },
 }
 
@@ -130,7 +131,7 @@ impl Drive {
     /// One erased drive.
     ///
     /// # Errors
-    /// If its parts don't exist or don't fit each other.
+    /// If its parts don't exist or don't fit together.
     pub fn new(profile: &Profile, parts: &Parts) -> Result<Self, Error> {
         Self::raid0(profile, parts, 1, profile.geometry.block_bytes())
     }
@@ -204,7 +205,7 @@ impl Drive {
         &self.devices
     }
 
-    /// The drives, to set how they fail.
+    /// The drives, for setting their failures.
     pub fn devices_mut(&mut self) -> &mut [Device] {
         &mut self.devices
     }
@@ -214,8 +215,8 @@ impl Drive {
         self.slots as usize * self.queues.len()
     }
 
-    /// Lets runs end as soon as `stop` is set, with the report of what was done until then. The
-    /// drive is of no use afterwards.
+    /// Makes runs end as soon as `stop` is set, with the report of what was done until then. The
+    /// drive must not be used afterwards.
     pub fn stop_when(&mut self, stop: &'static AtomicBool) {
         self.stop = Some(stop);
     }
@@ -224,7 +225,7 @@ impl Drive {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
-    /// Takes all that was issued as done and begins time at 0 again, as between two runs on the
+    /// Treats everything issued so far as done and restarts time at 0, as between two runs on the
     /// same drives.
     ///
     /// ```
@@ -314,14 +315,14 @@ impl Drive {
             .map_err(|error| Error::WornOut(format!("{error}, at request {request}")))
     }
 
-    /// Does all of a request's pages; when the last is done.
+    /// Does all of a request's pages; returns when the last one is done.
     fn dispatch(&mut self, request: &Request, at: Time) -> Time {
         let drives = 0..self.devices.len();
         let done = drives.map(|drive| self.dispatch_part(request, drive, at));
         done.max().unwrap_or(at)
     }
 
-    /// Does those pages of a request that lie on one drive; when the last is done.
+    /// Does those pages of a request that lie on one drive; returns when the last one is done.
     fn dispatch_part(&mut self, request: &Request, drive: usize, at: Time) -> Time {
         let at = self.devices[drive].wire_mut().command(request.op, at) + self.controller_ns;
         if request.op == Op::Flush {
@@ -340,7 +341,7 @@ impl Drive {
         done
     }
 
-    /// The stripes of one drive that hold some of the pages from `first` to before `past`.
+    /// The stripes of one drive with some of the pages from `first` to before `past`.
     fn stripes_on(&self, drive: usize, first: u64, past: u64) -> impl Iterator<Item = u64> + use<> {
         let drives = self.devices.len() as u64;
         let from = first / self.stripe_pages;
@@ -349,7 +350,7 @@ impl Drive {
         (from + skip..end).step_by(drives as usize)
     }
 
-    /// Whether a request goes to a drive: if it has pages there, or none at all, as a flush.
+    /// Whether a request goes to a drive: it has pages there, or none at all, like a flush.
     fn concerns(&self, request: &Request, drive: usize) -> bool {
         if request.bytes == 0 || self.devices.len() == 1 {
             return true;
@@ -390,8 +391,8 @@ impl Drive {
         done
     }
 
-    /// Does one request from `at` on, with nothing waiting before it; when it is done. Later
-    /// requests may not begin earlier.
+    /// Does one request from `at` on, with nothing waiting before it; returns when it is done.
+    /// Later requests must not begin earlier.
     ///
     /// # Errors
     /// If it does not fit, or the drive is worn out.
@@ -404,7 +405,7 @@ impl Drive {
         self.check_life().map(|()| done)
     }
 
-    /// Refuses what does not fit.
+    /// Refuses a request that does not fit.
     fn check_request(&self, number: u64, request: &Request) -> Result<(), Error> {
         let capacity = self.capacity_bytes();
         match request.offset.checked_add(request.bytes) {
@@ -416,7 +417,7 @@ impl Drive {
         }
     }
 
-    /// Runs all requests; what came of it.
+    /// Runs all requests; returns the report.
     ///
     /// # Errors
     /// If a request does not fit, its source fails, or the drive wears out (the sentence says after
@@ -543,11 +544,11 @@ impl Drive {
     }
 }
 
-/// The state of a run beside the drives.
+/// The state of a run apart from the drives.
 struct Running {
     events: Events,
     responses: Responses,
-    /// Requests that have arrived and are not done; places are used again.
+    /// Requests that have arrived and are not done; places are reused.
     requests: Vec<Open>,
     free: Vec<u32>,
     /// Requests fetched so far.
@@ -559,9 +560,9 @@ struct Running {
     load: Load,
     /// Arrivals and completions so far.
     happened: u64,
-    /// The most requests that were under way or waiting at once.
+    /// The most requests under way or waiting at once.
     most_under_way: u64,
-    /// How many were, with it, when the last one arrived.
+    /// How many there were when the last one arrived, including it.
     at_last_arrival: u64,
 }
 
@@ -584,13 +585,13 @@ impl Default for Running {
 }
 
 impl Running {
-    /// Counts what is under way when a request arrives, the request with it.
+    /// Counts the requests under way when a request arrives, including it.
     fn count_under_way(&mut self) {
         self.at_last_arrival = self.number - self.done;
         self.most_under_way = self.most_under_way.max(self.at_last_arrival);
     }
 
-    /// Keeps a request until it is done; its place.
+    /// Keeps a request until it is done; returns its place.
     fn enter(&mut self, open: Open) -> u32 {
         if let Some(place) = self.free.pop() {
             self.requests[place as usize] = open;
@@ -600,7 +601,7 @@ impl Running {
         (self.requests.len() - 1) as u32
     }
 
-    /// A drive has done its part of a request; with the last part the request is done.
+    /// Notes that a drive has done its part of a request; with the last part the request is done.
     fn part_done(&mut self, place: u32, now: Time) {
         let open = &mut self.requests[place as usize];
         open.parts -= 1;
@@ -616,8 +617,8 @@ impl Running {
         self.done += 1;
     }
 
-    /// Gets the next request and enters its arrival, unless one is entered already or a closed loop
-    /// is full.
+    /// Gets the next request and adds its arrival, unless there is one already or a closed loop is
+    /// full.
     fn fetch<E: Into<Error>>(
         &mut self,
         requests: &mut impl Iterator<Item = Result<Request, E>>,

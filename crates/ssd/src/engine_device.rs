@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A simulated drive as a device of `senko_io`: an engine runs on it, and its time is virtual.
+//! A simulated drive as a device of `senko_io`: an engine runs on it in virtual time.
 //!
 //! Data is kept in memory, page by page; every operation is also a request to a [`Drive`], which
-//! begins at the device's virtual clock and moves it to the request's end. Nobody waits: an engine
-//! runs as fast as the machine can, and [`SimulatedDevice::now`] says how long it would have taken
-//! on the drive. Of a batch of reads so many are under way at once as the drive's interface takes;
-//! operations of several threads follow each other.
+//! begins at the device's virtual clock and moves it to the request's end. No thread waits: an
+//! engine runs as fast as the machine can, and [`SimulatedDevice::now`] says how long it would have
+//! taken on the drive. Of a batch of reads, as many are under way at once as the drive's interface
+//! takes. Operations of several threads follow each other.
 //!
-//! Always holds: a read returns the bytes written last, or zeros where none were. A drive that is
-//! worn out fails writes with `EIO` and still reads.
+//! Always holds: a read returns the bytes written last, or zeros if none were written. A worn-out
+//! drive fails writes with `EIO` and still reads.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -20,7 +20,7 @@ use crate::drive::Drive;
 use crate::report::{Before, Report, Responses};
 use crate::{Error, Op, Request, Time};
 
-/// Linux's numbers of errors.
+/// Linux's error numbers.
 const EIO: i32 = 5;
 const EINVAL: i32 = 22;
 
@@ -39,7 +39,7 @@ struct State {
 }
 
 impl State {
-    /// Does a request that arrived at `arrived` from `at` on; when it ends.
+    /// Does a request that arrived at `arrived` from `at` on; returns its end.
     fn submit(&mut self, request: &Request, arrived: Time, at: Time) -> Result<Time, IoError> {
         match self.drive.submit(request, at) {
             Ok(done) => {
@@ -53,7 +53,7 @@ impl State {
         }
     }
 
-    /// Does a request that arrives now; when it ends.
+    /// Does a request that arrives now; returns its end.
     fn submit_now(&mut self, request: &Request) -> Result<Time, IoError> {
         self.submit(request, self.now, self.now)
     }
@@ -102,7 +102,7 @@ impl SimulatedDevice {
         )
     }
 
-    /// A request for whole pages; refused if it is none.
+    /// A request for whole pages; refused if it is not one.
     fn request(&self, op: Op, page: u64, bytes: u64) -> Result<Request, IoError> {
         let end = page.checked_add(bytes / PAGE_SIZE as u64);
         if !bytes.is_multiple_of(PAGE_SIZE as u64) || end.is_none_or(|end| end > self.pages) {

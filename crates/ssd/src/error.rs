@@ -28,15 +28,15 @@ pub enum Error {
     /// A file can't be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// The path.
         path: std::path::PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
 }
 
 impl Error {
-    /// An impossible geometry, with what is wrong.
+    /// An impossible geometry, with the reason.
     pub fn geometry(what: impl Into<String>) -> Self {
         Self::Geometry(what.into())
     }
@@ -65,23 +65,23 @@ pub enum TraceError {
     /// The file cannot be opened.
     #[error("cannot open the trace {path}: {source}")]
     Open {
-        /// Which.
+        /// The path.
         path: std::path::PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// The stream breaks off: a disk that fails, an archive that is damaged or truncated.
+    /// The stream ends early: a disk fails, or an archive is damaged or truncated.
     #[error("the trace breaks off after {unit} {after} ({bytes} bytes, {compression}): {source}")]
     Broken {
         /// `line` or `record`.
         unit: &'static str,
-        /// The last whole one.
+        /// The number of the last whole one.
         after: u64,
         /// Bytes up to there, after decompression.
         bytes: u64,
-        /// How it was compressed.
+        /// The compression.
         compression: Compression,
-        /// What the source said.
+        /// The source's error.
         source: std::io::Error,
     },
     /// The file ends inside a binary record.
@@ -94,10 +94,10 @@ pub enum TraceError {
         /// Bytes of a record.
         expected: usize,
     },
-    /// The content is none of the known formats.
+    /// The content has none of the known formats.
     #[error("the trace is in no known format: {why}; known are {known}")]
     Unknown {
-        /// What was seen.
+        /// What was found.
         why: String,
         /// The names of the known formats.
         known: String,

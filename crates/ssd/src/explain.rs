@@ -11,24 +11,24 @@ use crate::report::{Report, show_bytes};
 /// A share of the time above which a part of the drive is called its limit.
 const LIMIT: f64 = 0.7;
 
-/// The slowest thousandth of writes is called a stall where it is this many times the median.
+/// The slowest thousandth of writes is called a stall if it takes this many times the median.
 const STALL: f64 = 5.0;
 
-/// The output of `senko ssd run --json`, as far as it is explained.
+/// The output of `senko ssd run --json`, as far as this explains it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Told {
     /// The workload's short name.
     pub workload: String,
     /// The profile's name.
     pub profile: String,
-    /// What the run found.
+    /// The run's report.
     pub report: Report,
-    /// How long the drive lives.
+    /// The lifetime of the drive.
     pub lifetime: Option<Lifetime>,
 }
 
 impl Told {
-    /// The events of the run and their reasons, a sentence or two in each line: about ten lines.
+    /// The events of the run and their reasons: about ten lines of a sentence or two.
     pub fn explain(&self) -> Vec<String> {
         let mut lines = vec![self.scene(), self.pace(), self.host(), self.flash()];
         lines.extend(self.collections());

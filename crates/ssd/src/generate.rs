@@ -27,9 +27,9 @@
 //! 1024.
 //!
 //! `zipf:theta=0.9,count=1e5/seq:count=2e5,size=64k` is two phases, one after the other. Requests
-//! start at pages and do not leave the pages that are addressed. If a drawn page is too near to the
+//! start at page boundaries and stay within the addressed pages. If a drawn page is too near to the
 //! end for the request's size, the generator uses the last page at which the request fits. The same
-//! text gives the same requests, always.
+//! text always gives the same requests.
 
 use std::str::FromStr;
 
@@ -40,18 +40,18 @@ use senko_workload::{Arrivals, Rng, SpecError};
 use crate::spec::{Spec, bytes, whole};
 use crate::{Error, Op, Request, Time};
 
-/// Phases of a load.
+/// Most phases of a load.
 const MAX_PHASES: usize = 1000;
-/// Sizes that a phase may draw from.
+/// Most sizes that a phase may draw from.
 const MAX_SIZES: usize = 64;
 /// The largest request.
 const MAX_SIZE: u64 = 1 << 30;
 
-/// Page numbers, uniform in `0..pages`: the load of the closed forms, at the price of a random
+/// Page numbers, uniform in `0..pages`: the load of the closed forms, at the cost of a random
 /// number and a multiplication.
 ///
-/// Idea: the high half of the product of 64 random bits and the bound (Lemire 2019). Deviation:
-/// without his rejection step; each page's share is off by at most `pages / 2^64`.
+/// Idea: the high half of the product of 64 random bits and the bound (Lemire 2019). Deviation: no
+/// rejection step; the error of each page's share is at most `pages / 2^64`.
 #[derive(Clone, Debug)]
 pub struct UniformPages {
     rng: Rng,
@@ -71,13 +71,13 @@ impl UniformPages {
         }
     }
 
-    /// The next.
+    /// The next number.
     #[inline]
     pub fn draw(&mut self) -> u64 {
         ((u128::from(self.rng.next_u64()) * u128::from(self.pages)) >> 64) as u64
     }
 
-    /// Many at once. Pages must be numbered below 2^32 for it.
+    /// Many numbers at once. Page numbers must be below 2^32.
     ///
     /// # Panics
     /// If there are more than 2^32 pages.
@@ -89,30 +89,29 @@ impl UniformPages {
     }
 }
 
-/// Which pages are addressed.
+/// How pages are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pattern {
-    /// Every page alike.
+    /// All pages equally often.
     Uniform,
     /// Zipf's law.
     Zipf {
         /// The exponent; 0 is uniform.
         theta: f64,
-        /// Whether popular pages lie anywhere, or at the start.
+        /// Whether popular pages are scattered, or lie at the start.
         scatter: bool,
     },
-    /// One after the other.
+    /// One page after the other.
     Sequential,
     /// A share of the requests goes to a share of the pages.
     HotCold {
-        /// Of the requests.
+        /// The share of the requests.
         r: f64,
-        /// Of the pages.
+        /// The share of the pages.
         f: f64,
-        /// Whether hot pages lie anywhere, or at the start.
+        /// Whether hot pages are scattered, or lie at the start.
         scatter: bool,
-        /// Whether cold requests have the stream after the hot ones', as a host would separate
-        /// them.
+        /// Whether cold requests have their own stream, as if the host separated them.
         split: bool,
     },
 }
@@ -128,14 +127,14 @@ pub enum Arrival {
     Even(f64),
 }
 
-/// A part of a load, in which nothing changes.
+/// A part of a load with constant settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
     /// Addresses.
     pub pattern: Pattern,
-    /// Requests, without flushes.
+    /// The number of requests, without flushes.
     pub count: u64,
-    /// Pages that are addressed.
+    /// The number of addressed pages.
     pub pages: u64,
     /// The first of them.
     pub start: u64,
@@ -145,7 +144,7 @@ pub struct Phase {
     pub sizes: Vec<(u64, u64)>,
     /// The share of requests that write.
     pub writes: f64,
-    /// The share that trims.
+    /// The share of requests that trim.
     pub trims: f64,
     /// A flush after this many requests; 0 for none.
     pub flush_every: u64,
@@ -158,7 +157,7 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// Writes of one 4 KiB page each, as fast as the drive takes them.
+    /// Writes of one 4 KiB page each, as fast as the drive accepts them.
     pub fn new(pattern: Pattern, pages: u64, count: u64) -> Phase {
         Phase {
             pattern,
@@ -229,7 +228,7 @@ impl Phase {
     }
 }
 
-/// How a running phase picks pages.
+/// How a running phase draws pages.
 enum Picker {
     Uniform,
     Zipf(Zipf),
@@ -237,7 +236,7 @@ enum Picker {
     HotCold { r: f64, hot: u64, split: bool },
 }
 
-/// A phase that runs.
+/// A running phase.
 struct Running {
     phase: Phase,
     picker: Picker,
@@ -247,7 +246,7 @@ struct Running {
     rng: Rng,
     given: u64,
     flushed: bool,
-    /// Of the request that is being made.
+    /// Of the current request.
     stream: u16,
 }
 
@@ -278,7 +277,7 @@ impl Running {
         };
         Ok(Running {
             picker,
-            // All phases of one seed and size have the same popular pages.
+            // All phases with the same seed and size have the same popular pages.
             scatter: scatter.then(|| Permutation::new(phase.pages, phase.seed)),
             arrivals,
             weights: phase.sizes.iter().map(|size| size.1).sum(),
@@ -352,8 +351,8 @@ impl Running {
 pub struct Generator {
     phases: std::vec::IntoIter<Running>,
     current: Option<Running>,
-    /// The time of the last request, in nanoseconds; its fraction is kept so that gaps do not lose
-    /// it.
+    /// The time of the last request, in nanoseconds; its fraction is kept, so that gaps add up
+    /// exactly.
     now: Time,
     fraction: f64,
     left: u64,
@@ -363,7 +362,7 @@ impl Generator {
     /// A load of phases, one after the other.
     ///
     /// # Errors
-    /// If a phase is impossible, or there are none or more than 1000.
+    /// If a phase is impossible, or there are none, or more than 1000.
     pub fn new(phases: Vec<Phase>) -> Result<Generator, Error> {
         if !(1..=MAX_PHASES).contains(&phases.len()) {
             return Err(Error::spec(format!(
@@ -390,7 +389,7 @@ impl Generator {
         })
     }
 
-    /// Requests that are still to come, without flushes: for a progress bar.
+    /// Remaining requests, without flushes, for a progress bar.
     pub fn remaining(&self) -> u64 {
         self.left
     }
@@ -446,7 +445,7 @@ impl Iterator for Generator {
     }
 }
 
-/// One or more phases, apart by `/`; see the module.
+/// One or more phases, separated by `/`; see the module.
 impl FromStr for Generator {
     type Err = Error;
 
@@ -456,7 +455,7 @@ impl FromStr for Generator {
     }
 }
 
-/// The generators, for users: name, what it does, own options beside [`COMMON`].
+/// The generators, for users: name, description, own options besides [`COMMON`].
 pub const GENERATORS: [(&str, &str, &[&str]); 4] = [
     ("uniform", "every page alike", &[]),
     ("zipf", "Zipf's law over the pages", &["theta", "scatter"]),
@@ -550,7 +549,7 @@ impl FromStr for Phase {
     }
 }
 
-/// `64k*30`: requests of 64 KiB with weight 30; the weight may be left out.
+/// `64k*30`: requests of 64 KiB with weight 30; the weight is optional.
 fn weighted(text: &str) -> Result<(u64, u64), Error> {
     match text.split_once('*') {
         Some((size, weight)) => Ok((bytes(size)?, whole(weight)?)),

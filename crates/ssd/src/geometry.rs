@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shape of the flash: channels, dies, planes, blocks, pages, and the numbers by which they are
-//! called.
+//! The shape of the flash: channels, dies, planes, blocks, pages, and how they are numbered.
 //!
-//! Blocks are dealt out over the planes in turn: block `b` lies in plane `b % planes`, and planes
-//! over the channels likewise, so that consecutive block numbers are as parallel as the drive
-//! allows. A page's number is `block * pages_per_block + page in block`.
+//! Blocks are distributed over the planes in turn: block `b` lies in plane `b % planes`. Planes are
+//! distributed over the channels in the same way. So consecutive block numbers are as parallel as
+//! the drive allows. A page's number is `block * pages_per_block + page in block`.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +16,7 @@ pub type Ppn = u32;
 /// A block, as the translation layer numbers it.
 pub type Block = u32;
 
-/// No page: an unmapped entry, an erased page. Numbers of pages end before it.
+/// No page: an unmapped entry, or an erased page. Page numbers are below it.
 pub const NONE: u32 = u32::MAX;
 
 /// The shape of the flash of one drive.
@@ -28,7 +27,7 @@ pub struct Geometry {
     pub channels: u32,
     /// Dies on each channel.
     pub dies: u32,
-    /// Planes in each die, each of which works by itself.
+    /// Planes in each die. Each plane works independently.
     pub planes: u32,
     /// Blocks in each plane.
     pub blocks: u32,
@@ -91,7 +90,7 @@ impl Geometry {
         block * self.pages
     }
 
-    /// Refuses shapes that can't be.
+    /// Refuses impossible shapes.
     ///
     /// # Errors
     /// If a part is zero, pages are not a multiple of 512 bytes, or there are too many pages to
@@ -127,8 +126,7 @@ impl Geometry {
     }
 }
 
-/// Division by a number that stays, such as pages in a block, without the processor's slow
-/// division.
+/// Division by a constant, such as pages in a block, without the processor's slow division.
 ///
 /// Lemire, Kaser and Kurz, "Faster remainder by direct computation", 2019: with `ceil(2^64 / by)`,
 /// the upper half of a product is the quotient, exactly, for all 32-bit numbers.
@@ -140,7 +138,7 @@ pub struct Divider {
 }
 
 impl Divider {
-    /// For division by `by`, which is not 0.
+    /// For divisions by `by`, which is not 0.
     pub fn new(by: u32) -> Self {
         Self {
             by,

@@ -2,15 +2,15 @@
 //! A simulator of solid-state drives: it shows the effect of a workload on the flash, before the
 //! drive is bought.
 //!
-//! A trace or a generator gives [`Request`]s. [`drive::Drive`] accepts them as a host's queue does,
-//! in virtual time. [`device::Device`] turns them into pages. A write buffer ([`buffer`]) delays
-//! and orders the pages, a flash translation layer ([`ftl`]) places them, and the flash ([`nand`])
-//! counts and times the operations. [`report::Report`] has the results.
+//! A trace or a generator yields [`Request`]s. [`drive::Drive`] accepts them in virtual time,
+//! through a host's queues. [`device::Device`] turns them into pages. A write buffer ([`buffer`])
+//! delays and orders the pages, a flash translation layer ([`ftl`]) places them, and the flash
+//! ([`nand`]) counts and times the operations. [`report::Report`] has the results.
 //!
 //! Always holds:
 //! - Virtual time only: the same requests, profile and seed give the same result, on every machine.
-//! - Conservation: every program of the flash has a cause, and those for the host are those that
-//!   left the buffer ([`device::Device::assert_conservation`], in every run).
+//! - Conservation: every program of the flash has a cause, and the programs for the host are the
+//!   pages that left the buffer ([`device::Device::assert_conservation`], in every run).
 
 #![deny(unsafe_code)]
 
@@ -23,13 +23,13 @@ pub mod error;
 // `name:option=value`, which names parts.
 pub mod spec;
 
-// Traces: every format that is read, recognised by content; what was read and what was dropped.
+// Traces: all formats, recognised by content, with counts of requests read and dropped.
 pub mod trace;
 
-// Requests that are made up.
+// Generated requests.
 pub mod generate;
 
-// A workload as a user names it.
+// A workload, as a user names it.
 pub mod source;
 
 // The flash's shape and numbers.
@@ -62,22 +62,22 @@ pub mod device;
 // Drives under a host: queues, events, RAID 0.
 pub mod drive;
 
-// Writes to a drive before a run.
+// Fills a drive before a run.
 pub mod precondition;
 
 // A simulated drive as a device that engines can run on.
 pub mod engine_device;
 
-// What a run found.
+// The results of a run.
 pub mod report;
 
 // A result in plain words.
 pub mod explain;
 
-// How long a drive lives.
+// The lifetime of a drive.
 pub mod lifetime;
 
-// One run as a user names it.
+// One run, as a user specifies it.
 pub mod run;
 
 // Everything that a user can name.
@@ -86,7 +86,7 @@ pub mod catalogue;
 // Charts as SVG: axes, series, gaps.
 pub mod chart;
 
-// Pictures of traces and runs.
+// Charts of traces and runs.
 pub mod plot;
 
 // Closed forms of write amplification.

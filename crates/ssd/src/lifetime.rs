@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long a drive lives under a workload: years at the workload's rate, terabytes written, drive
+//! The lifetime of a drive under a workload: years at the workload's rate, terabytes written, drive
 //! writes per day.
 //!
 //! Blocks wear: a drive has `blocks * cycles` erases, if wear is level. A run says how many erases
 //! a byte of the host costs. A run that begins with erased blocks uses them up before it erases
-//! any. So the cost is at least an erase for each block's worth of programmed pages. Where wear is
-//! not level, the most worn block ends the drive, and the estimate is reduced by how much more that
-//! block was worn than the mean. The rate is that of the arrivals, whether or not the drive keeps
-//! up with them. Bytes are those of the host's requests: a write of a part of a page wears as much
-//! as one of a whole page and counts for less.
+//! any. So the cost is at least one erase for each block's worth of programmed pages. If wear is
+//! uneven, the most worn block ends the drive, and the estimate is reduced by the ratio of its wear
+//! to the mean. The rate is that of the arrivals, whether or not the drive keeps up with them.
+//! Bytes are those of the host's requests: a write of a part of a page causes as much wear as a
+//! write of a whole page, but counts fewer bytes.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,10 +20,10 @@ const DAYS_A_YEAR: f64 = 365.25;
 /// An estimate of a drive's life.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lifetime {
-    /// Cycles that a block lives.
+    /// Cycles that a block endures.
     pub cycles: u32,
-    /// How many times larger the drive is that was simulated in part. Bytes and years are those of
-    /// all of it.
+    /// How many times larger the drive is, if only a part of it was simulated. Bytes and years are
+    /// for the whole drive.
     pub scale: u32,
     /// Bytes that the host writes in a day at the run's rate.
     pub bytes_a_day: f64,
@@ -31,16 +31,16 @@ pub struct Lifetime {
     pub host_bytes: f64,
     /// Years at the run's rate, if wear is level.
     pub years: f64,
-    /// Years until the most worn block has done its cycles, if it continues being worn as unevenly
-    /// as in the run.
+    /// Years until the most worn block has used up its cycles, if wear stays as uneven as in the
+    /// run.
     pub years_as_worn: f64,
-    /// Drive writes per day over five years that use up `host_bytes`.
+    /// Drive writes per day with which `host_bytes` are used up in five years.
     pub dwpd_5_years: f64,
 }
 
 impl Lifetime {
-    /// The life of a drive whose blocks live `cycles` erases, under the workload of a run. `None`
-    /// if nothing was erased, or written, or no time passed.
+    /// The lifetime of a drive whose blocks endure `cycles` erases, under the workload of a run.
+    /// `None` if nothing was erased or written, or no time passed.
     pub fn of(report: &Report, cycles: u32) -> Option<Self> {
         let used_up = report.flash.all_programs() as f64 / f64::from(report.pages_per_block);
         let erases = match report.flash.all_erases() {
@@ -66,7 +66,7 @@ impl Lifetime {
         })
     }
 
-    /// The life of the whole drive, of which one part in `scale` was simulated: it has this many
+    /// The lifetime of the whole drive, if one part in `scale` was simulated: it has this many
     /// times the blocks, and the same rate.
     pub fn of_whole(self, scale: u32) -> Self {
         let times = f64::from(scale);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The link between host and drive: how fast data passes, and what a command costs.
+//! The link between host and drive: its data rate, and the cost of a command.
 //!
 //! ```text
 //! read   to the drive |command|   .. the flash ..   to the host |page| |page|
 //! write  to the drive |command| |page| |page|   .. the buffer, the flash ..
 //! ```
 //!
-//! On SATA both directions share one line; on PCIe each has its own. Data passes in frames, so that
-//! transfers of several requests mix, and none waits while the line is idle. `drive.rs` asks the
-//! link for the time of each command and page.
+//! On SATA both directions share one line; on PCIe each has its own. Data passes in frames, so
+//! transfers of several requests interleave, and none waits while the line is idle. `drive.rs` asks
+//! the link for the time of each command and page.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,16 +28,16 @@ use crate::{Error, Op, Time};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Link {
-    /// None is modelled: data passes in no time.
+    /// No link is modelled: data takes no time.
     #[default]
     None,
     /// Serial ATA, one direction at a time.
     Sata {
         /// 1, 2 or 3: 1.5, 3 or 6 Gbit/s.
         generation: u32,
-        /// How long a command keeps the link, in nanoseconds.
+        /// How long a command occupies the link, in nanoseconds.
         command_ns: Time,
-        /// The same for a write, where it is another.
+        /// The same for a write, if it differs.
         #[serde(default)]
         write_command_ns: Option<Time>,
         /// The drive's own limit, if it is below the line's rate.
@@ -50,17 +50,17 @@ pub enum Link {
         generation: u32,
         /// 1, 2, 4, 8 or 16.
         lanes: u32,
-        /// How long a command keeps the direction to the drive, in nanoseconds.
+        /// How long a command occupies the direction to the drive, in nanoseconds.
         command_ns: Time,
         /// The drive's own limit, if it is below the link's rate.
         #[serde(default)]
         bytes_per_second: Option<u64>,
     },
-    /// Any other, one direction at a time.
+    /// Any other link, one direction at a time.
     Other {
         /// Its rate in either direction.
         bytes_per_second: u64,
-        /// How long a command keeps the link, in nanoseconds.
+        /// How long a command occupies the link, in nanoseconds.
         command_ns: Time,
     },
 }
@@ -85,7 +85,7 @@ impl Link {
                 bytes_per_second,
                 ..
             } => {
-                // Eight bits of data are ten on the line.
+                // The line carries eight bits of data as ten.
                 let line = 0.75e9 * f64::from(1u32 << generation.min(31)) / 10.0;
                 let data = line * SATA_FRAME.0 / SATA_FRAME.1;
                 Some(limited(data, bytes_per_second))
@@ -99,7 +99,7 @@ impl Link {
                 let line = match generation {
                     1 => 2.5e9 * 0.8,
                     2 => 5e9 * 0.8,
-                    // Generation 6 codes in another way, at about the same cost.
+                    // Generation 6 has another encoding, with about the same overhead.
                     _ => {
                         8e9 * f64::from(1u32 << generation.saturating_sub(3).min(31)) * 128.0
                             / 130.0
@@ -114,7 +114,7 @@ impl Link {
         }
     }
 
-    /// How long a command keeps the link.
+    /// How long a command occupies the link.
     fn command_ns(&self, op: Op) -> Time {
         match *self {
             Self::None => 0,
@@ -128,10 +128,10 @@ impl Link {
         }
     }
 
-    /// Refuses what can't be.
+    /// Refuses impossible links.
     ///
     /// # Errors
-    /// If there is no such link, or nothing passes.
+    /// If no such link exists, or its rate is 0.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |what: String| Err(Error::profile(what));
         let limit = match *self {
@@ -168,7 +168,7 @@ impl Link {
     }
 }
 
-/// How long each direction was taken, in nanoseconds. Where they share a line, all is the first.
+/// How long each direction was busy, in nanoseconds. If both share a line, the first has the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkBusy {
     /// Commands and data to the drive.
@@ -186,7 +186,7 @@ senko_io::counters! {
 pub(crate) struct Wire {
     link: Link,
     ns_per_byte: f64,
-    /// To the drive, and to the host; only the first where they share a line.
+    /// To the drive, and to the host; only the first if they share a line.
     to_drive: Bus,
     to_host: Option<Bus>,
     busy: LinkBusy,
@@ -212,21 +212,21 @@ impl Wire {
         self.busy
     }
 
-    /// A command goes to the drive; when it is there.
+    /// Sends a command to the drive; returns its arrival.
     pub(crate) fn command(&mut self, op: Op, at: Time) -> Time {
         let length = self.link.command_ns(op);
         self.busy.to_drive_ns += length;
         self.to_drive.fill(at, length)
     }
 
-    /// Data goes to the drive; when it is there.
+    /// Sends data to the drive; returns its arrival.
     pub(crate) fn receive(&mut self, bytes: u64, at: Time) -> Time {
         let length = (bytes as f64 * self.ns_per_byte) as Time;
         self.busy.to_drive_ns += length;
         self.to_drive.fill(at, length)
     }
 
-    /// Data goes to the host; when it is there.
+    /// Sends data to the host; returns its arrival.
     pub(crate) fn send(&mut self, bytes: u64, at: Time) -> Time {
         let length = (bytes as f64 * self.ns_per_byte) as Time;
         let Some(bus) = &mut self.to_host else {
@@ -236,7 +236,7 @@ impl Wire {
         bus.fill(at, length)
     }
 
-    /// Nothing will be asked for before `now` any more.
+    /// Says that nothing will be requested before `now` any more.
     pub(crate) fn advance(&mut self, now: Time) {
         self.to_drive.forget_before(now);
         if let Some(bus) = &mut self.to_host {
@@ -244,7 +244,7 @@ impl Wire {
         }
     }
 
-    /// Everything is taken as done at time 0.
+    /// Treats everything so far as done at time 0.
     pub(crate) fn rest(&mut self) {
         self.to_drive = Bus::default();
         self.to_host = self.to_host.take().map(|_| Bus::default());

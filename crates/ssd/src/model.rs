@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Closed forms of write amplification for uniform random writes. The page-level layer is measured
-//! against them.
+//! Closed forms of write amplification for uniform random writes. Tests compare the page-level
+//! layer with them.
 //!
 //! Idea: under uniform random writes every valid page is as likely to be overwritten as any other.
 //! So a block's valid pages decay exponentially from its closing to its collection. The balance of
 //! pages written and freed has one solution. Source: Desnoyers, "Analytic models of SSD write
 //! performance", ACM Transactions on Storage 10(2), 2014 (first at SYSTOR 2012). Deviation: none in
-//! the formulas. `alpha` is pages of the flash that can hold data over logical pages. In a
-//! simulation that counts every block but the reserve that collection needs before it can begin.
-//! The reserve never holds data at the moment when a victim is chosen.
+//! the formulas. `alpha` is the ratio of flash pages that can hold data to logical pages. In a
+//! simulation these are the pages of all blocks except the reserve of collection, because the
+//! reserve holds no data when a victim is chosen.
 
-/// `w * e^w = x` for `w >= -1`: the principal branch of Lambert's function. Not a number below
-/// -1/e.
+/// `w * e^w = x` for `w >= -1`: the principal branch of Lambert's function. It is NaN below -1/e.
 pub fn lambert_w0(x: f64) -> f64 {
-    // Near the branch point a series in sqrt(2(ex + 1)); elsewhere logarithms; both good enough for
-    // Halley's steps to converge.
+    // Near the branch point it starts from a series in sqrt(2(ex + 1)), elsewhere from logarithms.
+    // Both are close enough for Halley's steps to converge.
     let start = if x < -0.25 {
         let p = (2.0 * (std::f64::consts::E * x + 1.0)).max(0.0).sqrt();
         -1.0 + p - p * p / 3.0
@@ -26,7 +25,7 @@ pub fn lambert_w0(x: f64) -> f64 {
     halley(x, start)
 }
 
-/// `w * e^w = x` for `w <= -1` and `-1/e <= x < 0`: the other real branch. Not a number elsewhere.
+/// `w * e^w = x` for `w <= -1` and `-1/e <= x < 0`: the other real branch. It is NaN elsewhere.
 pub fn lambert_w_minus_1(x: f64) -> f64 {
     if x >= 0.0 {
         return f64::NAN;
@@ -78,8 +77,8 @@ pub fn greedy_write_amplification(alpha: f64, pages: u32) -> f64 {
     n / (n - x0 + 1.0)
 }
 
-/// Write amplification where the block that was filled first is collected first (in Desnoyers'
-/// paper: LRU).
+/// Write amplification if the block that was filled first is collected first (in Desnoyers' paper:
+/// LRU).
 ///
 /// `A = alpha / (alpha + W0(-alpha e^(-alpha)))`.
 pub fn fifo_write_amplification(alpha: f64) -> f64 {
@@ -108,7 +107,7 @@ mod tests {
         assert!(lambert_w_minus_1(0.5).is_nan());
     }
 
-    /// The values known from the literature, to the digits in which they are given.
+    /// Values from the literature, with the digits published there.
     #[test]
     fn known_write_amplifications() {
         let known = [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Plots of traces and runs: a trace's requests over time (the endurance paper's figures 2 and 3),
-//! wear of blocks, response times over time. [`crate::chart`] draws them.
+//! Charts of traces and runs: a trace's requests over time (the endurance paper's figures 2 and 3),
+//! wear of blocks, and response times over time. [`crate::chart`] draws them.
 
 use crate::chart::{Axis, Chart, Mark, Panel, Unit};
 use crate::report::{SeriesPoint, Wear};
@@ -10,7 +10,7 @@ use crate::{Op, Request};
 const READ: usize = 0;
 const WRITE: usize = 1;
 
-/// The requests of a trace: time against address, reads and writes apart.
+/// The requests of a trace: time against address, with reads and writes separate.
 pub fn requests(title: &str, requests: &[Request]) -> String {
     let begin = requests.first().map_or(0, |request| request.time) as f64;
     let end = requests
@@ -102,7 +102,7 @@ mod tests {
         ];
         let svg = requests("a < b", &all);
         assert!(svg.contains("a &lt; b") && svg.contains("2 writes") && svg.contains("1 reads"));
-        // The upper right corner of the second panel, which has all of the longest address.
+        // The upper right corner of the second panel, which has the whole longest address.
         assert!(
             svg.contains("address (MB)") && svg.contains("time (s)"),
             "{svg}"

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes to a drive before the measured run, and their result.
+//! Fills a drive before the measured run, and the result of that.
 //!
-//! A new drive flatters: it has erased blocks for everything, and collects nothing. A run may begin
-//! on a drive filled in order, overwritten at random, or overwritten until its write amplification
-//! is steady. [`Precondition`] names the way. [`crate::drive::Drive::prepare`] executes it in no
-//! virtual time. [`Preparation`] has the result.
+//! A new drive gives too good results, because it has erased blocks for every write and collects
+//! nothing. So a run may begin on a drive that was filled in order, overwritten at random, or
+//! overwritten until its write amplification is steady. [`Precondition`] names the method.
+//! [`crate::drive::Drive::prepare`] runs it in no virtual time. [`Preparation`] has the result.
 //!
 //! The rule of `steady`: the drive is filled in order and then overwritten page by page at random,
 //! in windows of one capacity each. It is steady when the write amplification of the last
 //! [`STEADY_WINDOWS`] windows lies within [`STEADY_WITHIN`] of their mean. After [`MOST_WINDOWS`]
-//! windows it gives up, and says so.
+//! windows it gives up and reports that.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 /// This many windows in a row must agree.
 pub const STEADY_WINDOWS: usize = 3;
 
-/// The largest less the smallest write amplification of those windows, as a share of their mean.
+/// The most by which write amplification of those windows may vary, as a share of their mean.
 pub const STEADY_WITHIN: f64 = 0.02;
 
-/// Windows after which a drive is not called steady any more.
+/// After this many windows a drive counts as not steady.
 pub const MOST_WINDOWS: u32 = 30;
 
 /// The most overwrites that `random` takes, as a multiple of the capacity.
@@ -43,10 +43,10 @@ const MOST_TIMES: f64 = 1000.0;
 pub enum Precondition {
     /// The first part of the capacity is written once, in order.
     InOrder {
-        /// Percent of the capacity.
+        /// The share of the capacity, in percent.
         percent: f64,
     },
-    /// All of it is written in order, then single pages at random.
+    /// The whole capacity is written in order, then single pages at random.
     Random {
         /// Bytes of the random overwrites, as a multiple of the capacity.
         times: f64,
@@ -62,7 +62,7 @@ impl Default for Precondition {
 }
 
 impl Precondition {
-    /// Refuses numbers out of range.
+    /// Refuses values out of range.
     ///
     /// # Errors
     /// If a percentage is not within 0 to 100, or a multiple not above 0 and at most 1000.
@@ -124,7 +124,7 @@ pub struct Window {
     pub host_pages: u64,
     /// Pages that the flash programmed.
     pub programmed_pages: u64,
-    /// The second for each of the first.
+    /// The ratio of the second to the first.
     pub write_amplification: f64,
 }
 
@@ -139,8 +139,8 @@ impl Window {
     }
 }
 
-/// Whether the last `count` windows lie within a share of their mean. Without this many they do
-/// not.
+/// Whether the last `count` windows lie within a share of their mean. False if there are not as
+/// many.
 ///
 /// ```
 /// use senko_ssd::precondition::{Window, agree};
@@ -166,18 +166,18 @@ pub fn agree(windows: &[Window], count: usize, within: f64) -> bool {
     most - least <= within * mean
 }
 
-/// What came of a preparation.
+/// The result of a preparation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Preparation {
-    /// The way, as it was requested.
+    /// The requested method.
     pub way: String,
     /// Pages that were written, over all drives.
     pub pages_written: u64,
     /// Blocks that were erased.
     pub erases: u64,
-    /// The random overwrites, a window for each capacity; a last one may be shorter.
+    /// The random overwrites, one window per capacity; the last one may be shorter.
     pub windows: Vec<Window>,
-    /// Whether write amplification was steady at the end; nothing where that was not asked for.
+    /// Whether write amplification was steady at the end; `None` if that was not requested.
     pub steady: Option<bool>,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Profiles: all settings of a drive, as TOML.
 
-// The keys of a profile, and what is told of wrong ones.
+// The keys of a profile, and the messages for wrong ones.
 mod schema;
 
 use std::path::Path;
@@ -17,11 +17,11 @@ use crate::nand::{Endurance, SingleLevel, Timing};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Where the numbers come from.
+    /// The source of its numbers.
     pub source: String,
-    /// How many times larger the drive is that this one is a part of: 1 for a whole drive.
+    /// If this is a part of a larger drive: how many times larger the whole drive is; otherwise 1.
     #[serde(default = "whole")]
     pub scale: u32,
     /// The size that the host sees, in bytes. The rest of the flash is over-provisioning.
@@ -30,13 +30,13 @@ pub struct Profile {
     pub geometry: Geometry,
     /// The flash's times.
     pub timing: Timing,
-    /// The flash's life.
+    /// The flash's endurance.
     #[serde(default)]
     pub endurance: Endurance,
     /// The single-level mode of its blocks, if it has one.
     #[serde(default)]
     pub slc: Option<SingleLevel>,
-    /// How the host speaks to it.
+    /// The interface between host and drive.
     #[serde(default)]
     pub interface: Interface,
     /// The link between host and drive.
@@ -50,8 +50,8 @@ pub struct Profile {
     /// RAM for the write buffer, in bytes.
     #[serde(default)]
     pub buffer_bytes: u64,
-    /// Pages that have left the buffer and are being programmed while the write that pushed them
-    /// out is done already. With 0 a write waits until they are on the flash.
+    /// The most pages that have left the buffer and are being programmed although their write is
+    /// already done. With 0 a write waits until they are on the flash.
     #[serde(default)]
     pub write_behind_pages: u32,
     /// The handling of a write that covers a part of a page.
@@ -67,11 +67,11 @@ fn no_buffer() -> String {
     "none".to_owned()
 }
 
-/// How many requests a drive takes at once.
+/// How many requests a drive accepts at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Interface {
-    /// One after the other.
+    /// One request after the other.
     Single,
     /// SATA's native command queuing.
     Ncq {
@@ -82,7 +82,7 @@ pub enum Interface {
     Nvme {
         /// Queues.
         queues: u32,
-        /// Requests at once in each.
+        /// Requests at once in each queue.
         depth: u32,
     },
 }
@@ -100,11 +100,11 @@ pub enum PartialPages {
     /// The rest of the page is read first, unless the buffer has it.
     #[default]
     ReadModifyWrite,
-    /// It is taken as a write of the whole page, as FlashSim and the endurance paper do.
+    /// It counts as a write of the whole page, as in FlashSim and the endurance paper.
     Whole,
 }
 
-/// The profile that is taken where none is named: a drive of today.
+/// The profile that is used if none is named: a current drive.
 pub const DEFAULT: &str = "nvme-512gb";
 
 /// Profiles that come with the simulator: name and text.
@@ -119,10 +119,10 @@ pub static BUILT_IN: &[(&str, &str)] = &[
 ];
 
 impl Profile {
-    /// The profile of this name, or in this file.
+    /// The built-in profile of this name, or the profile in this file.
     ///
     /// # Errors
-    /// If there is neither, or it is not a sound profile.
+    /// If there is neither, or it is not a valid profile.
     pub fn find(name: &str) -> Result<Self, Error> {
         if let Some((_, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
             return Self::parse(text).map_err(|error| Error::profile(format!("{name}: {error}")));
@@ -146,7 +146,7 @@ impl Profile {
     /// A profile from TOML.
     ///
     /// # Errors
-    /// If it isn't one, or contradicts itself.
+    /// If it is not a profile, or contradicts itself.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let table = schema::checked(text).map_err(Error::Profile)?;
         let profile = Self::deserialize(table)
@@ -165,7 +165,7 @@ impl Profile {
         (self.buffer_bytes / u64::from(self.geometry.page_bytes)) as usize
     }
 
-    /// Refuses what can't be.
+    /// Refuses impossible values.
     ///
     /// # Errors
     /// If the profile contradicts itself.

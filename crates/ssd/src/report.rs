@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The results of a run: response times, operations of the flash by cause, wear, memory, life.
+//! The results of a run: response times, operations of the flash by cause, wear, memory, lifetime.
 
-// Whether write amplification stayed over a run.
+// Whether write amplification was steady during a run.
 mod course;
 
 use senko_workload::Histogram;
@@ -16,7 +16,7 @@ use crate::{Op, Time};
 
 pub(crate) use course::Course;
 
-/// Buckets of a series at most; when they are full, two become one.
+/// Most buckets of a series. When they are full, pairs of buckets are joined.
 const SERIES: usize = 512;
 
 /// Response times over virtual time.
@@ -64,9 +64,9 @@ impl Series {
 /// Response times of a run, by operation.
 #[derive(Clone, Debug)]
 pub struct Responses {
-    /// Reads, writes, trims, flushes, as [`crate::Op`] counts them.
+    /// Reads, writes, trims and flushes, in the order of [`crate::Op`].
     by_op: [Histogram; 4],
-    /// Bytes that were requested, likewise.
+    /// Requested bytes, in the same order.
     bytes: [u64; 4],
     series: Series,
     first: Option<Time>,
@@ -88,8 +88,8 @@ impl Default for Responses {
 }
 
 impl Responses {
-    /// Requests of each kind, and their bytes, that took no time and arrived between `first` and
-    /// `last`.
+    /// Adds requests of each kind, with their bytes, that took no time and arrived between `first`
+    /// and `last`.
     pub fn in_no_time(counts: [u64; 4], bytes: [u64; 4], first: Option<Time>, last: Time) -> Self {
         let mut responses = Self {
             bytes,
@@ -104,7 +104,7 @@ impl Responses {
         responses
     }
 
-    /// A request for this many bytes is done.
+    /// Notes that a request for this many bytes is done.
     pub fn record(&mut self, op: u8, bytes: u64, arrived: Time, done: Time) {
         self.bytes[op as usize] += bytes;
         self.by_op[op as usize].record(done - arrived);
@@ -118,7 +118,7 @@ impl Responses {
 /// A distribution of response times, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseTimes {
-    /// How many.
+    /// The number of requests.
     pub count: u64,
     /// The mean.
     pub mean_us: f64,
@@ -165,25 +165,25 @@ pub struct SeriesPoint {
 /// Whether the drives kept up with the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
-    /// Whether requests came at their own times. A closed loop waits for the drive, which then
+    /// Whether requests came at their own times. A closed loop waits for the drive, so the drive
     /// always keeps up.
     pub open: bool,
-    /// Commands that the interfaces of all drives take at once.
+    /// Commands that the interfaces of all drives accept at once.
     pub slots: u64,
-    /// The most requests that were waiting or under way at once.
+    /// The most requests waiting or under way at once.
     pub most_under_way: u64,
-    /// How many were, with it, when the last one arrived.
+    /// How many there were when the last one arrived, including it.
     pub under_way_at_last_arrival: u64,
 }
 
-/// With fewer requests than this under way at the end a drive is not called too slow: a burst has
-/// as many.
+/// With fewer requests than this under way at the end, a drive is not called too slow, because a
+/// burst can have as many.
 const A_BURST: u64 = 16;
 
-/// With a larger share of reads of pages that were never written a note says so.
+/// If a larger share of reads is of pages that were never written, a note says so.
 const SOME_READS: f64 = 0.01;
 
-/// How long the flash was busy, all planes and buses of all drives added up.
+/// Total busy time of the flash, over all planes and buses of all drives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BusyTimes {
     /// Planes.
@@ -194,11 +194,11 @@ pub struct BusyTimes {
     pub read_seconds: f64,
     /// Programming cells.
     pub program_seconds: f64,
-    /// Erasing blocks, in the background too.
+    /// Erasing blocks, including in the background.
     pub erase_seconds: f64,
     /// Pages on buses.
     pub bus_seconds: f64,
-    /// Links to the host; 0 where none is modelled.
+    /// Links to the host; 0 if none is modelled.
     #[serde(default)]
     pub links: u64,
     /// Commands and data on links, in the direction that was busier.
@@ -227,7 +227,7 @@ impl BusyTimes {
 /// How evenly blocks are worn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wear {
-    /// Erases of a block on average, since the drive was new.
+    /// Average erases of a block since the drive was new.
     pub mean: f64,
     /// Standard deviation.
     pub deviation: f64,
@@ -242,11 +242,11 @@ pub struct Wear {
 /// Blocks with about as many erases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WornBlocks {
-    /// Erases, at least.
+    /// The least number of erases.
     pub from: u32,
-    /// Erases, fewer than.
+    /// The first number of erases above the bucket.
     pub to: u32,
-    /// How many blocks.
+    /// The number of blocks.
     pub blocks: u32,
 }
 
@@ -297,8 +297,8 @@ pub struct Report {
     pub timed: bool,
     /// From the first arrival to the last completion, in virtual seconds.
     pub seconds: f64,
-    /// From the first arrival to the last, in virtual seconds: less where the drives did not keep
-    /// up.
+    /// Virtual seconds from the first arrival to the last. It is less than the duration if the
+    /// drives did not keep up.
     pub arrival_seconds: f64,
     /// All requests together.
     pub all: ResponseTimes,
@@ -312,7 +312,7 @@ pub struct Report {
     pub series: Vec<SeriesPoint>,
     /// Whether the drives kept up.
     pub pace: Pace,
-    /// Bytes that the host wrote, as it asked: less than whole pages where requests are smaller.
+    /// Bytes that the host wrote, as requested: less than whole pages if requests are smaller.
     pub host_bytes_written: u64,
     /// Bytes that the host read.
     pub host_bytes_read: u64,
@@ -320,9 +320,9 @@ pub struct Report {
     pub pages: PageCounts,
     /// Bytes of a page.
     pub page_bytes: u64,
-    /// What the flash did.
+    /// The flash's operations.
     pub flash: Counts,
-    /// What the layer did.
+    /// The layer's work.
     pub layer: FtlCounts,
     /// The mapping table.
     pub mapping: Mapping,
@@ -334,7 +334,7 @@ pub struct Report {
     pub retired: u32,
     /// Pages of a block.
     pub pages_per_block: u32,
-    /// Blocks in all, spare ones not counted.
+    /// All blocks, without spare ones.
     pub blocks: u64,
     /// Bytes that the host sees.
     pub user_bytes: u64,
@@ -381,7 +381,7 @@ pub struct Derived {
     pub steady: Option<bool>,
 }
 
-/// Counts of a moment, from which a later report counts on.
+/// The counts at a moment, from which a later report is computed.
 #[derive(Clone, Debug)]
 pub struct Before(Vec<(PageCounts, Counts, FtlCounts, Busy, LinkBusy)>);
 
@@ -404,7 +404,7 @@ impl Report {
         )
     }
 
-    /// What happened since `before`.
+    /// The report of everything since `before`.
     pub fn new(devices: &[Device], before: &Before, responses: Responses) -> Self {
         let mut pages = PageCounts::default();
         let mut flash = Counts::default();
@@ -487,12 +487,12 @@ impl Report {
         }
     }
 
-    /// The same with how the drives kept up.
+    /// The same, with how well the drives kept up.
     pub(crate) fn at_pace(self, pace: Pace) -> Self {
         Self { pace, ..self }
     }
 
-    /// The same with its course, which ended at these counts.
+    /// The same, with the run's course, which ended at these counts.
     pub(crate) fn in_course(self, course: Course, end: (u64, u64)) -> Self {
         Self {
             quarters: course.quarters(end),
@@ -500,9 +500,9 @@ impl Report {
         }
     }
 
-    /// Whether write amplification stayed: that of the last three quarters of the host's writes
-    /// lies within a tenth of their mean. `None` for a run that wrote too little to tell, or erased
-    /// nothing.
+    /// Whether write amplification was steady: in each of the last three quarters of the host's
+    /// writes it lies within a tenth of their mean. `None` for a run that wrote too little, or
+    /// erased nothing.
     pub fn steady(&self) -> Option<bool> {
         if self.flash.all_erases() == 0 {
             return None;
@@ -510,7 +510,7 @@ impl Report {
         course::steady(&self.quarters)
     }
 
-    /// Notes for a reader of the figures: sentences, and none if all is well.
+    /// Notes for a reader of the figures, as sentences; none if all is well.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let list = |windows: &[Window]| {
@@ -579,16 +579,16 @@ impl Report {
         }
     }
 
-    /// Whether requests came faster than the drives complete them. This is so if, when the last one
-    /// arrived, more than a hundredth of all were not done, and more than a burst, and more than
-    /// the interfaces hold at once. Response times of such a run grow with its length and describe
-    /// no drive.
+    /// Whether requests came faster than the drives complete them. This is so if many requests were
+    /// not done when the last one arrived. They must be more than a hundredth of all, more than a
+    /// burst, and more than the interfaces hold at once. Response times of such a run grow with its
+    /// length and do not describe the drive.
     pub fn falls_behind(&self) -> bool {
         let usual = self.pace.slots.max(A_BURST).max(self.all.count / 100);
         self.pace.open && self.pace.under_way_at_last_arrival > usual
     }
 
-    /// Requests a second, as they were done. `None` where there is no time.
+    /// Completed requests a second. `None` if there is no time.
     pub fn requests_a_second(&self) -> Option<f64> {
         self.a_second(self.all.count)
     }
@@ -599,8 +599,8 @@ impl Report {
         Some((read, self.a_second(self.host_bytes_written)?))
     }
 
-    /// The shares of the time for which planes and buses were busy, 0 to 1. `None` where there is
-    /// no time.
+    /// The shares of the time for which planes and buses were busy, 0 to 1. `None` if there is no
+    /// time.
     pub fn busy_shares(&self) -> Option<(f64, f64)> {
         let busy = &self.busy;
         let share = |busy: f64, of: u64| (busy / (of as f64 * self.seconds)).min(1.0);
@@ -613,8 +613,8 @@ impl Report {
         })
     }
 
-    /// The share of the time for which the link to the host was busy, 0 to 1. `None` where there is
-    /// no time, or no link.
+    /// The share of the time for which the link to the host was busy, 0 to 1. `None` if there is no
+    /// time or no link.
     pub fn link_share(&self) -> Option<f64> {
         let busy = &self.busy;
         let share = busy.link_seconds / (busy.links as f64 * self.seconds);
@@ -652,7 +652,7 @@ impl Report {
     }
 }
 
-/// A number of bytes for people, with a decimal unit: drives and what wears them are counted so.
+/// A number of bytes in readable form, with a decimal unit, as usual for drives and their wear.
 pub fn show_bytes(count: f64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     let mut value = count;

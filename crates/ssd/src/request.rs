@@ -4,7 +4,7 @@
 /// Virtual time, in nanoseconds since the start of a run.
 pub type Time = u64;
 
-/// What a host asks for.
+/// What a host requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Read bytes.
@@ -13,7 +13,7 @@ pub enum Op {
     Write,
     /// Forget bytes (TRIM, discard, deallocate).
     Trim,
-    /// Make everything that was answered durable. Has no address and no length.
+    /// Make everything that was answered durable. It has no address and no length.
     Flush,
 }
 
@@ -24,13 +24,13 @@ pub struct Request {
     pub time: Time,
     /// Which drive, volume or ASU of the trace it addresses.
     pub device: u32,
-    /// What it asks for.
+    /// The requested operation.
     pub op: Op,
     /// The first byte, from the start of `device`.
     pub offset: u64,
     /// How many bytes; 0 for a flush.
     pub bytes: u64,
-    /// The host's stream (FDP placement, multi-stream), 0 where there is none.
+    /// The host's stream (FDP placement, multi-stream), 0 if there is none.
     pub stream: u16,
 }
 

@@ -28,16 +28,16 @@ const TOLD_EVERY: u64 = 1 << 12;
 pub struct Reading {
     /// The trace's format with its options, or `auto`.
     pub format: String,
-    /// How addresses are folded into the drive; without it a request beyond the end is an error.
+    /// How addresses are folded into the drive; without it, a request beyond the end is an error.
     pub fold: Option<String>,
-    /// Only this many requests are taken.
+    /// The most requests that are taken.
     pub limit: Option<u64>,
     /// How often the workload is repeated.
     pub rounds: u32,
 }
 
 impl Reading {
-    /// The workload of this name: a file or a generator.
+    /// The workload with this name: a file or a generator.
     ///
     /// # Errors
     /// If there is none, or a setting is wrong.
@@ -46,7 +46,7 @@ impl Reading {
         self.of(Workload::named(name, &spec)?)
     }
 
-    /// A workload that is read so. The format counts for files only.
+    /// A given workload, read with these settings. The format applies only to files.
     ///
     /// # Errors
     /// If a setting is wrong.
@@ -65,12 +65,12 @@ impl Reading {
     }
 }
 
-/// The drives of a run, what they are made of, and how requests come.
+/// The drives of a run, their parts, and when requests come.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Each drive.
+    /// The profile of each drive.
     pub profile: Profile,
-    /// Drives in RAID 0.
+    /// The number of drives in RAID 0.
     pub drives: u32,
     /// Bytes of a stripe on one drive.
     pub stripe_bytes: u64,
@@ -78,31 +78,31 @@ pub struct Setup {
     pub precondition: Precondition,
     /// This many requests are kept under way, whatever the times of the workload.
     pub closed: Option<u32>,
-    /// How much faster time runs.
+    /// The factor by which time runs faster.
     pub speed: f64,
-    /// Counts only, no times.
+    /// Whether only counts are wanted, without times.
     pub untimed: bool,
-    /// Each read is checked against a shadow.
+    /// Whether each read is checked against a shadow copy.
     pub check: bool,
-    /// The seed of all that is random in the drive.
+    /// The seed of all randomness in the drive.
     pub seed: u64,
 }
 
 /// Follows a run, and may end it.
 pub trait Watch {
-    /// This many pages of this many are filled; whether to continue.
+    /// This many of this many pages are filled; returns whether to continue.
     fn filled(&mut self, done: u64, all: u64) -> bool;
-    /// So many more requests have come to the drive.
+    /// This many more requests have come to the drive.
     fn ran(&mut self, requests: u64);
-    /// The run ends when this is set, with the report of what was done.
+    /// When this is set, the run ends with a report of what was done.
     fn stop(&self) -> &'static AtomicBool;
 }
 
 impl Setup {
-    /// Refuses what no run can be made of.
+    /// Refuses impossible settings.
     ///
     /// # Errors
-    /// If a number lies outside of its range.
+    /// If a number is out of range.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |text: String| Err(Error::Request(text));
         if let Err(text) = self.precondition.check() {
@@ -117,11 +117,10 @@ impl Setup {
         Ok(())
     }
 
-    /// The parts of each drive, with another layer or buffer than the profile's where they are
-    /// given.
+    /// The parts of each drive, with the given layer and buffer instead of the profile's.
     ///
     /// # Errors
-    /// If one is not a specification.
+    /// If one of them is not a specification.
     pub fn parts(&self, ftl: Option<&str>, buffer: Option<&str>) -> Result<Parts, Error> {
         let spec = |text: Option<&str>| text.map(str::parse::<Spec>).transpose();
         Ok(Parts {
@@ -134,7 +133,7 @@ impl Setup {
         })
     }
 
-    /// Bytes that all drives have for the host, about: before a layer takes its part.
+    /// The approximate bytes of all drives for the host, before a layer takes its part.
     pub fn capacity(&self) -> u64 {
         self.profile
             .user_bytes
@@ -144,7 +143,7 @@ impl Setup {
     /// The drives, erased. A wrong part is refused here, before a long trace is read.
     ///
     /// # Errors
-    /// If the parts don't exist or don't fit each other.
+    /// If the parts don't exist or don't fit together.
     ///
     /// ```
     /// use senko_ssd::profile::Profile;
@@ -172,7 +171,7 @@ impl Setup {
         }
     }
 
-    /// How requests come: by the options and the workload.
+    /// When requests come, by the options and the workload.
     fn load(&self, workload: &Workload) -> Result<Load, Error> {
         Ok(match self.closed {
             Some(depth) => Load::Closed { depth },
@@ -181,8 +180,8 @@ impl Setup {
         })
     }
 
-    /// Runs a workload. `drain` lets what the write buffer holds at the end go to the flash too.
-    /// `None` if the watch ended the run before its first request.
+    /// Runs a workload. With `drain`, the pages in the write buffer at the end are written to the
+    /// flash too. `None` if the watch ended the run before its first request.
     ///
     /// # Errors
     /// If the drives can't be made, the workload can't be read or does not fit, or a drive wears
@@ -215,29 +214,29 @@ impl Setup {
     }
 }
 
-/// All that is told of a run, for machines.
+/// All results of a run, for machines.
 #[derive(Serialize)]
 pub struct Outcome<'a> {
     /// The workload's short name.
     pub workload: String,
-    /// What the workload is.
+    /// The description of the workload.
     pub trace: &'a Summary,
     /// The profile's name.
     pub profile: &'a str,
     /// Whether the run was ended before its last request.
     pub stopped: bool,
-    /// What the run found.
+    /// The report.
     pub report: &'a Report,
     /// Figures that follow from the report's counts.
     pub derived: Derived,
-    /// How long the drive lives under it, where blocks were erased and time passed.
+    /// The lifetime of the drive under it, if blocks were erased and time passed.
     pub lifetime: Option<Lifetime>,
     /// Notes for a reader of the figures, for example that nothing was erased.
     pub notes: Vec<String>,
 }
 
 impl<'a> Outcome<'a> {
-    /// Puts together what is told of a run.
+    /// Puts together the results of a run.
     pub fn new(
         workload: &Workload,
         trace: &'a Summary,

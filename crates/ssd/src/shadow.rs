@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The check that no read returns anything but the latest version.
+//! The check that every read returns the latest version.
 //!
-//! There is no data in the simulator; a version of a page is known by the sequence number of its
-//! program, which copies within the flash keep ([`Nand::sequence`]). The shadow accompanies a
-//! drive. It knows for each logical page whether the buffer must hold it and which program was its
-//! last, and compares. Tests run with it; a user can, at about 10 bytes a logical and 8 a physical
-//! page.
+//! There is no data in the simulator. A version of a page is identified by the sequence number of
+//! its program, which copies within the flash keep ([`Nand::sequence`]). The shadow follows a
+//! drive. For each logical page it knows whether the buffer must hold it, and its last program, and
+//! compares these with the drive. Tests run with it. Users can too; it takes about 10 bytes for
+//! each logical page and 8 for each physical page.
 
 use crate::buffer::Leave;
 use crate::ftl::Ftl;
 use crate::geometry::{Lpn, Ppn};
 use crate::nand::Nand;
 
-/// The knowledge of every page. Each method panics where the drive is wrong, with the page and what
-/// was expected.
+/// What is known of every page. Each method panics if the drive is wrong, with the page and the
+/// expected state.
 #[derive(Clone, Debug)]
 pub struct Shadow {
     /// Pages that the host wrote and that have not left the buffer since.
     dirty: Vec<bool>,
     /// Sequence number of each page's last program, 0 if there is none or the page was trimmed.
     programmed: Vec<u64>,
-    /// Pages that were trimmed, and not written since: a power cut may bring them back.
+    /// Trimmed pages that were not written since: a power cut may bring them back.
     trimmed: Vec<bool>,
 }
 
 impl Shadow {
-    /// Nothing was written yet.
+    /// A shadow of a drive without data.
     pub fn new(logical_pages: u32) -> Self {
         let pages = logical_pages as usize;
         Self {
@@ -55,8 +55,8 @@ impl Shadow {
                 assert!(*dirty, "BUFFER-2: page {lpn} leaves as dirty and is not");
                 *dirty = false;
             }
-            // The incoming page is not held yet: its block may be made whole with what the flash
-            // has of it.
+            // The incoming page is not held yet: its block may be completed with the flash's old
+            // contents of it.
             Leave::Pad => assert!(
                 !*dirty || incoming == Some(lpn),
                 "BUFFER-2: page {lpn} is a pad and is dirty"
@@ -65,7 +65,7 @@ impl Shadow {
     }
 
     /// The translation layer was asked to write a page; `before` is the flash's last sequence
-    /// number for the host until then. Where the power went first, nothing was written.
+    /// number for the host until then. If the power went before that, nothing was written.
     pub fn programmed(&mut self, lpn: Lpn, nand: &Nand, before: u64) {
         let now = nand.last_host_sequence();
         if now != before {
@@ -100,7 +100,7 @@ impl Shadow {
         );
     }
 
-    /// Nothing is dirty after a flush.
+    /// No page is dirty after a flush.
     pub fn flushed(&self) {
         let held = self.dirty.iter().position(|dirty| *dirty);
         assert_eq!(
@@ -109,7 +109,7 @@ impl Shadow {
         );
     }
 
-    /// Takes the layer's findings after a power cut; the buffer's contents are lost.
+    /// Takes over the layer's state after a power cut; the buffer's contents are lost.
     pub fn recovered(&mut self, ftl: &dyn Ftl, nand: &Nand) {
         self.dirty.fill(false);
         for lpn in 0..ftl.logical_pages() {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A workload as a user names it: a trace's file, a generator or requests in memory, folded into a
-//! drive, once or in a loop.
+//! A workload as a user names it: a trace file, a generator or requests in memory. It is folded
+//! into a drive, once or in a loop.
 //!
 //! A workload is read several times: for its summary, for each run, for each round. A pipe can be
-//! read once, and is therefore copied first, to a file without a name.
+//! read only once, so it is first copied to a file without a name.
 
 // A pipe as a file.
 mod spool;
@@ -17,39 +17,38 @@ use crate::trace::{Fold, Folder, Reader, Summary, TraceSpec};
 use crate::{Error, Request, Time};
 use spool::Spool;
 
-/// Requests that a summary takes between two questions whether to continue.
+/// Requests that a summary reads between two calls that ask whether to continue.
 const ASKED_EVERY: u64 = 1 << 13;
 
-/// Where requests come from.
+/// The source of requests.
 #[derive(Clone, Debug)]
 pub enum Origin {
-    /// A trace's file, and what is known of its format.
+    /// A trace file, with its format if that is known.
     Trace(PathBuf, TraceSpec),
-    /// A trace out of a pipe: its name, its copy, what is known of its format.
+    /// A trace from a pipe: its name, its copy, and its format if that is known.
     Piped(PathBuf, Spool, TraceSpec),
     /// A generator, by its specification.
     Generator(String),
-    /// Requests that a program made. The first one's time is 0, and none is before its
-    /// predecessor's.
+    /// Requests that a program made. The first one's time is 0, and times never go back.
     Given(Arc<[Request]>),
 }
 
 /// A workload.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Where its requests come from.
+    /// The source of its requests.
     pub origin: Origin,
     /// How addresses are folded into the drive.
     pub fold: Fold,
-    /// How often the whole is repeated; later rounds begin where the one before ended.
+    /// How often it is repeated. Each round begins at the end time of the previous one.
     pub rounds: u32,
-    /// At most this many requests are taken in each round.
+    /// The most requests of each round.
     pub limit: Option<u64>,
 }
 
 impl Workload {
-    /// The file of this name (`-` is stdin), or, where there is none, the generator that it
-    /// specifies. A pipe is read to its end.
+    /// The file of this name (`-` is stdin), or, if there is none, the generator with this
+    /// specification. A pipe is read to its end.
     ///
     /// # Errors
     /// If it is neither, or a pipe can't be read.
@@ -83,11 +82,11 @@ impl Workload {
         Ok(Self::of(origin))
     }
 
-    /// Requests that a program made. Times are in nanoseconds and ascend; they count from the
-    /// first one's, as those of a trace do.
+    /// Requests that a program made. Times are in nanoseconds and in ascending order. They are
+    /// relative to the first one, as in a trace.
     ///
     /// # Errors
-    /// If there is none, or a time is before its predecessor's; the error names the request,
+    /// If there is none, or a time is before its predecessor's. The error names the request,
     /// counted from 0.
     ///
     /// ```
@@ -140,7 +139,7 @@ impl Workload {
         }
     }
 
-    /// Whether requests name times. Where they don't, only a closed loop makes sense.
+    /// Whether requests have times. If not, only a closed loop makes sense.
     ///
     /// # Errors
     /// If the trace can't be opened.
@@ -167,20 +166,19 @@ impl Workload {
         })
     }
 
-    /// Reads it through once and says what it is, before it is folded.
+    /// Reads it through once and describes it, before it is folded.
     ///
     /// # Errors
-    /// If the trace can't be opened, breaks off, has no request, or makes no sense for the most
-    /// part.
+    /// If the trace can't be opened, ends early, has no request, or makes mostly no sense.
     pub fn summary(&self) -> Result<Summary, Error> {
         self.summary_while(|_| true)
     }
 
-    /// [`Workload::summary`] of as many requests as `go_on` allows. It is asked now and then, with
-    /// the share of the workload that was read, where that is known.
+    /// [`Workload::summary`] of as many requests as `go_on` allows. `go_on` is called now and then,
+    /// with the share of the workload that was read, if it is known.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Workload::summary`].
     pub fn summary_while(
         &self,
         mut go_on: impl FnMut(Option<f64>) -> bool,
@@ -210,7 +208,7 @@ impl Workload {
         Ok(summary)
     }
 
-    /// Bytes of the trace's file, or requests.
+    /// Bytes of the trace file, or the number of requests.
     fn size(&self, inner: &Inner) -> u64 {
         match (&self.origin, inner) {
             (Origin::Trace(path, _), _) => std::fs::metadata(path).map_or(0, |file| file.len()),
@@ -243,12 +241,12 @@ impl Workload {
 enum Inner {
     Trace(Box<Reader>),
     Generator(Box<Generator>),
-    /// Requests, and how many were taken.
+    /// Requests, and how many of them were taken.
     Given(Arc<[Request]>, usize),
 }
 
 impl Inner {
-    /// The share that was read of all there is.
+    /// The share of everything that was read.
     fn share(&self, all: u64) -> Option<f64> {
         let done = match self {
             Self::Trace(reader) => reader.input_bytes(),
@@ -258,8 +256,7 @@ impl Inner {
         (all > 0).then(|| (done as f64 / all as f64).min(1.0))
     }
 
-    /// Refuses what was read if it is not a load: no request came of it, or most of its lines make
-    /// no sense.
+    /// Refuses input that is not a workload: it has no request, or most of its lines make no sense.
     fn check(&self, taken: u64, name: &str) -> Result<(), Error> {
         match self {
             Self::Trace(reader) => reader.check(name).map_err(Error::Request),
@@ -302,12 +299,12 @@ pub struct Requests<'a> {
 }
 
 impl Requests<'_> {
-    /// Fetches a request and folds it; whether there was one.
+    /// Gets a request and folds it; returns whether there was one.
     fn fetch(&mut self) -> Result<bool, Error> {
         let full = self.workload.limit.is_some_and(|limit| self.taken >= limit);
         let next = if full { None } else { self.inner.next() };
         let Some(request) = next else {
-            // A workload without requests would go round forever.
+            // A workload without requests would loop forever.
             self.inner.check(self.taken, &self.workload.name())?;
             if self.round >= self.workload.rounds || self.taken == 0 {
                 return Ok(false);

@@ -9,7 +9,7 @@ use senko_workload::units;
 
 use crate::Error;
 
-/// A part's name with its options. Each option must be taken, or [`Spec::finish`] complains.
+/// A part's name with its options. Each option must be taken; [`Spec::finish`] refuses the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
     name: String,
@@ -25,7 +25,7 @@ impl Spec {
         }
     }
 
-    /// The same with one more option.
+    /// The specification with one more option.
     pub fn with(mut self, option: &str, value: impl fmt::Display) -> Self {
         self.options.insert(option.to_owned(), value.to_string());
         self
@@ -36,7 +36,7 @@ impl Spec {
         &self.name
     }
 
-    /// Takes an option out; `default` if it is not there.
+    /// Takes an option; `default` if it is absent.
     ///
     /// # Errors
     /// If its value is not a `T`.
@@ -44,7 +44,7 @@ impl Spec {
         Ok(self.take_optional(option)?.unwrap_or(default))
     }
 
-    /// Takes an option out, if it is there.
+    /// Takes an option, if it is present.
     ///
     /// # Errors
     /// If its value is not a `T`.
@@ -72,10 +72,10 @@ impl Spec {
         })
     }
 
-    /// Ends the taking.
+    /// Ends the parsing.
     ///
     /// # Errors
-    /// If an option is left, which nobody knows; the sentence names those that `known` lists.
+    /// If an unknown option is left; the sentence names those that `known` lists.
     pub fn finish(self, known: &[&str]) -> Result<(), Error> {
         match self.options.keys().next() {
             None => Ok(()),
@@ -146,8 +146,8 @@ pub(crate) fn bytes(text: &str) -> Result<u64, Error> {
 mod tests {
     use super::*;
 
-    /// A user wrote `count=200k` as in the README, and was told that it is not a whole number;
-    /// `cmt-bytes=64k` likewise.
+    /// `count=200k`, as in the README, was once refused as not a whole number, and so was
+    /// `cmt-bytes=64k`.
     #[test]
     fn numbers_have_one_grammar() {
         for (text, number) in [
@@ -181,7 +181,7 @@ mod tests {
             "0x10",
         ] {
             assert!(whole(wrong).is_err(), "{wrong}");
-            // Part of a byte is dropped.
+            // A fraction of a byte is dropped.
             assert!(bytes(wrong).is_err() || wrong == "1.5", "{wrong}");
         }
         let mut spec: Spec = "dftl:cmt-bytes=64k,rate=2k,blocks=2k"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The direct transfer engine of the cache server paper (B, sections 3 and 5) as a queueing model:
-//! how many answers a second, and after how long.
+//! its answers a second, and their response times.
 //!
-//! Idea: requests are issued in the order of their arrival, each to the drive (RAID 0) and the
-//! channel in it where its page lies. A drive takes `depth` commands (NCQ), all drives together
-//! `window`. The engine accepts the drives' answers in the order of issue, and passes each through
-//! a serial stage (interrupt, driver, the call that starts the next transfer). Only then is the
-//! command's place free.
+//! Idea: requests are issued in the order of their arrival, each to the drive (RAID 0) and channel
+//! of its page. A drive takes `depth` commands (NCQ), all drives together `window`. The engine
+//! accepts the drives' answers in the order of issue, and passes each through a serial stage
+//! (interrupt, driver, the call that starts the next transfer). Only after that is the command's
+//! place free.
 //!
 //! ```text
 //!            issue in order           drives                           serial stage
@@ -14,11 +14,11 @@
 //! ```
 //!
 //! The paper measured six figures and explains them in words; the model's four times and depths
-//! ([`Model::PAPER`]) were fitted to the six. Fixed, not fitted: eight channels a drive (the
-//! controller of the paper's drives has eight), and that a channel's time varies as an exponential
-//! distribution does. The paper's supposition comes out: with one drive its command queue is the
-//! limit, with four the serial stage. A response takes as long as commands are queued before it.
-//! With a faster or parallel serial stage the drives are the limit again.
+//! ([`Model::PAPER`]) were fitted to the six. Two properties are fixed, not fitted. A drive has
+//! eight channels, like the controller of the paper's drives, and a channel's time is exponentially
+//! distributed. The results support the paper's assumption: with one drive its command queue is the
+//! limit, with four the serial stage. The response time grows with the commands queued before a
+//! request. With a faster or parallel serial stage the drives are the limit again.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -41,11 +41,11 @@ pub struct Model {
     pub serial_ns: f64,
     /// Commands that a drive queues.
     pub depth: u32,
-    /// Commands under way in the engine, over all drives.
+    /// Most commands under way in the engine, over all drives.
     pub window: u32,
     /// Serial stages side by side: 1 in the paper.
     pub lanes: u32,
-    /// Answers are taken in the order of issue, as in the paper, or as they come.
+    /// Whether answers are taken in the order of issue, as in the paper, or as they come.
     pub in_order: bool,
 }
 
@@ -62,10 +62,10 @@ impl Model {
         in_order: true,
     };
 
-    /// Refuses engines that never answer.
+    /// Refuses engines that would never answer.
     ///
     /// # Errors
-    /// If a part is missing or a time is not a time.
+    /// If a part is missing or a time is invalid.
     pub fn check(&self) -> Result<(), Error> {
         let counts = [
             ("drives", self.drives),
@@ -97,12 +97,12 @@ impl Model {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// There is always a next request, as with the paper's load that never pauses. A response time
-    /// counts from when the request is the next to be issued.
+    /// There is always a next request, as in the paper, whose load never pauses. A response time
+    /// starts when the request is the next to be issued.
     Saturated,
-    /// This many clients, each of which asks again this long after its answer.
+    /// This many clients, each of which sends its next request this long after its answer.
     Closed {
-        /// How many.
+        /// The number of clients.
         clients: u32,
         /// From an answer to the next request, in nanoseconds.
         think_ns: f64,
@@ -111,12 +111,12 @@ pub enum Arrivals {
     Open {
         /// Requests a second.
         rate: f64,
-        /// Requests that come at once.
+        /// Requests of a burst.
         burst: u32,
     },
 }
 
-/// What came of it.
+/// The results of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// Answers a second.
@@ -129,9 +129,9 @@ pub struct Outcome {
     pub p50_us: f64,
     /// 99 % are at most this.
     pub p99_us: f64,
-    /// The serial stage is busy for this share of the time.
+    /// The share of the time in which the serial stage is busy.
     pub serial_busy: f64,
-    /// A channel is busy for this share of the time, on average.
+    /// The share of the time in which a channel is busy, on average.
     pub channels_busy: f64,
     /// Commands under way, on average.
     pub under_way: f64,
@@ -166,7 +166,7 @@ struct Engine<'a> {
     first: u64,
     /// In order: the command that the serial stage takes next.
     next_answer: u64,
-    /// Out of order: those that were read.
+    /// Out of order: the commands whose read is done.
     ready: VecDeque<u64>,
     on_drive: Vec<u32>,
     channels: Vec<Channel>,
@@ -185,8 +185,8 @@ impl Engine<'_> {
         (-(1.0 - self.rng.next_f64()).ln() * mean) as Time
     }
 
-    /// Issues as many as there is room for. The drive of a waiting request is drawn first, so the
-    /// request blocks those behind it, as in one queue.
+    /// Issues as many as there is room for. The drive of a waiting request is drawn first, so it
+    /// blocks the requests after it, as in a single queue.
     fn issue(&mut self, now: Time, saturated: bool, held: &mut Option<usize>) {
         while self.under_way < self.model.window && (saturated || !self.arrived.is_empty()) {
             let drives = u64::from(self.model.drives);
@@ -232,7 +232,7 @@ impl Engine<'_> {
             .and_then(Option::as_mut)
     }
 
-    /// Gives answers to idle serial stages.
+    /// Gives finished reads to idle serial stages.
     fn take_answers(&mut self, now: Time) {
         while self.lanes_busy < self.model.lanes {
             let number = if self.model.in_order {
@@ -256,7 +256,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Ends a command; when it arrived.
+    /// Ends a command; returns its arrival.
     fn answer(&mut self, number: u64) -> Time {
         let index = (number - self.first) as usize;
         let command = self.commands[index]
@@ -273,19 +273,19 @@ impl Engine<'_> {
     }
 }
 
-/// Answers between two calls of the one who watches.
+/// Answers between two calls that report progress.
 const WATCHED_EVERY: u64 = 1 << 12;
 
-/// Runs the model for `answers` answers after a tenth as many to warm up.
+/// Runs the model for `answers` answers, after a tenth as many to warm up.
 ///
 /// # Errors
-/// If the model or the load never answers or asks.
+/// If the model never answers or the load never sends a request.
 pub fn simulate(model: &Model, load: Arrivals, answers: u64, seed: u64) -> Result<Outcome, Error> {
     simulate_while(model, load, answers, seed, |_| true)
 }
 
-/// As [`simulate`], while `goes_on` says so, which hears the share that is done, 0 to 1. The
-/// outcome is of the answers up to then.
+/// As [`simulate`], while `goes_on` returns true; it gets the share that is done, 0 to 1. The
+/// outcome covers the answers up to then.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -402,7 +402,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Time goes on to `now` with the engine as it was.
+    /// Advances time to `now` with the engine unchanged.
     fn pass(&mut self, now: Time, engine: &Engine<'_>) {
         let passed = (now - self.last) as f64;
         let busy = engine

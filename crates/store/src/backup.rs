@@ -2,8 +2,8 @@
 //! A copy of the store while it is used: a snapshot, written into its own store as sorted blocks.
 //!
 //! The copy has the store's secret, so the snapshot's elements already come in the order of its
-//! blocks: each is written once, and no log is needed. It copies the kept versions of each key.
-//! Where one version is kept, it does not copy dead, deleted or expired elements.
+//! blocks: the copy writes each element once and needs no log. It copies the kept versions of each
+//! key. Where one version is kept, it does not copy dead, deleted or expired elements.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::space::Held;
 use crate::superblock::Shape;
 use crate::{Options, StoreError};
 
-/// Elements between two calls of the progress.
+/// Elements between two calls of the progress callback.
 const PROGRESS: u64 = 4096;
 
 /// What a backup copied.
@@ -48,7 +48,7 @@ pub struct BackupReport {
 pub(crate) struct Copy<'c> {
     to: &'c Core,
     output: Output<'c>,
-    /// Extents that no block holds yet.
+    /// Extents that no written block uses yet.
     large: Vec<Arc<Held>>,
     pub report: BackupReport,
 }
@@ -63,13 +63,13 @@ impl<'c> Copy<'c> {
         }
     }
 
-    /// For as much as a block takes.
+    /// Enough for what one block takes.
     fn output(to: &'c Core) -> Output<'c> {
         let bytes = to.options.block_bytes;
         Output::new(to, Purpose::Admit, bytes / 64, bytes)
     }
 
-    /// Adds an element; `large` is its value where that lies in its own extent.
+    /// Adds an element; `large` is its value if the value has its own extent.
     pub fn push(&mut self, merged: &Merged, large: Option<&[u8]>) -> Result<(), StoreError> {
         let reference;
         let value = match large {
@@ -90,7 +90,7 @@ impl<'c> Copy<'c> {
             expiry: merged.found.expiry,
         };
         self.output.push(merged.hash, &element)?;
-        // The contents of a store, and the times that it gives, continue from its newest element.
+        // Adds the contents of a store. The store's own times continue after its newest element.
         self.to.view.show_at_least(element.time);
         self.report.elements += 1;
         self.report.bytes += (merged.key.len() + large.map_or(value.len(), <[u8]>::len)) as u64;
@@ -100,7 +100,8 @@ impl<'c> Copy<'c> {
         Ok(())
     }
 
-    /// Ends what came in order so far: what comes next may begin again, as its own generation.
+    /// Ends a run of ordered elements. The next element may start from the beginning of the order,
+    /// as a generation of its own.
     pub fn next_run(&mut self) -> Result<(), StoreError> {
         let full = std::mem::replace(&mut self.output, Copy::output(self.to));
         self.enter(full)
@@ -128,8 +129,8 @@ impl<'c> Copy<'c> {
     }
 }
 
-/// A store that is being written and has its name only when it is whole: until then it is
-/// `NAME.part`.
+/// A store that is being written. It is named `NAME.part` until it is complete, then it gets its
+/// name.
 pub(crate) struct Target {
     pub core: Core,
     unfinished: Unfinished,
@@ -141,8 +142,8 @@ impl Target {
     pub fn make(shape: Shape, options: &Options, to: &Path) -> Result<Target, StoreError> {
         let opened = |error| StoreError::Open(Arc::new(error));
         let (unfinished, file) = Unfinished::create(to).map_err(opened)?;
-        // Closed before the device is opened: a later close would drop the lock that names this
-        // process.
+        // Close this handle before the device is opened. A later close would drop the lock that
+        // names this process.
         drop(file);
         let options = Options {
             background: false,
@@ -166,7 +167,7 @@ impl Target {
         })
     }
 
-    /// Says of an error that it is this store's, and not that of the store which is copied.
+    /// Marks an error as one of this copy, not of the store that is copied.
     pub fn told(&self, error: StoreError) -> StoreError {
         error.in_copy(&self.path)
     }
@@ -183,7 +184,7 @@ impl Target {
     }
 }
 
-/// The answer of a progress callback: nothing, or whether the work goes on.
+/// The answer of a progress callback: nothing, or whether the work should continue.
 ///
 /// ```
 /// # let store = senko_store::example::store();
@@ -195,7 +196,7 @@ impl Target {
 /// # Ok::<(), senko_store::StoreError>(())
 /// ```
 pub trait GoOn {
-    /// Whether the work goes on.
+    /// Whether the work should continue.
     ///
     /// ```
     /// use senko_store::GoOn;
@@ -204,14 +205,14 @@ pub trait GoOn {
     fn go_on(self) -> bool;
 }
 
-/// It continues.
+/// The work always continues.
 impl GoOn for () {
     fn go_on(self) -> bool {
         true
     }
 }
 
-/// It continues if this is true.
+/// The work continues if this is true.
 impl GoOn for bool {
     fn go_on(self) -> bool {
         self
@@ -251,7 +252,7 @@ fn fill<G: GoOn>(
     let mut copy = Copy::new(&to.core);
     let mut versions = Versions::default();
     loop {
-        // Held for one step, so that what is read is not written over meanwhile.
+        // Held for one step, so that no writer reuses the space that is being read.
         let _version = pin.version()?;
         let Some(merged) = merge.next()? else {
             break;

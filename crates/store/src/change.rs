@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A change of the sealed part of the store, the same to the manifest and to the version that
+//! A change of the sealed part of the store. It is applied to the manifest and to the version that
 //! readers see.
 //!
 //! [`crate::core::Core::replace_blocks`] carries it out: into the manifest, durable, and only then
@@ -15,9 +15,9 @@ use crate::version::{BlockHandle, Generation, Member, ShardGeneration, Version};
 /// A change of the sealed part of the store.
 pub(crate) struct Change {
     pub sealed_logs: Vec<u64>,
-    /// Slot and number of blocks that go.
+    /// Slots and numbers of the blocks to remove.
     pub removed: Vec<(u32, u64)>,
-    /// Blocks that come, together one generation.
+    /// Blocks to add, which together form one generation.
     pub added: Vec<Arc<BlockHandle>>,
     /// The generation's maps, one a shard.
     pub maps: Vec<ShardMap>,
@@ -27,8 +27,8 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// Makes the manifest name what comes and no more what goes. The other blocks' counts of live
-    /// elements are brought up to date, from `version`.
+    /// Adds the new blocks to the manifest, and removes the old ones from it. The other blocks'
+    /// counts of live elements are brought up to date, from `version`.
     pub fn enter(&self, manifest: &mut Manifest, version: &Version) {
         let gone = |id: u64| self.removed.iter().any(|&(_, removed)| removed == id);
         manifest
@@ -49,7 +49,8 @@ impl Change {
         }
     }
 
-    /// Makes the version show what comes, as the generation of that number, and no more what goes.
+    /// Shows the new blocks in the version, as the generation with that number, and no longer shows
+    /// the old ones.
     pub fn apply(self, version: &mut Version, generation: u64) {
         version
             .logs

@@ -4,18 +4,18 @@
 //!
 //! Card. Idea: greedy victim choice as in log-structured storage (Rosenblum and Ousterhout 1992); a
 //! victim's elements are judged by its hash list and the maps, before any data is read. Paper A
-//! proposes the removal of old versions "at the sort" (11.2); ours happens there too, and here.
+//! proposes the removal of old versions "at the sort" (11.2); Senko removes them there too, and
+//! here.
 //!
 //! Whether an element is alive:
 //! - The map of its own generation was built over all elements of the generation, newest first. If
-//!   it leads elsewhere, there is a newer one.
+//!   it leads to another block, that block has a newer version.
 //! - A map of another generation may lead to a block with later elements. Then that block's page is
 //!   read and the keys are compared, because a map only guesses for keys that are not its members.
 //!   Such reads go in batches.
 //! - It does not look at elements in logs: at worst, it moves an element that will die soon.
 //!
-//! An element that is kept though it is dead costs a move and nothing else, since times decide
-//! (VERSION-3).
+//! An element that is kept though it is dead costs only its move, since times decide (VERSION-3).
 
 use std::sync::Arc;
 
@@ -36,13 +36,13 @@ const RECLAIM: Tag = Tag::store(Purpose::Reclaim);
 /// Blocks that are compacted at a time, at most.
 const MAX_VICTIMS: usize = 16;
 
-/// Blocks that are fuller than this are not worth it.
+/// Blocks that are fuller than this are not worth a compaction.
 const FULL: f64 = 0.98;
 
-/// Small blocks that are joined when this many have gathered.
+/// Small blocks are joined when this many have gathered.
 const SMALL_BLOCKS: usize = 8;
 
-/// Bytes that are read ahead of each victim.
+/// Bytes that are read ahead from each victim.
 const READ_AHEAD: usize = 512 << 10;
 
 /// Shards whose hash entries are judged at a time.
@@ -61,11 +61,11 @@ pub(crate) enum Reason {
     Space,
     /// Many small blocks.
     Small,
-    /// Someone asked for it.
+    /// The caller asked for it.
     Asked,
 }
 
-/// The space of blocks, and the live part of it.
+/// The space of all blocks, and the live part of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub blocks: u64,
@@ -74,9 +74,10 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// How far the blocks are above what `ratio` allows for all that is in use, less the logs, a
-    /// block that is being written, and what lies in pieces between; negative below. In a small
-    /// store these alone may be more than is allowed: then half of it is the blocks' all the same.
+    /// The bytes by which the blocks exceed what `ratio` allows for all space in use; negative
+    /// below. The logs, a block that is being written, and free pieces between extents count
+    /// against that allowance. In a small store these alone may exceed it. Then the blocks are
+    /// allowed half of it all the same.
     pub fn excess(&self, ratio: f64, block_bytes: u64) -> f64 {
         let block = block_bytes as f64;
         let beside = self.logs as f64 + 1.25 * block;
@@ -85,14 +86,14 @@ impl Usage {
         self.blocks as f64 - whole.max(least)
     }
 
-    /// How far beyond may be gone while writers are slowed down; then they stop.
+    /// When the excess reaches this many bytes, writers stop. Below that they are slowed down.
     pub fn slack(&self, block_bytes: u64) -> f64 {
         (self.live * 0.03).max(3.0 * block_bytes as f64)
     }
 }
 
 impl Core {
-    /// What is in use.
+    /// The bytes in use.
     pub fn usage(&self, version: &Version) -> Usage {
         let mut usage = Usage::default();
         for (_, handle) in version.blocks() {
@@ -124,8 +125,8 @@ impl Core {
             .excess(self.options.space_ratio, block_bytes)
             > 0.0;
         if over || asked {
-            // Counts change meanwhile, so each is looked at once; shares are not negative, so their
-            // bits are in their order.
+            // Counts change meanwhile, so each is read only once. Shares are not negative, so the
+            // order of their bits is their order.
             blocks.sort_by_cached_key(|(_, handle)| handle.live_share().to_bits());
             let limit = if asked { 0.9999 } else { FULL };
             // If there is little space, little is moved at a time.
@@ -151,8 +152,8 @@ impl Core {
         if blocks.len() >= SMALL_BLOCKS {
             blocks.sort_by_key(|(_, handle)| handle.held.extent().bytes());
             blocks.truncate(MAX_VICTIMS);
-            // Only as many as there is space for: one alone, which would be left, is the same block
-            // once more, forever.
+            // Takes only as many victims as there is space for. A victim alone would be written
+            // again as the same block, forever.
             let bytes = blocks
                 .iter()
                 .map(|(_, handle)| handle.held.extent().bytes());
@@ -170,7 +171,7 @@ impl Core {
         (Vec::new(), Reason::Asked)
     }
 
-    /// Moves what is alive in `victims`; gives the bytes written. The caller holds `block_work`.
+    /// Moves what is alive in `victims`; returns the bytes written. The caller holds `block_work`.
     pub fn compact(
         &self,
         version: &Version,
@@ -189,7 +190,8 @@ impl Core {
             .zip(&alive)
             .map(|(_, alive)| alive.iter().filter(|&&alive| alive).count() as u64)
             .sum();
-        // As if all elements were of one size; where that is too little, there is another block.
+        // Assumes that all elements have the same size. If a block is too small for them, another
+        // one follows.
         let bytes: u64 = victims
             .iter()
             .zip(&alive)
@@ -214,7 +216,7 @@ impl Core {
             sources.push(Source::start(scan, alive)?);
         }
         let mut dropped = 0;
-        // A handful of sources: a search through all is as fast as a heap.
+        // There are only a few sources, so a search through all is as fast as a heap.
         while let Some(first) = first_source(&sources) {
             let source = &mut sources[first];
             let element = source.element();
@@ -242,7 +244,7 @@ impl Core {
         Ok(written)
     }
 
-    /// For each element of a block, in order, whether it is alive.
+    /// For each element of a block, in order: whether it is alive.
     fn alive(
         &self,
         version: &Version,
@@ -280,8 +282,8 @@ impl Core {
         Ok(alive)
     }
 
-    /// Reads the pages of other blocks that may have a newer element, and marks those that do as
-    /// dead.
+    /// Reads the pages of other blocks that may have a newer element, and marks an element as dead
+    /// if they do.
     fn compare(&self, checks: &mut Vec<Check>, alive: &mut [bool]) -> Result<(), StoreError> {
         for batch in checks.chunks(CHECKS_AT_A_TIME) {
             let mut buffers: Vec<AlignedBuf> = batch
@@ -305,7 +307,7 @@ impl Core {
             drop(requests);
             for (check, buffer) in batch.iter().zip(&buffers) {
                 let run = check.other.block.find(check.entry.key);
-                // Two keys with these 96 bits equal are one key (see `hash.rs`).
+                // Two keys with equal 96 bits are taken for the same key (see `hash.rs`).
                 let newest =
                     check
                         .other
@@ -321,7 +323,7 @@ impl Core {
     }
 }
 
-/// An element that is dead if another block has a newer one.
+/// An element that is dead if another block has a newer version of it.
 struct Check {
     entry: HashEntry,
     at: usize,
@@ -334,7 +336,7 @@ struct Judge<'v> {
     member: Member,
     keep_versions: u32,
     candidates: Candidates,
-    /// Generations by number, and whether the block is a member.
+    /// Generations by number, each with whether the block is a member.
     own: Vec<(u64, bool)>,
 }
 
@@ -348,8 +350,8 @@ impl Judge<'_> {
         own
     }
 
-    /// Whether the element is alive as far as the maps say; what they only guess is added to
-    /// `checks`. `rank` counts the key's newer versions in this block.
+    /// Whether the element is alive as far as the maps say; a candidate that may be a guess is
+    /// added to `checks`. `rank` counts the key's newer versions in this block.
     fn verdict(
         &mut self,
         entry: &HashEntry,
@@ -418,7 +420,7 @@ impl Judge<'_> {
     }
 }
 
-/// A victim's living elements, in order.
+/// A victim's live elements, in order.
 struct Source<'s> {
     scan: BlockScan<&'s dyn Device>,
     alive: std::vec::IntoIter<bool>,
@@ -462,7 +464,7 @@ impl<'s> Source<'s> {
     }
 }
 
-/// The source with the smallest element, if any has one.
+/// The source with the smallest element, if any source has an element left.
 fn first_source(sources: &[Source<'_>]) -> Option<usize> {
     let mut first: Option<usize> = None;
     for (nth, source) in sources.iter().enumerate() {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes that depend on the current value: compare and swap, update. And the count of all keys.
+//! Writes that depend on the current value: compare and swap, update. It also counts the keys.
 //!
-//! The value is read without a lock. Under the writer's lock the write looks whether anything was
-//! written since, and if so, whether the key still has that version. If not, the whole is tried
-//! again, so of several writers one always gets on.
+//! The value is read without a lock. Then the write takes the writer's lock. If anything was
+//! written since the read, it checks that the key still has the version that was read. If the key
+//! has another version, the whole operation starts again. So one of several writers always makes
+//! progress.
 
 use std::borrow::Cow;
 
@@ -16,28 +17,29 @@ use crate::value::Value;
 use crate::write::Write;
 use crate::{Store, StoreError, WriteOptions};
 
-/// What a write rests on.
+/// The state that a conditional write was computed from.
 struct Seen {
-    /// Everything up to this time was seen.
+    /// Every write up to this time was visible to the read.
     at: u64,
-    /// The time of the key's newest version, a deletion or an expired one too; none without any.
+    /// The time of the key's newest version, also if this is a deletion or has expired; none if the
+    /// key has no version.
     version: Option<u64>,
     /// Its value, unless it is deleted or has expired.
     value: Option<Value>,
 }
 
-/// What becomes of a key.
+/// What a write does to a key.
 enum Next<'v> {
-    /// It stays as it is.
+    /// The key stays as it is.
     Nothing,
-    /// None deletes.
+    /// Puts a value; `None` deletes the key.
     Write(Option<Cow<'v, [u8]>>),
 }
 
 impl Core {
     fn see(&self, key: &[u8]) -> Result<Seen, StoreError> {
         check_key(key)?;
-        // Held to the end: it keeps the place of a large value.
+        // Held to the end, so that a large value stays in place.
         let (version, terms) = self.present();
         let at = terms.at;
         let found = self.find(&version, key, terms)?;
@@ -51,7 +53,8 @@ impl Core {
         })
     }
 
-    /// Whether a key has another version than the one that was seen. Asked under the writer's lock.
+    /// Whether a key has another version than the one that was seen. The caller holds the writer's
+    /// lock.
     fn changed_since(&self, key: &[u8], seen: &Seen) -> Result<bool, StoreError> {
         if self.view.visible() == seen.at {
             return Ok(false);
@@ -61,7 +64,8 @@ impl Core {
         Ok(found.map(|found| found.time) != seen.version)
     }
 
-    /// Writes what `next` makes of the value, until nothing came between.
+    /// Writes what `next` computes from the value. It tries again until no other write came
+    /// between.
     fn write_on_seen<'v>(
         &self,
         key: &[u8],
@@ -86,14 +90,14 @@ impl Core {
         }
     }
 
-    /// Keys that have a value in a snapshot; it stops at `most`.
+    /// Counts the keys that have a value in a snapshot; it stops at `most`.
     fn count_keys(&self, snapshot: &Snapshot, most: u64) -> Result<u64, StoreError> {
         let pin = snapshot.pin();
         let mut merge = Merge::new(self, &*pin.version()?, pin.time())?;
         let mut versions = Versions::default();
         let mut keys = 0;
         while keys < most {
-            // Held for one step, so that what is read is not written over meanwhile.
+            // Held for one step, so that no writer reuses the space that is being read.
             let _version = pin.version()?;
             let Some(merged) = merge.next()? else {
                 break;
@@ -106,9 +110,9 @@ impl Core {
 }
 
 impl Store {
-    /// Puts `new` if the key has the value `expected`. `None` stands for a key without a value, as
-    /// what is expected and as what the key becomes. Gives the time of the write, or none if the
-    /// key has another value. Nobody else writes the key in between.
+    /// Puts `new` if the key has the value `expected`. In both arguments `None` means that the key
+    /// has no value. It returns the time of the write, or `None` if the key has another value. No
+    /// other write to the key comes in between.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -130,7 +134,8 @@ impl Store {
         self.compare_and_swap_with(key, expected, new, WriteOptions::default())
     }
 
-    /// As [`Store::compare_and_swap`], of a value that expires, or as durable as asked.
+    /// Like [`Store::compare_and_swap`], but the value may expire, and the caller chooses the
+    /// durability.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -157,9 +162,10 @@ impl Store {
         })
     }
 
-    /// Puts what `change` makes of the key's value; gives the time of the write. `change` is given
-    /// `None` for a key without a value, and its `None` deletes. Where another write to the key
-    /// comes between, it is called again with the newer value, so it should do nothing but compute.
+    /// Replaces a key's value by what `change` computes from it, and returns the time of the write.
+    /// `change` gets `None` if the key has no value, and returns `None` to delete the key. If
+    /// another write to the key comes in between, `change` is called again with the newer value. So
+    /// `change` should have no side effects.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -183,7 +189,7 @@ impl Store {
         self.update_with(key, WriteOptions::default(), change)
     }
 
-    /// As [`Store::update`], of a value that expires, or as durable as asked.
+    /// Like [`Store::update`], but the value may expire, and the caller chooses the durability.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -205,8 +211,8 @@ impl Store {
         Ok(written.unwrap_or_else(|| self.core.view.visible()))
     }
 
-    /// How many keys have a value at this moment, exactly. It reads all of the store but large
-    /// values, as [`Store::scan`] does. [`crate::Stats`] has estimates that cost nothing.
+    /// How many keys have a value at this moment, exactly. It reads the whole store except large
+    /// values, as [`Store::scan`] does. [`crate::Stats`] has estimates that need no reads.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -224,7 +230,7 @@ impl Store {
         self.core.count_keys(&self.snapshot()?, u64::MAX)
     }
 
-    /// Whether no key has a value. It reads as far as the first that has one.
+    /// Whether no key has a value. It stops reading at the first key that has one.
     ///
     /// ```
     /// # let store = senko_store::example::store();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The parts of an open store, and the one place where blocks and logs are exchanged.
 //!
-//! Each part owns its state, in a file of `state/`, and changes it only there.
+//! Each part owns its state. Its file in `state/` has all the code that changes it.
 //!
 //! Locks, always taken in this order: the turns of block work and map work (one piece of work of
 //! each kind at a time); `writer` (appends); `manifests` (held during a write of the manifest);
 //! `spare`; the swap of versions (for moments only); `requests` (work of the background). Readers
-//! take none of them, and a writer that goes on to a prepared log waits for no commit of the
+//! take none of them. A writer that continues in a prepared log does not wait for a commit of the
 //! manifest.
 //!
 //! Always holds:
@@ -52,7 +52,7 @@ pub(crate) struct Core {
     pub large: LargeValues,
     pub pins: Pins,
     pub pace: Pace,
-    /// Records that look-ups had to read, where [`Options::cache_bytes`] allows any.
+    /// Records that look-ups had to read, if [`Options::cache_bytes`] is not 0.
     pub cache: Option<RecordCache>,
     pub counters: Counters,
     pub opened: Opened,
@@ -63,7 +63,7 @@ pub(crate) struct Core {
 pub(crate) struct Opened {
     /// Microseconds that it took.
     pub took_us: u64,
-    /// Whether it made the store.
+    /// Whether the opening made the store.
     pub made: bool,
 }
 
@@ -73,15 +73,15 @@ impl Core {
         self.view.current()
     }
 
-    /// The generations of the first shard, which are those of all between merges.
+    /// The generations of the first shard. Between merges all shards have the same ones.
     pub fn generations(&self) -> Vec<Arc<Generation>> {
         let version = self.current();
         let entries = version.shards[0].generations.iter();
         entries.map(|entry| Arc::clone(&entry.generation)).collect()
     }
 
-    /// Latches after an error that leaves unknown what reached the device (CHANGE-2); gives the
-    /// error back.
+    /// Latches after an error that leaves unknown what reached the device (CHANGE-2); returns the
+    /// same error.
     pub fn failed(&self, error: StoreError) -> StoreError {
         self.health.failed(&error);
         if self.health.is_latched() {
@@ -116,8 +116,8 @@ impl Core {
         let mut manifests = self.manifests.lock();
         let (change, spare) = manifests.commit_with(&self.target(), |manifests| {
             manifests.edit(|manifest| change.enter(manifest, &self.current()));
-            // One more record in the same commit costs nothing. Without space there is none;
-            // whoever needs it will see.
+            // One more record in the same commit costs nothing. Without space for a log none is
+            // prepared, and the writer that needs it reports that.
             let wanted = !self.spare.is_there() && self.room_for_spare();
             let spare = wanted.then(|| self.enter_log(manifests));
             Ok((change, spare.and_then(Result::ok)))
@@ -130,7 +130,7 @@ impl Core {
         Ok(())
     }
 
-    /// Makes an empty log that the manifest names.
+    /// Makes an empty log and commits the manifest that names it.
     pub fn make_log(
         &self,
         manifests: &mut MutexGuard<'_, Manifests>,
@@ -140,7 +140,7 @@ impl Core {
 
     /// Makes an empty log and enters it into the manifest, which is still to be committed.
     fn enter_log(&self, manifests: &mut Manifests) -> Result<Arc<LogHandle>, StoreError> {
-        // As in a commit: the manifest may name more already than what is durable.
+        // Counts as a commit: the manifest in memory may already name more than the durable one.
         let _latch = self.health.latch_on_panic();
         let bytes = self.options.log_bytes;
         let held = self.with_expiry(|space| space.allocate_log(bytes))?;

@@ -12,12 +12,12 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Nothing: the write is in memory, and reaches the device when enough has gathered. A killed
-    /// process may lose it.
+    /// Nothing: the write is in memory, and reaches the device when a full chunk has gathered. A
+    /// killed process may lose it.
     None,
     /// The write was handed to the device: a killed process loses nothing, a power cut may.
     #[default]
     Buffered,
-    /// The write is on the device for good. Writers that wait at the same time share a flush.
+    /// The write is durable on the device. Writers that wait at the same time share a flush.
     Synced,
 }

@@ -8,7 +8,7 @@
 //! own; the page or the batch that it lies in does.
 //!
 //! Always holds: [`Element::decode`] returns what [`Element::encode`] wrote, and accepts nothing
-//! else: there is one encoding of an element.
+//! else. Every element has exactly one encoding.
 
 use std::fmt;
 
@@ -29,11 +29,11 @@ pub const MORE: u8 = 8;
 pub const MAX_KEY: usize = 65_536;
 /// Most bytes of a value.
 pub const MAX_VALUE: usize = 1 << 30;
-/// The first time that cannot be told any more (56 bits of microseconds reach past the year 4000).
+/// The first time that cannot be encoded (56 bits of microseconds reach past the year 4000).
 pub const END_OF_TIME: u64 = 1 << 56;
-/// The first expiry that cannot be told any more, in Unix seconds.
+/// The first expiry that cannot be encoded, in Unix seconds.
 pub const END_OF_EXPIRY: u64 = 1 << 40;
-/// Most bytes in front of the key: flags, two lengths, time, expiry.
+/// Most bytes before the key: flags, two lengths, time, expiry.
 pub const MAX_HEADER: usize = 1 + 3 + 5 + 7 + 5;
 
 const KNOWN: u8 = TOMBSTONE | EXPIRY | LARGE | MORE;
@@ -72,13 +72,13 @@ pub struct Element<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadElement {
-    /// The bytes end before the element does.
+    /// The bytes end before the element ends.
     Cut,
-    /// Flags that do not exist, or do not go together.
+    /// Flags that do not exist, or that exclude each other.
     Flags(u8),
-    /// A length that is not written in the shortest way, or too large.
+    /// A length that is too large, or not encoded in the shortest way.
     Length,
-    /// An expiry of 0, which is written by leaving it out.
+    /// An expiry of 0. An element without an expiry has no such field.
     Expiry,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for BadElement {
 
 impl std::error::Error for BadElement {}
 
-/// The bytes before the key: enough to skip an element without touching the rest of it.
+/// The bytes before the key: enough to skip an element without reading the rest.
 ///
 /// ```
 /// # use senko_store::{element::ElementHeader, example::element};
@@ -112,7 +112,7 @@ pub struct ElementHeader {
     pub bytes: u8,
     /// Bytes of the key.
     pub key_len: u32,
-    /// Bytes of what is stored as the value.
+    /// Bytes in the value field.
     pub value_len: u32,
     /// Microseconds since 1970.
     pub time: u64,
@@ -203,7 +203,7 @@ impl ElementHeader {
     }
 }
 
-/// A tombstone has no value, and a large element's is a reference.
+/// A tombstone has no value. The value field of a large element is a reference.
 fn goes_together(flags: u8, value_len: usize) -> bool {
     match flags & (TOMBSTONE | LARGE) {
         0 => true,
@@ -222,7 +222,7 @@ fn varint(bytes: &[u8], at: &mut usize) -> Result<u32, BadElement> {
         *at += 1;
         value |= u64::from(byte & 0x7f) << (7 * nth);
         if byte & 0x80 == 0 {
-            // A last byte of 0 says nothing: the number has a shorter form.
+            // A last byte of 0 adds nothing: the number has a shorter form.
             if byte == 0 && nth > 0 {
                 return Err(BadElement::Length);
             }
@@ -257,7 +257,7 @@ fn put_varint(mut value: usize, to: &mut [u8], at: &mut usize) {
 }
 
 impl<'a> Element<'a> {
-    /// Whether it says that the key is gone.
+    /// Whether this is a tombstone.
     ///
     /// ```
     /// use senko_store::element::{Element, TOMBSTONE};
@@ -278,7 +278,7 @@ impl<'a> Element<'a> {
         self.flags & LARGE != 0
     }
 
-    /// Whether it is gone at this Unix second.
+    /// Whether the element has expired at this Unix second.
     ///
     /// ```
     /// use senko_store::element::Element;
@@ -289,8 +289,8 @@ impl<'a> Element<'a> {
         self.expiry != 0 && now_seconds >= self.expiry
     }
 
-    /// The element after its expiry. It only says that there was a value, from its time until its
-    /// expiry. A tombstone with an expiry says just that.
+    /// The element without its value, for use after its expiry. It only says that the key had a
+    /// value, from its time until its expiry. A tombstone with an expiry means the same.
     pub(crate) fn ended(&self) -> Element<'a> {
         Element {
             flags: TOMBSTONE,
@@ -322,7 +322,7 @@ impl<'a> Element<'a> {
             && self.expiry < END_OF_EXPIRY
     }
 
-    /// Bytes in front of the key.
+    /// Bytes before the key.
     pub(crate) fn header_len(&self) -> usize {
         let expiry = if self.expiry == 0 { 0 } else { 5 };
         1 + varint_len(self.key.len()) + varint_len(self.value.len()) + 7 + expiry
@@ -390,7 +390,7 @@ impl<'a> Element<'a> {
         Ok((Element::of(&header, body.0, body.1), len))
     }
 
-    /// The element of a header whose key and value were found.
+    /// The element with this header, after its key and value were found.
     pub(crate) fn of(header: &ElementHeader, key: &'a [u8], value: &'a [u8]) -> Element<'a> {
         Element {
             flags: header.flags,
@@ -439,8 +439,9 @@ impl ExtentRef {
         to
     }
 
-    /// The reference in the value field of a [`LARGE`] element; `None` if it isn't one: no pages, a
-    /// value that does not fit into them, or pages beyond what a device can have.
+    /// The reference in the value field of a [`LARGE`] element. `None` if the field is not a valid
+    /// reference: it has no pages, the value does not fit into them, or they are beyond the end of
+    /// any device.
     ///
     /// ```
     /// use senko_store::{Extent, element::ExtentRef};

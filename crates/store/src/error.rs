@@ -18,34 +18,34 @@ use senko_io::IoError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The device failed.
+    /// The device returned an error.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// What the device said.
+        /// The device's error.
         source: IoError,
     },
     /// The file could not be opened, made or locked.
     #[error("{0}")]
     Open(Arc<std::io::Error>),
-    /// The content of the device is not what was written there.
+    /// The device returned other bytes than were written.
     #[error("damaged at byte {offset}: {what}")]
     Damaged {
-        /// What is wrong.
+        /// The problem.
         what: String,
         /// Byte in the file.
         offset: u64,
     },
-    /// Not a store at all.
+    /// The file is not a store.
     #[error("not a Senko store: {0}")]
     Foreign(String),
-    /// Written by a later version.
+    /// A later version of Senko wrote the file.
     #[error("the store has format version {found}, this program knows versions up to {known}")]
     NewerVersion {
-        /// In the file.
+        /// The version in the file.
         found: u32,
-        /// The newest that is known.
+        /// The newest version that this build can read.
         known: u32,
     },
     /// Keys have 1 to 65,536 bytes.
@@ -57,38 +57,39 @@ pub enum StoreError {
     /// A batch must fit into the log.
     #[error("the batch takes {bytes} bytes of the log, which has {limit}")]
     BatchTooLarge {
-        /// What it takes.
+        /// Bytes that the batch needs.
         bytes: u64,
-        /// What there is.
+        /// Bytes that a batch may have.
         limit: u64,
     },
-    /// The bound on the file, or the file system, is reached and compaction can free nothing more.
+    /// The file has reached its bound, or the file system is full, and compaction can free no more
+    /// space.
     #[error("no space left: {0}")]
     NoSpace(String),
-    /// An earlier write or flush failed, or the store was opened to be read.
+    /// An earlier write or flush failed, or the store is open for reading only.
     #[error("the store accepts no writes: {0}")]
     ReadOnly(String),
-    /// The snapshot was ended, since the space that it held was needed.
+    /// The snapshot was ended, because the space that it held was needed.
     #[error("the snapshot has ended: the space that it held was needed")]
     SnapshotExpired,
-    /// The copy that a backup or a repair writes has this error, and not the store that is read.
+    /// The copy that a backup or a repair writes has this error. The source store does not.
     #[error("{}: {source}", path.display())]
     Copy {
-        /// The name that the copy was to have.
+        /// The path of the copy.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The copy's error.
         source: Box<StoreError>,
     },
     /// The caller's progress callback said that the work should not continue ([`crate::GoOn`]).
     #[error("stopped, as it was asked to")]
     Stopped,
-    /// A setting or an argument that cannot be honoured.
+    /// A setting or an argument that cannot be used.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl StoreError {
-    /// The error as one of the copy that is written at `path`.
+    /// Marks the error as one of the copy at `path`.
     pub(crate) fn in_copy(self, path: &Path) -> StoreError {
         match self {
             copy @ (StoreError::Copy { .. } | StoreError::Stopped) => copy,
@@ -99,7 +100,7 @@ impl StoreError {
         }
     }
 
-    /// Turns a device's error into one that says what was being done.
+    /// Turns a device's error into one that names the failed operation.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(IoError) -> StoreError {
         move |source| StoreError::Io { what, source }
     }

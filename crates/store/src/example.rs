@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Common beginnings of the examples in the documentation: devices in memory, and on them a store,
-//! a log and a block with a few elements. Not part of the interface.
+//! Common beginnings of the examples in the documentation: devices in memory, and a store, a log
+//! and a block on them with a few elements. It is not part of the public API.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub fn device() -> Arc<dyn Device> {
     FaultyDevice::new(16_384, 1)
 }
 
-/// Small blocks, and nothing in the background.
+/// Options for small blocks and no background threads.
 pub fn options() -> Options {
     Options {
         block_bytes: 1 << 20,
@@ -40,7 +40,7 @@ pub fn hasher() -> Hasher {
     Hasher::new([7; 16])
 }
 
-/// An element of a time.
+/// An element with this time.
 pub fn element<'a>(key: &'a [u8], value: &'a [u8], time: u64) -> Element<'a> {
     Element {
         flags: 0,
@@ -59,8 +59,7 @@ pub fn extent() -> Extent {
     }
 }
 
-/// A log, number 1, of which nothing was written yet but one element: the key "colour" with the
-/// value "green", of time 5.
+/// Log number 1. Its only element is the key "colour" with the value "green" and time 5.
 ///
 /// # Panics
 /// Never: the device does not fail.
@@ -75,7 +74,7 @@ pub fn log(device: &Arc<dyn Device>) -> Log {
     log
 }
 
-/// A block, number 2, of two elements: "colour" is "green" since time 5, "shape" is "round" since
+/// Block number 2. It has two elements: "colour" is "green" since time 5, "shape" is "round" since
 /// time 6.
 ///
 /// # Panics

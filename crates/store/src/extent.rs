@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Extents: runs of pages of the device, which begin and end on units.
+//! Extents: runs of device pages that begin and end on units.
 
 /// Pages of the device ([`senko_io::PAGE_SIZE`]) in a unit of space: extents begin and end on
 /// units, of 64 KiB.
@@ -18,7 +18,7 @@ pub(crate) const UNIT_BYTES: u64 = UNIT_PAGES * senko_io::PAGE_SIZE as u64;
 pub struct Extent {
     /// The first page.
     pub first: u64,
-    /// How many.
+    /// The number of pages.
     pub pages: u32,
 }
 

@@ -3,13 +3,13 @@
 //! pages are arbitrary bytes. It reads and verifies the store, opens it again for writing, and
 //! repairs from it.
 //!
-//! An input is composed with the right checksums, so that the code behind the checks is reached:
+//! An input is composed with the right checksums, so that it reaches the code after the checks:
 //!
 //! ```text
 //! 76 bytes of the superblock, from its byte 16 on | u16 length, manifest | u16 length, saved maps | pieces: u16 page, u16 length, bytes
 //! ```
-//! The pieces are written first, then the maps and the manifest where manifest and superblock say
-//! that they lie.
+//! The pages are written first. The maps and the manifest are written after them, to the places
+//! that manifest and superblock name.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ use crate::{Clock, Options, Store, StoreError};
 
 /// Pages of the file.
 pub(crate) const PAGES: u64 = 2048;
-/// Bytes of the superblock that an input has, and where they lie in its page.
+/// Bytes of an input's superblock, and their place in its page.
 pub(crate) const SLOT: std::ops::Range<usize> = 16..92;
-/// Where a manifest has the place, the length and the checksum of the saved maps.
+/// The offset in a manifest of the saved maps' place, length and checksum.
 pub(crate) const INDEX_AT: usize = 24;
 
 const TAG: Tag = Tag::store(Purpose::Meta);
 
-/// Bytes at the front, of a number that was read before; fewer if there are no more.
+/// The next bytes of the input, as many as a number before them says; fewer if the input ends.
 fn take<'d>(data: &mut &'d [u8], bytes: usize) -> &'d [u8] {
     let (head, rest) = data.split_at(bytes.min(data.len()));
     *data = rest;
@@ -43,7 +43,7 @@ fn number(data: &mut &[u8]) -> usize {
         .fold(0, |sum, &byte| sum << 8 | usize::from(byte))
 }
 
-/// Writes bytes from a page on, as far as the device goes.
+/// Writes bytes from a page on, up to the end of the device.
 fn write(device: &FaultyDevice, page: u64, bytes: &[u8]) {
     for (page, piece) in (page..PAGES).zip(bytes.chunks(PAGE_SIZE)) {
         let mut whole = [0; PAGE_SIZE];
@@ -52,7 +52,7 @@ fn write(device: &FaultyDevice, page: u64, bytes: &[u8]) {
     }
 }
 
-/// The file that an input stands for.
+/// The file that an input describes.
 fn compose(mut data: &[u8]) -> Arc<FaultyDevice> {
     let device = FaultyDevice::new(PAGES, 1);
     let mut page = [0; PAGE_SIZE];
@@ -90,7 +90,7 @@ fn compose(mut data: &[u8]) -> Arc<FaultyDevice> {
     device
 }
 
-/// Asks an open store everything; damage is an answer.
+/// Calls every reader of an open store; errors of damage are expected.
 fn ask(store: &Store) {
     for entry in store.scan().into_iter().flatten().take(1000) {
         let Ok(entry) = entry else { break };
@@ -105,7 +105,7 @@ fn ask(store: &Store) {
 /// Runs one input; true if it was a store.
 ///
 /// # Panics
-/// When a store that was opened gives back another value than was put, or loses it.
+/// If an opened store loses a value that was put, or returns another one.
 pub fn store(data: &[u8]) -> bool {
     let device = compose(data);
     let options = Options {
@@ -123,7 +123,7 @@ pub fn store(data: &[u8]) -> bool {
     let Ok(store) = Store::open_device(shared(), options.clone()) else {
         return read.is_ok();
     };
-    // There may be no room for it, or a log that is full.
+    // The store may have no room for it, or its log may be full.
     if let Ok(time) = store.put(b"one more", b"value") {
         let found = match store.get(b"one more") {
             Err(StoreError::Damaged { .. }) => return true,

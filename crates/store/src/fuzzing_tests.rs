@@ -24,7 +24,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// The input that stands for the store on a device.
+/// The input that describes the store on a device.
 fn input(device: &FaultyDevice) -> Vec<u8> {
     let tag = Tag::store(Purpose::Meta);
     let mut pages = AlignedBuf::new(PAGES as usize);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Gets: one key or many, in a version and on terms. `store.rs` and `snapshot.rs` call it.
+//! Gets of one key or many, in a version and within limits. `store.rs` and `snapshot.rs` call
+//! these.
 
 use std::sync::Arc;
 
@@ -18,11 +19,11 @@ use crate::version::Version;
 pub(crate) struct Many {
     /// Reads under way, at most.
     pub depth: usize,
-    /// Tells what has expired; without it, the clock does.
+    /// The second that decides which values have expired; without it, the clock does.
     pub seconds: Option<u64>,
 }
 
-/// A key and its place among those asked for.
+/// A key and its place among the requested keys.
 struct Placed<'k> {
     place: usize,
     key: &'k [u8],
@@ -35,11 +36,10 @@ impl AsRef<[u8]> for Placed<'_> {
 }
 
 impl Core {
-    /// The version of this moment, and the terms of a look-up in it. Each get is bounded by the
-    /// moment: one that saw a write before all others do would be followed by a snapshot without
-    /// it.
+    /// The current version, and the limits of a look-up in it. Each get is bounded by the present
+    /// moment. Otherwise a get could see a write that a later snapshot does not show.
     pub fn present(&self) -> (Arc<Version>, Terms<'_>) {
-        // Before the version (RECORD-4 of the cache).
+        // Taken before the version (RECORD-4 of the cache).
         let ticket = self.cache.as_ref().map(RecordCache::ticket);
         let (version, at) = self.view.moment();
         let terms = Terms {
@@ -49,7 +49,7 @@ impl Core {
         (version, terms)
     }
 
-    /// The terms of a look-up that sees what there was at a time.
+    /// The limits of a look-up that sees the state of a given time.
     pub fn bounded(&self, at: u64) -> Terms<'_> {
         Terms {
             at,
@@ -59,7 +59,7 @@ impl Core {
         }
     }
 
-    /// The newest version of a key that the terms allow, whatever it is.
+    /// The newest version of a key within the limits, a deletion too.
     pub fn find(
         &self,
         version: &Version,
@@ -69,7 +69,7 @@ impl Core {
         crate::read::one(&*self.device, version, key, self.hasher.hash(key), terms)
     }
 
-    /// Whether a version is a value that has not expired, now or at a second.
+    /// Whether a version is a value that has not expired, now or at `seconds`.
     pub fn has_value(&self, found: &Hit, seconds: Option<u64>) -> bool {
         let expired = || found.expiry <= seconds.unwrap_or_else(|| self.options.clock.seconds());
         found.flags & TOMBSTONE == 0 && (found.expiry == 0 || !expired())
@@ -86,7 +86,8 @@ impl Core {
         crate::large::read(&*self.device, &place).map(Value)
     }
 
-    /// A key's value in a version; `seconds` tells what has expired, without it the clock does.
+    /// A key's value in a version; `seconds` decides whether it has expired; without it, the clock
+    /// does.
     pub fn get_in(
         &self,
         version: &Version,
@@ -137,7 +138,7 @@ impl Core {
         values
     }
 
-    /// Looks many keys up, each in the version and on the terms that `see` gives when its turn
+    /// Looks many keys up. For each key, `see` returns the version and the limits when its turn
     /// comes.
     pub fn get_many<'c, K: AsRef<[u8]>>(
         &self,

@@ -25,7 +25,7 @@ pub const SHARDS: usize = 256;
 pub struct KeyHash {
     /// The place in a block: elements are sorted by it.
     pub order: u64,
-    /// More bits, independent of `order`: fingerprints are taken from these.
+    /// More bits, independent of `order`. Fingerprints are made of these.
     pub check: u32,
 }
 
@@ -40,8 +40,8 @@ impl KeyHash {
         (self.order >> 56) as usize
     }
 
-    /// The hash under which a map knows the block of the `nth` youngest version of the key; the
-    /// youngest is the key's own. It stays in the key's shard.
+    /// The hash under which a map stores the block of the `nth` youngest version of the key. For
+    /// the youngest it is the key's own hash. It is in the key's shard.
     ///
     /// ```
     /// # let key = senko_store::example::hasher().hash(b"colour");
@@ -84,7 +84,7 @@ pub struct Hasher {
 }
 
 impl Hasher {
-    /// With the secret of a store.
+    /// A hasher with the secret of a store.
     ///
     /// ```
     /// let hasher = senko_store::Hasher::new(*b"sixteen bytes...");

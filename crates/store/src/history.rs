@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The versions of a key that are kept. `store.rs` calls it.
+//! The kept versions of a key. `store.rs` calls this.
 
 use crate::StoreError;
 use crate::core::Core;
@@ -10,9 +10,9 @@ use crate::value::KeyVersion;
 use crate::version::Version;
 
 impl Core {
-    /// Calls `take` for the versions of a key that are kept, newest first from `at` on, until it
-    /// says that it is enough. An older one may still lie somewhere, but not all that came between,
-    /// so it would be no answer.
+    /// Calls `take` for the versions of a key that are kept, newest first from `at` on, until
+    /// `take` stops the walk. A version older than the kept ones may still be on the device. But
+    /// versions between may be gone, so such a version is not returned.
     fn walk_versions(
         &self,
         version: &Version,
@@ -34,7 +34,7 @@ impl Core {
         Ok(())
     }
 
-    /// The version of a key that was the newest at `time`, if it is kept, of those up to `at`.
+    /// The version of a key that was the newest at `time`, among the kept versions up to `at`.
     pub fn version_at(
         &self,
         version: &Version,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The elements that a look-up finds, in a log, in a block, or in the cache of records.
+//! The elements that a look-up finds in a log, in a block, or in the cache of records.
 
 use crate::block::Found;
 use crate::log::LogElement;
 
-/// A version of a key that was found: a value, the reference to a large one, or a tombstone.
+/// The version of a key that a look-up found: a value, the reference to a large one, or a
+/// tombstone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hit {
     pub flags: u8,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the store does on its own: one thread seals and compacts blocks, one merges maps, one
-//! writes what gathered in memory of the active log.
+//! The background work of a store. One thread seals logs and compacts blocks, one merges maps, and
+//! one writes full chunks of the active log.
 //!
-//! Without threads (`background: false`) the same pieces of work are done by [`Core::maintain`],
-//! and by a writer that cannot go on otherwise. A failure ends writing (CHANGE-2); readers go on.
+//! Without threads (`background: false`) [`Core::maintain`] does the same work, and so does a
+//! writer that cannot continue otherwise. A failure ends writing (CHANGE-2); readers continue.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -16,10 +16,10 @@ use crate::options::MAX_FROZEN;
 use crate::state::requests::{Waited, Work};
 use crate::version::{BlockHandle, Version};
 
-/// Compactions that may go before a log that waits to be sealed.
+/// The number of compactions that may run before a waiting log is sealed.
 const MOST_TURNS: u32 = 3;
 
-/// Threads of a store; they end when told, and are joined on close.
+/// The threads of a store; they end when told to, and closing the store joins them.
 pub(crate) struct Threads {
     threads: Vec<JoinHandle<()>>,
 }
@@ -65,7 +65,7 @@ impl Core {
         self.work_until_stopped(piece, true);
     }
 
-    /// Writes the active log's full chunks, so that an append does not have to.
+    /// Writes the active log's full chunks, so that appends need not.
     fn log_thread(&self) {
         while self.requests.wait_for_chunks() {
             if let Some(active) = self.current().logs.first()
@@ -80,7 +80,7 @@ impl Core {
         self.work_until_stopped(|core, idle| core.map_piece(idle), false);
     }
 
-    /// Does pieces of work until there is none, waits until asked again, and so on.
+    /// Does pieces of work until none is left, then waits for the next request.
     fn work_until_stopped(
         &self,
         piece: impl Fn(&Core, bool) -> Result<Work, StoreError>,
@@ -105,12 +105,12 @@ impl Core {
         }
     }
 
-    /// One piece of work on blocks: what is most urgent.
+    /// Does the most urgent piece of work on blocks.
     fn block_piece(&self) -> Result<Work, StoreError> {
         let _working = self.requests.block_work();
         match self.prepare_spare() {
             Ok(true) => return Ok(Work::Done),
-            // Then compaction comes first.
+            // Compaction comes before sealing.
             Ok(false) | Err(StoreError::NoSpace(_)) => {}
             Err(error) => return Err(error),
         }
@@ -118,7 +118,7 @@ impl Core {
         let hurry = self.requests.hurry();
         let (mut victims, mut reason) = self.victims(&version, false);
         if hurry && reason != Reason::Space {
-            // The bound is nearer than what the ratio allows.
+            // The bound on the file is nearer than the one that the ratio sets.
             (victims, reason) = self.victims(&version, true);
         }
         let usage = self.usage(&version);
@@ -126,10 +126,10 @@ impl Core {
         let excess = usage.excess(self.options.space_ratio, block_bytes) / usage.slack(block_bytes);
         self.pace.set_space(excess);
         let frozen = version.logs.len() > 1;
-        // Held to its rate by waiting its turn, not with the lock of this work: logs are sealed
-        // meanwhile, and do not cut the wait short.
+        // The compaction rate is kept by waiting between compactions, without the lock of block
+        // work. So logs are sealed meanwhile, and do not cut the wait short.
         let held_back = self.requests.compaction_waits() && excess <= 0.5 && !hurry;
-        // Logs wait for a few compactions at most, unless there is no room for what they hold.
+        // Logs wait for a few compactions at most, unless there is no space to seal them.
         let turns = self.requests.turns();
         let urgent = reason == Reason::Space && (turns < MOST_TURNS || excess > 1.0 || hurry);
         if !victims.is_empty() && !held_back && (urgent || !frozen) {
@@ -185,7 +185,7 @@ impl Core {
         Ok(Work::Nothing)
     }
 
-    /// One piece of whatever there is to do; false if there is nothing.
+    /// Does one piece of any work that is due; false if there is none.
     pub fn maintain(&self) -> Result<bool, StoreError> {
         self.health.check_writable()?;
         {
@@ -214,11 +214,11 @@ impl Core {
                 other => other,
             };
         }
-        // It may have been sealed just before the wait began.
+        // A log may have been sealed just before the wait began.
         if self.wait_for_work(false)? || self.current().logs.len() <= MAX_FROZEN {
             return Ok(true);
         }
-        // With haste, compaction may find the space that is wanting.
+        // With haste, compaction may free the missing space.
         if self.wait_for_space()? {
             return Ok(true);
         }
@@ -227,7 +227,7 @@ impl Core {
         ))
     }
 
-    /// Gives the background the chance to free space; false if it has nothing to do.
+    /// Lets the background free space; false if it has nothing to do.
     pub fn wait_for_space(&self) -> Result<bool, StoreError> {
         self.health.check_takes_writes()?;
         if !self.options.background {
@@ -241,8 +241,8 @@ impl Core {
         self.wait_for_work(true)
     }
 
-    /// Waits until the background did a piece of work; false if it looked, after this call, and
-    /// could do nothing.
+    /// Waits until the background did a piece of work. False if it looked for work after this call
+    /// and found none.
     fn wait_for_work(&self, hurry: bool) -> Result<bool, StoreError> {
         match self
             .requests
@@ -254,7 +254,7 @@ impl Core {
         }
     }
 
-    /// Compacts the emptiest blocks, whether there is need or not; false if all are full.
+    /// Compacts the emptiest blocks, whether necessary or not; false if all blocks are full.
     pub fn compact_emptiest(&self) -> Result<bool, StoreError> {
         let version = self.current();
         let (victims, reason) = self.victims(&version, true);
@@ -265,9 +265,9 @@ impl Core {
         Ok(true)
     }
 
-    /// Compacts these; where there is no space for what lives in them, the emptiest alone: if
-    /// nothing of it lives, it takes none. At last the place that is kept for a log serves, until a
-    /// log's place is free again.
+    /// Compacts these blocks. If there is no space for their live elements, it compacts only the
+    /// emptiest block, which may have none. If even that fails, it uses the space kept for a log,
+    /// until the space of a log is free again.
     fn compact_what_fits(
         &self,
         version: &Version,
@@ -277,7 +277,7 @@ impl Core {
         if matches!(done, Err(StoreError::NoSpace(_))) && victims.len() > 1 {
             done = self.compact(version, &victims[..1]);
         }
-        // Without a log that takes writes, the place is the next one's.
+        // Without an active log, this space is for the next log.
         let given = || !self.current().logs.is_empty() && self.reserve.give_up();
         if matches!(done, Err(StoreError::NoSpace(_))) && given() {
             done = self.compact(version, &victims[..1]);
@@ -304,7 +304,7 @@ mod tests {
             std::thread::sleep(NAP / 20);
         }
         let before = looks();
-        // What others signal to each other is nothing to do.
+        // These errors signal something between threads, and are not failures.
         for _ in 0..100 {
             core.requests.signal();
             std::thread::sleep(NAP / 100);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Large values: each lies in its own extent, from its first byte on. Logs and blocks name it, and
-//! share its holder.
+//! Large values: each lies in its own extent, from its first byte on. The logs and blocks that name
+//! the extent share its holder.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -19,7 +19,7 @@ const REST: Tag = Tag::store(Purpose::LookupRest);
 /// Pages of a large value that are read or written at a time.
 const PIECE_PAGES: usize = 256;
 
-/// Extents of large values by their first page.
+/// The holders of large values' extents, by first page.
 #[derive(Default)]
 pub(crate) struct LargeValues {
     holders: Mutex<HashMap<u64, Weak<Held>>>,
@@ -37,7 +37,7 @@ impl LargeValues {
         Ok(held)
     }
 
-    /// Registers a large value's extent that was just taken.
+    /// Registers the holder of a large value's extent that was just allocated.
     pub fn register(&self, held: Held) -> Arc<Held> {
         let held = Arc::new(held);
         let mut holders = self.holders.lock();
@@ -49,7 +49,7 @@ impl LargeValues {
     }
 }
 
-/// Reads a value that lies in its own extent, and checks it.
+/// Reads a value that lies in its own extent, and checks its checksum.
 pub(crate) fn read(device: &dyn Device, place: &ExtentRef) -> Result<Vec<u8>, StoreError> {
     let offset = place.extent.first.saturating_mul(PAGE_SIZE as u64);
     let pages = place.bytes.div_ceil(PAGE_SIZE as u64);
@@ -86,7 +86,7 @@ pub(crate) fn read(device: &dyn Device, place: &ExtentRef) -> Result<Vec<u8>, St
     Ok(value)
 }
 
-/// Writes a large value into an extent that was taken for it.
+/// Writes a large value into the extent that was allocated for it.
 pub(crate) fn write(
     device: &Arc<dyn Device>,
     held: &Held,

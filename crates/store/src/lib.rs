@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An unordered key-value store on flash with about two bytes of DRAM a key (paper A, and past it).
+//! An unordered key-value store on flash that takes about two bytes of DRAM a key (paper A,
+//! extended).
 //!
 //! ```text
 //! put -> log (append order, exact index) -> sealed: sorted block, written once -> compaction: what lives moves
 //! get -> log -> static maps: hash -> block -> page index: one page -> key compared
 //! ```
 //!
-//! Goals: one device read for a get of an existing key, and hardly any for an absent one; DRAM that
-//! is mostly the maps; few and sequential writes; after any crash every acknowledged synced write,
-//! and a prefix of the others. Non-goals: order, ranges, several processes, the network.
+//! Goals: one device read for a get of an existing key, and hardly any for an absent one; DRAM use
+//! that consists mostly of the maps; few and sequential writes; after any crash, every acknowledged
+//! synced write is there, and a prefix of the others. Non-goals: order, ranges, several processes,
+//! the network.
 //!
 //! ```
 //! use senko_store::{Batch, Options, Store, WriteOptions};
@@ -35,12 +37,12 @@
 //! # Ok::<(), senko_store::StoreError>(())
 //! ```
 //!
-//! [`Store`] is the whole of it. The modules below are policy-free parts that a cache can be built
-//! of as well.
+//! [`Store`] is the whole store. The modules below are policy-free parts, from which a cache can be
+//! built too.
 
 #![deny(unsafe_code)]
 
-// The store as its users see it, and its settings.
+// The store and its settings, as callers see them.
 mod durability;
 mod options;
 mod store;
@@ -54,14 +56,14 @@ mod backup;
 mod verify;
 mod repair;
 
-// The parts of an open store, and where its state changes.
+// The parts of an open store, and the state that they own.
 mod change;
 mod core;
 mod reserve;
 mod state;
 mod version;
 
-// The data's way in, down, and out.
+// The path of data: writes, background work, reads.
 mod write;
 mod conditional;
 mod pace;
@@ -76,7 +78,7 @@ mod lookup;
 mod read;
 mod record_cache;
 
-// Data on the device besides logs and blocks.
+// Other data on the device than logs and blocks.
 mod extent;
 mod large;
 mod open;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Settings of a store, and of one write.
 //!
-//! The settings that shape the bytes on flash (page, block and log sizes, versions kept) are fixed
+//! The settings that shape the bytes on flash (page, block and log sizes, kept versions) are fixed
 //! when a store is created, and read from its superblock later. The others are chosen at each
 //! opening.
 
@@ -25,10 +25,10 @@ pub const MAX_KEY_BYTES: usize = 65_536;
 /// The longest value.
 pub const MAX_VALUE_BYTES: u64 = 1 << 30;
 
-/// The last second that an expiry can tell; later ones are taken for it.
+/// The last second that an expiry can name; later ones are cut to it.
 pub(crate) const LAST_EXPIRY: u64 = (1 << 40) - 1;
 
-/// Where the time of a write comes from: microseconds since 1970.
+/// The source of a write's time: microseconds since 1970.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -41,7 +41,7 @@ pub enum Clock {
     /// The system's clock.
     #[default]
     System,
-    /// A clock of the caller's, for tests and for loading old data.
+    /// A clock of the caller, for tests and for loading old data.
     Own(Arc<dyn Fn() -> u64 + Send + Sync>),
 }
 
@@ -61,7 +61,7 @@ impl Clock {
         }
     }
 
-    /// Whole seconds since 1970, which expiry is counted in.
+    /// Whole seconds since 1970, the unit of expiry.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -95,15 +95,15 @@ impl fmt::Debug for Clock {
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of a data page of a sealed block: a power of two from 4,096 to 32,768. A look-up reads
-    /// one. Fixed when the store is made.
+    /// one page. Fixed when the store is made.
     pub page_bytes: usize,
-    /// Bytes of a sealed block, 1 MiB to 1 GiB. Larger ones take less DRAM a key and more at a time
-    /// to seal. Fixed when the store is made.
+    /// Bytes of a sealed block, 1 MiB to 1 GiB. Larger blocks take less DRAM a key, and each seal
+    /// or compaction takes longer. Fixed when the store is made.
     pub block_bytes: u64,
-    /// Bytes of a log; 0 for as many as a block has. Fixed when the store is made.
+    /// Bytes of a log; 0 means the size of a block. Fixed when the store is made.
     pub log_bytes: u64,
-    /// Versions of a key that are kept; at least 1. Of one that has expired only its times are
-    /// kept: see [`crate::Store::history`]. Fixed when the store is made.
+    /// Kept versions of each key; at least 1. For an expired version only its times are kept: see
+    /// [`crate::Store::history`]. Fixed when the store is made.
     pub keep_versions: u32,
     /// Larger values lie outside of log and blocks, and never move. At least 1024; lowered to an
     /// eighth of the smaller of block and log, and to about 950 KiB. Fixed when the store is made.
@@ -112,38 +112,38 @@ pub struct Options {
     pub index: IndexKind,
     /// Fingerprint bits of a map, in the oldest generation. A get of an absent key reads with
     /// probability 2^-bits (7, the default: one in 128), and each bit takes an eighth of a byte of
-    /// DRAM a key. Younger and smaller generations have more. Fixed when the store is made.
+    /// DRAM a key. Younger and smaller generations have more bits. Fixed when the store is made.
     pub fingerprint_bits: u32,
-    /// The most that the file may have; without, as much as the file system gives. Less than what a
-    /// store has in use is refused.
+    /// The most bytes that the file may have; `None`: as many as the file system gives. A bound
+    /// below the space in use is refused.
     pub max_bytes: Option<u64>,
-    /// Compaction keeps all that is in use, logs included, at about this multiple of the live bytes
-    /// as they are stored (1.05 times keys and values of 1000 bytes); from 1.05 to 10. A store of a
-    /// few blocks may have more.
+    /// Compaction keeps the space in use, logs included, at about this multiple of the live bytes;
+    /// from 1.05 to 10. Live bytes are counted as stored: 1.05 times keys and values, for values of
+    /// 1000 bytes. A store of a few blocks may use more.
     pub space_ratio: f64,
-    /// Bytes a second that compaction may write while nobody waits for it, at least 1; without, as
-    /// many as it can.
+    /// The most bytes a second that compaction writes while no writer waits for space, at least 1;
+    /// `None`: no limit.
     pub compaction_rate: Option<u64>,
-    /// DRAM for records that are read again and again, in bytes with all that belongs to them; 0
-    /// for none, else at least 64 KiB. It is taken when the first records come, and holds values
-    /// that lie inline. It is empty after each opening.
+    /// DRAM for records that are read repeatedly, in bytes, including the index; 0 for none, else
+    /// at least 64 KiB. It is allocated when the first records enter, and is empty after each
+    /// opening. It keeps only inline values.
     pub cache_bytes: u64,
-    /// Make the store if there is none.
+    /// Create the store if it does not exist.
     pub create: bool,
     /// Take no writes and change nothing on the device. The file is opened for reading only, so it
     /// may lie on read-only media, and several processes may read it at once. A process that writes
     /// excludes readers, and they exclude it.
     pub read_only: bool,
-    /// Seal, compact and merge in threads of the store; without, only in [`crate::Store::maintain`]
-    /// and when a write must wait otherwise.
+    /// Seal, compact and merge in threads of the store. Without them the work is done in
+    /// [`crate::Store::maintain`], and by a write that would have to wait.
     pub background: bool,
-    /// Space of the file that was free for so long goes back to the file system: see
-    /// [`crate::Store::shrink`]. It takes the threads of [`Options::background`]. `None`: only when
-    /// asked for.
+    /// After this time, unused free space of the file goes back to the file system: see
+    /// [`crate::Store::shrink`]. This needs the threads of [`Options::background`]. `None`: only
+    /// [`crate::Store::shrink`] gives space back.
     pub shrink_after: Option<Duration>,
-    /// Write down what reaches the device.
+    /// Records what reaches the device.
     pub recorder: Option<Arc<Recorder>>,
-    /// Where times come from.
+    /// The source of times.
     pub clock: Clock,
 }
 
@@ -172,7 +172,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Refuses what cannot be honoured, and fills in what depends on the rest.
+    /// Refuses settings that cannot be used, and derives those that depend on others.
     pub(crate) fn checked(mut self) -> Result<Options, StoreError> {
         let invalid = |text: String| Err(StoreError::Invalid(text));
         if !self.page_bytes.is_power_of_two() || !(4096..=32_768).contains(&self.page_bytes) {
@@ -204,8 +204,7 @@ impl Options {
             ));
         }
         let smaller = self.block_bytes.min(self.log_bytes);
-        // With the longest key and all that stands before it, the value must make an element that a
-        // log takes.
+        // An element with the longest key and an inline value must still fit into a log.
         let most = crate::log::MAX_ELEMENT - MAX_KEY_BYTES - 64;
         self.inline_max = self.inline_max.min((smaller / 8) as usize).min(most);
         if self.inline_max < 1024 {
@@ -239,7 +238,7 @@ impl Options {
         Ok(self)
     }
 
-    /// Refuses a bound below what an empty store takes: superblock, manifests and a log.
+    /// Refuses a bound below the size of an empty store: superblock, manifests and a log.
     pub(crate) fn check_bound(&self) -> Result<(), StoreError> {
         let least = self.log_bytes + 4 * UNIT_BYTES;
         match self.max_bytes {
@@ -264,16 +263,16 @@ impl Options {
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteOptions {
-    /// What to wait for.
+    /// The durability to wait for.
     pub durability: Durability,
-    /// From when on the value is gone: seconds since 1970; 0 for never.
+    /// When the value expires: seconds since 1970; 0 for never.
     pub expires_at: u64,
-    /// For how long the value lives, rounded up to whole seconds; takes the place of `expires_at`.
+    /// For how long the value lives, rounded up to whole seconds; overrides `expires_at`.
     pub ttl: Option<Duration>,
 }
 
 impl WriteOptions {
-    /// Waits until the write is on the device for good.
+    /// Waits until the write is durable on the device.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -312,7 +311,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), StoreError> {
 mod tests {
     use super::*;
 
-    /// Compaction was held to a byte a second.
+    /// Compaction was once held to a byte a second.
     #[test]
     fn a_compaction_rate_of_0_is_refused() {
         let with = |compaction_rate| Options {

@@ -2,10 +2,10 @@
 //! Slows writers down before they would have to stop.
 //!
 //! A writer that finds every log full must wait until one is sealed. That takes as long as writing
-//! a block, or longer while compaction must go first. So from half full on, each written byte costs
-//! time: a little at first, and twice its sealing time where the logs are full. Writers settle at
-//! the rate at which logs are sealed, in many short waits and not one long one. The same holds for
-//! space: if compaction falls behind, writers are slowed before they have to stop for it.
+//! a block, or longer if compaction must run first. So when the logs are half full, each written
+//! byte starts to cost time: a little at first, and twice its sealing time when the logs are full.
+//! Writers settle at the rate of sealing, with many short waits instead of one long one. The same
+//! holds for space: if compaction falls behind, writers are slowed before they have to stop for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,32 +13,33 @@ use std::time::{Duration, Instant};
 /// Waiting starts at this share of what the logs can hold.
 const FREE: f64 = 0.5;
 
-/// Nanoseconds a byte costs at least when the logs are full: 100 MB/s.
+/// The least that a byte costs when the logs are full, in nanoseconds: 100 MB/s.
 const FULL_NS_PER_BYTE: f64 = 10.0;
 
-/// And at most: 0.5 MB/s.
+/// The most that it costs: 0.5 MB/s.
 const MOST_NS_PER_BYTE: f64 = 2000.0;
 
-/// Shorter waits are saved up: the timer is not that exact.
+/// Shorter waits are saved up, because the timer is not exact enough.
 const LEAST: u64 = 500_000;
 
 /// The longest wait of one write.
 const MOST: u64 = 4_000_000;
 
-/// How much lies in logs, and when the next write is due.
+/// The bytes in logs, and the time at which the next write is due.
 pub(crate) struct Pace {
     start: Instant,
     /// Bytes in logs that wait to be sealed.
     frozen: AtomicU64,
-    /// Nanoseconds after `start` at which what was written so far is paid for.
+    /// When the bytes written so far are paid for, in nanoseconds after `start`.
     paid_until: AtomicU64,
-    /// Nanoseconds between sealed logs, over their bytes; smoothed, as the bits of an `f64`.
+    /// Nanoseconds between two sealed logs, divided by their bytes. It is smoothed, and stored as
+    /// the bits of an `f64`.
     drain: AtomicU64,
-    /// When a log was last sealed, or frozen while none waited; nanoseconds after `start`.
+    /// When a log was last sealed, or was frozen while none waited; nanoseconds after `start`.
     drained_at: AtomicU64,
-    /// How far the space in use is beyond its bound, in thousandths of how far it may go.
+    /// How far the space in use exceeds its bound, in thousandths of the most that it may.
     space: AtomicU64,
-    /// What the logs can hold.
+    /// The bytes that the logs can hold.
     capacity: f64,
 }
 
@@ -55,7 +56,7 @@ impl Pace {
         }
     }
 
-    /// Says how far the space in use is beyond its bound; 1 is as far as it may go.
+    /// Sets how far the space in use exceeds its bound; 1 is the most that it may.
     pub fn set_space(&self, share: f64) {
         let thousandths = (share.clamp(0.0, 1.0) * 1000.0) as u64;
         self.space.store(thousandths, Ordering::Relaxed);
@@ -65,14 +66,14 @@ impl Pace {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// A log waits to be sealed.
+    /// Notes that a log waits to be sealed.
     pub fn froze(&self, bytes: u64) {
         if self.frozen.fetch_add(bytes, Ordering::Relaxed) == 0 {
             self.drained_at.store(self.now(), Ordering::Relaxed);
         }
     }
 
-    /// A frozen log was sealed.
+    /// Notes that a frozen log was sealed.
     pub fn sealed(&self, bytes: u64) {
         let now = self.now();
         let took = now.saturating_sub(self.drained_at.swap(now, Ordering::Relaxed));
@@ -102,7 +103,7 @@ impl Pace {
         (bytes as f64 * over * over * full) as u64
     }
 
-    /// Waits for what a write of `bytes` costs; gives how long.
+    /// Waits as long as a write of `bytes` costs; returns the time that it waited.
     pub fn wait(&self, bytes: u64, active: u64) -> Duration {
         let cost = self.cost(bytes, active);
         if cost == 0 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver that waits: look-ups one by one, or many with their reads under way together.
+//! The blocking driver of look-ups: one by one, or many with concurrent reads.
 //!
-//! [`many`] has up to 64 reads under way. As many look-ups again already know their next read. A
+//! [`many`] has up to 64 reads under way. As many further look-ups already know their next read. A
 //! look-up that got its pages continues while the device reads for the others. When it is done, the
 //! next key takes its place.
 
@@ -22,14 +22,14 @@ const LOOKUP: Tag = Tag::store(Purpose::Lookup);
 /// Reads under way at a time, at most.
 pub(crate) const MOST_DEPTH: usize = senko_io::MOST_UNDER_WAY;
 
-/// Look-ups for each read under way: the device does not wait for one that is looking at what it
-/// was given.
+/// Look-ups for each read under way. So the device never waits for a look-up that is searching its
+/// pages.
 const LOOKUPS_A_READ: usize = 2;
 
-/// Keys whose memory is requested ahead of the one at hand.
+/// Keys whose memory is prefetched ahead of the current one.
 const AHEAD: usize = 8;
 
-/// Buffers of each thread that are kept, and the pages that each may have.
+/// Buffers that each thread keeps, and the most pages of each.
 const KEPT: usize = 4;
 const KEPT_PAGES: usize = 8;
 
@@ -56,7 +56,8 @@ fn give_buffer(buffer: AlignedBuf) {
     }
 }
 
-/// Reads pages into a buffer of the thread, and gives it back whatever `use_them` says.
+/// Reads pages into a buffer of the thread, and returns the buffer to the thread, whatever
+/// `use_them` returns.
 fn with_pages<T>(
     device: &dyn Device,
     pages: Pages,
@@ -96,13 +97,13 @@ pub(crate) fn one(
     }
 }
 
-/// Look-ups that share the device: each slot has one, and continues to the next key when it is
+/// Look-ups that share the device. Each slot has one look-up, and takes the next key when it is
 /// done.
 struct Many<'c, K, Keys, See, Hash, Each> {
     keys: Keys,
-    /// Keys whose memory was requested.
+    /// Keys whose memory was prefetched.
     ahead: VecDeque<(K, KeyHash)>,
-    /// The version that the next look-up sees, and its terms.
+    /// The version that the next look-up sees, and its limits.
     see: See,
     hash: Hash,
     each: Each,
@@ -126,7 +127,7 @@ where
     Hash: Fn(&[u8]) -> KeyHash,
     Each: FnMut(K, Result<Option<Hit>, StoreError>),
 {
-    /// The next key. The waits for memory of those that follow overlap with its look-up's.
+    /// Starts the next key. The memory of later keys is prefetched during its look-up.
     fn next_key(&mut self, version: &Version) -> Option<(K, KeyHash)> {
         while self.ahead.len() <= AHEAD {
             let Some(key) = self.keys.next() else {
@@ -139,7 +140,7 @@ where
         self.ahead.pop_front()
     }
 
-    /// Enters what a step gave: an answer, or a read for the slot.
+    /// Handles the result of a step: an answer, or a read for the slot.
     fn settle(&mut self, slot: usize, step: Result<Step, StoreError>, mut pending: Pending<'c, K>) {
         match step {
             Ok(Step::Done(found)) => (self.each)(pending.key, Ok(found)),
@@ -198,14 +199,14 @@ where
 
 /// The keys that [`many`] looks up, and the version.
 pub(crate) struct Gets<See, Hash> {
-    /// The version that the next look-up sees, and its terms.
+    /// The version that the next look-up sees, and its limits.
     pub see: See,
     pub hash: Hash,
     /// Reads under way, at most.
     pub depth: usize,
 }
 
-/// Looks many keys up, and calls `each` with each as it is done, in whatever order that comes.
+/// Looks many keys up, and calls `each` for each key when its look-up ends, in any order.
 pub(crate) fn many<'c, K: AsRef<[u8]>>(
     device: &dyn Device,
     keys: impl Iterator<Item = K>,

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Saves the intact elements of a damaged store into a new one.
 //!
-//! Card. Idea: every element says its own key and time, so nothing but the elements is needed. Each
-//! block and each log is read page by page, also after damage. It goes into the new store as sorted
-//! blocks, a generation a source. The new store's own merges and compaction then tell by time which
-//! version of a key is the newest (VERSION-3). So memory is that of one run ([`RUN_BYTES`]),
-//! however large the store, and the damaged file is only read.
+//! Card. Idea: every element has its own key and time, so only the elements are needed. Each block
+//! and each log is read page by page, also after damage. Its elements go into the new store as
+//! sorted blocks, one generation for each source. The new store's own merges and compaction then
+//! decide by time which version of a key is the newest (VERSION-3). So the memory use is that of
+//! one run ([`RUN_BYTES`]), whatever the size of the store. The damaged file is only read.
 //!
 //! ```text
 //! superblock and manifest whole -> the blocks and logs that it names
 //! either of them lost           -> every page of the file: does a log begin here (its label), is this a block's head (its magic)?
 //! ```
 //!
-//! - Without the manifest it is not known which blocks and logs still counted. It also finds
-//!   elements that compaction or sealing had dropped, if nothing was written over them. Of a key
-//!   that is still there the newest version wins. A deleted key may come back.
+//! - Without the manifest it is unknown which blocks and logs were still in use. The repair then
+//!   also finds elements that compaction or sealing had dropped, if nothing was written over them.
+//!   For a key that still exists, the newest version wins. A deleted key may come back.
 //! - Without any copy of the superblock the secret of the hash is lost too. Hashes are computed
-//!   again with another secret, so blocks are no longer in order: elements are sorted in runs. How
-//!   many versions were kept is lost as well; the newest is.
+//!   again with another secret, so blocks are no longer in order: elements are sorted in runs. The
+//!   number of kept versions is lost as well, so only the newest is kept.
 //! - If a page is lost, an older version of its keys may take their place, if there is one.
 
 use std::collections::BTreeMap;
@@ -38,10 +38,10 @@ use crate::{Extent, KeyHash, Options, StoreError};
 /// Bytes of encoded elements that are sorted in memory at a time.
 const RUN_BYTES: usize = 64 << 20;
 
-/// DRAM for reading a block ahead.
+/// DRAM to read a block ahead.
 const READ_AHEAD: usize = 1 << 20;
 
-/// Pages that are looked at in one read, where the whole file is.
+/// Pages of each read, when the whole file is searched.
 const LOOK_PAGES: usize = 256;
 
 const RECOVER: Tag = Tag::store(Purpose::Recover);
@@ -56,9 +56,9 @@ const RECOVER: Tag = Tag::store(Purpose::Recover);
 pub struct Loss {
     /// Byte in the damaged file.
     pub offset: u64,
-    /// How many.
+    /// The number of bytes.
     pub bytes: u64,
-    /// The contents before the damage, as far as they are known.
+    /// What was in this place, as far as it is known.
     pub what: String,
 }
 
@@ -83,7 +83,7 @@ pub struct Loss {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// Elements that were read and are intact, old versions and deletions counted.
+    /// Intact elements that were read, including old versions and deletions.
     pub salvaged: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
@@ -91,16 +91,16 @@ pub struct RepairReport {
     pub blocks: u64,
     /// Logs that were read.
     pub logs: u64,
-    /// The losses, by their place in the file.
+    /// The losses, in the order of their offsets in the file.
     pub lost: Vec<Loss>,
-    /// The list of blocks and logs was lost: deleted keys may have come back.
+    /// The list of blocks and logs was lost, so deleted keys may have come back.
     pub manifest_lost: bool,
-    /// The superblock was lost, and the store's settings with it.
+    /// The superblock was lost, and with it the store's settings.
     pub secret_lost: bool,
 }
 
 impl RepairReport {
-    /// Bytes that are lost, in all.
+    /// All bytes that are lost.
     ///
     /// ```
     /// # use senko_store::{Store, example};
@@ -129,8 +129,8 @@ impl RepairReport {
 }
 
 /// Saves every intact element of the store at `from` into a new store at `to`, which must not
-/// exist. The new store is `TO.part` until it is whole, and gone after a failure. `progress` is
-/// told how many of how many bytes are read (there may turn out to be more), and may stop the work
+/// exist. The new store is named `TO.part` until it is complete, and removed after a failure.
+/// `progress` gets the bytes read and their total, which may still grow. It may stop the work
 /// ([`GoOn`]).
 ///
 /// ```
@@ -151,7 +151,8 @@ impl RepairReport {
 /// ```
 ///
 /// # Errors
-/// No such file, a later version, nothing to be found in it, no space for the new store.
+/// The file does not exist, a later version wrote it, nothing is found in it, or there is no space
+/// for the new store.
 pub fn repair<G: GoOn>(
     from: impl AsRef<Path>,
     to: impl AsRef<Path>,
@@ -185,7 +186,7 @@ pub fn repair_device<G: GoOn>(
     mut progress: impl FnMut(u64, u64) -> G,
 ) -> Result<RepairReport, StoreError> {
     let to = to.as_ref();
-    // Before all of it is read.
+    // As it was before all of it is read.
     if to.symlink_metadata().is_ok() {
         let text = format!("{} exists already", to.display());
         return Err(StoreError::Invalid(text));
@@ -202,7 +203,7 @@ pub fn repair_device<G: GoOn>(
         to: &target.core,
         report,
     };
-    // Pages that cannot be read are losses. So an error is that of the new store.
+    // Pages that cannot be read are counted as losses. So any error comes from the new store.
     let report = repair
         .run(&sources, &mut progress)
         .map_err(|error| target.told(error))?;
@@ -210,11 +211,11 @@ pub fn repair_device<G: GoOn>(
     Ok(report)
 }
 
-/// Where elements lie.
+/// A part of the device with elements.
 #[derive(Default)]
 struct Sources {
     shape: Option<Shape>,
-    /// Oldest first, as far as one can tell.
+    /// The sources, oldest first as far as that is known.
     blocks: Vec<BlockRecord>,
     logs: Vec<LogRecord>,
     /// Bytes that were read to find them.
@@ -236,8 +237,8 @@ impl Sources {
             }
             Err(error @ StoreError::NewerVersion { .. }) => return Err(error),
             other => {
-                // Whatever is wrong, it is looked for in the whole file; what an opening says
-                // matters only if nothing is found.
+                // If opening fails for any reason, the whole file is searched. The error of the
+                // opening is returned only if nothing is found.
                 let (states, shape) = copies(device);
                 sources.shape = shape;
                 report.manifest_lost = true;
@@ -266,7 +267,7 @@ impl Sources {
         Ok(sources)
     }
 
-    /// Looks at every page of the device.
+    /// Searches every page of the device.
     fn look<G: GoOn>(
         &mut self,
         device: &dyn Device,
@@ -283,7 +284,8 @@ impl Sources {
             let bytes = &mut buf[..count * PAGE_SIZE];
             let whole = device.read(first, bytes, RECOVER).is_ok();
             for (nth, page) in (first..).zip(bytes.chunks_mut(PAGE_SIZE)) {
-                // Where a read of many fails, the pages that can be read are still wanted.
+                // If a read of many pages fails, read them one by one to get those that can be
+                // read.
                 if !whole && device.read(nth, page, RECOVER).is_err() {
                     continue;
                 }
@@ -291,8 +293,8 @@ impl Sources {
                     && record.head() == nth
                     && record.extent.end() <= pages
                 {
-                    // An earlier block there may have been longer, so its head is still behind the
-                    // new block.
+                    // An earlier block at this place may have been longer, so its head may still
+                    // lie after the new block.
                     blocks.insert(record.id, record);
                 }
                 if let Some((id, extent)) = crate::log::read_label(page)
@@ -312,7 +314,8 @@ impl Sources {
         Ok(())
     }
 
-    /// Settings for a store whose own are lost: large enough for everything that was found.
+    /// Settings for a store whose own settings are lost: large enough for everything that was
+    /// found.
     fn guess_shape(&self) -> Result<Shape, StoreError> {
         let sizes = 1 << 20..=1_u64 << 30;
         let default = Options::default();
@@ -339,7 +342,7 @@ impl Sources {
     }
 }
 
-/// Elements of a source that is not in order, until they are sorted.
+/// Elements of a source that is not in order. They are gathered and sorted.
 #[derive(Default)]
 struct SortRun {
     encoded: Vec<u8>,
@@ -482,7 +485,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Adds an element to a run, which is written when it is full.
+    /// Adds an element to a run, and writes the run when it is full.
     fn gather(
         &mut self,
         hash: KeyHash,
@@ -517,7 +520,7 @@ impl Repair<'_> {
         copy.next_run()
     }
 
-    /// Writes an element, with its value where that lies elsewhere.
+    /// Writes an element, and its value if it has its own extent.
     fn save(
         &mut self,
         hash: KeyHash,
@@ -558,7 +561,7 @@ impl Repair<'_> {
         copy.push(&merged, large.as_deref())
     }
 
-    /// Keeps the maps few while blocks are added.
+    /// Merges maps, so that there are few while blocks are added.
     fn merge_some(&self) -> Result<(), StoreError> {
         let _working = self.to.requests.map_work();
         loop {
@@ -569,7 +572,7 @@ impl Repair<'_> {
         }
     }
 
-    /// Drops the versions that newer ones have made dead, as [`crate::Store::compact`] does.
+    /// Drops the versions that newer ones have made dead, like [`crate::Store::compact`].
     fn drop_dead(&self) -> Result<(), StoreError> {
         for _ in 0..2 {
             {

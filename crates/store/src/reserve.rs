@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The space that is kept, so that a full store can be emptied: the place of a log, and the
+//! The reserve, which makes it possible to empty a full store. It has the space for a log, and the
 //! space in which logs are sealed and blocks compacted (SPACE-6 of `space.rs`).
 
 use std::sync::Arc;
@@ -13,27 +13,26 @@ use crate::log::Log;
 use crate::space::{Held, Space};
 use crate::state::counters::Counters;
 
-/// A log for the deletes of a full store is sealed when it takes one in so many of what others may
-/// take: then there is space to compact a block, and the deletes free more.
+/// A log for the deletes of a full store takes this fraction of another log's elements and is then
+/// sealed. After that there is space to compact a block, and the deletes free more.
 const TIGHT: u64 = 5;
 
-/// Milliseconds that the reads of an ended snapshot are waited for, at most.
+/// The longest wait for the reads of an ended snapshot, in milliseconds.
 const RELEASE_MS: u32 = 100;
 
 impl Core {
-    /// Takes space; where there is none, the oldest snapshot ends, and another try is made.
+    /// Allocates space. If there is none, it ends the oldest snapshot and tries again.
     pub fn allocate(&self, bytes: u64) -> Result<Held, StoreError> {
         self.allocate_between(bytes, bytes)
     }
 
-    /// Takes up to `most` bytes in one piece, and at least `least`; see
+    /// Allocates up to `most` bytes in one piece, and at least `least`; see
     /// [`Space::allocate_between`].
     pub fn allocate_between(&self, most: u64, least: u64) -> Result<Held, StoreError> {
         self.with_expiry(|space| space.allocate_between(most, least))
     }
 
-    /// Takes space with `take`; where there is none, the oldest snapshot ends, and another try is
-    /// made.
+    /// Allocates space with `take`. If there is none, it ends the oldest snapshot and tries again.
     pub fn with_expiry(
         &self,
         take: impl Fn(&Arc<Space>) -> Result<Held, StoreError>,
@@ -46,9 +45,9 @@ impl Core {
                     }
                 }
                 Ok(held) => {
-                    // After a failure, extents are let go that the manifest on the device may name:
-                    // none of them is given out. The latch is set before they are let go, so
-                    // whoever got one sees it.
+                    // After a failure, extents are released that the manifest on the device may
+                    // still name. They must not be reused. The latch is set before they are
+                    // released, so a thread that got one sees the latch.
                     self.health.check_writable()?;
                     return Ok(held);
                 }
@@ -57,42 +56,42 @@ impl Core {
         }
     }
 
-    /// The most that a log takes as blocks, or a block when it is compacted.
+    /// The most space that a log takes as blocks, or that a block takes when it is compacted.
     fn sealed_most(&self) -> u64 {
         let most = self.options.block_bytes.max(self.options.log_bytes);
         most + most / 4
     }
 
-    /// Space in which a log is sealed and then a block compacted (SPACE-6 of `space.rs`), and
-    /// manifests. The sealed log gives its own place to the compaction.
+    /// Space to seal a log and then to compact a block (SPACE-6 of `space.rs`), and for manifests.
+    /// The sealed log gives its own space to the compaction.
     pub fn work_bytes(&self) -> u64 {
         let most = self.options.block_bytes.max(self.options.log_bytes);
         self.sealed_most() + most / 4 + 4 * UNIT_BYTES
     }
 
-    /// Whether a log with `elements` and `bytes` more takes as much as a block as there is kept for
-    /// it (SPACE-6); `tight`: for one that was taken though there is no room for it.
+    /// Whether a log with `elements` and `bytes` more needs more space to be sealed than is kept
+    /// for it (SPACE-6). `tight`: the log was allocated for deletes in a full store.
     pub fn seals_to_the_most(&self, log: &Log, tight: bool, elements: u64, bytes: u64) -> bool {
         let most = self.sealed_most();
         let most = if tight { most / TIGHT } else { most };
         self.sealed_bytes(log, elements, bytes) > most
     }
 
-    /// Whether the place of a log is kept, and with it the space to seal a short log and then to
-    /// compact a block.
+    /// Whether the space for a log is kept, with the space to seal a short log and then to compact
+    /// a block.
     pub fn reserve_is_whole(&self) -> bool {
         let there = self.reserve.is_there() || self.spare.is_there();
         let bytes = self.work_bytes() - self.options.log_bytes;
         there && self.space.left_in_file(bytes) >= bytes
     }
 
-    /// Bytes of the blocks that a log with `elements` and `bytes` more becomes.
+    /// Bytes of the blocks that a log becomes, with `elements` and `bytes` more.
     fn sealed_bytes(&self, log: &Log, elements: u64, bytes: u64) -> u64 {
         let elements = log.elements() + elements;
         bytes_expected(elements, log.bytes_used() + bytes, self.options.page_bytes)
     }
 
-    /// Bytes that sealing all logs takes, beyond the places that they give back.
+    /// Bytes that sealing all logs takes, beyond the space that they give back.
     fn sealing_bytes(&self) -> u64 {
         let version = self.current();
         let more = version.logs.iter().map(|handle| {
@@ -102,17 +101,17 @@ impl Core {
         more.sum()
     }
 
-    /// Whether a log can be prepared without taking the space in which logs are sealed, and without
-    /// the end of a snapshot.
+    /// Whether a log can be prepared without using the space for sealing, and without ending a
+    /// snapshot.
     pub fn room_for_spare(&self) -> bool {
         let log = self.options.log_bytes;
         let bytes = self.work_bytes() + log;
         self.space.left(bytes) >= bytes && self.space.has_place_for_log(log)
     }
 
-    /// Whether space is kept for deletes and compaction, before `bytes` are taken. A store that has
-    /// nothing but its first log, on a file system with plenty of room, keeps none: its file stays
-    /// small.
+    /// Whether space must be kept for deletes and compaction before `bytes` are allocated. A store
+    /// that has only its first log keeps none on a file system with plenty of space, so its file
+    /// stays small.
     pub fn keeps_reserve(&self, bytes: u64) -> bool {
         let version = self.current();
         let more = version.logs.len() > 1 || version.blocks().next().is_some();
@@ -120,7 +119,7 @@ impl Core {
         more || self.space.bounded() || !self.space.plenty(reserve.saturating_add(bytes))
     }
 
-    /// Takes the space for a log that deletes need, where it is free in one piece.
+    /// Allocates the space for a log that deletes need, if it is free in one piece.
     pub fn refill_reserve(&self) {
         if self.keeps_reserve(0) {
             self.reserve
@@ -129,22 +128,22 @@ impl Core {
         }
     }
 
-    /// Makes the manifest on flash say that what the reserve relies on has storage (SPACE-4 of
+    /// Commits a manifest that says which of the reserve's space has storage (SPACE-4 of
     /// `space.rs`).
     fn record_storage(&self) {
         if self.space.unrecorded() && !self.health.is_latched() {
-            // After a failure the store is latched; without space there is another try.
+            // After a failure the store is latched. Without space it tries again later.
             let _ = self.commit();
         }
     }
 
-    /// Makes sure that values leave what deletes and compaction need: a log in one piece, a block,
-    /// and manifests. All of it is in the file already, because the file system may be full when it
-    /// is needed. Otherwise a full store could never be emptied. Where there is less, snapshots end
-    /// and the background is given the chance to free some.
+    /// Makes sure that values leave the space that deletes and compaction need: a log in one piece,
+    /// a block, and manifests. This space must be in the file already, because the file system may
+    /// be full when it is needed. Otherwise a full store could never be emptied. If there is less,
+    /// snapshots end, and the background gets the chance to free some.
     ///
-    /// `bytes`, which the write takes, is asked again at each look: the background may have taken
-    /// them for it.
+    /// `bytes` returns what the write will take. It is called again each time, because the
+    /// background may have allocated that space for the write.
     pub fn leave_reserve(&self, bytes: impl Fn() -> u64) -> Result<(), StoreError> {
         let mut last_look = false;
         loop {
@@ -165,15 +164,14 @@ impl Core {
                     "all but what deletes and compaction need is in use".to_owned(),
                 ));
             }
-            // While nothing could be done, a reader may have let go of what was wanting: one more
-            // look.
+            // Try once more: a reader may have released the missing space meanwhile.
             last_look = !self.expire_oldest_snapshot() && !self.wait_for_space()?;
         }
         Ok(())
     }
 
-    /// Ends the oldest snapshot, and waits for the reads under way in it, since its space is not
-    /// free before; false if there is none.
+    /// Ends the oldest snapshot; false if there is none. It waits for the snapshot's reads under
+    /// way, since its space is not free before.
     pub fn expire_oldest_snapshot(&self) -> bool {
         let Some(version) = self.pins.end_oldest() else {
             return false;
@@ -184,7 +182,7 @@ impl Core {
         }
         let held = Arc::downgrade(&version);
         drop(version);
-        // A piece of work may hold it too, and is not waited for.
+        // Background work may hold it too, and is not waited for.
         for _ in 0..RELEASE_MS {
             if held.strong_count() == 0 {
                 break;

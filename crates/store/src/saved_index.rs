@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The generations and their maps, as a clean close saves them for the next opening.
+//! The generations and their maps, which a clean close saves for the next opening.
 //!
 //! ```text
 //! u32 generations; each: u64 min_time, max_time, elements, u32 members, members: u64 id, u64 live
 //! 256 shards; each: u32 maps; each: u32 generation, u32 bytes, the map
 //! ```
-//! They go to their extent and come from it a piece at a time. They are most of a store's memory,
-//! and a whole copy would double it at every close and opening.
+//! They are written and read a piece at a time. They are most of a store's memory, and a second
+//! copy would double it at every close and opening.
 //!
 //! Always holds:
-//! - The read data changes no shared state until all of it was read and its checksum was right.
+//! - A read changes no shared state until all of it was read and its checksum was right.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use crate::version::{BlockHandle, Generation, Member, ShardGeneration, Version};
 /// Pages that are read or written at a time.
 const PIECE_PAGES: usize = 256;
 
-/// Writes the maps of a version to an extent of their own.
+/// Writes the maps of a version to their own extent.
 ///
 /// # Errors
-/// If there is no space for them, and a failing device's.
+/// If there is no space for them, or the device fails.
 pub(crate) fn save(core: &Core, version: &Version) -> Result<(SavedIndex, Held), StoreError> {
     let mut bytes = 0;
     encode(version, &mut |piece| {
@@ -56,7 +56,7 @@ pub(crate) fn save(core: &Core, version: &Version) -> Result<(SavedIndex, Held),
     Ok((saved, held))
 }
 
-/// Hands the encoding of a version's maps out, piece by piece.
+/// Encodes a version's maps, piece by piece.
 fn encode(
     version: &Version,
     out: &mut dyn FnMut(&[u8]) -> Result<(), StoreError>,
@@ -83,7 +83,7 @@ fn encode(
         }
         out(&(generation.members.len() as u32).to_le_bytes())?;
         for &member in &generation.members {
-            // A member that is gone is kept as a number that no block has.
+            // A removed member is saved as a number that no block has.
             let live = version.block(member).map(|handle| handle.live());
             let id = if live.is_some() { member.id } else { u64::MAX };
             out(&id.to_le_bytes())?;
@@ -108,10 +108,10 @@ fn encode(
     Ok(())
 }
 
-/// Adds what was saved to the version that has the blocks.
+/// Adds the saved maps to the version with their blocks.
 ///
 /// # Errors
-/// If it is damaged, does not fit the blocks, or cannot be read.
+/// If the saved maps are damaged, do not fit the blocks, or cannot be read.
 pub(crate) fn load(core: &Core, saved: &SavedIndex) -> Result<Version, StoreError> {
     let mut from = ExtentReader::new(&*core.device, saved)?;
     let mut version = core.current().next();
@@ -125,10 +125,10 @@ pub(crate) fn load(core: &Core, saved: &SavedIndex) -> Result<Version, StoreErro
     Ok(version)
 }
 
-/// Reads what was saved, for its checksum alone.
+/// Reads the saved maps, only to verify their checksum.
 ///
 /// # Errors
-/// If it is damaged or cannot be read.
+/// If they are damaged or cannot be read.
 pub(crate) fn check(device: &dyn Device, saved: &SavedIndex) -> Result<(), StoreError> {
     let mut from = ExtentReader::new(device, saved)?;
     let mut piece = [0; 4096];
@@ -139,14 +139,14 @@ pub(crate) fn check(device: &dyn Device, saved: &SavedIndex) -> Result<(), Store
     from.end(saved)
 }
 
-/// The shared state, which changes only when all was right.
+/// The shared state. It changes only if all was right.
 struct Decoded {
     generations: u64,
-    /// Blocks and how many of their elements are live.
+    /// Blocks, with their numbers of live elements.
     live: Vec<(Arc<BlockHandle>, u64)>,
 }
 
-/// Adds generations, whose numbers begin with `first`, and maps to `version`.
+/// Adds maps and generations to `version`. The generations' numbers begin with `first`.
 fn decode(
     from: &mut ExtentReader<'_>,
     version: &mut Version,
@@ -207,7 +207,7 @@ fn decode(
         .iter()
         .flat_map(|generation| generation.members.iter().map(|member| member.id))
         .collect();
-    // Maps that do not cover a block would hide what it has.
+    // Maps that do not cover a block would hide its elements.
     let covered = version
         .blocks()
         .all(|(_, handle)| known.contains(&handle.id()));
@@ -223,9 +223,9 @@ fn decode(
 /// Fills an extent.
 struct ExtentWriter<'d> {
     device: &'d dyn Device,
-    /// Where the buffer goes.
+    /// The page that the buffer will be written to.
     page: u64,
-    /// Bytes that there is still room for: as many as were counted.
+    /// Bytes that may still be written, out of those that were counted before.
     left: u64,
     buffer: AlignedBuf,
     filled: usize,
@@ -251,7 +251,7 @@ impl ExtentWriter<'_> {
         Ok(())
     }
 
-    /// Writes what the buffer has, up to the end of a page.
+    /// Writes the buffer, up to the end of a page.
     fn write(&mut self) -> Result<(), StoreError> {
         let whole = self.filled.next_multiple_of(PAGE_SIZE);
         self.buffer[self.filled..whole].fill(0);
@@ -263,7 +263,7 @@ impl ExtentWriter<'_> {
         Ok(())
     }
 
-    /// Writes the rest, and tells the checksum of all.
+    /// Writes the rest, and returns the checksum of everything.
     fn end(mut self) -> Result<u32, StoreError> {
         if self.filled > 0 {
             self.write()?;
@@ -275,9 +275,9 @@ impl ExtentWriter<'_> {
 /// Reads an extent from its beginning.
 struct ExtentReader<'d> {
     device: &'d dyn Device,
-    /// Where the first byte lies, for errors.
+    /// The offset of the first byte, for errors.
     offset: u64,
-    /// The next page that goes into the buffer.
+    /// The next page to read into the buffer.
     page: u64,
     buffer: AlignedBuf,
     /// The rest of the buffer.
@@ -354,7 +354,7 @@ impl<'d> ExtentReader<'d> {
         Ok(u64::from_le_bytes(word))
     }
 
-    /// Bytes behind their length.
+    /// Bytes with their length before them.
     fn bytes(&mut self, into: &mut Vec<u8>) -> Result<(), StoreError> {
         let length = self.u32()?;
         if u64::from(length) > self.left {
@@ -364,7 +364,7 @@ impl<'d> ExtentReader<'d> {
         self.read(into)
     }
 
-    /// All was taken, and is what was written.
+    /// Checks that all bytes were taken, and that the checksum is right.
     fn end(self, saved: &SavedIndex) -> Result<(), StoreError> {
         if self.left > 0 {
             return Err(self.damaged("continue past their end"));
@@ -388,7 +388,7 @@ mod tests {
     use super::*;
     use crate::{Options, Store};
 
-    /// Bytes of every length up to some kilobytes, over several pieces and a part of a page.
+    /// Tests every length up to some kilobytes, over several pieces and a part of a page.
     #[test]
     fn pieces_are_read_as_they_were_written() {
         let device = FaultyDevice::new(1024, 1);
@@ -447,7 +447,8 @@ mod tests {
         check(&*device, &saved).unwrap_err();
     }
 
-    /// Maps with one wrong bit anywhere are built again, and answer as those that were saved.
+    /// If one bit of the saved maps is wrong, the maps are built again. They answer like the saved
+    /// ones.
     #[test]
     fn damaged_maps_are_not_used() {
         const KEYS: u32 = 20_000;

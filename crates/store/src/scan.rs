@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Walks through everything: sorted streams, one a block and one a log, merged by hash.
+//! Walks through everything: one sorted stream for each block and each log, merged by hash.
 //!
-//! All blocks are sorted by the same hash, so equal keys meet, and the newest of a key is known
-//! without a look-up (VERSION-3). A scan's use of DRAM is bounded: a read-ahead buffer for each
-//! block ([`SCAN_BYTES`] for all), and the elements of the logs.
+//! All blocks are sorted by the same hash, so equal keys meet, and the newest version of a key is
+//! known without a look-up (VERSION-3). A scan's use of DRAM is bounded: a read-ahead buffer for
+//! each block ([`SCAN_BYTES`] for all), and the elements of the logs.
 //!
-//! A scan does not keep its snapshot from ending: each step takes the version again, and fails with
-//! `SnapshotExpired` if it is gone.
+//! A scan does not prevent the end of its snapshot. Each step loads the version again, and fails
+//! with `SnapshotExpired` if the snapshot has ended.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,7 +24,7 @@ use crate::value::Entry;
 use crate::version::Version;
 use crate::{KeyHash, StoreError};
 
-/// DRAM for reading blocks ahead, for all together.
+/// DRAM to read blocks ahead, for all blocks together.
 const SCAN_BYTES: usize = 32 << 20;
 
 /// The share of one block.
@@ -36,7 +36,7 @@ enum Stream {
     Log(SortedLog, usize),
 }
 
-/// A stream and its element at hand, encoded.
+/// A stream and its current element, encoded.
 struct Source {
     stream: Stream,
     hash: KeyHash,
@@ -83,8 +83,8 @@ pub(crate) struct Merged {
     pub found: Hit,
 }
 
-/// All versions of all keys that are not later than a time: sorted by hash and key, and of a key
-/// the newest first.
+/// All versions of all keys up to a time, sorted by hash and key. The versions of a key come newest
+/// first.
 pub(crate) struct Merge {
     sources: Vec<Source>,
     heap: BinaryHeap<Reverse<(KeyHash, usize)>>,
@@ -93,7 +93,7 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    /// Over everything in a version.
+    /// Scans everything in a version.
     pub fn new(core: &Core, version: &Version, at: u64) -> Result<Merge, StoreError> {
         let blocks = version.blocks().count().max(1);
         let ahead = (SCAN_BYTES / blocks).clamp(*READ_AHEAD.start(), *READ_AHEAD.end());
@@ -167,7 +167,7 @@ impl Merge {
             group.sort_by(|one, other| {
                 (&one.key, other.found.time).cmp(&(&other.key, one.found.time))
             });
-            // An element that was moved while it died may be there twice.
+            // An element that was moved while it died may occur twice.
             group.dedup_by(|one, other| one.key == other.key && one.found.time == other.found.time);
             self.group = group.into();
         }
@@ -175,7 +175,7 @@ impl Merge {
     }
 }
 
-/// Everything in a snapshot, once, in no order that means anything to the caller.
+/// Everything in a snapshot, each key once, in an order without meaning.
 ///
 /// ```
 /// # use senko_store::{Options, Store};
@@ -220,10 +220,10 @@ impl Scan {
     }
 
     fn step(&mut self) -> Result<Option<Entry>, StoreError> {
-        // Held until the step is done, so that what it reads is not written over.
+        // Held until the step ends, so that no writer reuses the space that it reads.
         let _version = self.pin.version()?;
         while let Some(merged) = self.merge.next()? {
-            // Keys are never empty, so the first is not the last one.
+            // Keys are never empty, so the first key differs from the initial value.
             if merged.key == self.last {
                 continue;
             }

@@ -2,9 +2,9 @@
 //! From a log to sorted blocks: each element that is still wanted is written once more, and never
 //! again unless compaction moves it.
 //!
-//! The oldest frozen log is sealed first. Its elements come sorted; of each key the newest
-//! `keep_versions` go into the block. Then one step swaps the log for the block (CHANGE-1). A
-//! snapshot that needs an older version still holds the log.
+//! The oldest frozen log is sealed first. Its elements come sorted. The newest `keep_versions` of
+//! each key go into the block. Then one step swaps the log for the block (CHANGE-1). A snapshot
+//! that needs an older version still holds the log.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,21 +24,21 @@ use crate::state::counters::Counters;
 use crate::version::{BlockHandle, LogHandle, Version};
 use crate::{KeyHash, Options, StoreError};
 
-/// Bits more that a fingerprint in a generation of few blocks has: it is small, and asked before
-/// the large ones.
+/// Additional fingerprint bits in a generation of few blocks. It is small, and asked before the
+/// large ones.
 const YOUNG_BITS: f32 = 6.0;
 
 /// Blocks being written, one after the other, and the entries of their maps.
 pub(crate) struct Output<'c> {
     core: &'c Core,
     tag: Tag,
-    /// The block that is being filled.
+    /// The current block.
     open: Option<(BlockWriter<'c>, Held)>,
-    /// Elements and encoded bytes that are still to come, at most.
+    /// The most elements and encoded bytes still to come.
     elements_left: u64,
     bytes_left: u64,
     finished: Vec<(Block, Held)>,
-    /// One list a shard; `block` counts the finished blocks.
+    /// One list for each shard; `block` counts the finished blocks.
     entries: Vec<Vec<MapEntry>>,
     /// The last key's hash and the number of its versions in the output so far. Each version gets
     /// its own place in the map.
@@ -49,7 +49,7 @@ pub(crate) struct Output<'c> {
 }
 
 impl<'c> Output<'c> {
-    /// For at most `elements` elements of `bytes` bytes.
+    /// A writer for at most `elements` elements of `bytes` bytes.
     pub fn new(core: &'c Core, purpose: Purpose, elements: u64, bytes: u64) -> Output<'c> {
         Output {
             core,
@@ -98,7 +98,8 @@ impl<'c> Output<'c> {
         Ok(())
     }
 
-    /// Enters the element into the map's entries: one a key and block, the newest block first.
+    /// Adds the element to the map's entries: one entry for each key and block, the newest block
+    /// first.
     fn enter(&mut self, hash: KeyHash) {
         let block = self.finished.len() as u32;
         let nth = match self.last {
@@ -124,8 +125,8 @@ impl<'c> Output<'c> {
             self.bytes_left.max(least),
             options.page_bytes,
         );
-        // A log's elements take a little more than the log: a quarter more than a block is still
-        // one block.
+        // A log's elements take a little more space in blocks than in the log. Up to a quarter more
+        // than a block still becomes one block.
         let most = options.block_bytes + options.block_bytes / 4;
         let least = bytes_needed(1, least, options.page_bytes);
         let held = self
@@ -154,7 +155,7 @@ impl<'c> Output<'c> {
         Ok(())
     }
 
-    /// Ends the last block, makes all durable, and gives the blocks and their maps.
+    /// Ends the last block, makes all blocks durable, and returns them with their maps.
     pub fn finish(mut self) -> Result<Sealed, StoreError> {
         self.finish_block()?;
         let blocks = self.finished.len() as u32;
@@ -186,13 +187,13 @@ impl<'c> Output<'c> {
     }
 }
 
-/// Bytes that are allocated for a block: whole parts, of which a block of full size has 128. So the
-/// space of one block fits another.
+/// The bytes to allocate for a block, in whole parts; a block of full size has 128 parts. So a new
+/// block often fits into the space of an old one.
 fn round_up(options: &Options, bytes: u64) -> u64 {
     bytes.next_multiple_of((options.block_bytes / 128).next_multiple_of(UNIT_BYTES))
 }
 
-/// Blocks that are written and durable, and in no version yet.
+/// Blocks that are written and durable, but in no version yet.
 pub(crate) struct Sealed {
     pub blocks: Vec<(Block, Held)>,
     pub maps: Vec<ShardMap>,
@@ -200,7 +201,7 @@ pub(crate) struct Sealed {
 }
 
 impl Sealed {
-    /// The change that enters the blocks, less what `sealed_logs` and `removed` say.
+    /// The change that adds the blocks. `sealed_logs` and `removed` are not set.
     pub fn change(
         self,
         core: &Core,
@@ -233,7 +234,7 @@ impl Sealed {
     }
 }
 
-/// Tells the versions of each key apart in a sorted stream: how many of the key's came before.
+/// Counts the versions of each key in a sorted stream.
 #[derive(Default)]
 pub(crate) struct Versions {
     hash: Option<KeyHash>,
@@ -242,7 +243,7 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// The number of this element among its key's versions, the newest being 0.
+    /// The number of this element among its key's versions; the newest has number 0.
     pub fn next(&mut self, hash: KeyHash, key: &[u8]) -> u32 {
         if self.hash == Some(hash) && self.key == key {
             self.count += 1;
@@ -258,7 +259,7 @@ impl Versions {
 
 impl Core {
     /// The entry of a key's `nth` block in a map. A Bloom Filter Map can name several blocks for
-    /// one key; a static one is requested each.
+    /// one key. A static map is asked for each version separately.
     pub fn map_entry(&self, hash: KeyHash, nth: u32, block: u32) -> MapEntry {
         let key = match self.options.index {
             IndexKind::Static => hash.nth(nth),
@@ -281,7 +282,7 @@ impl Core {
         self.seal(&version, handle)?;
         self.pace.sealed(paced);
         drop(version);
-        // The log's place is free now, in one piece.
+        // The log's space is free now, in one piece.
         self.refill_reserve();
         Ok(true)
     }
@@ -299,7 +300,7 @@ impl Core {
 
     fn seal(&self, version: &Version, handle: &Arc<LogHandle>) -> Result<(), StoreError> {
         self.health.check_writable()?;
-        // Its last bytes may still be in memory.
+        // The log's last bytes may still be in memory.
         handle
             .log
             .commit(handle.log.end(), crate::Durability::Buffered)
@@ -342,7 +343,7 @@ impl Core {
     }
 }
 
-/// Counts, block by block, the elements that newer ones take the place of, as far as the maps know.
+/// Counts for each block the elements that newer ones replace, as far as the maps know.
 #[derive(Default)]
 struct Overwritten {
     candidates: Candidates,
@@ -350,7 +351,8 @@ struct Overwritten {
 }
 
 impl Overwritten {
-    /// Takes the counts over, once the newer ones lie in blocks: a seal that fails is done again.
+    /// Subtracts the counts after the newer elements are in blocks, because a failed seal is
+    /// repeated.
     fn enter(self) {
         for (handle, dead) in self.dead.into_values() {
             handle.some_dead(dead);

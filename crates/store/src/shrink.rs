@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A store that becomes smaller: free space goes back to the file system, when a user asks for it
-//! or after it was free for a while.
+//! Shrinking a store: free space goes back to the file system, on request or after it was unused
+//! for a while.
 //!
 //! ```text
 //! take the reserve -> cut off the end -> manifest with the coming holes -> punch
 //! ```
 //!
-//! After a crash anywhere in between, the holes on flash are at most more than there are (SPACE-4
-//! of `space.rs`). The space that deletes and compaction need keeps its storage (SPACE-5). So a
-//! store can be emptied on a file system that other files fill.
+//! After a crash at any point, the manifest may name holes that do not exist, but never misses one
+//! (SPACE-4 of `space.rs`). The space that deletes and compaction need keeps its storage (SPACE-5).
+//! So a store can be emptied on a file system that other files fill.
 
 use crate::core::Core;
 use crate::space::Released;
 use crate::{Store, StoreError};
 
-/// Bytes that stay free in an empty store: room for the manifests and maps of a close.
+/// Bytes that stay free in an empty store, for the manifests and maps of a close.
 const LEAST_KEPT: u64 = 1 << 20;
 
 /// The result of [`Store::shrink`], in bytes returned.
@@ -27,9 +27,9 @@ const LEAST_KEPT: u64 = 1 << 20;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shrunk {
-    /// Cut off the file's end.
+    /// Bytes cut off the file's end.
     pub cut: u64,
-    /// Punched: the file has holes there.
+    /// Bytes that became holes in the file.
     pub punched: u64,
 }
 
@@ -49,8 +49,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// A failing device, a closed store. A store that can't write its manifest for want of space
-    /// keeps what it has.
+    /// The device fails, or the store is closed. If there is no space to write the manifest, the
+    /// store keeps its free space and returns no error.
     pub fn shrink(&self) -> Result<Shrunk, StoreError> {
         let Released { cut, punched } = self.core.shrink(None)?;
         Ok(Shrunk { cut, punched })
@@ -58,10 +58,10 @@ impl Store {
 }
 
 impl Core {
-    /// Gives back what is free, or only `most` bytes of it.
+    /// Gives back free space: all of it, or `most` bytes.
     fn shrink(&self, most: Option<u64>) -> Result<Released, StoreError> {
         self.health.check_takes_writes()?;
-        // Nobody seals or compacts meanwhile, who would have to grow the file again.
+        // The turn prevents seals and compactions meanwhile, which would make the file grow again.
         let _working = self.requests.block_work();
         let mut keep = LEAST_KEPT;
         if self.keeps_reserve(0) {
@@ -81,13 +81,13 @@ impl Core {
             self.space.keep_storage();
             return Err(error);
         }
-        // A failure here leaves a hole that may have storage, and nothing unknown.
+        // A failure here leaves a hole that may still have storage. No state is unknown.
         let punched = self.space.punch()?;
         Ok(Released { cut, punched })
     }
 
-    /// Gives back what nobody needed for as long as [`crate::Options::shrink_after`] says. A
-    /// failure is none of the store's: the space is wanting, nothing else.
+    /// Gives back space that was unused for [`crate::Options::shrink_after`]. A failure does not
+    /// end writing: only the space is missing.
     pub fn shrink_if_idle(&self) {
         let Some(window) = self.options.shrink_after else {
             return;

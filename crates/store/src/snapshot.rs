@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Snapshots: a version that is held, and the time up to which its elements count.
 //!
-//! A snapshot costs nothing to make; it keeps the blocks and logs that it can reach. When a writer
-//! or the compaction finds no space, the oldest snapshot ends: its calls fail with
-//! [`StoreError::SnapshotExpired`] from then on.
+//! Making a snapshot costs nothing. It keeps the blocks and logs that it can reach. If a writer or
+//! compaction finds no space, the oldest snapshot ends. From then on its calls fail with
+//! [`StoreError::SnapshotExpired`].
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl Snapshot {
         &self.pin
     }
 
-    /// Its moment: the time of the last write that it shows.
+    /// The snapshot's moment: the time of the last write that it shows.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -82,7 +82,8 @@ impl Snapshot {
     /// ```
     ///
     /// # Errors
-    /// [`StoreError::SnapshotExpired`] once it ended; else as [`crate::Store::get`].
+    /// [`StoreError::SnapshotExpired`] if the snapshot has ended; otherwise as
+    /// [`crate::Store::get`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
         Ok(self.get_entry(key)?.map(|entry| entry.value))
     }
@@ -105,7 +106,7 @@ impl Snapshot {
         self.core.get_in(&version, key, terms, seconds)
     }
 
-    /// The values of many keys, with their reads under way together.
+    /// The values of many keys, read concurrently.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -125,7 +126,7 @@ impl Snapshot {
         }
     }
 
-    /// Everything in it, in no order that means anything to the caller.
+    /// Everything in the snapshot, in an order without meaning.
     ///
     /// ```
     /// # let store = senko_store::example::store();

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which parts of the file are free.
+//! Allocates the space of the file.
 //!
-//! The file is cut into units of 64 KiB. An [`Extent`] is a run of them; whoever uses one holds a
-//! [`Held`], and when the last holder lets go, the extent is free. So a reader, a snapshot or a
-//! version that is still in use keeps what it can reach, without a list of readers.
+//! The file is cut into units of 64 KiB. An [`Extent`] is a run of them; its users share a
+//! [`Held`]. The extent becomes free when the last of them drops it. So a reader, a snapshot or a
+//! version in use keeps the extents that it can reach, without a list of readers.
 //!
 //! What always holds:
-//! - SPACE-1: an extent that the manifest on flash names is held: its holder is let go only after a
-//!   manifest without it is durable.
+//! - SPACE-1: an extent that the manifest on flash names is held: its holder is dropped only after
+//!   a manifest without it is durable.
 //! - SPACE-2: nothing is written to an extent that the writer does not hold.
-//! - SPACE-3: an extent that is held has storage. A free part may be a *hole*, without storage: it
-//!   counts as the space behind the file's end does, and gets storage before it is given out.
-//! - SPACE-4: whatever has no storage is among the holes that the manifest on flash names. A part
-//!   enters the list before it is punched. It leaves the list after it got storage; until then it
-//!   counts as a hole after a crash. The reserve for deletes is not kept in such a part.
-//! - SPACE-5: what deletes and compaction need is never punched.
-//! - SPACE-6: a log takes no more elements than can be sealed in what is kept, however short they
-//!   are. A log for the deletes of a full store takes few: behind its seal there is room to compact
-//!   any block. So deletes always find space: that of the deleted elements.
+//! - SPACE-3: an extent that is held has storage. A free part may be a *hole*, without storage.
+//!   Like the space after the file's end, it gets storage before it is allocated.
+//! - SPACE-4: every part without storage is among the holes that the manifest on flash names. A
+//!   part enters the list before it is punched. It leaves the list after it got storage; until then
+//!   it counts as a hole after a crash. The reserve for deletes is not kept in such a part.
+//! - SPACE-5: the space that deletes and compaction need is never punched.
+//! - SPACE-6: a log takes no more elements than can be sealed in the reserved space, however short
+//!   they are. A log for the deletes of a full store takes few elements, so that after its seal
+//!   there is still space to compact any block. So deletes always find space: compaction frees that
+//!   of the deleted elements.
 //!
 //! `docs/architecture/store.md` says how a store becomes smaller.
 
@@ -38,43 +39,43 @@ use crate::StoreError;
 use crate::extent::{Extent, UNIT_BYTES, UNIT_PAGES};
 use crate::options::MAX_FROZEN;
 
-/// Units by which the file grows at least: 4 MiB.
+/// The fewest units by which the file grows: 4 MiB.
 const GROWTH: u64 = 64;
 
-/// The share of the file that is free in pieces before pieces are taken rather than the file made
-/// longer: one in so many.
+/// If one in this many units of the file is free in pieces, a piece is taken before the file grows.
 pub(crate) const PIECES: u64 = 25;
 
-/// Extents that are kept for logs, at most: as many logs as there are at a time.
+/// The most extents that are kept for logs: as many as there are logs at a time.
 const MOST_LOGS: usize = MAX_FROZEN + 2;
 
-/// A piece is at least one in so many of what was asked for, and at least so many units: shorter
-/// ones are wasted on heads and roundings.
+/// The shortest piece, as a fraction of the requested space and in units. Shorter pieces would
+/// waste space on heads and rounding.
 const SHORTEST_PIECE: u64 = 4;
 const LEAST_PIECE: u64 = 32;
 
-/// How many times what it needs the file system must have, so that the store keeps nothing free in
-/// its file.
+/// The file system must have this many times the needed space free, or the store keeps free space
+/// in its file.
 const PLENTY: u64 = 4;
 
-/// Units that are free, and the file's length.
+/// The free units, and the file's length.
 #[derive(Debug, Default)]
 struct Free {
-    /// Free, with storage.
+    /// Free units with storage.
     runs: Runs,
-    /// Free, and perhaps without storage: a write there could meet a full file system (SPACE-3).
+    /// Free units that may have no storage: a write there could find the file system full
+    /// (SPACE-3).
     holes: Runs,
-    /// Units that are being punched: nobody takes them meanwhile.
+    /// Units that are being punched; they cannot be allocated meanwhile.
     punching: Runs,
     /// Units of the file, free or not.
     units: u64,
     /// Units in use.
     used: u64,
-    /// First units of free extents of logs, and the units of each. The next log takes one of them:
-    /// blocks come in all lengths, and would not leave it a place.
+    /// Free extents of logs: their first units and lengths. The next log takes one of them. Blocks
+    /// have all lengths, and would otherwise leave no space that fits a log.
     logs: Vec<u64>,
     log_units: u64,
-    /// The manifest on flash may name units as holes that have storage by now (SPACE-4).
+    /// The manifest on flash may name holes that have storage by now (SPACE-4).
     unrecorded: bool,
     /// The fewest free units with storage since the window began.
     least: u64,
@@ -87,14 +88,14 @@ impl Free {
         self.units - self.used - self.holes.total() - self.punching.total()
     }
 
-    /// Counts units as used.
+    /// Removes units from the free ones.
     fn take_units(&mut self, first: u64, units: u64) {
         self.runs.remove(first, units);
         self.used += units;
         self.least = self.least.min(self.stored());
     }
 
-    /// The shortest run that is long enough, and of these the first: long runs stay whole for
+    /// The shortest run that is long enough, and the first of several. So long runs stay whole for
     /// blocks, and the end of the file stays free.
     fn take(&mut self, units: u64) -> Option<u64> {
         let (first, _) = self.runs.shortest(units)?;
@@ -102,7 +103,7 @@ impl Free {
         Some(first)
     }
 
-    /// Lets anyone have what was kept for logs; false if nothing was.
+    /// Releases the extents kept for logs to all users; false if there were none.
     fn give_up_logs(&mut self) -> bool {
         let logs = std::mem::take(&mut self.logs);
         for &first in &logs {
@@ -111,8 +112,8 @@ impl Free {
         !logs.is_empty()
     }
 
-    /// Instead of growth, where enough of the file is free: the longest run, if it is no less than
-    /// `least` and not much shorter than `most`.
+    /// Looks for a piece to use instead of growing, if enough of the file is free. It is the
+    /// longest run, if it has at least `least` units and is not much shorter than `most`.
     fn take_piece(&mut self, most: u64, least: u64) -> Option<(u64, u64)> {
         let stored = self.stored();
         if stored * PIECES < self.used + stored {
@@ -122,7 +123,7 @@ impl Free {
         self.take_longest(least.max(shortest))
     }
 
-    /// The longest run, whole, if it has at least so many units.
+    /// The longest run, whole, if it has at least this many units.
     fn take_longest(&mut self, least: u64) -> Option<(u64, u64)> {
         let (first, length) = self.runs.longest()?;
         if length < least {
@@ -132,7 +133,7 @@ impl Free {
         Some((first, length))
     }
 
-    /// Takes a given run, at the opening.
+    /// Takes a given run when the store is opened.
     fn claim(&mut self, first: u64, units: u64) -> bool {
         let there = self.runs.remove(first, units);
         if there {
@@ -141,7 +142,7 @@ impl Free {
         there
     }
 
-    /// A place of so many units, in parts without storage.
+    /// The first of this many units in a row, in parts without storage.
     fn place_with_holes(&self, units: u64) -> Option<u64> {
         if self.holes.total() == 0 {
             return None;
@@ -155,7 +156,7 @@ impl Free {
 pub struct Space {
     free: Mutex<Free>,
     device: Arc<dyn Device>,
-    /// Units that the file may have.
+    /// The most units that the file may have.
     limit: u64,
 }
 
@@ -167,17 +168,17 @@ impl std::fmt::Debug for Space {
     }
 }
 
-/// An extent in use; free again when the last clone of its `Arc` is gone.
+/// An extent in use. It becomes free when the last clone of its `Arc` is dropped.
 #[derive(Debug)]
 pub struct Held {
     extent: Extent,
     space: Arc<Space>,
-    /// Whether the next log may have it.
+    /// Whether the extent is kept for the next log when it becomes free.
     log: bool,
 }
 
 impl Held {
-    /// Which pages.
+    /// The pages of the extent.
     pub fn extent(&self) -> Extent {
         self.extent
     }
@@ -198,7 +199,8 @@ impl Drop for Held {
 }
 
 impl Space {
-    /// All of `device` but its first unit (the superblock's) is free; it may grow to `max_bytes`.
+    /// The space of `device`. Everything is free except the first unit, which has the superblock.
+    /// The file may grow to `max_bytes`.
     pub fn new(device: Arc<dyn Device>, max_bytes: Option<u64>) -> Arc<Space> {
         let units = device.pages() / UNIT_PAGES;
         let limit = max_bytes.map_or(u64::MAX, |bytes| bytes / UNIT_BYTES);
@@ -221,7 +223,7 @@ impl Space {
     /// Marks an extent that the manifest names as used.
     ///
     /// # Errors
-    /// If it lies beyond the end, or something else was there already.
+    /// If it lies beyond the end, or overlaps an extent in use.
     pub fn claim(self: &Arc<Space>, extent: Extent) -> Result<Held, StoreError> {
         let (first, units) = (
             extent.first / UNIT_PAGES,
@@ -247,7 +249,7 @@ impl Space {
         })
     }
 
-    /// Takes `bytes` for a log, which are kept for the next one when it lets go of them.
+    /// Allocates `bytes` for a log. When the log releases them, they are kept for the next log.
     ///
     /// # Errors
     /// As [`Space::allocate`].
@@ -281,7 +283,7 @@ impl Space {
         Ok(held)
     }
 
-    /// Takes `bytes`, rounded up to units; the file grows where it must.
+    /// Allocates `bytes`, rounded up to units. The file grows if necessary.
     ///
     /// # Errors
     /// [`StoreError::NoSpace`] at the bound or when the device is full.
@@ -289,10 +291,10 @@ impl Space {
         self.allocate_between(bytes, bytes)
     }
 
-    /// Takes `most` bytes in one piece, or a shorter piece of no less than `least`. Where much of
-    /// the file is free in pieces, a piece that is not much too short comes before growth. Where
-    /// the file cannot grow, any piece that is long enough does. So a file that has room does not
-    /// grow, and the pieces come together again.
+    /// Allocates `most` bytes in one piece, or a shorter piece of at least `least`. If much of the
+    /// file is free in pieces, a piece that is not much too short is preferred to growth. If the
+    /// file cannot grow, any piece of at least `least` is taken. So a file with enough free space
+    /// does not grow, and its free pieces join again.
     ///
     /// # Errors
     /// [`StoreError::NoSpace`] at the bound or when the device is full.
@@ -315,7 +317,7 @@ impl Space {
             match self.fill_or_grow(&mut free, most) {
                 Ok(()) => {}
                 Err(StoreError::NoSpace(why)) => {
-                    // What was kept for logs may be long enough, or the file's new end.
+                    // Try the extents kept for logs, or the file's new end.
                     if free.give_up_logs() {
                         continue;
                     }
@@ -342,8 +344,9 @@ impl Space {
         })
     }
 
-    /// Whether the next log finds `bytes` in one piece. Free space may be as much in sum and lie
-    /// in shorter pieces between blocks. The file grows for the piece, or a hole gets storage.
+    /// Whether the next log finds `bytes` in one piece. The free space may be large enough in
+    /// total, but in shorter pieces between blocks. The file grows for the piece, or a hole gets
+    /// storage.
     pub fn has_place_for_log(&self, bytes: u64) -> bool {
         let units = bytes.div_ceil(UNIT_BYTES).max(1);
         let mut free = self.free.lock();
@@ -357,7 +360,7 @@ impl Space {
         made
     }
 
-    /// Makes `units` in a row free, with storage: in holes, or at the file's end.
+    /// Makes `units` successive units free with storage, in holes or at the file's end.
     fn fill_or_grow(&self, free: &mut Free, units: u64) -> Result<(), StoreError> {
         if let Some(first) = free.place_with_holes(units) {
             for (hole, length) in free.holes.within(first, units) {
@@ -389,7 +392,7 @@ impl Space {
         Ok(())
     }
 
-    /// Gets storage for `units` more units, or for some of them: in holes, then at the file's end.
+    /// Gets storage for up to `units` more units: in holes first, then at the file's end.
     fn store_more(&self, free: &mut Free, units: u64) {
         let mut left = units;
         let holes: Vec<_> = free.holes.iter().collect();
@@ -417,7 +420,7 @@ impl Space {
             .max(least);
         let grown = match self.device.grow(wanted * UNIT_PAGES) {
             Ok(()) => wanted,
-            // Not that much; perhaps just enough.
+            // There is not that much space; perhaps there is just enough.
             Err(_) => {
                 self.device
                     .grow(least * UNIT_PAGES)
@@ -452,7 +455,7 @@ impl Space {
         ))
     }
 
-    /// Gives back the end of an extent that turned out too large; `bytes` stay.
+    /// Gives back the end of an extent that turned out too large; `bytes` stay in use.
     pub fn shorten(&self, held: &mut Held, bytes: u64) {
         let units = u64::from(held.extent.pages) / UNIT_PAGES;
         let keep = bytes.div_ceil(UNIT_BYTES).max(1);
@@ -471,20 +474,21 @@ impl Space {
         self.limit < u64::MAX
     }
 
-    /// Whether the file system is so far from full that nothing need be kept free in the file: it
-    /// has [`PLENTY`] times `bytes`.
+    /// Whether the file system has [`PLENTY`] times `bytes` free. Then no free space need be kept
+    /// in the file.
     pub fn plenty(&self, bytes: u64) -> bool {
         let room = self.device.room().unwrap_or(0);
         room / PLENTY >= bytes
     }
 
-    /// How many of `wanted` bytes may be taken before the bound. Where the file system may be full
-    /// before that, the file grows for them: what it has then, nobody else can take.
+    /// How many of `wanted` bytes can be allocated within the bound. If the file system may become
+    /// full first, the file grows for them now, so that no other program can take that space.
     pub fn left(&self, wanted: u64) -> u64 {
         self.left_of(wanted, self.plenty(wanted))
     }
 
-    /// As [`Space::left`], with all of it in the file: others may fill the file system at any time.
+    /// As [`Space::left`], with all of it already in the file, because other programs may fill the
+    /// file system at any time.
     pub fn left_in_file(&self, wanted: u64) -> u64 {
         self.left_of(wanted, false)
     }
@@ -495,7 +499,7 @@ impl Space {
         let mut left = units.min(self.limit.saturating_sub(free.used));
         if !plenty {
             let lacks = left.saturating_sub(free.stored());
-            // What it cannot have is seen below.
+            // If it does not get the space, the code below sees that.
             self.store_more(&mut free, lacks);
             left = left.min(free.stored());
         }
@@ -554,7 +558,7 @@ mod tests {
         let block = space.allocate(2 * UNIT).unwrap();
         drop(log);
         assert_eq!(space.allocate_log(3 * UNIT).unwrap().extent(), place);
-        // Three units before the block, three behind it.
+        // Three units before the block, three after it.
         let piece = space.allocate_between(6 * UNIT, 2 * UNIT).unwrap();
         assert_eq!(piece.extent().pages, 48);
         drop(piece);
@@ -570,7 +574,7 @@ mod tests {
         const UNIT: u64 = 65_536;
         let space = space(16 * 9, None);
         let held: Vec<Held> = (0..8).map(|_| space.allocate(UNIT).unwrap()).collect();
-        // Every other unit, and so four in sum.
+        // Every other unit is free: four in total.
         let mut nth = 0;
         let others: Vec<Held> = held
             .into_iter()
@@ -584,7 +588,7 @@ mod tests {
         assert!(!space.has_place_for_log(2 * UNIT));
         drop(others);
         assert!(space.has_place_for_log(8 * UNIT));
-        // Where the file may grow, it does.
+        // If the file may grow, it grows.
         let growing = Space::new(senko_io::faulty::FaultyDevice::new(1 << 10, 1), None);
         assert!(growing.has_place_for_log(2 * UNIT));
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::core::Core;
 use crate::record_cache::RecordCache;
 
-/// Counts since the opening, and sizes now.
+/// Counts since the opening, and current sizes.
 ///
 /// ```
 /// # let store = senko_store::example::store();
@@ -25,9 +25,9 @@ pub struct Stats {
     pub deletes: u64,
     /// Bytes of keys and values put.
     pub bytes_put: u64,
-    /// Keys asked for.
+    /// Keys that gets looked up.
     pub gets: u64,
-    /// Of these, found.
+    /// Keys that gets found.
     pub hits: u64,
     /// Look-ups that a record in the cache answered, without a device read.
     pub cache_hits: u64,
@@ -40,28 +40,29 @@ pub struct Stats {
     pub cache_dram_bytes: u64,
     /// An estimate of the elements in sealed blocks that are the newest of their keys, deletions
     /// included. Logs change it only when they are sealed. A key that only a log has is not
-    /// counted. A key that a log overwrites or deletes still is. The number is exact right after
-    /// [`crate::Store::compact`], as long as nothing expires. [`crate::Store::len`] counts.
+    /// counted. A key that a log overwrites or deletes is still counted. The number is exact right
+    /// after [`crate::Store::compact`], until an element expires. [`crate::Store::len`] counts
+    /// exactly.
     pub live_elements: u64,
     /// Elements in sealed blocks.
     pub block_elements: u64,
-    /// Elements in logs, older versions counted.
+    /// Elements in logs, including older versions.
     pub log_elements: u64,
     /// Sealed blocks.
     pub blocks: u64,
-    /// Logs, the active one counted.
+    /// Logs, including the active one.
     pub logs: u64,
-    /// Maps that a look-up may have to ask.
+    /// Maps that a look-up may have to search.
     pub generations: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// Bytes of it without storage: [`crate::Store::shrink`] gave them back.
+    /// Bytes of the file without storage, which [`crate::Store::shrink`] gave back.
     pub hole_bytes: u64,
-    /// Bytes of it in use.
+    /// Bytes of the file in use.
     pub used_bytes: u64,
     /// Bytes of sealed blocks with their large values.
     pub block_bytes: u64,
-    /// Of these, thought to be live.
+    /// Bytes of these that are live, estimated.
     pub live_bytes: u64,
     /// DRAM of the maps from hashes to blocks, in bytes.
     pub map_dram_bytes: u64,
@@ -85,11 +86,11 @@ pub struct Stats {
     pub merged_elements: u64,
     /// Snapshots that ended because space was needed.
     pub snapshots_expired: u64,
-    /// Microseconds that writes waited for logs to be sealed, in all.
+    /// Total microseconds that writes waited for logs to be sealed.
     pub throttled_us: u64,
     /// Microseconds that the opening took.
     pub open_us: u64,
-    /// Whether writes are refused, after a failure or because it was requested.
+    /// Whether writes are refused, after a failure or because the store is open for reading.
     pub read_only: bool,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The store as its users see it.
+//! The store's public interface.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::{Batch, Options, StoreError, WriteOptions};
 #[derive(Clone)]
 pub struct Store {
     pub(crate) core: Arc<Core>,
-    /// Ends the background when the last clone is gone.
+    /// Ends the background threads when the last clone is dropped.
     guard: Arc<Guard>,
 }
 
@@ -58,7 +58,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.stop();
-        // Elements that were only in memory are written; nobody is left to hear of a failure.
+        // Writes the elements that were only in memory. No caller is left who could get an error.
         if !self.core.health.is_closed() && !self.core.health.is_latched() {
             let _ = self.core.sync();
         }
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store in a file or on a block device, or makes it.
+    /// Opens the store in a file or on a block device, or creates it.
     ///
     /// ```
     /// use senko_store::{Options, Store};
@@ -90,12 +90,12 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// One sentence for each. The file is missing, not a store, or of a newer version. Another
-    /// process holds it (with its number). It is damaged (with the byte in the file). A setting
-    /// cannot be honoured.
+    /// The file is missing, not a store, or of a newer version. Another process holds it (the error
+    /// has its process id). It is damaged (the error has the byte in the file). A setting cannot be
+    /// used. The error is one sentence in each case.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store, StoreError> {
         let path = path.as_ref();
-        // Before a file is made that nobody wants.
+        // Checked before the file is created.
         let checked = options.clone().checked()?;
         let existing = crate::open::look_at(path)?;
         let makes = options.create && !options.read_only;
@@ -127,19 +127,19 @@ impl Store {
         let file = Arc::new(file);
         let opened = Store::open_device(file.clone(), options);
         if opened.is_err() && fresh {
-            // Nothing lay there when it was locked, as it still is: so this is nothing but an
+            // The file was empty when it was locked, and is still locked. So it holds only an
             // unfinished store.
             let cleared = match existing {
                 None => std::fs::remove_file(path),
                 Some(_) => std::fs::File::create(path).map(drop),
             };
-            // The reason why it could not be made is told, not what came of clearing up.
+            // Returns the reason why the store could not be made, not an error of the clean-up.
             let _ = cleared;
         }
         opened
     }
 
-    /// Opens the store on a device, or makes it.
+    /// Opens the store on a device, or creates it.
     ///
     /// ```
     /// let device = senko_io::faulty::FaultyDevice::new(16_384, 1); // 64 MiB in memory, for tests
@@ -179,12 +179,12 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// A key or value that is too long, no space, a store that accepts no writes.
+    /// The key or value is too long, there is no space, or the store accepts no writes.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<u64, StoreError> {
         self.put_with(key, value, WriteOptions::default())
     }
 
-    /// Puts a value that expires, or as durable as asked.
+    /// Puts a value that expires, or with a chosen durability.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -209,7 +209,7 @@ impl Store {
         self.core.write_one(key, Some(value), options)
     }
 
-    /// Deletes a key, whether there is one or not; returns the time.
+    /// Deletes a key, whether it exists or not; returns the time.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -225,7 +225,7 @@ impl Store {
         self.delete_with(key, WriteOptions::default())
     }
 
-    /// Deletes a key, as durable as asked.
+    /// Deletes a key with a chosen durability.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -239,8 +239,8 @@ impl Store {
         self.core.write_one(key, None, options)
     }
 
-    /// Carries out a batch: all of it or, after a crash, none. Its writes share one time, which is
-    /// returned.
+    /// Applies a batch as a whole: after a crash, all of it or nothing is there. Its writes share
+    /// one time, which is returned.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -268,7 +268,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// A failing device, or damage where the value lies.
+    /// The device fails, or the value is damaged.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
         Ok(self.get_entry(key)?.map(|entry| entry.value))
     }
@@ -290,7 +290,7 @@ impl Store {
         self.core.get_in(&version, key, terms, None)
     }
 
-    /// Whether the key has a value. It costs what a [`Store::get`] costs, but for large values.
+    /// Whether the key has a value. It costs as much as [`Store::get`], except for large values.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -308,7 +308,7 @@ impl Store {
         Ok(found.is_some_and(|found| self.core.has_value(&found, None)))
     }
 
-    /// The values of many keys, as they are at one moment, with up to 64 reads under way at once.
+    /// The values of many keys at one moment, with up to 64 concurrent reads.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -324,9 +324,9 @@ impl Store {
     }
 
     /// Gets keys from an iterator, with up to `depth` reads (1 to 64) under way at any time. It
-    /// calls `each` with every key as soon as its value is known, in any order. Each key is seen as
-    /// at some time between the call and its answer. Unlike with [`Store::multi_get`] the device is
-    /// not left waiting between one group of keys and the next.
+    /// calls `each` with every key as soon as its value is known, in any order. Each value is the
+    /// one at some time between the call and the key's answer. Unlike with [`Store::multi_get`],
+    /// the device is never idle between two groups of keys.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -370,7 +370,7 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub fn get_at(&self, key: &[u8], time: u64) -> Result<Option<Value>, StoreError> {
-        // Held to the end: it keeps the place of a large value.
+        // Held to the end, so that a large value stays in place.
         let (version, terms) = self.core.present();
         let found = self.core.version_at(&version, key, time, terms.at)?;
         let seconds = (time / 1_000_000).min(self.core.options.clock.seconds());
@@ -380,12 +380,12 @@ impl Store {
         found.map(|found| self.core.value_of(found)).transpose()
     }
 
-    /// The versions of a key that are kept, newest first, deletions among them; at most
+    /// The kept versions of a key, newest first, including deletions; at most
     /// [`Options::keep_versions`].
     ///
-    /// An expired version stays on the list as long as it would otherwise, with its times. But
-    /// expiry frees its space: sooner or later its value is gone ([`crate::KeyVersion::value`]). A
-    /// key that has nothing but such a version goes as a deleted one does.
+    /// An expired version stays on the list like any other, with its times. But its space is
+    /// reclaimed, so sooner or later its value is gone ([`crate::KeyVersion::value`]). A key whose
+    /// only version has expired disappears like a deleted key.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -404,8 +404,8 @@ impl Store {
         self.core.history(&version, key, terms.at)
     }
 
-    /// Everything in the store at this moment, in no order that means anything to the caller;
-    /// writes continue meanwhile.
+    /// Everything in the store at this moment, in an order without meaning; writes continue
+    /// meanwhile.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -418,12 +418,12 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// A failing device.
+    /// The device fails.
     pub fn scan(&self) -> Result<Scan, StoreError> {
         self.snapshot()?.scan()
     }
 
-    /// The store as it is now, to be read while writes continue.
+    /// A snapshot of the store, which can be read while writes continue.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -439,7 +439,7 @@ impl Store {
         Ok(Snapshot::new(&self.core))
     }
 
-    /// Makes every write that returned before durable.
+    /// Makes every earlier write durable.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -453,12 +453,12 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// A failing device; the store accepts no writes from then on.
+    /// The device fails; the store accepts no writes from then on.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.core.sync()
     }
 
-    /// Settings in force: what was requested, and what the store was made with.
+    /// The settings in force: those of this opening, and those fixed when the store was created.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -468,7 +468,7 @@ impl Store {
         &self.core.options
     }
 
-    /// Whether this opening made the store: it held nothing before.
+    /// Whether this opening created the store.
     ///
     /// ```
     /// assert!(senko_store::example::store().is_new());
@@ -490,7 +490,7 @@ impl Store {
     }
 
     /// Ends the background, makes every write durable, and saves the maps, so that the next opening
-    /// need not build them. A store that was dropped instead has its writes too, and opens more
+    /// need not build them. A store that is dropped instead keeps its writes too, but opens more
     /// slowly. Clones and snapshots can still read.
     ///
     /// ```
@@ -504,10 +504,10 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// A failing device.
+    /// The device fails.
     pub fn close(self) -> Result<(), StoreError> {
-        // Set first: writers that wait for the background are told so, and not that there is no
-        // space.
+        // Set first, so that writers who wait for the background get the error of a closed store,
+        // not of missing space.
         let closed = self.core.health.close();
         self.guard.stop();
         if closed || self.core.options.read_only {

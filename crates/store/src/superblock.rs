@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The superblock and the manifest: the parts of the store, switched from one state to the next in
-//! one step.
+//! The superblock and the manifest: the parts of the store, one commit switches them to the next
+//! state.
 //!
 //! The superblock lies in the file's first unit, in two slots of two equal pages each; commit
-//! number n goes to slot n mod 2, so that a torn write leaves the state before. It names the
+//! number n goes to slot n mod 2, so that a torn write leaves the previous state. It names the
 //! manifest, its own extent with the lists of blocks and logs. A commit writes the manifest to a
-//! new place, flushes, writes the slot, flushes (MANIFEST-1: whatever a superblock names is durable
-//! before it). The extents that only the previous state named are free once the commit has returned
-//! (SPACE-1).
+//! new place, flushes, writes the slot, flushes (MANIFEST-1: everything that a superblock names is
+//! durable before the superblock). The extents that only the previous state named are free once the
+//! commit has returned (SPACE-1).
 //!
-//! Each slot has two equal pages, which tell damage from a torn write. A torn write was made before
-//! anything of the old state was reused, so the other slot is right. A single page that went bad
-//! later has its twin.
+//! Each slot has two equal pages, to distinguish damage from a torn write. A torn write happened
+//! before any space of the old state was reused, so the other slot is right. If a single page goes
+//! bad later, its twin is still whole.
 
 use senko_io::le::{u32_at, u64_at};
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
@@ -29,7 +29,7 @@ pub(crate) const MAGIC: &[u8; 8] = b"SENKOKV\0";
 /// Version of everything on flash.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
-/// Pages of each slot: two copies, far from each other.
+/// Pages of each slot: two copies, far apart.
 const COPIES: [[u64; 2]; 2] = [[0, 8], [4, 12]];
 
 const META: Tag = Tag::store(Purpose::Meta);
@@ -37,16 +37,16 @@ const META: Tag = Tag::store(Purpose::Meta);
 /// A log as the manifest names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogRecord {
-    /// Number, unlike any other log's or block's.
+    /// The log's number, which no other log or block has.
     pub id: u64,
-    /// Where.
+    /// The log's extent.
     pub extent: Extent,
-    /// Pages that it had at the last clean close, or more: a log that ends before has lost
-    /// something. 0: not known.
+    /// Pages that it had at the last clean close, or more. If the log ends earlier, something was
+    /// lost. 0: unknown.
     pub pages: u32,
 }
 
-/// The maps as a clean close left them.
+/// The maps that a clean close saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SavedIndex {
     pub extent: Extent,
@@ -54,18 +54,18 @@ pub(crate) struct SavedIndex {
     pub crc: u32,
 }
 
-/// What the store consists of.
+/// The parts of the store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Manifest {
     /// The next number for a log or block.
     pub next_id: u64,
-    /// No element's time is above this, but those of elements in logs.
+    /// No element's time is above this, except those of elements in logs.
     pub last_time: u64,
     /// Blocks, each with its elements that were live when last counted.
     pub blocks: Vec<(BlockRecord, u64)>,
     /// Logs, oldest first.
     pub logs: Vec<LogRecord>,
-    /// Only right after a clean close.
+    /// Valid only after a clean close.
     pub index: Option<SavedIndex>,
     /// Free parts of the file that may have no storage: first unit and units.
     pub holes: Vec<(u64, u64)>,
@@ -130,7 +130,7 @@ impl Manifest {
             crc: u32_at(header, 44),
         };
         let logs_at = HEADER_BYTES.checked_add(blocks.checked_mul(BLOCK_BYTES)?)?;
-        // 0 in what version 1 wrote.
+        // It is 0 in manifests of version 1.
         let holes = u32_at(header, 48) as usize;
         let holes_at = logs_at.checked_add(logs.checked_mul(LOG_BYTES)?)?;
         if bytes.len() != holes_at.checked_add(holes.checked_mul(HOLE_BYTES)?)? {
@@ -182,7 +182,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape that `options` ask for.
+    /// The shape that `options` request.
     pub fn of(options: &Options, secret: [u8; 16]) -> Shape {
         Shape {
             secret,
@@ -196,7 +196,7 @@ impl Shape {
         }
     }
 
-    /// `options` with what is fixed taken from here.
+    /// `options`, with the fixed settings taken from this shape.
     pub fn apply(&self, options: Options) -> Options {
         Options {
             page_bytes: self.page_bytes as usize,
@@ -211,7 +211,7 @@ impl Shape {
     }
 }
 
-/// Where a superblock says that the manifest lies.
+/// Where the manifest lies, according to a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
     sequence: u64,
@@ -246,7 +246,7 @@ impl Slot {
         page[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// A page that is whole; `Err` for one of another version.
+    /// Decodes an intact page; `Err` for a page of another version.
     fn decode(page: &[u8]) -> Result<Option<Slot>, StoreError> {
         let found = crc32c::crc32c(&page[..CRC_AT]);
         let found = crc32c::crc32c_append(found, &[0; 4]);
@@ -291,15 +291,15 @@ impl Slot {
 /// The state of one of the four copies of the superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyState {
-    /// Whole.
+    /// The copy is intact.
     Whole,
     /// It cannot be read, or its checksum is wrong.
     Broken,
-    /// Whole, and of a version that is not known.
+    /// The copy is intact, but its version is unknown.
     Newer(u32),
 }
 
-/// The copies with their pages, and the shape that the newest whole one has. For `verify` and
+/// The copies with their pages, and the shape that the newest intact copy has. For `verify` and
 /// `repair`, which continue where an opening stops.
 pub(crate) fn copies(device: &dyn Device) -> (Vec<(u64, CopyState)>, Option<Shape>) {
     let mut page = AlignedBuf::new(1);
@@ -322,10 +322,10 @@ pub(crate) fn copies(device: &dyn Device) -> (Vec<(u64, CopyState)>, Option<Shap
     (found, best.map(|slot| slot.shape))
 }
 
-/// What a device holds.
+/// The contents of a device.
 pub(crate) enum OnDevice {
-    /// Only zeros where a superblock would lie, or one whose making was interrupted: nothing was
-    /// acknowledged.
+    /// Only zeros where a superblock would be, or a superblock whose creation was interrupted.
+    /// Nothing was acknowledged.
     Nothing,
     /// A store.
     Store(Superblock, Box<Manifest>),
@@ -338,15 +338,15 @@ pub(crate) struct Superblock {
     /// Where the manifest of the durable state lies; not yet claimed after [`Superblock::find`].
     place: Extent,
     held: Option<Held>,
-    /// Where the next one will lie: mostly where the one before did. So a store without any space
-    /// left can still say what it gives up.
+    /// Where the next manifest will lie, usually where the previous one did. So a store without any
+    /// free space can still commit that it gives space up.
     next: Option<Held>,
     /// The manifest of a commit that failed.
     doubtful: Option<Held>,
 }
 
 impl Superblock {
-    /// Fails if the device begins with something else than a superblock or zeros.
+    /// Fails if the device begins with anything but a superblock or zeros.
     pub fn check_beginning(device: &dyn Device) -> Result<(), StoreError> {
         if device.pages() == 0 {
             return Ok(());
@@ -362,8 +362,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// Whether a page is one that the making of a store writes, before all copies of its superblock
-    /// are whole: a copy, or the first manifest.
+    /// Whether a page is one that the creation of a store writes before all copies of its
+    /// superblock are whole: a copy, or the first manifest.
     pub fn may_be_left(offset: u64, page: &[u8]) -> bool {
         let number = offset / PAGE_SIZE as u64;
         if COPIES.as_flattened().contains(&number) {
@@ -381,7 +381,7 @@ impl Superblock {
     /// Reads the superblock and the manifest.
     ///
     /// # Errors
-    /// Foreign or newer content, damage, a failing device.
+    /// The content is foreign or newer, damaged, or the device fails.
     pub fn find(device: &dyn Device) -> Result<OnDevice, StoreError> {
         if device.pages() < crate::extent::UNIT_PAGES {
             return Err(StoreError::Foreign(format!(
@@ -405,7 +405,7 @@ impl Superblock {
             }
         }
         let Some(slot) = best else {
-            // A store has four written pages; it has two zeroed ones only while it is being made.
+            // A store has four written pages. Only during its creation are two of them still zero.
             if zero == 4 || (zero >= 2 && ours > 0) {
                 return Ok(OnDevice::Nothing);
             }
@@ -427,7 +427,8 @@ impl Superblock {
         Ok(OnDevice::Store(superblock, Box::new(manifest)))
     }
 
-    /// Makes an empty store: both slots, each durable, so that a store always has four whole pages.
+    /// Makes an empty store. It writes both slots and makes each durable, so that a store always
+    /// has four whole pages.
     pub fn make(
         device: &dyn Device,
         space: &Arc<Space>,
@@ -455,7 +456,7 @@ impl Superblock {
         self.place
     }
 
-    /// Marks the manifest's extent as used, once the space is known.
+    /// Marks the manifest's extent as used, after the free space is known.
     pub fn claim(&mut self, space: &Arc<Space>) -> Result<(), StoreError> {
         if self.held.is_none() {
             self.held = Some(space.claim(self.place)?);
@@ -463,16 +464,16 @@ impl Superblock {
         Ok(())
     }
 
-    /// Takes the place of the next manifest, where there is any, once all is claimed that the
-    /// manifest names.
+    /// Allocates the place of the next manifest, if there is space, after all extents of the
+    /// manifest were claimed.
     pub fn prepare(&mut self, space: &Arc<Space>) {
         if self.next.is_none() {
             self.next = space.allocate(self.place.bytes()).ok();
         }
     }
 
-    /// Makes `manifest` the store's state. When it returns well, what only the state before named
-    /// may be reused.
+    /// Makes `manifest` the store's state. After it returns `Ok`, extents that only the previous
+    /// state named may be reused.
     pub fn commit(
         &mut self,
         device: &dyn Device,
@@ -480,14 +481,14 @@ impl Superblock {
         manifest: &Manifest,
     ) -> Result<(), StoreError> {
         let mut manifest = manifest.clone();
-        // Taking its place may fill a hole, or split one.
+        // Allocating its place may fill a hole, or split one.
         for record in [false, true] {
             manifest.holes = space.holes(record);
             let bytes = manifest.encoded_len() + if record { 0 } else { 4 * HOLE_BYTES };
             let pages = bytes.div_ceil(PAGE_SIZE);
             let fits = |next: &Held| next.extent().pages as usize >= pages;
             if !self.next.as_ref().is_some_and(fits) {
-                // With room to grow, so that the one after it need not.
+                // With room to grow, so that the next manifest fits too.
                 let bytes = (pages * PAGE_SIZE) as u64;
                 self.next = Some(space.allocate_between(bytes + bytes / 4, bytes)?);
             }
@@ -509,14 +510,14 @@ impl Superblock {
             crc: crc32c::crc32c(&encoded),
         };
         if let Err(error) = write_commit(device, &slot, &buf) {
-            // It may have reached the device all the same, so the manifest keeps its place.
+            // The manifest may have reached the device all the same, so it keeps its place.
             self.doubtful = Some(held);
             space.not_recorded();
             return Err(error);
         }
         self.sequence = slot.sequence;
         self.place = held.extent();
-        // The slot that named the one before is the next to be written.
+        // Write next to the slot that named the previous state.
         self.next = self.held.replace(held);
         Ok(())
     }

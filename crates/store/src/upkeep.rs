@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operations of a store's user besides reading and writing: sealing, compaction, the work of the
+//! A caller's operations besides reading and writing: sealing, compaction, the work of the
 //! background, a backup. The work itself is in `seal.rs`, `compact.rs`, `merge.rs`, `jobs.rs` and
 //! `backup.rs`.
 
@@ -9,7 +9,7 @@ use crate::backup::{BackupReport, GoOn};
 use crate::{Store, StoreError};
 
 impl Store {
-    /// Seals what is in the logs: everything lies in sorted blocks afterwards.
+    /// Seals the logs: everything is in sorted blocks afterwards.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -37,8 +37,8 @@ impl Store {
         Ok(())
     }
 
-    /// Seals, merges all maps into one, and compacts until nothing dead is left, as far as the
-    /// store knows.
+    /// Seals the logs, merges all maps into one, and compacts until no dead elements are left, as
+    /// far as the store knows.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -56,8 +56,9 @@ impl Store {
         self.compact_while(|| true).map(|_| ())
     }
 
-    /// As [`Store::compact`], as long as `go_on` says so: it is asked before each piece of work,
-    /// which is about a block. False if it ended early; the store is whole all the same.
+    /// As [`Store::compact`], while `go_on` returns true. `go_on` is called before each piece of
+    /// work, which is about a block. Returns false if the work ended early; the store is intact all
+    /// the same.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -73,34 +74,35 @@ impl Store {
         if !go_on() {
             return Ok(false);
         }
-        // Without space for another log, compaction comes first.
+        // If there is no space for another log, compaction comes first.
         let sealed = match self.seal() {
             Err(StoreError::NoSpace(_)) => false,
             other => other.map(|()| true)?,
         };
-        // Merging tells which elements are dead and drops what deletes left behind; compaction then
-        // has something to drop.
+        // Merging finds the dead elements and drops old tombstones. After that, compaction has
+        // something to drop.
         for _ in 0..2 {
             if !go_on() {
                 return Ok(false);
             }
             self.merge_all()?;
-            // Under steady overwriting there is always something dead, so this ends after as many
-            // pieces as there are blocks now. Between two, logs are sealed: writers wait for that.
+            // Under steady overwriting there are always dead elements, so this ends after as many
+            // pieces as there are blocks now. Logs are sealed between pieces, because writers wait
+            // for that.
             let blocks = self.core.current().blocks().count();
             for _ in 0..blocks {
                 if !go_on() {
                     return Ok(false);
                 }
                 match self.seal_all() {
-                    // Compaction may find the space that is wanting.
+                    // Compaction may free the missing space.
                     Ok(()) | Err(StoreError::NoSpace(_)) => {}
                     Err(error) => return Err(error),
                 }
                 let _working = self.core.requests.block_work();
                 let compacted = match self.core.compact_emptiest() {
                     Err(StoreError::NoSpace(_)) => {
-                        // A merge in the background may hold blocks that are gone by now.
+                        // A merge in the background may still hold removed blocks.
                         drop(self.core.requests.map_work());
                         self.core.compact_emptiest()?
                     }
@@ -128,7 +130,7 @@ impl Store {
         self.core.merge(&generations).map(|_| ())
     }
 
-    /// Does one piece of the work that is otherwise done in the background; false if there is none.
+    /// Does one piece of the work that background threads would do; false if there is none.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -143,9 +145,9 @@ impl Store {
         self.core.maintain()
     }
 
-    /// Copies the store as it is now into a new one at `to`, which must not exist; writes continue
-    /// meanwhile. The copy is `TO.part` until it is whole, and gone after a failure. `progress` is
-    /// told how many elements are written, and may stop the work ([`GoOn`]).
+    /// Copies the current state of the store into a new one at `to`, which must not exist. Writes
+    /// continue meanwhile. The copy is named `TO.part` until it is complete, and removed after a
+    /// failure. `progress` gets the number of written elements, and may stop the work ([`GoOn`]).
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -159,7 +161,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// A failing device, or a file that exists.
+    /// The device fails, or the file exists.
     pub fn backup<G: GoOn>(
         &self,
         to: impl AsRef<Path>,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The results of a read of the store: values and their metadata. Made in `store.rs`; they own
-//! their bytes.
+//! The results of a read of the store: values and their metadata. Made in `store.rs`; the results
+//! own their bytes.
 
 use std::ops::Deref;
 
-/// A value that was read. It derefs to its bytes.
+/// A value that was read. It dereferences to its bytes.
 ///
 /// ```
 /// # let store = senko_store::example::store();
@@ -71,9 +71,9 @@ pub struct Entry {
     pub key: Vec<u8>,
     /// The value.
     pub value: Value,
-    /// When it was written: microseconds since 1970.
+    /// When the value was written: microseconds since 1970.
     pub time: u64,
-    /// From when on it is gone: seconds since 1970; 0 for never.
+    /// When the value expires: seconds since 1970; 0 for never.
     pub expires_at: u64,
 }
 
@@ -89,11 +89,11 @@ pub struct Entry {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyVersion {
-    /// When it was written: microseconds since 1970.
+    /// When the version was written: microseconds since 1970.
     pub time: u64,
-    /// The value; none if the key was deleted then, or if it has expired since and its space was
-    /// taken back, which `expires_at` tells.
+    /// The value. `None` if this version is a deletion, or if it has expired and its space was
+    /// reclaimed; `expires_at` tells which.
     pub value: Option<Value>,
-    /// From when on the value is gone: seconds since 1970; 0 for never.
+    /// When the value expires: seconds since 1970; 0 for never.
     pub expires_at: u64,
 }

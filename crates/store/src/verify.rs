@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks that everything in a store is intact. All of it is read: superblock, manifest, blocks,
+//! Checks that everything in a store is intact. It reads all of it: superblock, manifest, blocks,
 //! logs, large values, saved maps.
 //!
-//! Nothing is changed, and damage is not an error: it goes on a list, with its byte in the file,
-//! and the check continues after it. Only another kind of file, or a store of a later version,
-//! cannot be checked. A log may end with remains of a crash; that is not damage (OPEN-1).
+//! The check changes nothing. Damage is not an error: the check puts it on a list, with its byte in
+//! the file, and continues after it. It fails only for another kind of file, or a store of a later
+//! version. A log may end with remains of a crash; that is not damage (OPEN-1).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::extent::UNIT_PAGES;
 use crate::superblock::{CopyState, LogRecord, Manifest, OnDevice, SavedIndex, Superblock, copies};
 use crate::{Extent, Hasher, StoreError};
 
-/// What a check found.
+/// The result of a check.
 ///
 /// ```
 /// # use senko_store::{Store, example};
@@ -40,13 +40,13 @@ use crate::{Extent, Hasher, StoreError};
 pub struct VerifyReport {
     /// Pages of 4,096 bytes that were read.
     pub pages: u64,
-    /// Elements in blocks and logs, old versions and deletions counted.
+    /// Elements in blocks and logs, including old versions and deletions.
     pub elements: u64,
     /// Sorted blocks.
     pub blocks: u64,
     /// Logs.
     pub logs: u64,
-    /// Values that lie outside of blocks and logs.
+    /// Values that have their own extents.
     pub large_values: u64,
     /// The problems found; empty for a sound store.
     pub problems: Vec<Problem>,
@@ -60,7 +60,7 @@ impl VerifyReport {
         });
     }
 
-    /// Notes an error; `offset` is where one that does not say lies.
+    /// Notes an error. `offset` is the place of an error that does not name one.
     fn error(&mut self, offset: u64, error: &StoreError) {
         match error {
             StoreError::Damaged { what, offset } => self.add(*offset, what.as_str()),
@@ -69,8 +69,8 @@ impl VerifyReport {
     }
 }
 
-/// Checks the store in a file or on a block device, which no process may have open. `progress` is
-/// told how many of how many bytes are read.
+/// Checks the store in a file or on a block device, which no other process may hold open.
+/// `progress` gets the bytes read and their total.
 ///
 /// ```
 /// # use senko_store::{Options, Store};
@@ -88,7 +88,7 @@ impl VerifyReport {
 /// ```
 ///
 /// # Errors
-/// No such file, held by a process, not a store, a later version.
+/// The file does not exist, a process holds it, it is not a store, or a later version wrote it.
 pub fn verify(
     path: impl AsRef<Path>,
     progress: impl FnMut(u64, u64),
@@ -96,7 +96,7 @@ pub fn verify(
     verify_device(open_file(path.as_ref())?, progress)
 }
 
-/// Opens the file of a store that must exist, to be read: it may lie on read-only media.
+/// Opens the file of an existing store for reading; it may lie on read-only media.
 pub(crate) fn open_file(path: &Path) -> Result<Arc<dyn Device>, StoreError> {
     let meta = crate::open::look_at(path)?.ok_or_else(|| crate::open::none_at(path))?;
     crate::open::check_length(&meta)?;
@@ -123,7 +123,7 @@ pub(crate) fn open_file(path: &Path) -> Result<Arc<dyn Device>, StoreError> {
 /// ```
 ///
 /// # Errors
-/// Not a store, a later version.
+/// The device holds no store, or one of a later version.
 pub fn verify_device(
     device: Arc<dyn Device>,
     mut progress: impl FnMut(u64, u64),
@@ -171,8 +171,8 @@ pub fn verify_device(
     Ok(check.report)
 }
 
-/// Reads the four copies of the superblock. One that is broken while another is whole does not keep
-/// the store from opening, and is told all the same: the next damage may be the last.
+/// Reads the four copies of the superblock. A broken copy beside a whole one does not prevent
+/// opening. It is reported all the same, because the next damage may be fatal.
 fn check_copies(device: &dyn Device, report: &mut VerifyReport) {
     for (page, state) in copies(device).0 {
         let offset = page * PAGE_SIZE as u64;
@@ -192,7 +192,7 @@ struct Check {
     hasher: Hasher,
     /// Large values by their first page.
     large: BTreeMap<u64, ExtentRef>,
-    /// Every extent in use, and by what.
+    /// Every extent in use, and its user.
     uses: Vec<(Extent, String)>,
     report: VerifyReport,
 }
@@ -240,7 +240,7 @@ impl Check {
             .push((record.extent, format!("block {}", record.id)));
         let problems = verify_block(&*self.device, record, &self.hasher);
         self.report.problems.extend(problems);
-        // A head that cannot be read is among the problems already.
+        // A head that cannot be read is already among the problems.
         if let Ok(block) = Block::open(&*self.device, record) {
             for place in block.large() {
                 self.large.insert(place.extent.first, *place);
@@ -310,7 +310,7 @@ impl Check {
         }
     }
 
-    /// No extent may lie on another, or beyond the end.
+    /// No two extents may overlap, and none may lie beyond the end.
     fn overlaps(&mut self) {
         self.uses.sort_by_key(|(extent, _)| extent.first);
         let pages = self.device.pages();

@@ -12,12 +12,12 @@
 //! ```
 //!
 //! Always holds:
-//! - VERSION-1: each live version of a key is in a log or in a block of this version. If it is in a
-//!   block, the map of that block's generation in the key's shard leads to it.
-//! - VERSION-2: a member whose slot is empty or holds another block was compacted away; its live
-//!   elements are in a younger generation.
+//! - VERSION-1: each live version of a key is in a log or in a block of this `Version`. If it is in
+//!   a block, the map of that block's generation in the key's shard leads to it.
+//! - VERSION-2: if a member's slot is empty or holds another block, the member was compacted away,
+//!   and its live elements are in a younger generation.
 //! - VERSION-3: only the times of two versions of a key tell which is younger. The order of
-//!   generations is only the order to look in.
+//!   generations is only the search order.
 //! - VERSION-4: a generation's `max_time` is no less than the time of any of its elements. So a
 //!   look-up that has found an element ends where no later generation can have a younger one.
 
@@ -32,7 +32,7 @@ use crate::index::{BlockMap, ShardMap};
 use crate::log::Log;
 use crate::space::Held;
 
-/// A log in use, with what keeps its bytes.
+/// A log in use, with the extents that it needs.
 pub(crate) struct LogHandle {
     pub log: Log,
     /// The log's extent.
@@ -42,7 +42,7 @@ pub(crate) struct LogHandle {
 }
 
 impl LogHandle {
-    /// Of a log that names no large values yet.
+    /// For a log that names no large values yet.
     pub fn new(log: Log, held: Held) -> LogHandle {
         LogHandle {
             log,
@@ -51,22 +51,22 @@ impl LogHandle {
         }
     }
 
-    /// Holds more large values that its elements name.
+    /// Also holds large values that the log's new elements name.
     pub fn hold_large(&self, held: impl IntoIterator<Item = Arc<Held>>) {
         self.large.lock().extend(held);
     }
 }
 
-/// A sealed block in use, with what keeps its bytes.
+/// A sealed block in use, with the extents that it needs.
 pub(crate) struct BlockHandle {
     pub block: Block,
     /// The block's extent.
     pub held: Held,
     /// Extents of the large values that its elements name.
     pub large: Vec<Arc<Held>>,
-    /// Elements that were live when last counted, less those that were overwritten since.
+    /// Elements that were live at the last count, less those overwritten since.
     live: AtomicU64,
-    /// Elements with large values that were dead when last counted.
+    /// Elements with large values that were dead at the last count.
     dead_large: AtomicU64,
 }
 
@@ -85,7 +85,8 @@ impl BlockHandle {
         self.block.record().id
     }
 
-    /// Elements that are thought to be live; off by the maps' false candidates and by what expired.
+    /// The number of live elements, estimated. It errs by the maps' false candidates and by expired
+    /// elements.
     pub fn live(&self) -> u64 {
         self.live.load(Ordering::Relaxed)
     }
@@ -94,8 +95,8 @@ impl BlockHandle {
         self.live.store(live, Ordering::Relaxed);
     }
 
-    /// Says how many elements were live when a count began that found `before` here. Elements
-    /// overwritten since are still subtracted.
+    /// Sets the number of live elements after a count that found `before` here at its start.
+    /// Elements overwritten since then are still subtracted.
     pub fn recount(&self, live: u64, before: u64) {
         let _ = self
             .live
@@ -104,7 +105,7 @@ impl BlockHandle {
             });
     }
 
-    /// This many elements less.
+    /// Subtracts this many elements.
     pub fn some_dead(&self, dead: u64) {
         let _ = self
             .live
@@ -113,7 +114,7 @@ impl BlockHandle {
             });
     }
 
-    /// Says how many elements with large values are dead.
+    /// Sets the number of dead elements with large values.
     pub fn set_dead_large(&self, dead: u64) {
         self.dead_large.store(dead, Ordering::Relaxed);
     }
@@ -139,13 +140,14 @@ impl BlockHandle {
         self.large.iter().map(|held| held.extent().bytes()).sum()
     }
 
-    /// Bytes that the block holds, with its large values.
+    /// Bytes that the block takes, with its large values.
     pub fn bytes(&self) -> u64 {
         self.held.extent().bytes() + self.large_bytes()
     }
 }
 
-/// A block of a generation: where it is in [`Version::slots`], and which one it must be.
+/// A block of a generation: its place in [`Version::slots`], and the number that the block there
+/// must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub slot: u32,
@@ -159,7 +161,7 @@ pub(crate) struct Generation {
     pub members: Vec<Member>,
     pub min_time: u64,
     pub max_time: u64,
-    /// Elements of the members when it was made.
+    /// Elements of the members when the generation was made.
     pub elements: u64,
 }
 
@@ -170,14 +172,14 @@ pub(crate) struct ShardGeneration {
     pub map: Arc<ShardMap>,
 }
 
-/// The maps of one shard, by falling `max_time`.
+/// The maps of one shard, in descending order of `max_time`.
 #[derive(Clone, Default)]
 pub(crate) struct ShardIndex {
     pub generations: Vec<ShardGeneration>,
 }
 
 impl ShardIndex {
-    /// Enters a generation where its time belongs.
+    /// Adds a generation in the order of times.
     pub fn insert(&mut self, new: ShardGeneration) {
         let at = self
             .generations
@@ -192,12 +194,12 @@ pub(crate) struct Version {
     pub logs: Vec<Arc<LogHandle>>,
     /// Blocks by slot.
     pub slots: Vec<Option<Arc<BlockHandle>>>,
-    /// Always [`SHARDS`].
+    /// One entry for each of the [`SHARDS`].
     pub shards: Vec<Arc<ShardIndex>>,
 }
 
 impl Version {
-    /// Nothing at all.
+    /// An empty state.
     pub fn empty() -> Version {
         Version {
             logs: Vec::new(),
@@ -206,19 +208,19 @@ impl Version {
         }
     }
 
-    /// The block of a member, if it is still there (VERSION-2).
+    /// The block of a member, if it still exists (VERSION-2).
     pub fn block(&self, member: Member) -> Option<&Arc<BlockHandle>> {
         let handle = self.slots.get(member.slot as usize)?.as_ref()?;
         (handle.id() == member.id).then_some(handle)
     }
 
-    /// Blocks, with their slots.
+    /// All blocks, with their slots.
     pub fn blocks(&self) -> impl Iterator<Item = (u32, &Arc<BlockHandle>)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(slot, handle)| Some((slot as u32, handle.as_ref()?)))
     }
 
-    /// The next version, to be changed before it is swapped in.
+    /// A copy of the version, to be changed and then swapped in.
     pub fn next(&self) -> Version {
         Version {
             logs: self.logs.clone(),

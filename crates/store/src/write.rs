@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes: into the active log, under one lock for the append and none for the wait.
+//! Writes to the active log. One lock covers the append; the wait for durability takes none.
 //!
 //! ```text
 //! put -> hash -> (large value: its extent) -> pace -> [writer lock: time, append, rotate if full] -> commit as durable as asked
 //! ```
 //!
 //! What always holds:
-//! - WRITE-1: times rise with each append, so that a log is ordered by time and everything in an
+//! - WRITE-1: times rise with each append, so a log is ordered by time, and every element of an
 //!   older log is older.
-//! - WRITE-2: `visible` rises to a write's time after all of its elements can be found, so that a
-//!   reader bounded by it sees a batch whole or not at all.
-//! - WRITE-3: what is acknowledged is never behind something lost: before a commit in the active
-//!   log is acknowledged, frozen logs are as durable.
+//! - WRITE-2: `visible` rises to a write's time only after all elements of the write can be found.
+//!   So a reader that is bounded by `visible` sees a whole batch or nothing of it.
+//! - WRITE-3: no acknowledged write comes after a lost one. Before a commit in the active log is
+//!   acknowledged, the frozen logs are as durable as the commit.
 
 use std::sync::Arc;
 
@@ -27,20 +27,20 @@ use crate::state::logs::Writer;
 use crate::version::LogHandle;
 use crate::{Durability, KeyHash, StoreError, WriteOptions};
 
-/// Elements of a batch from which on it is looked at whether the log is to take them (SPACE-6).
+/// A batch of this many elements is checked before the log takes it (SPACE-6).
 const LOOKED_AT: usize = 16;
 
 /// One operation of a batch.
 #[derive(Clone, Debug)]
 struct Operation {
     key: Vec<u8>,
-    /// None deletes.
+    /// The new value; `None` deletes.
     value: Option<Vec<u8>>,
-    /// Takes the place of the write's expiry, where given.
+    /// Replaces the write's expiry, if given.
     expires_at: Option<u64>,
 }
 
-/// Writes that take effect together: after a crash all of them are there, or none.
+/// Writes that take effect together. After a crash either all or none of them are there.
 ///
 /// ```
 /// let mut batch = senko_store::Batch::new();
@@ -56,7 +56,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Nothing yet.
+    /// An empty batch.
     ///
     /// ```
     /// let mut batch = senko_store::Batch::new();
@@ -67,7 +67,7 @@ impl Batch {
         Batch::default()
     }
 
-    /// Adds a put. A later operation on the same key takes its place.
+    /// Adds a put. A later operation on the same key replaces it.
     ///
     /// ```
     /// let mut batch = senko_store::Batch::new();
@@ -78,7 +78,7 @@ impl Batch {
         self.add(key, Some(value), None)
     }
 
-    /// Adds a put of a value that is gone from `expires_at` on (seconds since 1970; 0 for never).
+    /// Adds a put of a value that expires at `expires_at` (seconds since 1970; 0 for never).
     ///
     /// ```
     /// let mut batch = senko_store::Batch::new();
@@ -114,7 +114,7 @@ impl Batch {
         self
     }
 
-    /// Operations.
+    /// The number of operations.
     ///
     /// ```
     /// let mut batch = senko_store::Batch::new();
@@ -125,7 +125,7 @@ impl Batch {
         self.operations.len()
     }
 
-    /// Whether there is none.
+    /// Whether the batch is empty.
     ///
     /// ```
     /// assert!(senko_store::Batch::new().is_empty());
@@ -145,7 +145,7 @@ impl Batch {
         self.bytes
     }
 
-    /// Forgets all operations.
+    /// Removes all operations.
     ///
     /// ```
     /// let mut batch = senko_store::Batch::new();
@@ -158,11 +158,11 @@ impl Batch {
     }
 }
 
-/// An element that waits for its time.
+/// An element before it gets its time.
 pub(crate) struct Write<'a> {
     pub hash: KeyHash,
     pub key: &'a [u8],
-    /// None deletes.
+    /// The value; `None` deletes.
     pub value: Option<&'a [u8]>,
     pub expires_at: Option<u64>,
 }
@@ -196,7 +196,7 @@ impl Core {
                 expires_at: operation.expires_at,
             })
             .collect();
-        // All elements of a batch have one time, so only the last operation on a key may stay.
+        // All elements of a batch have the same time, so only the last operation on a key may stay.
         let mut last = std::collections::HashMap::new();
         for (nth, write) in writes.iter().enumerate() {
             last.insert(write.key, nth);
@@ -212,7 +212,7 @@ impl Core {
         self.write_all(&mut writes, options)
     }
 
-    /// Writes elements together; gives their time.
+    /// Writes elements together; returns their time.
     pub fn write_all(
         &self,
         writes: &mut [Write<'_>],
@@ -222,8 +222,9 @@ impl Core {
         Ok(written.unwrap_or_else(|| self.view.visible()))
     }
 
-    /// Writes elements together, unless `changed` says that what they rest on is no longer so. Then
-    /// nothing is written, and no time given. It is asked while nobody else writes.
+    /// Writes elements together, unless `changed` says that the state they were computed from has
+    /// changed. Then nothing is written and the result has no time. `changed` is called under the
+    /// writer's lock.
     pub fn write_unless(
         &self,
         writes: &mut [Write<'_>],
@@ -256,7 +257,8 @@ impl Core {
         });
         let bytes_in_log: u64 = least.sum();
         if bytes_in_log > limit {
-            // Before a log that has room is frozen for it, and large values are written.
+            // Checked before a log with room is frozen for the batch, and before large values are
+            // written.
             return Err(StoreError::BatchTooLarge {
                 bytes: bytes_in_log,
                 limit,
@@ -338,15 +340,15 @@ impl Core {
             .commit(ticket, options.durability)
             .map_err(|error| self.failed(error))?;
         if options.durability == Durability::Synced {
-            // A flush that failed elsewhere meanwhile may have lost what this one should have made
-            // durable (CHANGE-2).
+            // If a flush failed elsewhere meanwhile, writes that this one should make durable may
+            // be lost (CHANGE-2).
             self.health.check_writable()?;
         }
         Ok(Some(time))
     }
 
-    /// Waits for what a write of `bytes` costs. Without a background, whoever is stopped does the
-    /// work, so there is nothing to wait for.
+    /// Waits as long as a write of `bytes` costs. Without a background, a stopped writer does the
+    /// work itself, so there is no wait.
     fn keep_pace(&self, bytes: u64) {
         if !self.options.background {
             return;
@@ -369,7 +371,7 @@ impl Core {
         loop {
             let deletes = || elements.iter().all(|(_, element)| element.is_tombstone());
             let Some(active) = writer.active() else {
-                // It was sealed, and there was no space for another one.
+                // The log was sealed, and there was no space for another one.
                 self.rotate(writer, deletes())?;
                 continue;
             };
@@ -392,8 +394,9 @@ impl Core {
         }
     }
 
-    /// Appends to a log that has not got as much as can be sealed on a full file system (SPACE-6 of
-    /// `space.rs`). A batch is looked at before, and a log whenever it has another page.
+    /// Appends to the active log if it can still be sealed on a full file system afterwards
+    /// (SPACE-6 of `space.rs`). A large batch is checked before the append, and a log whenever it
+    /// has another page.
     fn append_to(
         &self,
         active: &LogHandle,
@@ -421,7 +424,7 @@ impl Core {
         Ok(ticket)
     }
 
-    /// Makes room for a log that takes deletes. Where less is kept than the next one needs, the
+    /// Makes room for a log that takes deletes. If the reserve is smaller than the next log, the
     /// active log is sealed, and compaction drops the elements that it deletes. Meanwhile there is
     /// no active log. True if the next log is to be a short one.
     fn make_room_for_deletes(&self, writer: &mut Writer) -> Result<bool, StoreError> {
@@ -439,7 +442,7 @@ impl Core {
             match self.seal_all_logs() {
                 Ok(()) => {
                     writer.let_go();
-                    // Before a compaction takes the log's place.
+                    // Before a compaction takes the log's space.
                     self.refill_reserve();
                 }
                 Err(StoreError::NoSpace(_)) => {}
@@ -456,7 +459,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes values that are too large for the log; gives the position and the encoded reference
+    /// Writes values that are too large for the log; returns the position and the encoded reference
     /// of each, and their holders.
     #[allow(clippy::type_complexity)]
     fn write_large_values(
@@ -478,23 +481,20 @@ impl Core {
             holders.push(self.large.register(held));
         }
         if !holders.is_empty() {
-            // The reference must not survive without what it names, whatever the write itself waits
-            // for.
+            // A durable reference needs a durable value, whatever the write itself waits for.
             self.flush()?;
         }
         Ok((references, holders))
     }
 
-    /// Takes space for a write; where there is none, the background is given the chance to free
-    /// some.
+    /// Allocates space for a write. If there is none, the background gets the chance to free some.
     fn with_space(&self, bytes: u64) -> Result<Held, StoreError> {
         self.leave_reserve(|| bytes)?;
         loop {
             match self.allocate(bytes) {
                 Err(StoreError::NoSpace(_)) => {
                     if !self.wait_for_space()? {
-                        // While nothing could be done, a reader may have let go of what was
-                        // wanting.
+                        // A reader may have released the missing space meanwhile.
                         return self.allocate(bytes);
                     }
                 }
@@ -503,7 +503,7 @@ impl Core {
         }
     }
 
-    /// Makes everything that returned before durable.
+    /// Makes every earlier write durable.
     pub fn flush(&self) -> Result<(), StoreError> {
         self.health.check_writable()?;
         self.device
@@ -525,13 +525,13 @@ impl Core {
         Ok(())
     }
 
-    /// Makes every write that returned before durable.
+    /// Makes every earlier write durable.
     pub fn sync(&self) -> Result<(), StoreError> {
         if self.options.read_only {
             return Ok(());
         }
-        // Taken first: a log that another thread freezes meanwhile is then among the frozen ones,
-        // or it is this one.
+        // Taken first. If another thread freezes this log meanwhile, the log is then among the
+        // frozen ones.
         let active = self.writer.lock().active();
         self.sync_frozen_logs()?;
         if let Some(active) = active {
@@ -543,8 +543,8 @@ impl Core {
         Ok(())
     }
 
-    /// Where the next log would take of what compaction needs, the frozen logs are sealed first:
-    /// the next log has the place of one of them.
+    /// If the next log would take space that compaction needs, the frozen logs are sealed first.
+    /// The next log then takes the space of one of them.
     fn seal_if_tight(&self) -> Result<(), StoreError> {
         for _ in 0..=MAX_FROZEN {
             let prepared = self.spare.is_there();
@@ -553,7 +553,7 @@ impl Core {
             }
             match self.wait_for_seal() {
                 Ok(true) => {}
-                // Then the reserve is there.
+                // After this the reserve is there.
                 Ok(false) | Err(StoreError::NoSpace(_)) => break,
                 Err(error) => return Err(error),
             }
@@ -561,8 +561,8 @@ impl Core {
         Ok(())
     }
 
-    /// Freezes the active log, and takes the next one into use. What is left for deletes is taken
-    /// only where `reserve` says so.
+    /// Freezes the active log and continues in the next one. The space reserved for deletes is used
+    /// only if `reserve` says so.
     pub fn rotate(
         &self,
         writer: &mut MutexGuard<'_, Writer>,
@@ -570,8 +570,8 @@ impl Core {
     ) -> Result<(), StoreError> {
         self.health.check_writable()?;
         if !reserve {
-            // Without one that is prepared, the next log takes of what is left. One may be prepared
-            // while this waits.
+            // If no log is prepared, the next log takes free space. One may be prepared while this
+            // waits.
             self.leave_reserve(|| match self.spare.is_there() {
                 true => 0,
                 false => self.options.log_bytes,
@@ -586,8 +586,8 @@ impl Core {
         let tight = reserve && self.make_room_for_deletes(writer)?;
         let old = writer.active();
         if let Some(old) = &old {
-            // Writes that are acknowledged from now on must not be ahead of what a killed process
-            // would leave of this log (WRITE-3).
+            // Writes acknowledged from now on must not survive a kill that loses an end of this log
+            // (WRITE-3).
             old.log
                 .commit(old.log.end(), Durability::Buffered)
                 .map_err(|error| self.failed(error))?;
@@ -598,13 +598,13 @@ impl Core {
         let fresh = match spare {
             Some(spare) => spare,
             None => loop {
-                // The log takes the place that is kept, and not of what compaction needs. No
-                // compaction takes that place between the two steps below.
+                // The log takes the reserved space, and none that compaction needs. No compaction
+                // takes that space between the two steps below.
                 let short = reserve && !self.room_for_spare();
                 let working = short.then(|| self.requests.block_work());
                 let mut manifests = self.manifests.lock();
-                // Logs are used in the order in which the manifest names them, or a recovery would
-                // take a later one for the end: so one that was prepared meanwhile comes first.
+                // A log that was prepared meanwhile comes first. Logs must be used in the
+                // manifest's order; otherwise a recovery would take a later log for the end.
                 if let Some(spare) = self.spare.take() {
                     break spare;
                 }
@@ -621,7 +621,7 @@ impl Core {
                             if last_try {
                                 return Err(StoreError::NoSpace(why));
                             }
-                            // A merge of maps may hold blocks that were compacted meanwhile.
+                            // A merge of maps may still hold blocks that were compacted meanwhile.
                             last_try = true;
                             drop(self.requests.map_work());
                         }

@@ -26,7 +26,7 @@ enum Law {
 }
 
 impl Arrivals {
-    /// Equal gaps, `rate` requests a second.
+    /// Equal gaps, for `rate` requests a second.
     ///
     /// # Errors
     /// If `rate` is not a positive finite number.
@@ -37,7 +37,7 @@ impl Arrivals {
         })
     }
 
-    /// Exponential gaps (independent users), `rate` requests a second on average.
+    /// Exponential gaps (independent users), for `rate` requests a second on average.
     ///
     /// # Errors
     /// If `rate` is not a positive finite number.
@@ -49,8 +49,8 @@ impl Arrivals {
         })
     }
 
-    /// The gaps of Facebook's ETC pool: at their own rate (about 52,700 a second) with `None`, else
-    /// stretched to `rate`.
+    /// The gaps of Facebook's ETC pool: at their own rate (about 52,700 a second) with `None`,
+    /// otherwise stretched to `rate`.
     ///
     /// # Errors
     /// If `rate` is not a positive finite number.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The compression of a trace file, by its magic number: the first thing that is undone. The
-//! readers of key-value traces ([`crate::trace`]) and the simulator's of block traces call it.
+//! The compression of a trace file, recognised by its magic number and undone first. The readers of
+//! key-value traces ([`crate::trace`]) and the simulator's readers of block traces call this.
 //!
-//! Files of several members or frames one after the other are read whole, and a file that ends too
-//! early is an error. Zeros after the last member are padding, as tapes and block devices leave it;
-//! anything else there is an error too.
+//! A file of several successive members or frames is read as a whole. A file that ends too early is
+//! an error. Zeros after the last member are padding, as tapes and block devices leave it. Anything
+//! else there is an error too.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
@@ -15,7 +15,7 @@ const INPUT_BYTES: usize = 1 << 17;
 /// How a trace is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// Not compressed.
     None,
     /// gzip.
     Gzip,
@@ -40,7 +40,7 @@ impl fmt::Display for Compression {
 }
 
 impl Compression {
-    /// Its name in results, in one lowercase word.
+    /// The compression's name in results, one lowercase word.
     ///
     /// ```
     /// assert_eq!(senko_workload::Compression::Xz.name(), "xz");
@@ -56,7 +56,7 @@ impl Compression {
     }
 }
 
-/// Undoes the compression that the first bytes of `input` show. Other content is passed on
+/// Decompresses `input`, if its first bytes show a compression. Other content is passed on
 /// unchanged, without a buffer.
 ///
 /// # Errors
@@ -92,7 +92,7 @@ pub fn decompress<R: Read>(mut input: R) -> io::Result<(Compression, Decompresse
     Ok((compression, Decompressed { compression, state }))
 }
 
-/// All of the input, its first bytes included.
+/// All of the input, including its first bytes.
 type Whole<R> = Chain<Cursor<Vec<u8>>, R>;
 
 /// Compressed bytes.
@@ -106,7 +106,7 @@ pub struct Decompressed<R: Read> {
 
 enum State<R: Read> {
     Plain(Whole<R>),
-    /// One member after the other, up to the end or the padding. None at the end.
+    /// The decoder of the next member; `None` at the end or at the padding.
     Members(Option<Member<R>>),
 }
 
@@ -140,7 +140,7 @@ impl<R: Read> Member<R> {
         }
     }
 
-    /// The bytes behind it.
+    /// The bytes after it.
     fn into_input(self) -> Input<R> {
         match self {
             Member::Gzip(member) => member.into_inner(),
@@ -152,7 +152,7 @@ impl<R: Read> Member<R> {
 }
 
 impl<R: Read> Decompressed<R> {
-    /// The member behind one that has ended, past zeros. None if nothing else is there.
+    /// The member after one that has ended, skipping zeros. `None` if nothing else is there.
     fn behind(&self, mut input: Input<R>) -> io::Result<Option<Member<R>>> {
         loop {
             let bytes = input.fill_buf()?;

@@ -3,8 +3,8 @@
 //! distribution function.
 //!
 //! [`crate::etc`] and [`crate::arrival`] are built from these. Each has the uniform number as an
-//! argument. It can come from a generator (a fresh draw) or from a key's hash (a property of that
-//! key).
+//! argument. The number can come from a generator (a fresh draw) or from a key's hash (a property
+//! of that key).
 
 /// Generalized extreme value distribution: location `mu`, scale `sigma` > 0, shape `xi`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,7 +50,7 @@ pub struct GeneralizedPareto {
     pub theta: f64,
     /// Scale.
     pub sigma: f64,
-    /// Shape; 0 is the exponential distribution, 1 and above has no mean.
+    /// Shape; 0 is the exponential distribution. With 1 and above there is no mean.
     pub xi: f64,
 }
 
@@ -83,7 +83,7 @@ impl GeneralizedPareto {
         }
     }
 
-    /// The mean, where there is one (`xi` < 1).
+    /// The mean, if it exists (`xi` < 1).
     pub fn mean(&self) -> Option<f64> {
         (self.xi < 1.0).then(|| self.theta + self.sigma / (1.0 - self.xi))
     }

@@ -24,7 +24,7 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Tells them to.
+    /// Tells threads to stop.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -44,13 +44,13 @@ pub enum DriveError<E> {
     Failed(E),
 }
 
-/// Runs `work` on this many threads, each with its number, and adds up what they return.
+/// Runs `work` on this many threads, each with its number, and adds up their results.
 ///
-/// With `watch`, calls that about 200 times a second meanwhile, in the calling thread. It may show
+/// If `watch` is given, the calling thread calls it about 200 times a second meanwhile. It may show
 /// progress, or stop the threads.
 ///
 /// # Errors
-/// The first failure, by the number of its thread.
+/// The first failure, in the order of the threads.
 ///
 /// # Example
 /// ```
@@ -127,7 +127,7 @@ pub fn on_threads<T: Send, S: Default, E: Send>(
     }
 }
 
-/// Stops all threads when its own ends in a failure or a panic.
+/// Stops all threads when its own thread fails or panics.
 struct StopOnEnd<'s>(&'s Stop, bool);
 
 impl StopOnEnd<'_> {
@@ -148,7 +148,7 @@ impl Drop for StopOnEnd<'_> {
 mod tests {
     use super::*;
 
-    /// A thread that panics stops the others, which would work forever.
+    /// A thread that panics stops the others, which would otherwise work forever.
     #[test]
     fn a_panic_ends_the_run() {
         let work = |nth: usize, stop: &Stop| {
@@ -162,7 +162,7 @@ mod tests {
         assert!(matches!(failed, Err(DriveError::Panicked)));
     }
 
-    /// The watcher stops threads, and what they counted so far is added up.
+    /// The watcher stops threads, and their counts so far are added up.
     #[test]
     fn the_watcher_may_stop_the_threads() {
         let work = |_: usize, stop: &Stop| {

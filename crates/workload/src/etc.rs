@@ -3,8 +3,8 @@
 //! production.
 //!
 //! [`crate::key`], [`crate::value`] and [`crate::arrival`] use it where the setting says `etc`.
-//! Sizes are properties of the key number, so that a load phase, a read phase and a checker in
-//! another process agree on them without sharing anything.
+//! Sizes are properties of the key number, so a load phase, a read phase and a checker in another
+//! process agree on them without sharing anything.
 //!
 //! Card. Idea: three closed forms and a table. Source: Atikoglu, Xu, Frachtenberg, Jiang and
 //! Paleczny, "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS 2012, section 5.
@@ -13,7 +13,7 @@
 //! Deviations: a key size is rounded to the nearest byte and clamped to 1..=250, memcached's
 //! limits. The unclamped law exceeds them less than once in a million keys. A value size of the
 //! Pareto part is rounded down, so that it starts at 15, where the table ends. It may be capped,
-//! because the law has no upper end.
+//! because the law has no upper bound.
 
 use crate::continuous::{GeneralizedExtremeValue, GeneralizedPareto};
 use crate::rng::{mix64, unit_interval};
@@ -31,7 +31,7 @@ pub const SMALL_VALUES: [f64; 15] = [
     0.00837, 0.08989, 0.00092, 0.00326, 0.01980,
 ];
 
-/// Value sizes of 15 bytes and more, taken with the probability that [`SMALL_VALUES`] leaves.
+/// Value sizes of 15 bytes and more, with the probability that remains from [`SMALL_VALUES`].
 pub const LARGE_VALUES: GeneralizedPareto = GeneralizedPareto {
     theta: 15.0,
     sigma: 214.476,
@@ -81,7 +81,7 @@ pub fn key_len(key_id: u64) -> usize {
 }
 
 /// The size of value `version` of key number `key_id`, in bytes, at most `cap`. Versions differ in
-/// size; a caller that wants one size for all of a key's values passes the same version always.
+/// size. A caller that wants the same size for all values of a key always passes the same version.
 #[inline]
 pub fn value_len(key_id: u64, version: u32, cap: usize) -> usize {
     value_len_at(

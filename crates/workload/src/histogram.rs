@@ -2,17 +2,17 @@
 //! Counts of non-negative numbers (latencies in nanoseconds, sizes in bytes) in buckets of bounded
 //! relative error.
 //!
-//! Each thread of a benchmark records into its own; they are merged at the end.
+//! Each thread of a benchmark records into its own histogram, and these are merged at the end.
 
 /// A log-linear histogram.
 ///
 /// Idea: numbers under 256 have a bucket each; above, each power of two is cut into 128 equal
 /// buckets, so that a bucket's width is at most 1/128 of its numbers. The bucket is found with a
 /// count of leading zeros and a shift; nothing saturates and no range has to be chosen. Recording
-/// is an addition to one of 59 KB of counters, of which a run touches few. Source: the layout of
-/// Gil Tene's HdrHistogram, with a fixed precision over all of `u64`. Deviation: percentiles are
-/// given as a bucket's middle (within 0.4 % of the true number), kept inside what was recorded;
-/// minimum, maximum and mean are exact.
+/// is an addition to one of 59 KB of counters, of which a run uses few. Source: the layout of Gil
+/// Tene's HdrHistogram, with a fixed precision over all of `u64`. Deviation: a percentile is the
+/// middle of its bucket (within 0.4 % of the true number), limited to the recorded range. Minimum,
+/// maximum and mean are exact.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Box<[u64]>,
@@ -63,7 +63,7 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// Adds all that `other` counted.
+    /// Adds all counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
@@ -109,8 +109,8 @@ impl Histogram {
         }
     }
 
-    /// The number that a share `q` in 0..=1 of the counted numbers does not exceed (0.99 is the
-    /// 99th percentile); 0 when empty.
+    /// The number that a share `q` (0 to 1) of the counted numbers does not exceed; 0.99 is the
+    /// 99th percentile. 0 when empty.
     pub fn quantile(&self, q: f64) -> u64 {
         if self.is_empty() {
             return 0;
@@ -133,7 +133,7 @@ impl Histogram {
 
     /// The distribution of percentiles in HdrHistogram's text form (`.hgrm`), which its plotters
     /// read: value, percentile, count up to there, 1/(1-percentile). Values are divided by `unit`.
-    /// As there, each half of what is left to 100 % is cut into five.
+    /// As in HdrHistogram, each half of the rest to 100 % is cut into five.
     pub fn percentiles(&self, unit: f64) -> String {
         const TICKS_PER_HALF: f64 = 5.0;
         let mut text = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");
@@ -210,7 +210,7 @@ fn bucket_of(value: u64) -> usize {
     (u64::from(shift) * SUB + (value >> shift)) as usize
 }
 
-/// The lowest number of a bucket, and how many numbers it holds.
+/// The lowest number of a bucket, and how many numbers the bucket covers.
 fn bucket_bounds(bucket: usize) -> (u64, u64) {
     let bucket = bucket as u64;
     let shift = (bucket >> SUB_BITS).saturating_sub(1);

@@ -9,10 +9,11 @@
 //! ```
 //!
 //! The digits end at the first letter, so the number can be read back and two numbers never share a
-//! key. The filler differs from key to key, so that a server that compares only a part of the key
-//! is found out.
+//! key. The filler differs from key to key, so a server that compares only a part of the key is
+//! detected.
 //!
-//! Always: 1 to 250 bytes, none of them blank or a control character (memcached's rules).
+//! Always holds: a key has 1 to 250 bytes, none of them blank or a control character (memcached's
+//! rules).
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +28,7 @@ pub const MAX_PREFIX_LEN: usize = MAX_KEY_LEN - 20;
 
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz01";
 
-/// How long keys are. Written as a number of bytes, `etc`, or `shortest`.
+/// The length of keys. Written as a number of bytes, `etc`, or `shortest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyShape {
     /// Every key has this many bytes.
@@ -76,11 +77,11 @@ pub struct KeySpace {
 }
 
 impl KeySpace {
-    /// Keys with numbers up to `largest`, behind `prefix`.
+    /// Keys with numbers up to `largest`, after `prefix`.
     ///
     /// # Errors
-    /// If the prefix is longer than [`MAX_PREFIX_LEN`] or holds a byte that a memcached key may
-    /// not, or if a fixed size is above [`MAX_KEY_LEN`] or too small for prefix and number.
+    /// If the prefix is longer than [`MAX_PREFIX_LEN`] or has a byte that memcached keys must not
+    /// have, or if a fixed size is above [`MAX_KEY_LEN`] or too small for prefix and number.
     pub fn new(prefix: &str, shape: KeyShape, largest: u64) -> Result<Self, SpecError> {
         if prefix.len() > MAX_PREFIX_LEN {
             return Err(SpecError::new(format!(
@@ -119,7 +120,7 @@ impl KeySpace {
         }
     }
 
-    /// Writes key `key_id` to the front of `out` and gives the part that it takes.
+    /// Writes key `key_id` to the front of `out` and returns the part that it takes.
     #[inline]
     pub fn write<'a>(&self, key_id: u64, out: &'a mut [u8; MAX_KEY_LEN]) -> &'a [u8] {
         let len = self.key_len(key_id);

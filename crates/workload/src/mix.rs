@@ -32,7 +32,7 @@ pub struct Mix {
     /// The popularity of the keys that are read, updated, or read and overwritten.
     pub popularity: Popularity,
     shares: [f64; 4],
-    // Cumulative shares in units of 2^-32: one draw of 32 bits decides.
+    // Cumulative shares in units of 2^-32, so that one draw of 32 bits decides.
     limits: [u64; 3],
 }
 
@@ -79,7 +79,7 @@ impl Mix {
     }
 }
 
-/// `a`, `b`, `c`, `d` or `f`, in either case, also as `ycsb-a`.
+/// `a`, `b`, `c`, `d` or `f`, in upper or lower case; also `ycsb-a` and so on.
 impl FromStr for Mix {
     type Err = SpecError;
 

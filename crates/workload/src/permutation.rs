@@ -2,8 +2,8 @@
 //! A seeded bijection over `0..n`.
 //!
 //! Zipf's ranks 0, 1, 2, ... would make the lowest key numbers the popular ones, and neighbours in
-//! key order equally popular. This would favour anything that keeps neighbours together.
-//! [`crate::popularity`] sends ranks through this permutation.
+//! key order equally popular. This would favour engines that keep neighbours together.
+//! [`crate::popularity`] passes ranks through this permutation.
 
 use crate::rng::mix64;
 
@@ -11,8 +11,8 @@ use crate::rng::mix64;
 ///
 /// Idea: let 2^b be the next power of two at or above `n`. Over `b` bits these steps are
 /// bijections: multiply by an odd number, add a constant, and exclusive-or with a copy of itself
-/// shifted right. Three rounds of them scatter the ranks. A result at or above `n` is sent through
-/// again until it falls inside (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite
+/// shifted right. Three rounds of them scatter the ranks. A result at or above `n` is permuted
+/// again until it is below `n` (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite
 /// domains", CT-RSA 2002), fewer than two passes on average since `n` > 2^(b-1). YCSB hashes ranks
 /// instead, which makes some keys collide and others unreachable; a bijection keeps Zipf's law
 /// exact.
@@ -53,12 +53,12 @@ impl Permutation {
         self.n
     }
 
-    /// Never true: a permutation has at least one element.
+    /// Always false: a permutation has at least one element.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Where `x` goes.
+    /// The place of `x`.
     ///
     /// # Panics
     /// If `x` is not below the size of the range.

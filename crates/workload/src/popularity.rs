@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which key number is requested next.
+//! Draws the key number of the next request.
 //!
 //! [`Popularity`] is the setting, as a user writes it (`zipf:0.99`); [`KeyChooser`] is the setting
-//! bound to a number of keys. Key numbers continue to [`crate::key::KeySpace`] for their bytes.
+//! bound to a number of keys. [`crate::key::KeySpace`] has the bytes of a key number.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ pub const DEFAULT_EXPONENT: f64 = 0.99;
 /// `sequential`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Popularity {
-    /// Every key alike.
+    /// All keys equally often.
     Uniform,
     /// Zipf's law.
     Zipf {
@@ -35,12 +35,12 @@ pub enum Popularity {
         /// popular, then key 1.
         scrambled: bool,
     },
-    /// YCSB's "latest": Zipf's law over recency, the newest key being the most popular.
+    /// YCSB's "latest": Zipf's law over recency, the newest key is the most popular.
     Latest {
         /// Its exponent.
         s: f64,
     },
-    /// A share `requests` of the requests goes to a share `keys` of the keys, evenly inside each
+    /// A share `requests` of the requests goes to a share `keys` of the keys, evenly within each
     /// part.
     HotCold {
         /// The share of the keys that is hot, in (0, 1).
@@ -48,7 +48,7 @@ pub enum Popularity {
         /// The share of the requests that goes to them, in 0..=1.
         requests: f64,
     },
-    /// Key 0, 1, 2, ..., and round again.
+    /// Key 0, 1, 2, ..., and then from 0 again.
     Sequential,
 }
 
@@ -150,7 +150,7 @@ impl KeyChooser {
     /// If a parameter of the law is out of range, or `keys` is 0 or above
     /// [`crate::zipf::MAX_RANKS`].
     pub fn new(popularity: &Popularity, keys: u64) -> Result<Self, SpecError> {
-        // Zipf's own check of the number of keys serves every law.
+        // Zipf's check of the number of keys is used for every law.
         Zipf::new(keys, 0.0)?;
         let law = match *popularity {
             Popularity::Uniform => Law::Uniform,
@@ -189,19 +189,19 @@ impl KeyChooser {
         self.keys
     }
 
-    /// Where `sequential` continues, so that several connections can share the range; other laws
-    /// ignore it.
+    /// Sets where `sequential` continues, so that several connections can share the range. Other
+    /// laws ignore it.
     pub fn start_at(&mut self, key_id: u64) {
         if let Law::Sequential { next } = &mut self.law {
             *next = key_id % self.keys;
         }
     }
 
-    /// Tells that the key space has grown to `keys` keys (key `keys - 1` being the newest).
+    /// Says that the key space has grown to `keys` keys; key `keys - 1` is the newest.
     ///
     /// `uniform`, `latest` and `sequential` draw from the grown space at once. Zipf and hot/cold
-    /// keep the keys they were made for: to spread their ranks again would change which keys are
-    /// popular at each insertion.
+    /// keep the keys they were made for: spreading their ranks again would change the popular keys
+    /// at each insertion.
     ///
     /// # Errors
     /// If `keys` is smaller than before or above [`crate::zipf::MAX_RANKS`].

@@ -2,8 +2,8 @@
 //! The seeded generator under every distribution, and the integer mixer that turns a key number
 //! into "random" properties.
 //!
-//! Everything random in the workspace's benchmarks starts at a [`Rng`] whose seed is printed with
-//! the result. The sequence for a seed never changes between versions (a test pins it), because
+//! All randomness in the workspace's benchmarks comes from a [`Rng`] whose seed is printed with the
+//! result. The sequence for a seed never changes between versions (a test pins it), because
 //! recorded results name seeds.
 
 /// xoshiro256++.
@@ -12,7 +12,7 @@
 /// output function that adds and rotates, so that all 64 output bits are good. Seeded through
 /// SplitMix64, as its authors advise, so that similar seeds give unrelated streams. Source:
 /// Blackman and Vigna, "Scrambled Linear Pseudorandom Number Generators", ACM TOMS 47(4), 2021.
-/// Deviation: none. Own code rather than a crate so that the sequence is ours to keep.
+/// Deviation: none. This is our own code instead of a crate, so that the sequence never changes.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: [u64; 4],
@@ -21,7 +21,7 @@ pub struct Rng {
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Rng {
-    /// A generator for `seed`; every seed is good, 0 included.
+    /// A generator for `seed`. Every seed is good, including 0.
     pub fn new(seed: u64) -> Self {
         let mut counter = seed;
         let state = [(); 4].map(|()| {
@@ -31,7 +31,7 @@ impl Rng {
         Self { state }
     }
 
-    /// A generator for one of several parallel users (connections, threads) of one seed.
+    /// A generator for one of several parallel users (connections, threads) with one seed.
     pub fn for_stream(seed: u64, stream: u64) -> Self {
         Self::new(seed ^ mix64(stream.wrapping_add(GOLDEN)))
     }
@@ -51,7 +51,8 @@ impl Rng {
         out
     }
 
-    /// Uniform in the open interval (0, 1): safe to take the logarithm of, on either side.
+    /// Uniform in the open interval (0, 1), so that the logarithms of the number and of its
+    /// complement are finite.
     #[inline]
     pub fn next_f64(&mut self) -> f64 {
         unit_interval(self.next_u64())
@@ -117,8 +118,8 @@ pub fn unit_interval(bits: u64) -> f64 {
     ((bits >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64)
 }
 
-/// A bijective mixer of 64 bits (SplitMix64's step): equal inputs give equal outputs, near inputs
-/// unrelated ones.
+/// A bijective mixer of 64 bits (SplitMix64's step): equal inputs have equal outputs, and similar
+/// inputs have unrelated ones.
 #[inline]
 pub fn mix64(x: u64) -> u64 {
     finalise(x.wrapping_add(GOLDEN))

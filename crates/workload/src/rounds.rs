@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much a model test does.
+//! The amount of work of a model test.
 
-/// The rounds of a model test: `rounds`, or `SENKO_TEST_FACTOR` times as many where that is set,
-/// and at least one.
+/// The rounds of a model test: `rounds`, multiplied by `SENKO_TEST_FACTOR` if that is set, and at
+/// least one.
 ///
 /// # Panics
 /// If `SENKO_TEST_FACTOR` is not a number.

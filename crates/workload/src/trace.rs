@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers for published key-value traces: a stream of bytes in, a stream of [`Record`]s out.
 //!
-//! The lab and the simulator open a file and pass it to [`TraceReader::open`]. It undoes the
-//! compression and recognises the format by its content (never by the file's name). Then it yields
-//! records one at a time.
+//! The lab and the simulator open a file and pass it to [`TraceReader::open`]. It decompresses the
+//! file and recognises the format by its content (never by the file's name). Then it yields records
+//! one at a time.
 //!
 //! | format | one record | source |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! | `oracle-general` | 24 bytes, little-endian: time `u32`, key `u64`, size `u32`, next access `i64` | libCacheSim |
 //! | `csv` | `key,op,size` a line, after an optional heading; `op` get, set or delete; `size` may be empty | ours |
 //!
-//! Always: a record that makes no sense ends the stream with an error that names its line or
-//! number; nothing is skipped in silence. Marks, blank lines and empty requests, which a format
-//! allows, are counted by cause in [`Dropped`]. Lines have a bound.
+//! Always holds: an invalid record ends the stream with an error that names its line or number, and
+//! nothing is skipped silently. Marks, blank lines and empty requests, which a format allows, are
+//! counted by cause in [`Dropped`]. The length of lines is bounded.
 
 mod csv;
 mod detect;
@@ -32,17 +32,17 @@ pub use crate::compress::Compression;
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When, in the unit of [`TraceReader::time_unit`].
+    /// The time, in the unit of [`TraceReader::time_unit`].
     pub time: u64,
-    /// Which object. A name that is not a number is hashed (XXH3, 64 bits).
+    /// The object. A name that is not a number is hashed (XXH3, 64 bits).
     pub key: u64,
-    /// How many bytes, where the trace says so.
+    /// The size in bytes, if the trace has it.
     pub size: Option<u64>,
     /// The operation; traces of block and page references count as reads.
     pub op: TraceOp,
 }
 
-/// What a trace's request does.
+/// The operation of a trace's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceOp {
     /// Looks an object up.
@@ -53,19 +53,19 @@ pub enum TraceOp {
     Delete,
 }
 
-/// What a record's time counts.
+/// The unit of a record's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {
     /// Seconds, from the trace.
     Seconds,
-    /// References: the format holds no times.
+    /// References: the format has no times.
     Index,
 }
 
-/// Records left out of a trace, by cause.
+/// Records dropped from a trace, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Lines with nothing on them.
+    /// Blank lines.
     pub blank_lines: u64,
     /// Lines of `*` in a LIRS trace.
     pub phase_marks: u64,
@@ -76,7 +76,7 @@ pub struct Dropped {
 }
 
 impl Dropped {
-    /// All of it.
+    /// The total.
     pub fn total(&self) -> u64 {
         self.blank_lines + self.phase_marks + self.empty_requests + self.headings
     }
@@ -103,16 +103,16 @@ pub enum TraceError {
         unit: &'static str,
         /// The last line or record that was read.
         after: u64,
-        /// What the reader said.
+        /// The reader's error.
         source: std::io::Error,
     },
-    /// The content is none of the known formats.
+    /// The content has none of the known formats.
     #[error("the trace is in no known format ({why}); known are arc, lirs, oracle-general and csv")]
     UnknownFormat {
-        /// What was seen.
+        /// What was found.
         why: String,
     },
-    /// A line or record makes no sense.
+    /// A line or record is invalid.
     #[error("{unit} {number} of the {format} trace is bad: {why}")]
     Bad {
         /// The format that was expected.
@@ -121,7 +121,7 @@ pub enum TraceError {
         unit: &'static str,
         /// Its number, from 1.
         number: u64,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
 }
@@ -134,17 +134,17 @@ pub struct TraceReader<'a> {
     format: Format,
     compression: Compression,
     dropped: Dropped,
-    /// Lines or binary records taken so far.
+    /// Lines or binary records read so far.
     position: u64,
-    /// Records yielded so far: the time, where the format has none.
+    /// Records yielded so far: the time, if the format has none.
     yielded: u64,
     line: Vec<u8>,
-    /// The rest of an ARC line: next block, blocks left.
+    /// The rest of an ARC line: the next block, and the number of blocks left.
     run: (u64, u64),
     finished: bool,
 }
 
-/// Why a single line or record is bad; the reader adds where.
+/// Why a single line or record is invalid; the reader adds the place.
 enum Trouble {
     Bad(String),
     Read(std::io::Error),
@@ -157,7 +157,7 @@ impl From<std::io::Error> for Trouble {
 }
 
 impl<'a> TraceReader<'a> {
-    /// Opens a trace, compressed or not, in whichever known format its first bytes show.
+    /// Opens a trace in any known format, compressed or not. Its first bytes show both.
     ///
     /// # Errors
     /// If the first bytes cannot be read or decompressed, or show no known format.
@@ -195,7 +195,7 @@ impl<'a> TraceReader<'a> {
         self.compression
     }
 
-    /// What a record's time counts.
+    /// The unit of a record's time.
     pub fn time_unit(&self) -> TimeUnit {
         match self.format {
             Format::OracleGeneral => TimeUnit::Seconds,
@@ -203,7 +203,7 @@ impl<'a> TraceReader<'a> {
         }
     }
 
-    /// Records left out so far.
+    /// Records dropped so far.
     pub fn dropped(&self) -> Dropped {
         self.dropped
     }

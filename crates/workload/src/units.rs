@@ -11,17 +11,17 @@
 //!   share   = number from 0 to 1 | number from 0 to 100 "%"
 //! ```
 //!
-//! Case means nothing, and blanks are allowed before a suffix. The binary's options, `senko ssd`'s
-//! generators and the laws of this crate all come here, so each refuses the same texts in the same
-//! words. Counts and sizes are exact: they never pass through a floating-point number.
+//! Case is ignored, and blanks are allowed before a suffix. The binary's options, `senko ssd`'s
+//! generators and the laws of this crate all use this, so they refuse the same texts with the same
+//! messages. Counts and sizes are exact: they are never converted to a floating-point number.
 
 use std::time::Duration;
 
 use crate::SpecError;
 
-/// Sizes end below this number of bytes, so that sums of them fit into 64 bits.
+/// Sizes are below this number of bytes, so that sums of them fit into 64 bits.
 const TOO_MANY_BYTES: u128 = 1 << 62;
-/// The longest time, 300 years: more is a slip of the pen.
+/// The longest time, 300 years: more is a typing error.
 const LONGEST_SECONDS: f64 = 1e10;
 /// Digits and decimal places beyond these are refused; products then fit into 128 bits.
 const MOST_DIGITS: usize = 18;
@@ -34,7 +34,7 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// Cuts a number off the front of `text`; also gives the suffix behind it, in small letters.
+    /// Cuts a number off the front of `text`; also returns the suffix after it, in small letters.
     fn cut(text: &str) -> Option<(Decimal, String)> {
         let text = text.trim().to_ascii_lowercase();
         let end = text
@@ -60,7 +60,7 @@ impl Decimal {
         let number = if significant.is_empty() {
             0
         } else if significant.len() <= MOST_DIGITS || fraction.is_empty() {
-            // A whole number beyond 128 bits stays too large whatever follows.
+            // A whole number beyond 128 bits stays too large, whatever follows.
             significant.parse().unwrap_or(u128::MAX)
         } else {
             exponent += (significant.len() - MOST_DIGITS) as i32;
@@ -73,8 +73,8 @@ impl Decimal {
         Some((decimal, rest.trim().to_owned()))
     }
 
-    /// The whole part of the product with `unit`, and whether there was no other part. `None`
-    /// beyond 128 bits.
+    /// The whole part of the product with `unit`, and whether there is a fraction. `None` beyond
+    /// 128 bits.
     fn times(self, unit: u64) -> Option<(u128, bool)> {
         let product = self.digits.checked_mul(u128::from(unit))?;
         if product == 0 {
@@ -91,7 +91,7 @@ impl Decimal {
     }
 
     fn to_f64(self) -> f64 {
-        // The text form is what the standard library reads to the nearest number.
+        // The standard library converts the text form to the nearest number.
         format!("{}e{}", self.digits, self.exponent)
             .parse()
             .unwrap_or(f64::INFINITY)
@@ -136,7 +136,7 @@ pub fn count<T: TryFrom<u64>>(text: &str) -> Result<T, SpecError> {
 }
 
 /// Bytes: a number with an optional suffix `k`, `m`, `g` or `t` for powers of 1024, which may end
-/// in `b` or `ib`. A number without a suffix counts `plain` bytes. Part of a byte is dropped.
+/// in `b` or `ib`. A number without a suffix counts `plain` bytes. A fraction of a byte is dropped.
 ///
 /// # Errors
 /// If the text is not such a size, or the size is 2^62 bytes or more.
@@ -163,8 +163,8 @@ pub fn size(text: &str, plain: u64) -> Result<u64, SpecError> {
 }
 
 /// A time: a number with a suffix `ns`, `us`, `ms`, `s`, `m` (or `min`), `h` or `d`. A number
-/// without a suffix counts `plain`. Zero is a time; an option that needs more says so itself
-/// ([`time_above_zero`]).
+/// without a suffix counts `plain`. Zero is a valid time; an option that needs more uses
+/// [`time_above_zero`].
 ///
 /// # Errors
 /// If the text is not such a time, or the time is longer than 300 years.
@@ -204,7 +204,7 @@ pub fn time_above_zero(text: &str) -> Result<Duration, SpecError> {
     }
 }
 
-/// Seconds of the units that times and rates share.
+/// The seconds of the units that times and rates share.
 fn seconds_of(unit: &str) -> Option<u64> {
     match unit {
         "s" | "sec" | "second" => Some(1),
@@ -215,7 +215,7 @@ fn seconds_of(unit: &str) -> Option<u64> {
     }
 }
 
-/// `NUMBER/UNIT`: the text of the number, and the seconds of the unit, where one is named.
+/// Splits `NUMBER/UNIT`: the text of the number, and the seconds of the unit, if there is one.
 fn per(text: &str) -> Option<(&str, Option<u64>)> {
     match text.split_once('/') {
         Some((number, unit)) => {
@@ -226,8 +226,8 @@ fn per(text: &str) -> Option<(&str, Option<u64>)> {
     }
 }
 
-/// Requests a second: a number above 0 as in [`count`], whole or not, and `/s`, `/min`, `/h` or
-/// `/day` where it is not a second's: `50000`, `50k`, `3m/h`.
+/// Requests a second: a number above 0 as in [`count`], which may have a fraction. The unit is a
+/// second, unless `/s`, `/min`, `/h` or `/day` follows: `50000`, `50k`, `3m/h`.
 ///
 /// # Errors
 /// If the text is not such a rate.
@@ -255,8 +255,8 @@ pub fn rate(text: &str) -> Result<f64, SpecError> {
     }
 }
 
-/// Bytes and the seconds in which they pass: a [`size`] and `/s`, `/min`, `/h` or `/day`. Without a
-/// unit the seconds are `None`.
+/// Bytes, and the seconds in which they pass: a [`size`] and `/s`, `/min`, `/h` or `/day`. Without
+/// a unit the seconds are `None`.
 ///
 /// # Errors
 /// If the text is not such a rate.
@@ -270,7 +270,7 @@ pub fn byte_rate(text: &str) -> Result<(u64, Option<u64>), SpecError> {
     Ok((size(bytes, 1).map_err(|_| wrong())?, seconds))
 }
 
-/// A number that need not be whole: digits, a point, an exponent; no suffix.
+/// A number that may have a fraction: digits, a point, an exponent; no suffix.
 ///
 /// # Errors
 /// If the text is not such a number.
@@ -289,7 +289,7 @@ pub fn number(text: &str) -> Result<f64, SpecError> {
 /// A share from 0 to 1, or in percent: `0.9` and `90%` are the same.
 ///
 /// # Errors
-/// If the text is not a number, or lies outside.
+/// If the text is not a number, or is out of range.
 pub fn share(text: &str) -> Result<f64, SpecError> {
     let wrong = || {
         SpecError::new(format!(
@@ -309,11 +309,12 @@ pub fn share(text: &str) -> Result<f64, SpecError> {
     }
 }
 
-/// The word of `known` that `word` is most likely meant to be; `None` where none is near.
+/// The word of `known` that `word` most likely means; `None` if none is similar.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_ascii_lowercase().replace('_', "-");
     let distance = |candidate: &str| strsim::damerau_levenshtein(&word, candidate);
-    // A third of a word's letters may be wrong, and always one: more is another word.
+    // A third of a word's letters may be wrong, and at least one. With more errors it is another
+    // word.
     known
         .into_iter()
         .map(|candidate| (distance(candidate), candidate))

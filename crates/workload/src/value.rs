@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Key number, version and length to value bytes, and the check of each byte.
+//! Converts key number, version and length to value bytes, and checks each byte.
 //!
 //! A load generator writes values from [`fill_value`] and checks the values that it reads with
-//! [`check_value`] or [`check_value_version`]. There is nothing to look up: every byte follows from
+//! [`check_value`] or [`check_value_version`]. No stored state is needed: every byte follows from
 //! key number, version and length. So a wrong, torn, stale, truncated or misplaced byte is noticed,
 //! in this process or in a later one.
 //!
@@ -16,15 +16,14 @@
 //!   seal = 32 bits of seed        mask = mix(version, length)        body word i = scramble(seed + i * odd)
 //! ```
 //!
-//! - The version is in plain form, so a value of 8 bytes or more says which version it is. The seal
-//!   ties it to its key and length.
-//! - The key number is masked by version and length, so that a value of another key names its
-//!   owner.
-//! - Each body word depends on its place: shifted or swapped pages differ. Reads of 8 bytes at a
-//!   time, no table.
-//! - A value under 8 bytes has no room to prove itself: it is checked against a range of versions.
-//!   Successive versions always differ in it (an odd multiplier is a bijection), until they wrap at
-//!   256^length.
+//! - The version is in plain form, so a value of at least 8 bytes shows its version. The seal ties
+//!   it to its key and length.
+//! - The key number is masked by version and length, so a value of another key names its owner.
+//! - Each body word depends on its place, so shifted or swapped pages differ. Values are checked 8
+//!   bytes at a time, without a table.
+//! - A value under 8 bytes has no room for that, so it is checked against a range of versions. The
+//!   values of successive versions always differ (an odd multiplier is a bijection), until they
+//!   wrap at 256^length.
 //! - An empty value has no byte to check.
 
 use std::fmt;
@@ -42,51 +41,51 @@ const SCRAMBLE: u64 = 0xD6E8_FEB8_6659_FD93;
 const SHORT_ODD: u64 = 0xA24B_AED4_963E_E407;
 const HEADER_LEN: usize = 16;
 
-/// The fault of a value.
+/// What is wrong with a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Mismatch {
-    /// The value is whole and belongs to another key.
+    /// The value is intact, but belongs to another key.
     #[error("the value of key {expected} holds the value of key {found}, version {version}")]
     WrongKey {
-        /// The key number asked for.
+        /// The key number of the request.
         expected: u64,
-        /// The key number whose value came.
+        /// The key number of the received value.
         found: u64,
-        /// The version of the value that came.
+        /// The version of the received value.
         version: u32,
     },
-    /// The value is whole and of this key, of a version outside the expected range.
+    /// The value is intact and of this key, but its version is outside the expected range.
     #[error("the value of key {key_id} is version {found}, and {oldest} to {newest} were expected")]
     WrongVersion {
         /// The key number.
         key_id: u64,
-        /// The version that came.
+        /// The version of the received value.
         found: u32,
-        /// The oldest version that would be right.
+        /// The oldest correct version.
         oldest: u32,
-        /// The newest version that would be right.
+        /// The newest correct version.
         newest: u32,
     },
-    /// The first bytes, which hold version and key, fit together for no key: the value is torn,
-    /// damaged, cut or no value of ours.
+    /// The first bytes, which contain version and key, are not consistent for any key: the value is
+    /// torn, damaged, truncated, or not from this generator.
     #[error(
         "the value of key {key_id} ({len} bytes) has a damaged head: version, key and length do not fit together"
     )]
     Head {
         /// The key number.
         key_id: u64,
-        /// The length of the value that came, in bytes.
+        /// The length of the received value, in bytes.
         len: usize,
     },
-    /// The head is right and a later byte is wrong.
+    /// The head is right, but a later byte is wrong.
     #[error(
         "the value of key {key_id}, version {version} ({len} bytes) is wrong from byte {offset} on"
     )]
     Body {
         /// The key number.
         key_id: u64,
-        /// The version that the head names.
+        /// The version in the head.
         version: u32,
         /// The length of the value, in bytes.
         len: usize,
@@ -100,21 +99,21 @@ pub enum Mismatch {
     Short {
         /// The key number.
         key_id: u64,
-        /// The length of the value that came, in bytes.
+        /// The length of the received value, in bytes.
         len: usize,
-        /// The oldest version that would be right.
+        /// The oldest correct version.
         oldest: u32,
-        /// The newest version that would be right.
+        /// The newest correct version.
         newest: u32,
     },
-    /// A value under [`SELF_CHECKED_LEN`] bytes was to be checked without a range of versions.
+    /// A value under [`SELF_CHECKED_LEN`] bytes cannot be checked without a range of versions.
     #[error(
         "the value of key {key_id} has {len} bytes, too few to carry a version: check it with a range of versions"
     )]
     TooShort {
         /// The key number.
         key_id: u64,
-        /// The length of the value that came, in bytes.
+        /// The length of the received value, in bytes.
         len: usize,
     },
 }
@@ -147,10 +146,10 @@ pub fn fill_value(value: &mut [u8], key_id: u64, version: u32) {
 }
 
 /// Checks every byte of a value of at least [`SELF_CHECKED_LEN`] bytes that should belong to
-/// `key_id`, and gives its version.
+/// `key_id`, and returns its version.
 ///
 /// # Errors
-/// [`Mismatch::TooShort`] for a shorter value; else what is wrong, and where.
+/// [`Mismatch::TooShort`] for a shorter value, otherwise the error and its place.
 #[inline]
 pub fn check_value(value: &[u8], key_id: u64) -> Result<u32, Mismatch> {
     let len = value.len();
@@ -175,13 +174,13 @@ pub fn check_value(value: &[u8], key_id: u64) -> Result<u32, Mismatch> {
 }
 
 /// Checks every byte of a value of any length that should belong to `key_id` and be one of
-/// `versions`, and gives its version.
+/// `versions`, and returns its version.
 ///
-/// Where a value under [`SELF_CHECKED_LEN`] bytes fits several of the versions, the newest is
-/// given; an empty value fits all.
+/// If a value under [`SELF_CHECKED_LEN`] bytes matches several of the versions, the newest is
+/// returned. An empty value matches all.
 ///
 /// # Errors
-/// What is wrong, and where. An empty range of versions fits no value.
+/// The error and its place. An empty range of versions matches no value.
 #[inline]
 pub fn check_value_version(
     value: &[u8],
@@ -207,8 +206,8 @@ pub fn check_value_version(
         let mut word = [0; 8];
         word[..len].copy_from_slice(value);
         let mask = (1u64 << (8 * len)) - 1;
-        // The versions that give these bytes are equal modulo 256^len: go back from the newest to
-        // the nearest of them.
+        // The versions with these bytes are equal modulo 256^len, so the result is the newest of
+        // them in the range.
         let steps = short_word(key_id, newest, len).wrapping_sub(u64::from_le_bytes(word));
         let back = steps.wrapping_mul(inverse_odd(SHORT_ODD)) & mask;
         if back <= u64::from(newest - oldest) {
@@ -243,7 +242,7 @@ fn head(seed: u64, key_id: u64, version: u32, len: usize) -> [u8; HEADER_LEN] {
     head
 }
 
-/// One multiplication a word, so that filling keeps up with memory; the states differ by an odd
+/// One multiplication per word, so that filling keeps up with memory. The states differ by an odd
 /// step and never repeat.
 #[inline]
 fn scramble(state: u64) -> u64 {
@@ -275,8 +274,8 @@ fn first_body_difference(value: &[u8], seed: u64) -> Option<usize> {
     let mut state = seed;
     let mut blocks = body.chunks_exact(BLOCK);
     for (number, block) in (&mut blocks).enumerate() {
-        // Differences of a block are gathered without a branch; the place is looked for only when
-        // there is one.
+        // The differences of a block are gathered without a branch; their place is searched for
+        // only if there is one.
         let before = state;
         let mut difference = 0;
         for word in block.chunks_exact(8) {
@@ -312,7 +311,7 @@ fn load_word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The head does not fit `key_id`: whose value is it?
+/// The head does not match `key_id`, so find the key that the value belongs to.
 #[cold]
 fn diagnose_head(value: &[u8], key_id: u64, version: u32) -> Mismatch {
     let len = value.len();
@@ -331,19 +330,19 @@ fn diagnose_head(value: &[u8], key_id: u64, version: u32) -> Mismatch {
     Mismatch::Head { key_id, len }
 }
 
-/// How long values are. Written as a number of bytes, `MIN-MAX` (uniform), `etc`, or `etc:CAP`.
+/// The length of values. Written as a number of bytes, `MIN-MAX` (uniform), `etc`, or `etc:CAP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueLen {
     /// Every value has this many bytes.
     Fixed(usize),
-    /// Uniform between two lengths, both included.
+    /// Uniform between two lengths, including both.
     Uniform {
         /// The shortest.
         min: usize,
         /// The longest.
         max: usize,
     },
-    /// Facebook's ETC value sizes, none above `cap`.
+    /// Facebook's ETC value sizes, at most `cap`.
     Etc {
         /// The longest.
         cap: usize,
@@ -351,12 +350,11 @@ pub enum ValueLen {
 }
 
 impl ValueLen {
-    /// The cap of `etc` when none is given: memcached's default largest item, less room for key and
-    /// header.
+    /// The default cap of `etc`: memcached's default largest item, less room for key and header.
     pub const ETC_CAP: usize = (1 << 20) - 1024;
 
     /// The length of version `version` of key number `key_id`, in bytes: the same on every call. A
-    /// caller that wants all versions of a key alike passes 0 for the version.
+    /// caller that wants the same length for all versions of a key passes 0 for the version.
     #[inline]
     pub fn len_of(&self, key_id: u64, version: u32) -> usize {
         match *self {

@@ -8,8 +8,8 @@ use crate::{Rng, SpecError};
 /// The largest number of ranks, 2^40: up to there the rounding of `H` in `f64` stays under a
 /// hundredth of a rank's bar.
 pub const MAX_RANKS: u64 = 1 << 40;
-/// The largest exponent taken; beyond it nearly every draw is rank 0 and the setting is surely a
-/// mistake.
+/// The largest exponent accepted. With a larger one nearly every draw is rank 0, so the setting is
+/// a mistake.
 pub const MAX_EXPONENT: f64 = 5.0;
 
 /// Zipf's law by rejection-inversion.
@@ -19,10 +19,10 @@ pub const MAX_EXPONENT: f64 = 5.0;
 /// if `u` falls inside the rank's bar; a precomputed width (`squeeze`) accepts most draws without
 /// further work. Fewer than 1.2 draws are needed on average for any `n` and `s`. Source: Hörmann
 /// and Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions",
-/// ACM TOMACS 6(3), 1996. Exact (unlike the approximation of Gray et al. that YCSB uses), O(1) in
-/// time and memory, and `n` can grow at the price of one evaluation of `H`. Deviation: `H` and its
-/// inverse are written with `expm1(t)/t` and `ln1p(t)/t`, so that `s` = 1 and its neighbourhood
-/// need no case of their own.
+/// ACM TOMACS 6(3), 1996. It is exact (unlike the approximation of Gray et al. that YCSB uses) and
+/// O(1) in time and memory. `n` can grow at the cost of one evaluation of `H`. Deviation: `H` and
+/// its inverse are written with `expm1(t)/t` and `ln1p(t)/t`, so that `s` = 1 and its neighbourhood
+/// need no special case.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     ranks: u64,
@@ -104,7 +104,7 @@ impl Zipf {
     /// The inverse of [`Self::integral`].
     #[inline]
     fn inverse_integral(&self, y: f64) -> f64 {
-        // Rounding may carry the product just below -1, where the logarithm ends.
+        // Rounding may bring the product just below -1, where the logarithm is not defined.
         let t = (y * (1.0 - self.exponent)).max(-1.0);
         (ln1p_over(t) * y).exp()
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events in each size class: evictions, which say how long items stay there, and counters for
+//! Events in each size class: evictions, which show how long its items stay, and counters for
 //! `stats`.
 //!
-//! The shard reports each eviction. It asks for them when it looks for a class that can give a page
+//! The shard reports each eviction here, and uses the counts to find a class that can give a page
 //! away.
 
 use crate::stats::{ClassCounts, SlabClassStats};
@@ -13,7 +13,7 @@ const FIRST: u32 = 256;
 /// One class.
 #[derive(Clone, Debug, Default)]
 struct Class {
-    /// Evictions since about the last rebalancing: each one halves them.
+    /// Evictions since about the last rebalancing, which halves the count.
     recent: u32,
     evicted: u64,
     out_of_memory: u64,
@@ -40,7 +40,7 @@ impl Classes {
         self.of.len()
     }
 
-    /// An item of the class was evicted.
+    /// Counts an eviction of an item of the class.
     pub(crate) fn evicted(&mut self, class: usize) {
         let class = &mut self.of[class];
         class.recent = class.recent.saturating_add(1);
@@ -48,7 +48,7 @@ impl Classes {
         self.to_rebalance = self.to_rebalance.saturating_sub(1);
     }
 
-    /// An item of the class found no room.
+    /// Counts an item of the class that found no room.
     pub(crate) fn refused(&mut self, class: usize) {
         self.of[class].out_of_memory += 1;
     }
@@ -58,14 +58,15 @@ impl Classes {
         self.of[class].recent
     }
 
-    /// The same, and halves them.
+    /// The same count, which is halved afterwards.
     pub(crate) fn take_half(&mut self, class: usize) -> u32 {
         let recent = self.of[class].recent;
         self.of[class].recent /= 2;
         recent
     }
 
-    /// Whether it is time to rebalance. If so, the next time comes `after` as many evictions.
+    /// Whether it is time to rebalance. If so, the next rebalancing is due after `after` more
+    /// evictions.
     pub(crate) fn is_due(&mut self, after: impl FnOnce() -> u32) -> bool {
         let due = self.to_rebalance == 0;
         if due {
@@ -79,7 +80,7 @@ impl Classes {
         &mut self.of[class].counts
     }
 
-    /// Puts the class's counters into its line of `stats slabs`.
+    /// Writes the class's counters into its line of `stats slabs`.
     pub(crate) fn show(&self, class: usize, stats: &mut SlabClassStats) {
         let class = &self.of[class];
         stats.evicted = class.evicted;
@@ -87,14 +88,14 @@ impl Classes {
         stats.counts = class.counts;
     }
 
-    /// Forgets what commands did.
+    /// Resets the counters of commands.
     pub(crate) fn reset_counts(&mut self) {
         for class in &mut self.of {
             class.counts = ClassCounts::default();
         }
     }
 
-    /// Forgets evictions and refusals.
+    /// Resets the counts of evictions and refusals.
     pub(crate) fn reset_evictions(&mut self) {
         for class in &mut self.of {
             (class.recent, class.evicted, class.out_of_memory) = (0, 0, 0);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Evicted items that are kept until somebody takes them (`watch evictions`).
+//! Evicted items that are kept until a reader takes them (`watch evictions`).
 //!
-//! Always holds: there are at most [`MOST`]; those beyond are counted.
+//! Always holds: there are at most [`MOST`]; further ones are only counted.
 
 use crate::types::Evicted;
 
-/// Evicted items that are kept until they are taken.
+/// The most evicted items that are kept.
 const MOST: usize = 256;
 
 /// The evicted items of a shard.
 #[derive(Debug, Default)]
 pub(super) struct EvictedItems {
-    /// `None`: nobody asks.
+    /// `None`: nobody watches evictions.
     kept: Option<Vec<Evicted>>,
-    /// Items that there was no room for.
+    /// Items that were not kept for lack of room.
     untold: u64,
 }
 
@@ -24,7 +24,7 @@ impl EvictedItems {
         }
     }
 
-    /// Keeps an item, if somebody asks and there is room.
+    /// Keeps an item, if somebody watches and there is room.
     pub fn note(&mut self, item: impl FnOnce() -> Evicted) {
         let Some(kept) = &mut self.kept else {
             return;
@@ -36,7 +36,7 @@ impl EvictedItems {
         kept.push(item());
     }
 
-    /// The items since the last call, and how many more there were.
+    /// The items since the last call, and the number of items that were not kept.
     pub fn take(&mut self) -> (Vec<Evicted>, u64) {
         let kept = self.kept.as_mut().map(std::mem::take);
         let untold = std::mem::take(&mut self.untold);

@@ -35,7 +35,7 @@ impl Arena {
         self.set_u32(item, ACCESS, access);
         self.set_u16(item, EPOCH, epoch);
     }
-    /// Appends a chunk to an item's chain behind `last`.
+    /// Appends a chunk to an item's chain after `last`.
     pub fn chain(&mut self, item: Handle, last: Handle, chunk: Handle) {
         self.bytes_mut(chunk, 0, CHAIN_HEADER).fill(0);
         self.set_u8(chunk, STATE_AT, CHAINED);
@@ -104,7 +104,7 @@ impl Arena {
         self.u32(item, ITEM_HEADER + 16)
     }
 
-    /// Shows bytes `from..to` of an item's record, in order, in as many pieces as chunks.
+    /// Passes bytes `from..to` of an item's record to `show`, in order, one piece per chunk.
     #[inline]
     pub fn pieces<'a>(
         &'a self,

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The DRAM tier: the items in the arena, the policy that evicts them, and their counts.
 //!
-//! A [`Dram`] knows neither index nor flash. The shard looks at items through [`Dram::arena`], and
+//! A [`Dram`] knows neither index nor flash. The shard reads items through [`Dram::arena`], and
 //! changes them only through the methods here. So the policy's queues, the counts and the pins
 //! always agree with the arena.
 //!
 //! Always holds:
 //! - DRAM-1: an item is in the policy's queues, and counted, exactly while it is linked.
-//! - DRAM-2: the memory of a pinned item does not change. Its last pin frees it, if it is not
-//!   linked any more.
+//! - DRAM-2: the memory of a pinned item does not change. If the item is no longer linked, its last
+//!   pin frees it.
 
-mod classes; // what happened in each size class
-mod evicted; // evicted items that are to be told of
+mod classes; // evictions and counters of each size class
+mod evicted; // evicted items that watchers will see
 pub(crate) mod item; // an item in the arena
 pub(crate) mod policy; // which items leave DRAM first
 mod share; // how index and items share memory
@@ -29,8 +29,8 @@ use share::Share;
 
 use crate::index::Slot;
 
-/// A page may move when this part of the items was evicted. A move evicts all items of the page,
-/// whatever their age, so moves are to be few beside the evictions that happen anyway.
+/// A page may move after this fraction of the items was evicted. A move evicts all items of the
+/// page, whatever their age, so moves must be rare beside normal evictions.
 const TURNOVER: u64 = 8;
 const REBALANCE_EVERY: u64 = 256;
 
@@ -48,12 +48,12 @@ pub(crate) struct Dram {
     item_bytes: u64,
     /// Bytes of the items that have pins.
     pinned_bytes: usize,
-    /// Drafts that are neither linked nor given up.
+    /// Drafts that are neither linked nor dropped.
     drafts: usize,
 }
 
 impl Dram {
-    /// No items; `memory` bytes for items and index together.
+    /// A tier without items; `memory` bytes for items and index together.
     pub fn new(arena: Arena, policy: Box<dyn Policy>, memory: usize) -> Dram {
         Dram {
             arena,
@@ -68,7 +68,7 @@ impl Dram {
         }
     }
 
-    /// The arena, to look at items.
+    /// The arena, for reading items.
     #[inline]
     pub fn arena(&self) -> &Arena {
         &self.arena
@@ -83,7 +83,7 @@ impl Dram {
         self.item_bytes
     }
 
-    // ---- an item that is being made ----
+    // ---- an item under construction ----
 
     /// A chunk of a class, if one is free.
     #[inline]
@@ -103,7 +103,7 @@ impl Dram {
     pub fn put(&mut self, item: Handle, from: usize, bytes: &[u8]) {
         self.arena.put(item, from, bytes);
     }
-    /// Bytes of a chunk of an item that is being made.
+    /// Bytes of a chunk of an item under construction.
     #[inline]
     pub fn draft_bytes(&mut self, chunk: Handle, from: usize, len: usize) -> &mut [u8] {
         debug_assert_ne!(self.arena.state(chunk), LINKED);
@@ -114,23 +114,23 @@ impl Dram {
         debug_assert_ne!(self.arena.state(item), LINKED);
         self.arena.free_item(item);
     }
-    /// A draft was begun.
+    /// Counts a new draft.
     pub fn draft_began(&mut self) {
         self.drafts += 1;
     }
-    /// A draft was linked, or is about to be freed.
+    /// Notes that a draft was linked, or is about to be freed.
     pub fn draft_ended(&mut self) {
         self.drafts -= 1;
     }
-    /// Drafts that are neither linked nor given up.
+    /// Drafts that are neither linked nor dropped.
     pub fn drafts(&self) -> usize {
         self.drafts
     }
 
     // ---- a linked item ----
 
-    /// Counts an item, which has a slot now, and gives it to the policy. `known`: it need not prove
-    /// itself.
+    /// Counts an item, which has a slot now, and gives it to the policy. `known`: it is not on
+    /// probation.
     pub fn link(&mut self, item: Handle, hash: u64, known: bool) {
         self.arena.set_linked(item, true);
         let class = self.arena.class_of(item);
@@ -139,8 +139,8 @@ impl Dram {
         self.items += 1;
         self.item_bytes += self.arena.item_bytes(item) as u64;
     }
-    /// Takes a linked item, whose slot is gone, out of the policy, and frees its memory, or leaves
-    /// that to its last pin.
+    /// Removes a linked item, whose slot is gone, from the policy. Frees its memory, or leaves that
+    /// to its last pin.
     pub fn release(&mut self, item: Handle) {
         let class = self.arena.class_of(item);
         self.policy.remove(&mut self.arena, class, item);
@@ -171,7 +171,7 @@ impl Dram {
     pub fn set_access(&mut self, item: Handle, now: u32) {
         self.arena.set_access(item, now);
     }
-    /// Sets the flush that an item has outlived.
+    /// Sets the number of flushes that happened before the item was stored.
     #[inline]
     pub fn set_epoch(&mut self, item: Handle, epoch: u16) {
         self.arena.set_epoch(item, epoch);
@@ -212,7 +212,7 @@ impl Dram {
             }
         }
     }
-    /// How much of `items` bytes of memory pins keep in place.
+    /// The share of `items` bytes of memory that pins keep in place.
     pub fn pinned(&self, items: usize) -> Pinned {
         match self.pinned_bytes {
             bytes if bytes > items / 2 => Pinned::TooMuch,
@@ -221,9 +221,9 @@ impl Dram {
         }
     }
 
-    // ---- which items leave ----
+    // ---- eviction ----
 
-    /// The item of a class that should go next; those for which `stays` holds are passed over.
+    /// The item of a class that should be evicted next. Items for which `stays` holds are skipped.
     pub fn victim(
         &mut self,
         class: usize,
@@ -231,7 +231,7 @@ impl Dram {
     ) -> Option<Handle> {
         self.policy.victim(&mut self.arena, class, stays)
     }
-    /// An item goes because it was chosen, not deleted: the policy remembers it.
+    /// Notes that an item leaves by eviction, not by a delete: the policy remembers it.
     pub fn chosen(&mut self, item: Handle, hash: u64) {
         self.policy.evicted(&self.arena, item, hash);
     }
@@ -239,23 +239,23 @@ impl Dram {
     pub fn order(&self, class: usize) -> Vec<(Handle, bool)> {
         self.policy.order(&self.arena, class)
     }
-    /// An item of a class left DRAM by eviction.
+    /// Counts an eviction of an item of a class.
     pub fn evicted(&mut self, class: usize) {
         self.classes.evicted(class);
     }
-    /// An item of a class found no room.
+    /// Counts an item of a class that found no room.
     pub fn refused(&mut self, class: usize) {
         self.classes.refused(class);
     }
-    /// Whether a page may move to another class now. If so, the next time comes when a part of the
-    /// items has been evicted.
+    /// Whether a page may move to another class now. If so, the next page may move after a fraction
+    /// of the items was evicted.
     pub fn rebalance_due(&mut self) -> bool {
         let items = self.items;
         self.classes
             .is_due(|| (items / TURNOVER).max(REBALANCE_EVERY) as u32)
     }
     /// The class that should give a page away: its items stay much longer than those of the class
-    /// whose items go soonest. `None`: the classes are about alike.
+    /// with the fastest turnover. `None`: all classes are about alike.
     pub fn class_to_shrink(&mut self) -> Option<usize> {
         let mut slowest: Option<(f64, usize)> = None;
         let mut fastest: Option<(f64, usize)> = None;
@@ -276,7 +276,7 @@ impl Dram {
         let ((slow, from), (fast, to)) = slowest.zip(fastest)?;
         (from != to && slow > 1.5 * fast).then_some(from)
     }
-    /// The classes that have pages, those whose items stay longest first.
+    /// The classes that have pages, in descending order of how long items stay.
     pub fn slowest_classes(&self) -> Vec<usize> {
         let mut order: Vec<(u64, usize)> = (0..self.classes.len())
             .filter(|&c| self.arena.class(c).pages() > 0)
@@ -288,7 +288,8 @@ impl Dram {
         order.sort_unstable_by(|a, b| b.cmp(a));
         order.into_iter().map(|(_, class)| class).collect()
     }
-    /// Gives a page back to all classes if no chunk of it is in use; whether it did.
+    /// Returns a page to the free pages if no chunk of it is in use. The result tells whether it
+    /// did.
     pub fn release_if_empty(&mut self, page: usize) -> bool {
         self.arena.release_if_empty(page)
     }
@@ -299,11 +300,11 @@ impl Dram {
     pub fn memory(&self) -> usize {
         self.share.memory()
     }
-    /// The same, as it was at the start.
+    /// The same at start.
     pub fn reserved(&self) -> usize {
         self.share.reserved()
     }
-    /// Sets the bytes for items and index together; then [`Dram::share`].
+    /// Sets the bytes for items and index together. Call [`Dram::share`] afterwards.
     pub fn set_memory(&mut self, bytes: usize) {
         self.share.set_memory(bytes);
     }
@@ -313,26 +314,27 @@ impl Dram {
         self.arena
             .set_limit((items / self.arena.page_bytes()).max(LEAST_PAGES));
     }
-    /// The index has grown.
+    /// Notes that the index has grown.
     pub fn index_grew(&mut self) {
         self.share.index_grew();
     }
-    /// Forgets what the index has taken, unless it has grown since the last call; whether it did.
+    /// Forgets the memory that the index gave back, unless the index has grown since the last call.
+    /// Returns whether it did.
     pub fn forget_growth(&mut self) -> bool {
         self.share.forget_growth()
     }
 
-    // ---- what is told ----
+    // ---- statistics ----
 
     /// Counts of commands on the items of a class.
     pub fn counts(&mut self, class: usize) -> &mut ClassCounts {
         self.classes.counts(class)
     }
-    /// Forgets what commands did.
+    /// Resets the counters of commands.
     pub fn reset_counts(&mut self) {
         self.classes.reset_counts();
     }
-    /// Forgets evictions and refusals.
+    /// Resets the counts of evictions and refusals.
     pub fn reset_evictions(&mut self) {
         self.classes.reset_evictions();
     }
@@ -367,11 +369,11 @@ impl Dram {
     pub fn watch_evictions(&mut self, on: bool) {
         self.evicted.watch(on);
     }
-    /// The evicted items since the last call, and how many more there were.
+    /// The evicted items since the last call, and the number of items that were not kept.
     pub fn take_evicted(&mut self) -> (Vec<Evicted>, u64) {
         self.evicted.take()
     }
-    /// Notes an item that is evicted, if anybody asks.
+    /// Notes an evicted item, if somebody watches.
     pub fn note_evicted(&mut self, item: Handle) {
         let arena = &self.arena;
         self.evicted.note(|| {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How index and items share the memory of a shard.
+//! Shares the memory of a shard between index and items.
 //!
 //! While the index grows, it keeps the memory that it frees for its next growth. A wave takes and
-//! frees pages in turn. If items made room for each, they would go by the page, and not one by one
-//! in the policy's order.
+//! frees pages in turn. If items gave up memory for each page, they would be evicted by the page,
+//! and not one by one in the policy's order.
 
-/// Pages that items keep, however much the index wants.
+/// Pages that items keep, whatever the index needs.
 pub(crate) const LEAST_PAGES: usize = 4;
 
 /// The memory of a shard, in bytes.
@@ -13,11 +13,11 @@ pub(crate) const LEAST_PAGES: usize = 4;
 pub(super) struct Share {
     /// Bytes for items and index together.
     memory: usize,
-    /// The same, as it was at the start.
+    /// The same at start.
     reserved: usize,
-    /// The most that the index has taken of late: items do not get it.
+    /// The most that the index took recently. Items do not get this memory.
     index: usize,
-    /// Whether the index has grown since pages were last to be rebalanced.
+    /// Whether the index has grown since the last due rebalancing.
     index_grew: bool,
 }
 
@@ -41,18 +41,19 @@ impl Share {
         self.memory = bytes;
     }
 
-    /// Bytes for items where the index takes `index` bytes.
+    /// Bytes for items if the index takes `index` bytes.
     pub fn of_items(&mut self, index: usize) -> usize {
         self.index = self.index.max(index);
         self.memory.saturating_sub(self.index)
     }
 
-    /// The index has grown.
+    /// Notes that the index has grown.
     pub fn index_grew(&mut self) {
         self.index_grew = true;
     }
 
-    /// Forgets what the index has taken, unless it has grown since the last call; whether it did.
+    /// Forgets the memory that the index gave back, unless the index has grown since the last call.
+    /// Returns whether it did.
     pub fn forget_growth(&mut self) -> bool {
         let rests = !std::mem::take(&mut self.index_grew);
         if rests {
@@ -66,8 +67,8 @@ impl Share {
 mod tests {
     use super::*;
 
-    /// The index keeps the memory that it gave back until a rebalancing finds that it grows no
-    /// more.
+    /// The index keeps the memory that it gave back, until a rebalancing finds that it has stopped
+    /// growing.
     #[test]
     fn items_get_back_what_the_index_left_once_it_rests() {
         let mut share = Share::new(1000);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which items leaving DRAM deserve a write: a rule, and a byte budget as a token bucket.
+//! Decides which items that leave DRAM deserve a write, by a rule and a byte budget (a token
+//! bucket).
 //!
-//! Flash wears by bytes written, so the operator sets bytes, not rates of items. Reinsertion spends
-//! the same budget. An item spends its own bytes when it is let in. Pages have ends that no item
-//! fitted in. The bytes written beyond the items are charged after the write.
+//! Flash wears by bytes written, so the operator sets a rate of bytes, not of items. Reinsertion
+//! spends the same budget. An item spends its own bytes when it is admitted. Pages are written
+//! whole, with ends that no item fits into. These additional bytes are charged after the write.
 //!
 //! Always holds: bytes spent = bytes written + `unwritten`. The exception is an item that was
 //! admitted and lost with its device, which stays in `unwritten`.
@@ -13,7 +14,7 @@ use crate::config::{Admission, AdmissionRule};
 /// Why an item was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The rule.
+    /// The rule refused it.
     Rule,
     /// The budget is spent.
     Budget,
@@ -25,9 +26,10 @@ pub(crate) struct Admitter {
     rule: AdmissionRule,
     rate: u64,
     burst: u64,
-    /// Bytes that may be written now, in thousandths; below zero after ends of pages.
+    /// Bytes that may be written now, in thousandths. It is below zero after ends of pages were
+    /// charged.
     millibytes: i128,
-    /// Bytes that were spent and are not written yet.
+    /// Bytes that were spent but not written yet.
     unwritten: u64,
     last_ms: u64,
     limited: bool,
@@ -51,7 +53,7 @@ impl Admitter {
         }
     }
 
-    /// Lets the bucket fill up to `now_ms`.
+    /// Fills the bucket up to `now_ms`.
     pub fn advance(&mut self, now_ms: u64) {
         if self.limited && self.last_ms != 0 {
             let gained = i128::from(now_ms.saturating_sub(self.last_ms)) * i128::from(self.rate);
@@ -60,8 +62,8 @@ impl Admitter {
         self.last_ms = now_ms;
     }
 
-    /// Whether [`Admitter::admit`] would certainly refuse, so that no room need be made. Draws are
-    /// left to that: one for each time that an item has to come again would not be fair.
+    /// Whether [`Admitter::admit`] would certainly refuse, so that no room need be made. This makes
+    /// no random draw: an item that is tried again must not be drawn twice.
     pub fn refuses(&self, bytes: usize, fetched: bool) -> Option<Refusal> {
         if matches!(self.rule, AdmissionRule::Fetched) && !fetched {
             return Some(Refusal::Rule);
@@ -74,8 +76,8 @@ impl Admitter {
         !self.limited || bytes as i128 * 1000 <= self.millibytes
     }
 
-    /// Asks to write `bytes` of an item that was or was not read while in DRAM; spends the budget
-    /// if it may.
+    /// Asks to write `bytes` of an item; `read`: it was read while in DRAM. If admitted, it spends
+    /// the budget.
     pub fn admit(&mut self, bytes: usize, fetched: bool) -> Result<(), Refusal> {
         let passes = match self.rule {
             AdmissionRule::All => true,
@@ -95,7 +97,7 @@ impl Admitter {
         }
     }
 
-    /// Spends budget for a write that no rule applies to.
+    /// Spends budget for a write to which no rule applies.
     pub fn spend(&mut self, bytes: usize) -> Result<(), Refusal> {
         if !self.affords(bytes) {
             return Err(Refusal::Budget);
@@ -104,7 +106,7 @@ impl Admitter {
         Ok(())
     }
 
-    /// Spends budget for a write that must be: later ones wait until the debt is paid.
+    /// Spends budget for a write that must happen: later ones wait until the debt is paid.
     pub fn spend_anyway(&mut self, bytes: usize) {
         if self.limited {
             self.millibytes -= bytes as i128 * 1000;
@@ -112,7 +114,7 @@ impl Admitter {
         }
     }
 
-    /// The device was given this many bytes.
+    /// Notes that the device got this many bytes.
     pub fn written(&mut self, bytes: u64) {
         if self.limited {
             let unspent = bytes.saturating_sub(self.unwritten);
@@ -145,7 +147,7 @@ mod tests {
             a.advance(ms);
             while a.admit(70, false).is_ok() {
                 admitted += 70;
-                // Five items fill a page of 400 bytes but for its end.
+                // Five items fill a page of 400 bytes except for its end.
                 if admitted % 350 == 0 {
                     a.written(400);
                     written += 400;
@@ -155,8 +157,8 @@ mod tests {
         assert!((9_800..=10_600).contains(&written), "{written}");
     }
 
-    /// Of many items that come once, the share that is requested gets in, whatever the seed. None
-    /// at 0 percent, and all at 100.
+    /// Of many items that come once, the configured share is admitted, with any seed: none at 0
+    /// percent, and all at 100.
     #[test]
     fn draws_let_in_the_share_that_is_asked_for() {
         for (percent, seed) in [
@@ -178,7 +180,7 @@ mod tests {
                 (share - asked).abs() <= off,
                 "{share} of {percent}, seed {seed}"
             );
-            // One draw says nothing about the next.
+            // Draws are independent of each other.
             let pairs = draws.windows(2).filter(|pair| pair[0] && pair[1]).count();
             let expected = asked * asked / 100.0;
             assert!(
@@ -188,7 +190,8 @@ mod tests {
         }
     }
 
-    /// A write that must be takes its bytes from the budget; later ones wait until they are earned.
+    /// A write that must happen takes its bytes from the budget. Later writes wait until the bytes
+    /// are earned.
     #[test]
     fn a_write_that_must_be_leaves_a_debt() {
         let budget = Some(Budget {
@@ -207,7 +210,7 @@ mod tests {
         assert!(a.affords(0) && !a.affords(1));
         a.advance(111);
         assert!(a.affords(10) && !a.affords(11));
-        // The 600 bytes that were let in are 650 on the device, with the ends of pages.
+        // The 600 admitted bytes are 650 on the device, with the ends of pages.
         a.written(650);
         a.advance(151);
         assert!(a.affords(0) && !a.affords(1));

@@ -2,8 +2,8 @@
 //! A record larger than a frame on its way from the oldest region to the head of its log, piece by
 //! piece.
 //!
-//! Always holds: the bytes that are placed are those that were read. Damage stays damage, since
-//! the new checksum follows from the old one.
+//! Always holds: the placed bytes are the bytes that were read. Damage stays detectable, since the
+//! new checksum follows from the old one.
 
 use senko_io::{PAGE_SIZE, PageBuf, Queue};
 
@@ -18,23 +18,23 @@ pub(crate) struct Copying {
     slot: Slot,
     hash: u64,
     header: Header,
-    /// Where it is, the offset in its first page, and the pages that it takes there.
+    /// Its old place: position, offset in its first page, and number of pages.
     from: u64,
     at: usize,
     pages: u64,
-    /// Where it goes, bytes that it has pages for there, and bytes that are placed.
+    /// Its new place, the bytes that have pages there, and the bytes that are placed.
     to: u64,
     room: usize,
     placed: usize,
     /// Pages of the old place that were read.
     read: u64,
-    /// The last of them, and the offset of the next byte in it.
+    /// The last page that was read, and the offset of the next byte in it.
     piece: Option<(PageBuf, usize, usize)>,
     failed: bool,
 }
 
 impl Copying {
-    /// A record of the slot with this hash, at an offset of the page `from`, that goes to `to`.
+    /// A record of the slot with this hash, at an offset of page `from`, to be copied to `to`.
     pub fn new(slot: Slot, hash: u64, header: Header, (from, at): (u64, usize), to: u64) -> Self {
         Copying {
             slot,
@@ -65,7 +65,7 @@ impl Copying {
     pub fn from(&self) -> u64 {
         self.from
     }
-    /// Position of the page behind it there.
+    /// Position of the page after it there.
     pub fn end(&self) -> u64 {
         self.from + self.pages
     }
@@ -87,8 +87,8 @@ impl Copying {
         (self.from + self.read, pages)
     }
 
-    /// A piece of `pages` pages was read; `None` if it can't be. False if the first one does not
-    /// begin with the record.
+    /// Takes a piece of `pages` pages that was read, or `None` if it can't be read. False if the
+    /// first piece does not begin with the record.
     pub(super) fn take_piece(
         &mut self,
         frame: Option<PageBuf>,
@@ -114,7 +114,7 @@ impl Copying {
 }
 
 impl Flash {
-    /// Places what is left of a piece; false if it has to wait for a write buffer.
+    /// Places the rest of a piece; false if it has to wait for a write buffer.
     pub fn place_piece<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -155,7 +155,7 @@ impl Flash {
     }
 }
 
-/// A header that says what its slot knows: whether the item was read.
+/// A header with what the slot knows: whether the item was read.
 pub(crate) fn read_mark(header: &Header, slot: Slot) -> Header {
     let mut header = *header;
     let m = header.meta(0);
@@ -163,8 +163,9 @@ pub(crate) fn read_mark(header: &Header, slot: Slot) -> Header {
     header
 }
 
-/// The header of a record at its new place, whose first bytes are `bytes`. Its checksum is what the
-/// old one becomes with this header: the rest is not looked at, and what was damaged stays so.
+/// The header of a record at its new place; `bytes` are the record's first bytes. The checksum is
+/// computed from the old one and the change of the header. The rest of the record is not read, so
+/// damage there stays detectable.
 fn copied_head(bytes: &[u8], slot: Slot, generation: u32) -> [u8; RECORD_HEADER] {
     let old = Header::read(bytes);
     let text = &bytes[RECORD_HEADER..old.prefix_len()];

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many bytes of a log no slot names any more, as far as is known. Only a log that keeps every
-//! live record asks (`-M`).
+//! Estimates how many bytes of a log no slot names any more. Only a log that keeps every live
+//! record needs this (`-M`).
 //!
-//! A reclaim of such a log copies what lives. If all records are live, reclaim gains nothing. So it
-//! starts only while enough bytes are known to be dead (KEEP-6). The count is an estimate: a slot
-//! knows pages, not bytes. Each reclaimed region corrects the estimate by its gain.
+//! A reclaim of such a log copies the live records. If all records are live, reclaim gains nothing.
+//! So it starts only if enough bytes are known to be dead (KEEP-6). The count is an estimate: a
+//! slot knows pages, not bytes. Each reclaimed region corrects the estimate by its gain.
 //!
 //! Always holds: a lap of the log that gains less than [`Dead::enough`] ends with a count of 0, so
-//! that no estimate makes reclaim go around forever.
+//! no estimate makes reclaim run forever.
 
 use senko_io::PAGE_SIZE;
 
-/// A lap pays from this part of the used bytes on: it bounds what is written again for each byte
-/// gained.
+/// A lap pays if at least this fraction of the used bytes is dead. This bounds the bytes written
+/// again for each byte gained.
 const PART: u64 = 32;
 
 /// A mean of lengths.
@@ -36,16 +36,16 @@ impl Mean {
 #[derive(Debug, Default)]
 pub(crate) struct Dead {
     bytes: u64,
-    /// Records of at most a page, and those of more pages than a slot counts.
+    /// Records of at most a page, and records with more pages than a slot can count.
     small: Mean,
     large: Mean,
-    /// Regions reclaimed in this lap, and the bytes that they gained.
+    /// Regions reclaimed in this lap, and the bytes gained by it.
     lap_regions: u64,
     lap_gain: i64,
 }
 
 impl Dead {
-    /// A record of `len` bytes was placed.
+    /// Notes that a record of `len` bytes was placed.
     pub fn placed(&mut self, len: usize) {
         if len <= PAGE_SIZE {
             self.small.add(len);
@@ -54,7 +54,8 @@ impl Dead {
         }
     }
 
-    /// A slot or a clean copy went whose record has this many pages ([`crate::index::Slot::len`]).
+    /// Notes that a slot or a clean copy is gone; its record has this many pages
+    /// ([`crate::index::Slot::len`]).
     pub fn died(&mut self, pages: usize) {
         self.bytes += match pages {
             0 => self.large.get(16 * PAGE_SIZE),
@@ -63,13 +64,15 @@ impl Dead {
         };
     }
 
-    /// Nothing is known of `used` bytes, or all of them are dead.
+    /// Sets the estimate so that all `used` bytes may be dead, because nothing is known of them or
+    /// they are dead.
     pub fn all(&mut self, used: u64) {
         self.bytes = used;
         (self.lap_regions, self.lap_gain) = (0, 0);
     }
 
-    /// A region was reclaimed, of a log of this many regions in which `used` bytes are used.
+    /// Notes that a region was reclaimed. The log has this many regions, and `used` bytes are in
+    /// use.
     pub fn reclaimed(&mut self, gain: i64, regions: u64, region_bytes: u64, used: u64) {
         self.bytes = self.bytes.saturating_sub(gain.max(0) as u64);
         self.lap_regions += 1;
@@ -82,7 +85,7 @@ impl Dead {
         }
     }
 
-    /// Bytes that a lap must gain.
+    /// Bytes that a lap must gain to be worth it.
     fn enough(region_bytes: u64, used: u64) -> u64 {
         region_bytes.max(used / PART)
     }
@@ -113,12 +116,12 @@ mod tests {
         assert!(dead.pays(REGION, 4 * REGION) && !dead.pays(REGION, 64 * REGION));
         dead.died(2);
         assert_eq!(dead.bytes, 1_049_000 + 8192);
-        // Of a large record without a mean, the least is taken.
+        // For a large record without a mean, the least size is taken.
         dead.died(0);
         assert_eq!(dead.bytes, 1_049_000 + 8192 + 65_536);
     }
 
-    /// An estimate that is too high must not keep a full log going around.
+    /// An estimate that is too high must not keep reclaim of a full log running.
     #[test]
     fn a_lap_without_gain_ends_the_estimate() {
         let mut dead = Dead::default();
@@ -133,7 +136,7 @@ mod tests {
             );
         }
         assert!(!dead.pays(REGION, 8 * REGION));
-        // One that gains continues.
+        // A lap that gains enough continues.
         dead.all(1 << 40);
         for _ in 0..16 {
             dead.reclaimed(1 << 18, 8, REGION, 8 * REGION);
@@ -141,7 +144,8 @@ mod tests {
         assert!(dead.pays(REGION, 8 * REGION));
     }
 
-    /// Slots count up to 15 pages. Of larger records the mean counts, and it knows only those.
+    /// Slots count up to 15 pages. For larger records the mean is used, which only counts such
+    /// records.
     #[test]
     fn a_large_record_that_died_has_the_mean_length_of_large_ones() {
         let mut dead = Dead::default();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Freed regions that the device is still discarding. Data written there before the discard has
-//! ended might be discarded too.
+//! Freed regions that the device is still discarding. Data written there before the end of the
+//! discard might be discarded too.
 //!
-//! Always holds: they are the last of the log's free pages, in the order in which they were freed;
-//! discards may end in any.
+//! Always holds: these regions are the last of the log's free pages, in the order in which they
+//! were freed. Discards may end in any order.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 pub(crate) struct Discards {
     /// Region, and whether its discard has ended.
     regions: VecDeque<(u64, bool)>,
-    /// When the device last ended one, or was given the first.
+    /// When the device last ended a discard, or got the first one.
     moved_ms: u64,
 }
 
@@ -22,7 +22,7 @@ impl Discards {
         self.regions.len() as u64
     }
 
-    /// A region was freed, and its discard submitted.
+    /// Notes that a region was freed and its discard submitted.
     pub fn begin(&mut self, region: u64, now_ms: u64) {
         if self.regions.is_empty() {
             self.moved_ms = now_ms;
@@ -30,7 +30,7 @@ impl Discards {
         self.regions.push_back((region, false));
     }
 
-    /// The discard of a region ended, however.
+    /// Notes that the discard of a region ended, with or without success.
     pub fn end(&mut self, region: u64, now_ms: u64) {
         for (other, ended) in &mut self.regions {
             *ended |= *other == region;
@@ -41,7 +41,7 @@ impl Discards {
         self.moved_ms = now_ms;
     }
 
-    /// Whether the device has ended none for longer than `limit_ms`.
+    /// Whether the device has ended no discard for longer than `limit_ms`.
     pub fn stall(&self, now_ms: u64, limit_ms: u64) -> bool {
         !self.regions.is_empty() && now_ms.saturating_sub(self.moved_ms) > limit_ms
     }

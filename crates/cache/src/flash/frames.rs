@@ -6,8 +6,8 @@
 //!              \--> all pages are in write buffers -------^          \--> parked, until there is memory
 //! ```
 //!
-//! `shard/fetch.rs` looks at the data. Always holds: a read keeps its region from being reclaimed
-//! from when it has its frame until it ends.
+//! `shard/fetch.rs` looks at the data. Always holds: from the time it gets a frame until it ends, a
+//! read prevents the reclaim of its region.
 
 use senko_io::{Completion, PageBuf, Purpose, Queue, Tag};
 
@@ -19,8 +19,8 @@ use crate::key::Key;
 use crate::types::{FRAME_PAGES, Want};
 
 impl Flash {
-    /// A read of the record of a slot, which begins at this position of this log. Goes on with
-    /// [`Flash::begin`].
+    /// Starts a read of a slot's record, which begins at this position of this log.
+    /// [`Flash::begin`] continues it.
     pub fn start_read(
         &mut self,
         key: &Key<'_>,
@@ -40,11 +40,11 @@ impl Flash {
         n
     }
 
-    /// A read that was started.
+    /// A read in flight.
     pub fn read(&self, n: u32) -> &ReadOp {
         self.reads.look(n)
     }
-    /// The same, to continue with a record larger than a frame.
+    /// The same, for continuing with a record larger than a frame.
     pub fn read_mut(&mut self, n: u32) -> &mut ReadOp {
         self.reads.op(n)
     }
@@ -52,8 +52,8 @@ impl Flash {
     /// Gets a frame and fills it from write buffers, or asks the device; true if all pages are here
     /// now.
     pub fn begin<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> bool {
-        // Frames go to the reads that have waited longest. An answer that overtook an earlier
-        // answer of its connection would hold its frame until the earlier one got a frame.
+        // Frames go to the reads that have waited longest. Otherwise an answer could overtake an
+        // earlier answer of its connection, and hold its frame until the earlier one got a frame.
         let frame = if self.reads.waiting.is_empty() {
             queue.frame(self.reads.op(n).pages as usize)
         } else {
@@ -106,8 +106,8 @@ impl Flash {
         false
     }
 
-    /// Reads a record of `pages` pages into the frame that holds the largest. `Err`: another answer
-    /// is being sent from that, so this read is to be parked.
+    /// Reads a record of `pages` pages into the frame for the largest record. `Err`: another answer
+    /// is being sent from that frame, so this read must wait.
     pub fn read_whole<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -124,9 +124,9 @@ impl Flash {
         Ok(())
     }
 
-    /// The device ended a read. Returns three things. First, the read's log. Second, whether only
-    /// the device still knew of the read, so that its frame is free now. Third, whether the state
-    /// of the log's device became worse.
+    /// Handles a read that the device ended. Returns three things: the read's log, whether only the
+    /// device still knew of the read, and whether the state of the log's device became worse. In
+    /// the second case the read's frame is free now.
     pub fn read_ended(&mut self, n: u32, completion: Completion) -> (usize, bool, bool) {
         self.reads.in_flight -= 1;
         let op = self.reads.op(n);
@@ -149,7 +149,7 @@ impl Flash {
         (n_log, left, worse)
     }
 
-    /// Frames were returned (answers were sent): lets waiting reads start.
+    /// Lets waiting reads start after frames were returned (answers were sent).
     pub fn frames_freed<Q: Queue>(&mut self, queue: &mut Q) {
         if self.reads.wants_whole && self.whole_frame.take(1).is_some() {
             self.reads.wants_whole = false;
@@ -173,8 +173,8 @@ impl Flash {
         }
     }
 
-    /// The read whose frame has been here longest. If there is none, reads that wait for a frame
-    /// are given those that are free first.
+    /// The read whose frame arrived first. If there is none, free frames are given to waiting reads
+    /// first.
     pub fn next_ready<Q: Queue>(&mut self, queue: &mut Q) -> Option<u32> {
         if self.reads.ready.is_empty() {
             self.frames_freed(queue);
@@ -182,23 +182,23 @@ impl Flash {
         self.reads.ready.pop_front()
     }
 
-    /// Takes what has come of a read.
+    /// Takes the result of a read.
     pub fn take_stage(&mut self, n: u32) -> Stage {
         std::mem::replace(&mut self.reads.op(n).stage, Stage::Idle)
     }
-    /// The item of a read waits for memory.
+    /// Notes that the item of a read waits for memory.
     pub fn park(&mut self, n: u32, frame: PageBuf) {
         self.reads.op(n).stage = Stage::Here(Ok(frame));
         self.reads.parked.push(n);
     }
-    /// Items that waited for memory may find some now.
+    /// Retries items that waited for memory.
     pub fn retry_parked(&mut self) {
         while let Some(n) = self.reads.parked.pop() {
             self.reads.ready.push_back(n);
         }
     }
 
-    /// A read ended: its number is free, and its region may be reclaimed. Whom it was for.
+    /// Ends a read: its number is free, and its region may be reclaimed. Returns its purpose.
     pub fn end_read(&mut self, n: u32) -> u64 {
         let op = self.reads.op(n);
         let (user, log, position, pinned) = (op.user, op.log, op.position, op.pinned);
@@ -209,12 +209,12 @@ impl Flash {
         }
         user
     }
-    /// Whether reads have ended, since the last call, that a reclaim may have waited for.
+    /// Whether reads have ended since the last call for which a reclaim may have waited.
     pub fn take_unpinned(&mut self) -> bool {
         std::mem::take(&mut self.reads.unpinned)
     }
 
-    /// Ends reads that a device has held for too long. Ends reads that wait for a frame which a
+    /// Ends reads that a device has held for too long, and reads that wait for a frame which a
     /// device out of use may hold.
     pub fn give_up_old_reads(&mut self) {
         if self.reads.in_flight == 0 && self.reads.waiting.is_empty() {
@@ -239,7 +239,7 @@ impl Flash {
         }
     }
 
-    /// Ends the reads of a log, whose device is out of use.
+    /// Ends all reads of a log whose device is out of use.
     pub fn give_up_reads_of(&mut self, log: usize) {
         for n in 0..self.reads.len() {
             if self.reads.op(n).log == log {
@@ -248,7 +248,7 @@ impl Flash {
         }
     }
 
-    /// Ends a read that is with the device or waits for a frame, as one that found nothing.
+    /// Ends a read that is at the device or waits for a frame, as a read that found nothing.
     fn give_up(&mut self, n: u32) {
         match self.reads.op(n).stage {
             Stage::Waiting => {
@@ -256,7 +256,7 @@ impl Flash {
                 self.reads.op(n).stage = Stage::GivenUp;
                 self.reads.ready.push_back(n);
             }
-            // Its number is with the device: another takes over what it was for.
+            // The device has this read's number, so another number takes over its purpose.
             Stage::Reading => {
                 let heir = self.reads.leave_to_device(n);
                 self.reads.ready.push_back(heir);

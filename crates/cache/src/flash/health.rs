@@ -10,57 +10,58 @@
 //! ```
 //!
 //! A log that is read-only accepts no items and answers reads. A log that is out of use hides its
-//! slots, so they are misses. It only gets a probe, which writes the free pages ahead of the log's
-//! head and reads one back. A probe comes when every operation that the device had been given has
-//! ended. The intervals double from [`FIRST_WAIT_MS`] to [`LONGEST_WAIT_MS`]. They begin again once
-//! the device was well for as long. So a device that comes and goes neither costs much nor fills
-//! the log with lines.
+//! slots, so they are misses. Its device only gets probes. A probe writes the free pages ahead of
+//! the log's head and reads one back. It starts after all earlier operations of the device have
+//! ended. The intervals between probes double from [`FIRST_WAIT_MS`] to [`LONGEST_WAIT_MS`]. They
+//! start again at the first value after the device was well for as long. So a device that comes and
+//! goes costs little and writes few log lines.
 //!
 //! Always holds: HEALTH-1: nothing is submitted for a log that is out of use, except its probe and,
-//! at the end of the process, the contents of its write buffers. HEALTH-2: a slot that is followed
-//! when the log is back names the record that it named before. While the log was out of use, its
-//! head and tail did not move, and every command that met a slot of the log dropped it.
+//! at the end of the process, the contents of its write buffers. HEALTH-2: when the log is back, a
+//! slot names the same record as before. While the log was out of use, its head and tail did not
+//! move, and every command that met a slot of the log removed that slot.
 
 use senko_io::IoError;
 
-/// Writes that fail in a row after which a log accepts no more items.
+/// After this many failed writes in a row, a log accepts no more items.
 const WRITES_TO_REST: u32 = 4;
-/// Reads that fail in a row after which it is out of use. Bad sectors alone do not get there: an
-/// item that can't be read is forgotten.
+/// After this many failed reads in a row, a log is out of use. Bad sectors alone do not cause that,
+/// because an item that can't be read is dropped.
 const READS_TO_LEAVE: u32 = 16;
-/// For so long eviction waits for a device that moves nothing.
+/// How long eviction waits for a device that completes nothing.
 pub(crate) const STALLED_MS: u64 = 1000;
-/// A device may hold operations for this long without completing any of them. SSDs pause for some
-/// hundred milliseconds, and a busy machine adds to it.
+/// How long a device may hold operations without completing any. SSDs pause for some hundred
+/// milliseconds, and a busy machine adds to that.
 pub(crate) const SILENT_MS: u64 = 2000;
-/// Ending nothing for so long is a pause, which is counted and told. More than passes in any one
-/// round (`Shard::set_steady`), so that a process that was stopped blames nobody.
+/// If a device completes nothing for this long, that is a pause, which is counted and logged. It is
+/// longer than any round of the event loop (`Shard::set_steady`), so a process that was stopped
+/// does not blame its devices.
 const PAUSE_MS: u64 = 300;
-/// For so long it may hold one read while it ends others.
+/// How long a device may hold one read while it completes others.
 pub(crate) const LOST_READ_MS: u64 = 10_000;
 const FIRST_WAIT_MS: u64 = 500;
 const LONGEST_WAIT_MS: u64 = 60_000;
 
-/// The use of a part of a device.
+/// What a part of a device is used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceState {
-    /// Everything.
+    /// Reads and writes.
     #[default]
     Up,
-    /// Reads: writes fail.
+    /// Only reads: writes fail.
     ReadOnly,
     /// Nothing.
     Out,
 }
 
-/// Why.
+/// Why a device is not in full use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceTrouble {
-    /// Writes failed, the last one so.
+    /// Writes failed, including the last one.
     Writes(IoError),
-    /// Reads failed, the last one so.
+    /// Reads failed, including the last one.
     Reads(IoError),
-    /// Nothing ended for too long.
+    /// No operation ended for too long.
     Stalled,
 }
 
@@ -74,16 +75,16 @@ impl std::fmt::Display for DeviceTrouble {
     }
 }
 
-/// How far a probe is.
+/// The progress of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Probe {
-    /// None is under way.
+    /// No probe is under way.
     Idle,
     /// Free pages are being written.
     Writing,
-    /// They were written; one of them is to be read.
+    /// They were written; one of them will be read.
     Written,
-    /// It is being read.
+    /// The page is being read.
     Reading,
 }
 
@@ -92,9 +93,9 @@ pub(crate) enum Probe {
 pub(crate) struct Health {
     state: DeviceState,
     trouble: Option<DeviceTrouble>,
-    /// Operations that the device holds.
+    /// Operations at the device.
     in_flight: u32,
-    /// When it last ended one, or was given the first.
+    /// When the device last ended an operation, or got the first one.
     moved_ms: u64,
     write_errors: u32,
     read_errors: u32,
@@ -108,9 +109,9 @@ pub(crate) struct Health {
 /// Stretches in which a device held operations and completed none of them, [`PAUSE_MS`] or longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pauses {
-    /// How many.
+    /// The number of pauses.
     pub count: u64,
-    /// How long they took together.
+    /// Their total duration.
     pub ms: u64,
 }
 
@@ -147,12 +148,12 @@ impl Health {
     pub fn takes_items(&self) -> bool {
         self.state == DeviceState::Up
     }
-    /// Whether the device holds an operation.
+    /// Whether the device has an operation.
     pub fn is_busy(&self) -> bool {
         self.in_flight > 0
     }
 
-    /// An operation is submitted.
+    /// Notes that an operation is submitted.
     #[inline]
     pub fn begin(&mut self, now_ms: u64) {
         if self.in_flight == 0 {
@@ -160,7 +161,7 @@ impl Health {
         }
         self.in_flight += 1;
     }
-    /// An operation ended, however.
+    /// Notes that an operation ended, with or without success.
     #[inline]
     pub fn end(&mut self, now_ms: u64) {
         debug_assert!(self.in_flight > 0);
@@ -172,12 +173,12 @@ impl Health {
         }
         self.moved_ms = now_ms;
     }
-    /// Whether the device holds operations and has not ended any of late.
+    /// Whether the device has operations and ended none of them recently.
     pub fn stalls(&self, now_ms: u64) -> bool {
         self.in_flight > 0 && now_ms.saturating_sub(self.moved_ms) > SILENT_MS
     }
 
-    /// Counts how a write of items ended; true if the state changed.
+    /// Counts the result of a write of items; true if the state changed.
     pub fn note_write(&mut self, result: Result<(), IoError>, now_ms: u64) -> bool {
         let Err(error) = result else {
             self.write_errors = 0;
@@ -191,7 +192,7 @@ impl Health {
         self.write_errors >= WRITES_TO_REST && self.worsen(DeviceState::ReadOnly, trouble, now_ms)
     }
 
-    /// Counts how a read of an item ended; true if the state changed.
+    /// Counts the result of a read of an item; true if the state changed.
     #[inline]
     pub fn note_read(&mut self, result: Result<(), IoError>, now_ms: u64) -> bool {
         match result {
@@ -210,7 +211,7 @@ impl Health {
             && self.worsen(DeviceState::Out, DeviceTrouble::Reads(error), now_ms)
     }
 
-    /// It does not answer; true if the state changed.
+    /// Notes that the device does not answer; true if the state changed.
     pub fn note_stall(&mut self, now_ms: u64) -> bool {
         self.worsen(DeviceState::Out, DeviceTrouble::Stalled, now_ms)
     }
@@ -241,7 +242,7 @@ impl Health {
             && now_ms >= self.probe_at_ms
     }
 
-    /// A probe ended.
+    /// Takes the result of a probe.
     pub fn probe_ended(&mut self, passed: bool, now_ms: u64) {
         self.probe = Probe::Idle;
         if passed {
@@ -254,9 +255,9 @@ impl Health {
     }
 }
 
-/// Errors that no other operation of the device will be spared.
+/// Errors that every further operation of the device will get too.
 fn is_gone(error: IoError) -> bool {
-    // ENXIO, ENODEV, ENOMEDIUM, the same on every Linux.
+    // ENXIO, ENODEV, ENOMEDIUM; the numbers are the same on every Linux.
     matches!(error, IoError::Os(6 | 19 | 123))
 }
 
@@ -296,7 +297,7 @@ mod tests {
         assert_eq!(health.state(), DeviceState::Out);
         health.probe_ended(true, now);
         assert_eq!(health.state(), DeviceState::Up);
-        // Soon again: it is not trusted so soon. After a while: it is.
+        // A device that fails again soon waits longer. After a while the waits start again.
         assert_eq!((0..4).filter(|_| health.note_write(EIO, now)).count(), 1);
         assert!(!health.probe_due(now + 59_000));
         health.probe_ended(true, now);
@@ -327,7 +328,7 @@ mod tests {
     #[test]
     fn pauses_are_counted_once_however_much_waited() {
         let mut health = Health::new();
-        // Nothing was requested in the first second, which is not a pause.
+        // The device got nothing in the first second, so that is not a pause.
         for n in 0..8 {
             health.begin(1000 + n);
         }
@@ -347,7 +348,7 @@ mod tests {
         assert_eq!(health.state(), DeviceState::Out);
     }
 
-    /// The log of the server names what is wrong with a device, with the system's own words.
+    /// The server's log names the problem of a device in the system's own words.
     #[test]
     fn a_trouble_says_what_fails_and_why() {
         let full = IoError::Short { want: 8, got: 3 };

@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Invalid ranges: positions of a log that slots may still name although nothing there may be read.
-//! They were flushed by `flush_all`, or their write failed, or they are hidden because the device
-//! is out of use.
+//! Invalid ranges: positions of a log that slots may still name, although their records must not be
+//! read. They were flushed by `flush_all`, or their write failed, or they are hidden because the
+//! device is out of use.
 //!
-//! Asked for every flash slot that is met, so a log in good health pays one comparison: positions
-//! from `suspect` on are valid.
+//! Every flash slot that is met is checked here. A log in good health needs one comparison:
+//! positions from `suspect` on are valid.
 //!
 //! Always holds: every invalid position is below `suspect`.
 
 use std::ops::Range;
 
-/// Most failed writes that are remembered; with more, all that was placed is given up. A log rests
-/// long before.
+/// The most failed writes that are remembered. With more, every earlier position is invalid.
+/// Usually a log stops accepting items long before that.
 const MOST_RANGES: usize = 256;
 
 /// The invalid positions.
 #[derive(Debug, Default)]
 pub(crate) struct InvalidRanges {
     suspect: u64,
-    /// Everything before this was flushed.
+    /// Every position before this was flushed.
     flushed: u64,
-    /// Ranges whose write failed, in the order of their failure.
+    /// Ranges of failed writes, in the order of their failure.
     unwritten: Vec<Range<u64>>,
     hidden: bool,
 }
 
 impl InvalidRanges {
-    /// Whether what was placed at a position can't be read now.
+    /// Whether the record at a position can't be read now.
     #[inline]
     pub fn has(&self, position: u64) -> bool {
         position < self.suspect && (self.hidden || self.for_good(position))
     }
 
-    /// Whether it never will.
+    /// Whether it can never be read again.
     pub fn for_good(&self, position: u64) -> bool {
         position < self.flushed || self.unwritten.iter().any(|r| r.contains(&position))
     }
@@ -42,19 +42,19 @@ impl InvalidRanges {
         position >= self.flushed && self.for_good(position)
     }
 
-    /// Everything before this was flushed.
+    /// The position before which everything was flushed.
     pub fn flushed(&self) -> u64 {
         self.flushed
     }
 
-    /// Everything before `head` is flushed.
+    /// Marks everything before `head` as flushed.
     pub fn flush(&mut self, head: u64) {
         self.flushed = head;
         self.forget(head);
     }
 
-    /// A write of these positions failed. A record that begins before them and reaches into them is
-    /// found by its checksum.
+    /// Notes that a write of these positions failed. A record that begins before them and reaches
+    /// into them fails its checksum.
     pub fn unwritten(&mut self, range: Range<u64>, tail: u64) {
         match self.unwritten.iter_mut().find(|r| r.end == range.start) {
             Some(before) => before.end = range.end,
@@ -67,13 +67,13 @@ impl InvalidRanges {
         }
     }
 
-    /// The log begins at `tail` now.
+    /// Notes that the log begins at `tail` now.
     pub fn forget(&mut self, tail: u64) {
         self.unwritten.retain(|r| r.end > tail);
         self.suspect();
     }
 
-    /// The device is out of use, or back.
+    /// Notes that the device is out of use, or back in use.
     pub fn hide(&mut self, on: bool) {
         self.hidden = on;
         self.suspect();
@@ -110,8 +110,8 @@ mod tests {
         assert!(!invalid.has(20) && invalid.has(40) && invalid.has(9));
     }
 
-    /// 256 failed writes are remembered one by one. With one more, all that was placed before the
-    /// end of the last is given up.
+    /// 256 failed writes are remembered one by one. With one more, every position before the end of
+    /// the last one becomes invalid.
     #[test]
     fn too_many_failed_writes_give_up_all() {
         let mut invalid = InvalidRanges::default();

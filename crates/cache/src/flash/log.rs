@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The place of records on flash: a circular log of pages over one slice of a device.
+//! Places records on flash: a circular log of pages over one slice of a device.
 //!
 //! Pages have *absolute* positions that only grow; position modulo the slice's pages is the place
 //! on the device. A region is an aligned run of pages, the unit of reclaim. Its number (the
-//! *generation* of its records) never repeats, and it is the seed of their header checksums. So no
-//! record can be taken for one of an earlier lap.
+//! *generation* of its records) never repeats, and it is the seed of their header checksums. So a
+//! record of an earlier lap is never taken for a current one.
 //!
 //! ```text
 //!            tail                                        head
@@ -14,22 +14,23 @@
 //!
 //! Paper E: an item that never straddles a 4 KB page costs one read. So records of up to a page are
 //! packed by best fit into a few open pages. Paper B: a larger record takes the fewest pages that
-//! hold it. Here it ends where its last page does, and small records fill the front of its first.
-//! In paper B it starts where its first page does, and half a page a record stays empty. Chunks
-//! (runs of pages in DRAM) are written in order, each once. The two newest stay open for small
-//! records, so pages leave nearly full.
+//! hold it. Here it ends at the end of its last page, and small records fill the front of its first
+//! page. In paper B it starts at the start of its first page, and half a page per record stays
+//! empty. Chunks (runs of pages in DRAM) are written in order, each once. The two newest stay open
+//! for small records, so pages leave nearly full.
 //!
 //! Always holds:
 //! - LOG-1: `tail <= head <= tail + pages`, and `tail` is the start of a region.
 //! - LOG-2: pages in write buffers are the newest of the log, without a gap; all older ones are on
 //!   the device.
 //! - LOG-3: no record wraps around the end of the slice.
-//! - LOG-4: a page never holds two records whose keys have one tag, so none of one key. A slot is a
-//!   tag and a page, so it names one record. A second one would be found through it, long after its
-//!   own slot is gone.
+//! - LOG-4: a page never holds two records whose keys have the same tag, so it never holds two
+//!   records of one key. A slot consists of a tag and a page, so it names exactly one record.
+//!   Otherwise a look-up could find a second record through it, long after that record's own slot
+//!   is gone.
 
 mod kept; // a log that keeps every live record
-mod mark; // where a log of an earlier process goes on
+mod mark; // where a log of an earlier process continues
 
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ pub(crate) use mark::LogMark;
 /// Chunks that stay open for small records.
 const OPEN_CHUNKS: usize = 2;
 
-/// Why a record has no place now.
+/// Why a record gets no place now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
     /// All write buffers are on their way to the device.
@@ -71,10 +72,10 @@ struct Chunk {
     written: bool,
 }
 
-/// Facts about a region besides its place.
+/// What is known of a region besides its place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Region {
-    /// Reads in flight that touch it.
+    /// Reads in flight in this region.
     pins: u32,
     /// First page, counted within the region, at which a record starts.
     first_record: u32,
@@ -103,31 +104,32 @@ pub(crate) struct Log {
     spare: Vec<Arc<AlignedBuf>>,
     /// Pages that small records may go to.
     open_pages: OpenPages,
-    /// Where the record being streamed starts and ends.
+    /// Where the streamed record starts and ends.
     stream: Option<(u64, u64)>,
-    /// Free pages that the largest record which found no space needs.
+    /// Free pages for the largest record that found no space.
     wanted: u64,
-    /// Free pages that only reclaim may take, and the most pages of a record, where every live
-    /// record is kept (KEEP-4).
+    /// If every live record is kept: free pages that only reclaim may take, and the most pages of a
+    /// record (KEEP-4).
     kept: Option<(u64, u64)>,
     /// Bytes of records that no slot names any more.
     dead: Dead,
-    /// Freed regions that are not writable yet.
+    /// Freed regions that can't be written yet.
     pub(super) discards: Discards,
-    /// Flushed, never written, or on a device out of use.
+    /// Positions that were flushed, that were never written, or whose device is out of use.
     invalid: InvalidRanges,
-    /// How its device does.
+    /// The state of its device.
     pub(super) health: Health,
     /// The pages of a probe, while it is written.
     probe: Option<Arc<AlignedBuf>>,
-    /// Bytes of records, and bytes of the pages they were given.
+    /// Bytes of records, and bytes of their pages.
     pub(super) record_bytes: u64,
     pub(super) page_bytes: u64,
-    /// A random number of the shard's life: what an earlier life wrote has other generations.
+    /// A random number of this life of the shard, so that records of an earlier life have other
+    /// generations.
     life: u32,
-    /// Nothing is placed any more.
+    /// Whether placing has ended for good.
     closed: bool,
-    /// Where another process finds how far this log is, if it is to.
+    /// Where another process finds the progress of this log, if the log outlives its process.
     state: Option<State>,
 }
 
@@ -177,12 +179,13 @@ impl Log {
         }
     }
 
-    /// Gives the log its life, and the words in which it tells how far it is.
+    /// Sets the log's life, and the words where it stores its progress.
     pub fn live(&mut self, life: u32, state: Option<State>) {
         (self.life, self.state) = (life, state);
         self.tell(LogWord::Tail, self.tail);
         self.tell(LogWord::Flushed, self.invalid.flushed());
-        // `written` is never beyond `opened`, also for a reader that finds only one of the two.
+        // `written` is never beyond `opened`, even for a reader that sees only one of the two
+        // updates.
         self.tell(LogWord::Opened, self.head);
         self.tell(LogWord::Written, self.head);
         for n in 0..self.regions.len() {
@@ -203,13 +206,13 @@ impl Log {
         }
     }
 
-    /// The writes of everything before this position have ended.
+    /// The position before which all writes have ended.
     fn written_to(&self) -> u64 {
         let oldest = self.in_flight.first().or(self.open.first());
         oldest.map_or(self.head, |chunk| chunk.first)
     }
 
-    /// Sends all that is in write buffers to the device, and accepts no more.
+    /// Sends all write buffers to the device, and accepts no more records.
     pub fn close<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) {
         self.closed = true;
         while !self.open.is_empty() {
@@ -238,9 +241,9 @@ impl Log {
     pub fn pages(&self) -> u64 {
         self.pages
     }
-    /// Most pages of a record. Together with the end of the slice that stays empty before it, it
-    /// takes less than all regions but one. So reclaim, which makes room region by region, never
-    /// comes to the region of the head.
+    /// The most pages of a record. With the empty end of the slice before it, it takes less than
+    /// all regions but one. So reclaim, which makes room region by region, never reaches the region
+    /// of the head.
     pub fn most_pages(&self) -> u64 {
         let most = (self.pages - self.region_pages) / 2;
         self.kept.map_or(most, |(_, largest)| largest)
@@ -261,7 +264,8 @@ impl Log {
     fn discarding_pages(&self) -> u64 {
         self.discards.regions() * self.region_pages
     }
-    /// A record of `pages` pages found no space: more regions are to be reclaimed than usual.
+    /// Notes that a record of `pages` pages found no space, so reclaim must free more regions than
+    /// usual.
     pub fn want(&mut self, pages: u64) {
         self.wanted = self.with_wrap(pages);
     }
@@ -284,8 +288,8 @@ impl Log {
     pub fn device_page(&self, position: u64) -> u64 {
         self.first_page + position % self.pages
     }
-    /// The position that a slot's page and lap (modulo 4) name, if what was written there is still
-    /// there. No division: every slot that is met goes through here.
+    /// The position that a slot's page and lap (modulo 4) name, if the record there still exists.
+    /// It does no division, because every slot that is met goes through here.
     #[inline]
     pub fn position_of(&self, page: u64, lap: u64) -> Option<u64> {
         let at = page - self.base;
@@ -297,54 +301,55 @@ impl Log {
         let position = newest * self.pages + at;
         (newest & 3 == lap && position >= self.tail).then_some(position)
     }
-    /// Whether a position is invalid. A record at a valid position may be read: it was not flushed,
-    /// its write did not fail, and the device is in use.
+    /// Whether a position is invalid. The record at a valid position may be read: it was not
+    /// flushed, its write did not fail, and its device is in use.
     #[inline]
     pub fn is_invalid(&self, position: u64) -> bool {
         self.invalid.has(position)
     }
-    /// The same, but for the device being out of use: what stays invalid.
+    /// The same, but positions that are only hidden while the device is out of use count as valid.
     pub fn is_invalid_for_good(&self, position: u64) -> bool {
         self.invalid.for_good(position)
     }
-    /// Whether a write that failed took what was placed there, and no `flush_all` had before.
+    /// Whether the record at a position is gone because of a failed write, and not because of an
+    /// earlier `flush_all`.
     pub fn is_unwritten(&self, position: u64) -> bool {
         self.invalid.is_unwritten(position)
     }
-    /// Takes what lies here out of use, or back.
+    /// Hides the records of this log, or shows them again.
     pub fn hide(&mut self, on: bool) {
         self.invalid.hide(on);
     }
     /// The seed of the header checksum of a record at this position: the number of its region,
-    /// counted from the log's life.
+    /// counted from the start of the log's life.
     pub fn generation(&self, position: u64) -> u32 {
         ((position / self.region_pages) as u32)
             .wrapping_add(1)
             .wrapping_add(self.life)
     }
-    /// Everything stored so far is gone: later records go to their own pages.
+    /// Makes everything stored so far invalid. Later records go to other pages.
     pub fn flush_all(&mut self) {
         self.open_pages.clear();
         self.invalid.flush(self.head);
         self.dead.all(self.used_bytes());
-        // The head may lie within what was opened, which is all that another process would know:
-        // nothing before it is placed any more.
+        // The head may lie within the opened pages, but another process would only know the end of
+        // those. So no record is placed before that end any more.
         self.tell(LogWord::Flushed, self.head);
     }
-    /// When the oldest write that has not completed was submitted.
+    /// When the oldest unfinished write was submitted.
     pub fn oldest_write_ms(&self) -> Option<u64> {
         self.in_flight.first().map(|c| c.submitted_ms)
     }
 
-    /// Pages in `from` on that a record of `pages` pages would take, with those left empty at the
-    /// end of the slice (LOG-3).
+    /// Pages from `from` on that a record of `pages` pages would take, including pages left empty
+    /// at the end of the slice (LOG-3).
     fn with_wrap(&self, pages: u64) -> u64 {
         let left = self.pages - self.head % self.pages;
         if pages > left { left + pages } else { pages }
     }
 
-    /// Whether a record of `pages` pages has a place that leaves `leave` pages free, and if buffers
-    /// for all of it are free.
+    /// Whether a record of `pages` pages has a place that leaves `leave` pages free, and whether
+    /// there are buffers for all of it.
     fn room(&self, pages: u64, leave: u64) -> Result<(), NoPlace> {
         if self.closed {
             return Err(NoPlace::Buffers);
@@ -360,7 +365,7 @@ impl Log {
         }
     }
 
-    /// Pages that there are buffers for.
+    /// Pages for which there are buffers.
     fn buffered_room(&self) -> u64 {
         let open = self
             .open
@@ -369,8 +374,8 @@ impl Log {
         open + self.chunk_pages * self.spare.len() as u64
     }
 
-    /// Gives a place to a small record of `len` bytes: in the open page that it fills best, or in a
-    /// new one. Returns position and offset in the page. [`Log::put`] the bytes, then
+    /// Finds a place for a small record of `len` bytes: in the open page that it fills best, or in
+    /// a new page. Returns position and offset in the page. [`Log::put`] the bytes, then
     /// [`Log::settle`].
     pub fn place_small(&mut self, len: usize, tag: u64) -> Result<(u64, usize), NoPlace> {
         debug_assert!(len <= PAGE_SIZE);
@@ -393,11 +398,11 @@ impl Log {
         self.dead.placed(len);
     }
 
-    /// Gives a place to a record of several pages, if there are space and buffers for all of it. It
-    /// ends where its last page does, so small records can fill the rest of its first page. Its
-    /// first `prefix` bytes lie in that page. Returns position and offset in the page. [`Log::put`]
-    /// the bytes, then [`Log::settle`]. Where all is kept, one that is larger than a frame has its
-    /// pages to itself (KEEP-5).
+    /// Finds a place for a record of several pages, if there are space and buffers for all of it.
+    /// The record ends at the end of its last page, so small records can fill the rest of its first
+    /// page. Its first `prefix` bytes lie in that page. Returns position and offset in the page.
+    /// [`Log::put`] the bytes, then [`Log::settle`]. If every live record is kept, a record larger
+    /// than a frame shares no page (KEEP-5).
     pub fn place_large(
         &mut self,
         len: usize,
@@ -430,15 +435,15 @@ impl Log {
         Ok(position)
     }
 
-    /// Whether a record is larger than all write buffers together, so that it must be streamed.
+    /// Whether a record is larger than all write buffers together, and so must be streamed.
     pub fn must_stream(&self, len: usize) -> bool {
         let buffers = self.open.len() + self.in_flight.len() + self.spare.len();
         len.div_ceil(PAGE_SIZE) as u64 > self.chunk_pages * (buffers - OPEN_CHUNKS) as u64
     }
 
     /// Reserves contiguous pages for a record that is larger than the write buffers. Until its last
-    /// byte came ([`Log::stream`]) nothing else gets new pages. Leaves `leave` pages free. Without
-    /// buffers for it, [`Log::settle`] all the same.
+    /// byte came ([`Log::stream`]), no other record gets new pages. It leaves `leave` pages free.
+    /// Call [`Log::settle`] afterwards, even if there are no buffers for it.
     pub fn begin_stream(&mut self, len: usize, leave: u64) -> Result<u64, NoPlace> {
         let pages = len.div_ceil(PAGE_SIZE) as u64;
         if self.stream.is_some() {
@@ -452,7 +457,7 @@ impl Log {
         let skip = self.with_wrap(pages) - pages;
         if skip > 0 && self.room(skip, 0).is_err() {
             // The end of the slice may be longer than all buffers together, so it is left empty in
-            // parts, as they become free.
+            // parts, as buffers become free.
             let part = skip.min(self.buffered_room());
             if part > 0 {
                 self.enter(part, self.head, self.head);
@@ -465,8 +470,8 @@ impl Log {
         Ok(position)
     }
 
-    /// Gives up the stream of a record of `len` bytes of which nothing was placed yet; then
-    /// [`Log::settle`].
+    /// Gives up the stream of a record of `len` bytes before anything of it was placed. Call
+    /// [`Log::settle`] afterwards.
     pub fn cancel_stream(&mut self, len: usize) {
         debug_assert_eq!(self.stream.map(|(start, _)| start), Some(self.head));
         self.record_bytes -= len as u64;
@@ -474,8 +479,8 @@ impl Log {
     }
 
     /// Whether a record of `pages` pages could be placed at once, and leave `leave` pages free. If
-    /// it does not fit the end of the slice, that is left empty here and now: buffers for both
-    /// together might never be free.
+    /// it does not fit into the end of the slice, that end is left empty right away, because
+    /// buffers for both together might never be free.
     pub fn room_now<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -499,7 +504,7 @@ impl Log {
     }
 
     /// Takes the next pages of the streamed record, as many as fit the open chunk or a spare one,
-    /// but at most `most`; `None` when there is no buffer now. Returns their position and number;
+    /// but at most `most`; `None` if no buffer is free. Returns their position and number;
     /// [`Log::put`], then [`Log::settle`].
     pub fn stream(&mut self, most: u64) -> Option<(u64, u64)> {
         let (start, end) = self.stream.filter(|_| !self.closed)?;
@@ -524,8 +529,8 @@ impl Log {
         Some((position, pages))
     }
 
-    /// Leaves the rest of the slice empty if `pages` pages don't fit it (LOG-3); the position they
-    /// start at.
+    /// Leaves the rest of the slice empty if `pages` pages don't fit it (LOG-3); returns the
+    /// position where these pages start.
     fn skip_wrap(&mut self, pages: u64) -> u64 {
         let skip = self.with_wrap(pages) - pages;
         if skip > 0 {
@@ -534,7 +539,7 @@ impl Log {
         self.head
     }
 
-    /// Moves the head over `pages` pages of a record that reaches from `start` to `end`, opening
+    /// Moves the head over `pages` pages of a record that reaches from `start` to `end`. Opens
     /// chunks on the way.
     fn enter(&mut self, pages: u64, start: u64, end: u64) {
         let to = self.head + pages;
@@ -558,7 +563,7 @@ impl Log {
                 .is_none_or(|c| c.used as u64 == self.chunk_pages)
             {
                 let buf = self.spare.pop().expect("room was asked for");
-                // Before anything can name a page of it (RESTART-4).
+                // Done before anything can name a page of it (RESTART-4).
                 self.tell(LogWord::Opened, self.head + self.chunk_pages);
                 self.open.push(Chunk {
                     buf,
@@ -576,7 +581,7 @@ impl Log {
         (self.lap, self.head_at) = (self.head / self.pages, self.head % self.pages);
     }
 
-    /// Submits what the two newest chunks are not: nothing more is put there. Call after each
+    /// Submits all chunks but the two newest: nothing more goes into those. Call it after each
     /// record is put.
     pub fn settle<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) {
         while self.open.len() > OPEN_CHUNKS {
@@ -584,7 +589,7 @@ impl Log {
         }
     }
 
-    /// Sends the oldest open chunk to the device; its pages accept no more records.
+    /// Sends the oldest open chunk to the device; its pages then accept no more records.
     fn submit_oldest<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) {
         let mut chunk = self.open.remove(0);
         let end = chunk.first + chunk.used as u64;
@@ -606,9 +611,9 @@ impl Log {
         self.in_flight.push(chunk);
     }
 
-    /// A write ended, well or not. Buffers are freed in order, so that what is still buffered is
-    /// always the end of the log (LOG-2). Pages that were not written are invalid. Returns the
-    /// pages of the write.
+    /// Handles a write that ended, with or without success. Buffers are freed in order, so that the
+    /// buffered pages are always the end of the log (LOG-2). Pages that were not written are
+    /// invalid. Returns the pages of the write.
     pub fn written(&mut self, value: u64, ok: bool) -> usize {
         let same = |c: &&mut Chunk| c.first & 0xff_ffff_ffff == value & 0xff_ffff_ffff;
         let Some(chunk) = self.in_flight.iter_mut().find(same) else {
@@ -630,8 +635,8 @@ impl Log {
         self.tell(LogWord::Written, self.written_to());
         pages
     }
-    /// Gives up the stream under way: what it has placed stays as a record without an end, which no
-    /// slot names. The next record begins behind that.
+    /// Gives up the stream under way. The part that it has placed stays as a record without an end,
+    /// which no slot names. The next record begins after that.
     pub fn break_stream(&mut self) {
         let Some((start, _)) = self.stream.take() else {
             return;
@@ -648,8 +653,8 @@ impl Log {
         self.stream.is_some()
     }
 
-    /// Writes zeros to free pages ahead of the head, to see whether the device takes them; false if
-    /// there are none, or no buffer.
+    /// Writes zeros to free pages ahead of the head, to test the device; false if there are no free
+    /// pages, or no buffer.
     pub fn write_probe<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) -> bool {
         let pages = self
             .free_pages()
@@ -674,11 +679,11 @@ impl Log {
         self.probe = Some(buf);
         true
     }
-    /// The write of a probe ended.
+    /// Notes that the write of a probe ended.
     pub fn probe_written(&mut self) {
         self.spare.extend(self.probe.take());
     }
-    /// The page that a probe reads: the page that it wrote, if a write was possible.
+    /// The page for a probe to read: the page that it wrote, if it could write.
     pub fn probe_page(&self) -> u64 {
         self.first_page + self.head_at
     }
@@ -713,8 +718,8 @@ impl Log {
         Some(&chunk.buf[at..at + PAGE_SIZE])
     }
 
-    /// Copies those pages of a run that are still in write buffers, the end of it (LOG-2), into a
-    /// frame; how many are to be read from the device.
+    /// Copies those pages of a run that are still in write buffers into a frame; they are its end
+    /// (LOG-2). Returns how many pages must be read from the device.
     pub fn copy_buffered(&self, first: u64, pages: u64, frame: &mut [u8]) -> u64 {
         let mut from_device = pages;
         while from_device > 0 {
@@ -729,7 +734,7 @@ impl Log {
     }
 
     /// Counts a read in flight of a record that starts at a position. Regions are freed in order,
-    /// so this holds all of the record, wherever it ends.
+    /// so this protects the whole record, wherever it ends.
     pub fn pin(&mut self, position: u64, on: bool) {
         let n = (position / self.region_pages % self.regions.len() as u64) as usize;
         let pins = &mut self.regions[n].pins;
@@ -744,8 +749,8 @@ impl Log {
             self.regions[(self.tail / self.region_pages % self.regions.len() as u64) as usize];
         self.tail + u64::from(region.first_record)
     }
-    /// Frees the oldest region, which is to be discarded, and is given out once it was
-    /// ([`Log::discards`]); its number among the log's. `taken` pages went to copies of its
+    /// Frees the oldest region and returns its number in the log. The caller discards it. After the
+    /// discard it is given out again ([`Log::discards`]). `taken` pages went to copies of its
     /// records.
     pub fn free_oldest(&mut self, taken: u64, now_ms: u64) -> u64 {
         debug_assert_eq!(self.oldest_region_pins(), 0);

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The flash tier of a shard: one log per device slice, written in order, reclaimed in order.
 //!
-//! A [`Flash`] knows neither index nor DRAM: it moves pages. The shard decides what becomes of the
-//! records in them. It places records through [`Flash::log_mut`]; reads, reclaims, probes and the
-//! time that devices are judged by change only through the methods of this folder.
+//! A [`Flash`] knows neither index nor DRAM: it moves pages. The shard decides which records are
+//! kept. It places records through [`Flash::log_mut`]. Only the methods of this folder change
+//! reads, reclaims, probes and the clock for deadlines of devices.
 
 pub(crate) mod admission; // which items leaving DRAM deserve a write, and how many bytes a second
 pub(crate) mod copying; // a record larger than a frame on its way to another place
-mod dead; // what of a log no slot names any more
+mod dead; // how much of a log no slot names any more
 mod discards; // freed regions that are still being discarded
 mod frames; // a read waits for a frame, fills it and ends
-pub(crate) mod health; // how the device under a log does
+pub(crate) mod health; // the state of the device under a log
 mod invalid; // positions of a log that may not be read: flushed, unwritten, hidden
 pub(crate) mod log; // where records go: pages, write buffers, positions
 mod open_pages; // pages of a log that small records may go to
-mod outage; // which device stalls, and whether one out of use is well again
+mod outage; // watches for a device that stalls, or is well again
 pub(crate) mod read; // reads in flight
-pub(crate) mod reclaim; // how far the reclaim of a log is
+pub(crate) mod reclaim; // the progress of a log's reclaim
 
 use senko_io::{FramePool, IoError, PAGE_SIZE, Queue};
 
@@ -45,31 +45,31 @@ pub(crate) fn untoken(token: u64) -> (u64, u64) {
     (token >> TOKEN_KIND, token & ((1 << TOKEN_KIND) - 1))
 }
 
-/// The logs of a shard, and what is under way on their devices.
+/// The logs of a shard, and the operations at their devices.
 #[derive(Debug)]
 pub(crate) struct Flash {
     logs: Vec<Log>,
     reclaims: Vec<Reclaim>,
-    /// A frame for the reclaim of each log, for when reads hold all of the loop's: those may be
-    /// waiting for what reclaim frees.
+    /// A frame for the reclaim of each log. Reads may hold all of the loop's frames, and wait for
+    /// memory that reclaim frees.
     reclaim_frames: FramePool,
-    /// A frame for the largest record, where all is kept: an item that DRAM has no room for is
-    /// answered from it.
+    /// A frame for the largest record, if every live record is kept. An item that does not fit into
+    /// DRAM is answered from it.
     whole_frame: FramePool,
     reads: Reads,
     admitter: Admitter,
     /// The log that took the last item.
     last_log: usize,
-    /// The time that deadlines of devices go by, and when devices are looked at next.
+    /// The clock for deadlines of devices, and the next time when devices are checked.
     steady_ms: u64,
     next_watch_ms: u64,
-    /// The shard is ending: nothing is written any more.
+    /// Whether the shard is ending: nothing is written any more.
     closed: bool,
 }
 
 impl Flash {
-    /// The tier over these logs. `reclaim_frames` has a frame for each log, `whole_frame` one for
-    /// the largest record where all is kept.
+    /// The tier over these logs. `reclaim_frames` has a frame for each log, `whole_frame` is for
+    /// the largest record, if every live record is kept.
     pub fn new(
         logs: Vec<Log>,
         reclaim_frames: FramePool,
@@ -102,7 +102,7 @@ impl Flash {
     pub fn log(&self, n: usize) -> &Log {
         &self.logs[n]
     }
-    /// A log, to place records in it or to tell it that one died.
+    /// A log, for placing records in it or for telling it that a record died.
     #[inline]
     pub fn log_mut(&mut self, n: usize) -> &mut Log {
         &mut self.logs[n]
@@ -115,7 +115,7 @@ impl Flash {
         }
         self.logs.partition_point(|l| l.base() <= page) - 1
     }
-    /// The log and position that a page and a lap name; `None` if what lay there was reclaimed or
+    /// The log and position that a page and a lap name; `None` if the record there was reclaimed or
     /// flushed (SHARD-2).
     #[inline]
     pub fn place(&self, page: u64, lap: u64) -> Option<(usize, u64)> {
@@ -123,8 +123,8 @@ impl Flash {
         let position = self.logs[n].position_of(page, lap)?;
         (!self.logs[n].is_invalid(position)).then_some((n, position))
     }
-    /// Whether what a page and a lap name is gone for good, and not only hidden while its device is
-    /// out of use.
+    /// Whether the record that a page and a lap name is gone for good, and not only hidden while
+    /// its device is out of use.
     pub fn is_gone(&self, page: u64, lap: u64) -> bool {
         let log = &self.logs[self.log_at(page)];
         log.position_of(page, lap)
@@ -133,11 +133,12 @@ impl Flash {
 
     // ---- writing ----
 
-    /// Which items may be written, and what they spend.
+    /// The admission: which items may be written, and what they spend.
     pub fn admitter_mut(&mut self) -> &mut Admitter {
         &mut self.admitter
     }
-    /// The logs whose device takes items have turns; none does while the shard is closed.
+    /// The log for the next item. The logs whose device takes items take turns; none does after the
+    /// shard was closed.
     pub fn choose_log(&mut self) -> Option<usize> {
         if self.closed {
             return None;
@@ -161,12 +162,12 @@ impl Flash {
     ) -> Result<(), NoPlace> {
         self.logs[n].room_now(queue, pages, leave, self.steady_ms)
     }
-    /// Sends the full write buffers of a log to its device. Call after each record is put.
+    /// Sends the full write buffers of a log to its device. Call it after each record is put.
     pub fn settle<Q: Queue>(&mut self, queue: &mut Q, n: usize) {
         self.logs[n].settle(queue, self.steady_ms);
     }
-    /// A write of a log ended: the log, the pages of the write, and whether the state of the log's
-    /// device became worse.
+    /// Handles a write of a log that ended. Returns the log, the pages of the write, and whether
+    /// the state of the log's device became worse.
     pub fn write_ended(&mut self, value: u64, result: Result<(), IoError>) -> (usize, usize, bool) {
         let n = (value >> 40) as usize;
         let log = &mut self.logs[n];
@@ -175,7 +176,7 @@ impl Flash {
         log.health.end(self.steady_ms);
         (n, pages, log.health.note_write(result, self.steady_ms))
     }
-    /// The discard of a region ended.
+    /// Handles the end of a region's discard.
     pub fn discard_ended(&mut self, value: u64) {
         let (log, region) = ((value >> 40) as usize, value & ((1 << 40) - 1));
         self.logs[log].discards.end(region, self.steady_ms);
@@ -189,19 +190,19 @@ impl Flash {
             .oldest_write_ms()
             .is_some_and(|since| self.steady_ms.saturating_sub(since) > STALLED_MS)
     }
-    /// Whether what frees space in a log has not moved for too long.
+    /// Whether the operations that free space in a log have stalled for too long.
     pub fn space_stalls(&self, n: usize) -> bool {
         self.reclaims[n].stalled(self.steady_ms, STALLED_MS)
             || self.logs[n].discards.stall(self.steady_ms, STALLED_MS)
     }
-    /// Whether a log gets space once its device has moved.
+    /// Whether a log gets space once its device completes operations.
     pub fn space_comes(&self, n: usize) -> bool {
         let (log, reclaim) = (&self.logs[n], &self.reclaims[n]);
         let discards =
             log.discards.regions() > 0 && !log.discards.stall(self.steady_ms, STALLED_MS);
         discards || reclaim.gets_on() && !reclaim.stalled(self.steady_ms, STALLED_MS)
     }
-    /// Whether a log may take a record, now or when its device has moved.
+    /// Whether a log may take a record, now or once its device completes operations.
     pub fn takes_records(&self) -> bool {
         let takes = |(log, r): (&Log, &Reclaim)| {
             log.health.takes_items() && (log.may_take() || r.gets_on())
@@ -211,39 +212,39 @@ impl Flash {
 
     // ---- time and the end ----
 
-    /// Milliseconds that deadlines of devices go by.
+    /// The clock for deadlines of devices, in milliseconds.
     pub fn steady_ms(&self) -> u64 {
         self.steady_ms
     }
-    /// Sets them; they never go back.
+    /// Sets the clock; it never goes back.
     pub fn set_steady(&mut self, ms: u64) {
         self.steady_ms = self.steady_ms.max(ms);
     }
-    /// Whether nothing is to be written: the shard is ending, or takes in what a stop has saved.
+    /// Whether nothing may be written: the shard is ending, or is loading its saved state.
     pub fn set_closed(&mut self, closed: bool) {
         self.closed = closed;
     }
-    /// All that is in write buffers goes to the device, and nothing is placed any more.
+    /// Sends all write buffers to the devices; nothing is placed any more.
     pub fn close<Q: Queue>(&mut self, queue: &mut Q) {
         self.closed = true;
         for log in &mut self.logs {
             log.close(queue, self.steady_ms);
         }
     }
-    /// Whether everything that was in write buffers is on the device.
+    /// Whether all write buffers are on the device.
     pub fn is_closed(&self) -> bool {
         self.closed && self.logs.iter().all(Log::is_written)
     }
-    /// Everything stored so far is gone.
+    /// Makes everything stored so far invalid.
     pub fn flush_all(&mut self) {
         for log in &mut self.logs {
             log.flush_all();
         }
     }
 
-    // ---- what is told ----
+    // ---- statistics ----
 
-    /// Puts the counters and gauges of the logs into the shard's.
+    /// Adds the counters and gauges of the logs to the shard's.
     pub fn show(&self, s: &mut CacheStats) {
         s.flash_capacity = self.logs.iter().map(|l| l.pages() * PAGE_SIZE as u64).sum();
         s.flash_bytes = self

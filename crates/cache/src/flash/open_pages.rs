@@ -2,24 +2,24 @@
 //! The pages of a log that are open for small records: each record goes to the page that it fills
 //! best.
 //!
-//! A log opens its own page for small records, and the front of a page in whose rest a large record
-//! begins. Which pages lie in write buffers that may still change the log knows, and closes the
-//! others.
+//! A log opens whole pages for small records. It also opens the front of a page if a large record
+//! begins in the rest of it. The log knows which pages are in write buffers that may still change,
+//! and closes the others.
 
 use senko_io::PAGE_SIZE;
 
 use crate::record::RECORD_ALIGN;
 
-/// Most of them.
+/// The most open pages.
 const MOST: usize = 32;
-/// Less room than this is none: no record is smaller.
+/// A page with less room than this is closed: no record is smaller.
 pub(super) const SMALLEST_RECORD: usize = 48;
 
 #[derive(Debug)]
 struct OpenPage {
     position: u64,
     used: usize,
-    /// Where its room ends: with the page, or where a large record begins.
+    /// The end of its room: the end of the page, or the start of a large record.
     end: usize,
     /// Tags of the records in it (LOG-4).
     tags: Vec<u32>,
@@ -36,13 +36,13 @@ impl OpenPage {
 pub(super) struct OpenPages(Vec<OpenPage>);
 
 impl OpenPages {
-    /// Lets records into a page that is empty, in place of the page with the least room if there
-    /// are too many.
+    /// Opens an empty page for records. If there are too many open pages, it replaces the page with
+    /// the least room.
     pub fn open(&mut self, position: u64) {
         self.push(position, PAGE_SIZE);
     }
 
-    /// Lets records into the first `end` bytes of a page, in front of one with this tag.
+    /// Opens the first `end` bytes of a page for records; the record after them has this tag.
     pub fn open_front(&mut self, position: u64, end: usize, tag: u64) {
         self.push(position, end).push(tag as u32);
     }
@@ -65,13 +65,13 @@ impl OpenPages {
         &mut self.0.last_mut().expect("just pushed").tags
     }
 
-    /// Takes room for a record of `len` bytes from the page that has the least that does; position
-    /// and offset in the page, or `None` if none has.
+    /// Takes room for a record of `len` bytes from the page with the least sufficient room. Returns
+    /// position and offset in the page, or `None` if no page has enough.
     pub fn take(&mut self, len: usize, tag: u64) -> Option<(u64, usize)> {
         let tag = tag as u32; // a tag has at most 30 bits
         let mut best: Option<usize> = None;
         for (n, page) in self.0.iter().enumerate() {
-            // Most pages are ruled out by their room; only then are their tags looked at.
+            // Room rules out most pages; tags are compared only after that.
             if page.room() >= len
                 && best.is_none_or(|b| page.room() < self.0[b].room())
                 && !page.tags.contains(&tag)

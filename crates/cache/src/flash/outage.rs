@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Watches devices: detects one that stalls, and one that works again.
+//! Watches devices: detects a device that stalls, and a device that works again.
 //!
 //! `health.rs` decides the state of a device; `shard/outage.rs` reacts to it.
 
@@ -8,11 +8,11 @@ use senko_io::{Completion, PAGE_SIZE, Purpose, Queue, Tag};
 use super::health::Probe;
 use super::{Flash, TOKEN_PROBE, token};
 
-/// How often devices are looked at.
+/// How often devices are checked, in milliseconds.
 const WATCH_MS: u64 = 100;
 
 impl Flash {
-    /// Whether devices are to be looked at now. If so, the next time comes [`WATCH_MS`] later.
+    /// Whether devices must be checked now. If so, the next check is due [`WATCH_MS`] later.
     pub fn watch_due(&mut self) -> bool {
         let due = self.steady_ms >= self.next_watch_ms;
         if due {
@@ -21,13 +21,14 @@ impl Flash {
         due
     }
 
-    /// Whether a log's device has ended nothing for too long, and its state became worse for that.
+    /// Whether a log's device has completed nothing for too long, and its state became worse for
+    /// that.
     pub fn stalls(&mut self, n: usize) -> bool {
         let (health, now) = (&mut self.logs[n].health, self.steady_ms);
         health.stalls(now) && health.note_stall(now)
     }
 
-    /// Probes a log's device that is to come back, if that is due.
+    /// Probes the device of a log that is out of use, if that is due.
     pub fn probe_if_due<Q: Queue>(&mut self, queue: &mut Q, n: usize) {
         let log = &self.logs[n];
         if log.health().probe_due(self.steady_ms) && !log.is_streaming() {
@@ -44,7 +45,7 @@ impl Flash {
         }
         let frame = queue.frame(1).or_else(|| self.reclaim_frames.take(1));
         let Some(frame) = frame else { return }; // at the next look
-        // Without a page to write, reading must do: reclaim makes pages when the log is in use
+        // Without a page to write, a read must suffice. Reclaim makes pages when the log is in use
         // again.
         let wrote = log.health.probe == Probe::Written;
         log.health.probe = Probe::Reading;
@@ -59,7 +60,7 @@ impl Flash {
         );
     }
 
-    /// A part of a probe ended. Whether the device is back in use.
+    /// Handles the end of a part of a probe. Returns whether the device is back in use.
     pub fn probe_moved(&mut self, value: u64, completion: Completion) -> bool {
         let (n, wrote) = (value as u32 as usize, value >> 32 != 0);
         let now = self.steady_ms;
@@ -70,12 +71,12 @@ impl Flash {
                 log.probe_written();
                 if completion.result.is_ok() {
                     log.health.probe = Probe::Written;
-                    return false; // the next look reads
+                    return false; // the next check reads
                 }
                 false
             }
             _ => {
-                // A device that takes writes and gives back something else is not well.
+                // A device that accepts writes but returns other data is not well.
                 let whole = |page: &[u8]| !wrote || page[..PAGE_SIZE].iter().all(|&b| b == 0);
                 completion.result.is_ok() && completion.buf.is_some_and(|page| whole(&page))
             }
@@ -116,8 +117,8 @@ mod tests {
         )
     }
 
-    /// A device that took the zeroes of a probe and gave back something else was in use again, and
-    /// one that gave zeroes back was not.
+    /// A device that returned other data than the probe's zeroes was once taken back into use, and
+    /// a device that returned the zeroes was not.
     #[test]
     fn a_probe_passes_if_what_it_wrote_comes_back_or_if_it_could_only_read() {
         let mut flash = flash();

@@ -11,22 +11,22 @@ use crate::index::Slot;
 use crate::key::{Key, MAX_KEY};
 use crate::types::{FRAME_PAGES, Want};
 
-/// How far a read has come.
+/// The state of a read.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// The place is free.
+    /// The entry is free.
     Idle,
     /// Waits for a frame.
     Waiting,
     /// Pages are on the way into a frame.
     Reading,
-    /// The frame is here; to be looked at by `next_done`. Also: waits for memory to promote into.
+    /// The frame is here, for `next_done`. Also: the read waits for memory for a promotion.
     Here(Result<PageBuf, ()>),
     /// Its region was reclaimed while it waited for a frame.
     Gone,
     /// The device did not answer in time.
     GivenUp,
-    /// The caller was answered; only the device still knows of it.
+    /// The caller has its answer; only the device still knows of the read.
     LeftToDevice,
 }
 
@@ -34,24 +34,24 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 struct Large {
     item: Handle,
-    /// Bytes of the record, and how many of them have come.
+    /// Bytes of the record, and how many of them have arrived.
     total: usize,
     have: usize,
     crc: u32,
-    /// The checksum that the record carries.
+    /// The checksum in the record.
     want_crc: u32,
 }
 
-/// Where a piece of a large record goes, and what follows.
+/// Where a piece of a large record goes, and what comes after it.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub item: Handle,
     /// Offset in the record, and bytes.
     pub at: usize,
     pub len: usize,
-    /// Bytes that are still to come.
+    /// Bytes still to come.
     pub left: usize,
-    /// Whether the checksum of all bytes so far is the record's.
+    /// Whether the checksum of all bytes so far equals the record's.
     pub matches: bool,
 }
 
@@ -63,13 +63,13 @@ pub(crate) struct ReadOp {
     want: Want,
     hash: u64,
     slot: Slot,
-    /// When it began to wait for what it waits for.
+    /// When the current wait began.
     pub(super) since_ms: u64,
     /// Log, position of the item's first page, and pages to read.
     pub(super) log: usize,
     pub(super) position: u64,
     pub(super) pages: u64,
-    /// It keeps its region from being reclaimed: since it has a frame.
+    /// Whether it prevents the reclaim of its region, which it does once it has a frame.
     pub(super) pinned: bool,
     /// First page of the current piece, counted from the item's first page.
     pub(super) piece: u64,
@@ -109,7 +109,8 @@ impl ReadOp {
         matches!(self.stage, Stage::Here(_))
     }
 
-    /// The record is `total` bytes and goes to `item` piece by piece; its checksum is to be `crc`.
+    /// Continues as a record of `total` bytes that goes to `item` piece by piece; its checksum must
+    /// be `crc`.
     pub fn begin_large(&mut self, item: Handle, total: usize, crc: u32) {
         self.large = Some(Large {
             item,
@@ -123,12 +124,12 @@ impl ReadOp {
     pub fn is_large(&self) -> bool {
         self.large.is_some()
     }
-    /// Ends that; the item.
+    /// Ends that; returns the item.
     pub fn take_large(&mut self) -> Option<Handle> {
         self.large.take().map(|large| large.item)
     }
-    /// A piece of a large record is here, from an offset of the frame on. The read continues with
-    /// the piece behind it.
+    /// Takes a piece of a large record, from an offset of the frame on. The read continues with the
+    /// next piece.
     pub fn next_piece(&mut self, frame: &[u8], offset: usize) -> Piece {
         let large = self.large.as_mut().expect("a large read has its item");
         let len = (self.pages as usize * PAGE_SIZE - offset).min(large.total - large.have);
@@ -161,15 +162,16 @@ pub(super) struct Reads {
     pub ready: VecDeque<u32>,
     /// Reads whose item waits for memory.
     pub parked: Vec<u32>,
-    /// One of them waits for the frame of the largest record.
+    /// One of the reads waits for the frame of the largest record.
     pub wants_whole: bool,
     pub in_flight: usize,
-    /// A read ended that kept a region from being reclaimed, while a reclaim was under way.
+    /// Whether a read has ended that prevented the reclaim of a region, while a reclaim was under
+    /// way.
     pub unpinned: bool,
 }
 
 impl Reads {
-    /// A place for a read.
+    /// An entry for a new read.
     pub fn start(&mut self, key: &Key<'_>, want: Want, user: u64, slot: Slot) -> u32 {
         let n = self.free.pop().unwrap_or_else(|| {
             self.ops.push(ReadOp {
@@ -208,13 +210,13 @@ impl Reads {
         &mut self.ops[n as usize]
     }
 
-    /// Places, used or not.
+    /// Entries, used or not.
     pub fn len(&self) -> u32 {
         self.ops.len() as u32
     }
 
-    /// Leaves a read's number to the device, which will name it when the read ends. Returns the
-    /// read's purpose for use under another number.
+    /// Leaves a read's number to the device, which will return it when the read ends. Returns the
+    /// read's purpose, for another number.
     pub fn leave_to_device(&mut self, n: u32) -> u32 {
         let op = self.op(n);
         let (user, want, slot, log, position) = (op.user, op.want, op.slot, op.log, op.position);
@@ -232,7 +234,7 @@ impl Reads {
         heir
     }
 
-    /// The read ended.
+    /// Ends the read.
     pub fn end(&mut self, n: u32) {
         self.ops[n as usize].stage = Stage::Idle;
         self.ops[n as usize].large = None;

@@ -2,7 +2,7 @@
 //! The progress of a log's reclaim: its next read in the oldest region, and the events that it
 //! waits for.
 //!
-//! `shard/reclaim.rs` and `shard/keep.rs` decide what becomes of the records. They ask
+//! `shard/reclaim.rs` and `shard/keep.rs` decide which records are kept. They ask
 //! [`Flash::reclaim_next`] for the next step, and report its result to this file.
 
 use senko_io::{PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
@@ -11,7 +11,7 @@ use super::copying::Copying;
 use super::{Flash, TOKEN_DISCARD, TOKEN_RECLAIM, token};
 use crate::types::FRAME_PAGES;
 
-/// A frame of the region being walked.
+/// A frame of the region that reclaim walks through.
 #[derive(Debug)]
 pub(crate) struct Walk {
     pub frame: PageBuf,
@@ -22,18 +22,18 @@ pub(crate) struct Walk {
     pub at: usize,
 }
 
-/// What reclaim does next.
+/// The next step of a reclaim.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Nothing now.
+    /// Nothing can be done now.
     Wait,
-    /// Goes on with the copy of a record larger than a frame.
+    /// Continue the copy of a record larger than a frame.
     Copy,
-    /// Walks the records of a frame.
+    /// Walk the records of a frame.
     Walk,
-    /// Frees the region: all of it was walked, and no read is in it.
+    /// Free the region: all of it was walked, and no read is in it.
     Free,
-    /// Reads pages from this position on, so many.
+    /// Read this many pages from this position on.
     Read(u64, u64),
 }
 
@@ -46,43 +46,43 @@ pub(crate) struct Reclaim {
     reading: bool,
     reading_pages: u64,
     walk: Option<Walk>,
-    /// Bytes reinserted from this region.
+    /// Bytes of this region that were reinserted.
     reinserted: usize,
-    /// When something last moved.
+    /// When it last made progress.
     progress_ms: u64,
-    /// Pages to read next, where a record wants other than a frame.
+    /// Pages to read next, if a record needs another number than a frame has.
     span: Option<u64>,
-    /// Before this position pages are read one by one: a read of several failed.
+    /// Pages before this position are read one by one, because a read of several failed.
     single_to: u64,
     failed_at: Option<u64>,
-    /// A record larger than a frame on its way to its new place.
+    /// A record larger than a frame that is being copied.
     copying: Option<Copying>,
-    /// The read under way is of no use when it ends.
+    /// Whether the read under way is useless when it ends.
     stale_read: bool,
-    /// Pages that copies of this region's records took.
+    /// Pages that the copies of this region's records took.
     taken: u64,
-    /// A live record found no space: only what dies in the region helps.
+    /// Whether a live record found no space. Then only more dead records in the region help.
     stuck: bool,
 }
 
 impl Reclaim {
-    /// Whether a region is on its way out.
+    /// Whether a region is being reclaimed.
     pub fn is_active(&self) -> bool {
         self.active
     }
-    /// Whether it will free the region as soon as the device has moved.
+    /// Whether it will free the region once the device completes operations.
     pub fn gets_on(&self) -> bool {
         self.active && !self.stuck
     }
-    /// Whether nothing has moved for so long that the device must be stalled.
+    /// Whether it made no progress for so long that the device must be stalled.
     pub fn stalled(&self, now_ms: u64, limit_ms: u64) -> bool {
         self.active && now_ms.saturating_sub(self.progress_ms) > limit_ms
     }
-    /// Bytes that were written again of this region.
+    /// Bytes of this region that were written again.
     pub fn reinserted(&self) -> usize {
         self.reinserted
     }
-    /// This many bytes more were written again.
+    /// Adds to the bytes that were written again.
     pub fn reinsert(&mut self, bytes: usize) {
         self.reinserted += bytes;
     }
@@ -91,20 +91,21 @@ impl Reclaim {
     pub fn take_walk(&mut self) -> Walk {
         self.walk.take().expect("a frame to walk")
     }
-    /// The walk of a frame continues later: a record waits for its place.
+    /// Notes that the walk of a frame continues later, because a record waits for a place.
     pub fn walk_waits(&mut self, walk: Walk) {
         self.walk = Some(walk);
     }
-    /// A frame was walked; continues at `next`.
+    /// Notes that a frame was walked; continues at `next`.
     fn walked(&mut self, next: u64, now_ms: u64) {
         (self.next, self.span, self.progress_ms) = (next, None, now_ms);
     }
-    /// A record continues behind its frame: reads again from its first page, `span` pages if given.
+    /// Notes that a record continues beyond its frame. It is read again from its first page, with
+    /// `span` pages if given.
     pub fn read_again(&mut self, position: u64, span: Option<u64>) {
         (self.next, self.span) = (position, span);
     }
-    /// A read of the region failed. Where all is kept, its pages are tried one by one, and only
-    /// what can't be read then is passed over.
+    /// Handles a failed read of the region. If every live record is kept, its pages are read one by
+    /// one, and only unreadable pages are skipped.
     pub fn unread(&mut self, keeps_all: bool) {
         if keeps_all && self.failed_at != Some(self.next) {
             self.failed_at = Some(self.next);
@@ -117,18 +118,18 @@ impl Reclaim {
         self.span = None;
     }
 
-    /// A live record found no space, if `no_space`. Its attempt took this many pages.
+    /// Notes that a live record found no space, if `no_space`. The attempt took this many pages.
     pub fn tried(&mut self, taken: u64, no_space: bool) {
         self.taken += taken;
         self.stuck = no_space;
     }
-    /// A live record has its new place, which took this many pages.
+    /// Notes that a live record has its new place, which took this many pages.
     fn moved(&mut self, taken: u64, now_ms: u64) {
         self.taken += taken;
         (self.stuck, self.progress_ms) = (false, now_ms);
     }
 
-    /// A copy is under way, or has to wait.
+    /// Notes that a copy is under way, or has to wait.
     pub fn copy_waits(&mut self, copying: Copying) {
         self.span = None;
         self.copying = Some(copying);
@@ -137,11 +138,11 @@ impl Reclaim {
     pub fn take_copy(&mut self) -> Copying {
         self.copying.take().expect("a copy")
     }
-    /// A copy ended, well or not; continues at `next`.
+    /// Notes that a copy ended, with or without success; continues at `next`.
     fn copied(&mut self, next: u64, now_ms: u64) {
         (self.next, self.progress_ms) = (next, now_ms);
     }
-    /// A piece of a copy was placed, on this many new pages.
+    /// Notes that a piece of a copy was placed on this many new pages.
     pub(super) fn placed(&mut self, pages: u64, now_ms: u64) {
         self.taken += pages;
         self.progress_ms = now_ms;
@@ -160,32 +161,32 @@ impl Flash {
     pub fn reclaim(&self, n: usize) -> &Reclaim {
         &self.reclaims[n]
     }
-    /// The same, to tell it how a step went.
+    /// The same, for reporting the result of a step.
     pub fn reclaim_mut(&mut self, n: usize) -> &mut Reclaim {
         &mut self.reclaims[n]
     }
 
-    /// A frame of a log's oldest region was walked; continues at `next`.
+    /// Notes that a frame of a log's oldest region was walked; continues at `next`.
     pub fn walked(&mut self, n: usize, next: u64) {
         self.reclaims[n].walked(next, self.steady_ms);
     }
-    /// A live record has its new place in a log, which took this many pages.
+    /// Notes that a live record has its new place in a log, which took this many pages.
     pub fn moved(&mut self, n: usize, taken: u64) {
         self.reclaims[n].moved(taken, self.steady_ms);
     }
-    /// A copy ended, well or not.
+    /// Notes that a copy ended, with or without success.
     pub fn copied(&mut self, n: usize, copying: &Copying) {
         self.reclaims[n].copied(copying.end(), self.steady_ms);
     }
 
-    /// The next step of a log's reclaim. Begins one if the log runs out of pages.
+    /// The next step of a log's reclaim. It begins a reclaim if the log runs out of pages.
     pub fn reclaim_next(&mut self, n: usize) -> Next {
         if self.closed {
             return Next::Wait;
         }
         let (log, r) = (&mut self.logs[n], &mut self.reclaims[n]);
         if !log.health().takes_items() {
-            return Next::Wait; // it needs no space, and what is written again would be lost
+            return Next::Wait; // it needs no space, and writing records again would lose them
         }
         if !r.active {
             if !log.runs_out() {
@@ -223,7 +224,7 @@ impl Flash {
         Next::Read(r.next, pages)
     }
 
-    /// Frees the oldest region of a log, and has it discarded.
+    /// Frees the oldest region of a log and starts its discard.
     pub fn free_oldest<Q: Queue>(&mut self, queue: &mut Q, n: usize) {
         let (log, r) = (&mut self.logs[n], &mut self.reclaims[n]);
         let (device, page) = (log.device(), log.device_page(log.tail()));
@@ -238,8 +239,8 @@ impl Flash {
         );
     }
 
-    /// Gets pages of the log to walk; whether they are here at once. If not, they come with
-    /// [`Flash::reclaim_read`], or there is no frame now.
+    /// Gets pages of the log to walk. Returns whether they are here at once. If not, they come with
+    /// [`Flash::reclaim_read`], or no frame is free.
     pub fn read_to_walk<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -259,8 +260,8 @@ impl Flash {
         true
     }
 
-    /// Fills a frame with pages of the log: at once if they are all in write buffers, else
-    /// [`Flash::reclaim_read`] gets it, or the next call if there is no frame.
+    /// Fills a frame with pages of the log: at once if they are all in write buffers. Otherwise
+    /// [`Flash::reclaim_read`] gets it, or the next call does if no frame is free.
     fn reclaim_fill<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -289,8 +290,8 @@ impl Flash {
         None
     }
 
-    /// Gets the next piece of the record being copied; whether it is here at once (`Some`: whether
-    /// it is whole).
+    /// Gets the next piece of the record being copied. `Some` if the piece is here at once, with
+    /// whether it is intact.
     pub fn read_to_copy<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -304,8 +305,8 @@ impl Flash {
         Some(self.copy_read(n, Some(frame)))
     }
 
-    /// A read of the oldest region ended; no frame: it failed. A read that came too late, for a
-    /// copy that was given up, counts as well.
+    /// Handles a read of the oldest region that ended; without a frame, it failed. A read that came
+    /// too late, for a copy that was given up, counts as well.
     pub fn reclaim_read(&mut self, n: usize, frame: Option<PageBuf>, keeps_all: bool) -> Read {
         let (log, r) = (&mut self.logs[n], &mut self.reclaims[n]);
         r.reading = false;
@@ -327,7 +328,7 @@ impl Flash {
                         at: 0,
                     });
                 }
-                // Their slots are caught when they are followed (SHARD-2).
+                // A look-up notices their slots when it follows them (SHARD-2).
                 None => r.unread(keeps_all),
             }
             true
@@ -339,7 +340,7 @@ impl Flash {
         }
     }
 
-    /// A piece of the record being copied is here; `None` if it can't be read. False if it is
+    /// Takes a piece of the record being copied, or `None` if it can't be read. False if it is
     /// damaged.
     fn copy_read(&mut self, n: usize, frame: Option<PageBuf>) -> bool {
         let r = &mut self.reclaims[n];
@@ -348,8 +349,8 @@ impl Flash {
         copying.take_piece(frame, r.reading_pages, generation)
     }
 
-    /// Gives up the copy under way to a log whose device accepts no more: the record stays where it
-    /// is, and is copied again when the device is back.
+    /// Gives up the copy under way to a log whose device accepts no more writes. The record stays
+    /// in its old place, and is copied again when the device is back.
     pub fn cancel_copy(&mut self, n: usize) {
         if let Some(copying) = self.reclaims[n].cancel_copy() {
             self.logs[n].break_stream();
@@ -357,17 +358,17 @@ impl Flash {
         }
     }
 
-    /// The bytes that reinsertion may take of a region: half of it.
+    /// The bytes of a region that reinsertion may write again: half of the region.
     pub fn reinsertion_room(&self, n: usize) -> usize {
         self.logs[n].region_pages() as usize * PAGE_SIZE / 2
     }
 }
 
-/// How a read of the oldest region ended.
+/// The result of a read of the oldest region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     Well,
     Failed,
-    /// The record that it is of is not whole.
+    /// The record to which it belongs is not whole.
     Damaged,
 }

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CLOCK aging: a hand sweeps the index, and hits on flash that slots count become hits of long
-//! ago.
+//! CLOCK aging: a hand sweeps the index, and turns the recent flash hits of each slot into old
+//! ones.
 //!
 //! Card. 2Q (Johnson and Shasha, VLDB 1994) keeps a list of recently requested keys. It takes an
-//! item into its main queue when the item is requested again while its key is on the list. Here the
-//! list is the two bits of each flash slot, and its length the pace of the hand. The hand goes
-//! around once for two hits on flash an item that DRAM holds, so a hit counts for as many further
-//! hits as DRAM has items, on average. If all items are requested alike, most would leave DRAM
-//! before they are requested again. They are answered from flash, and DRAM keeps the more popular
-//! items. Differences: a hit is forgotten after none to two of these spans rather than exactly one,
-//! and nothing is stored for it.
+//! item into its main queue when the item is requested again while its key is on the list. Here two
+//! bits in each flash slot replace the list, and the pace of the hand replaces its length. The hand
+//! goes around once while flash gets two hits per item in DRAM. So on average, a hit counts until
+//! flash has had as many further hits as DRAM has items. If all items are equally popular, most
+//! would leave DRAM before their next request. Such items are answered from flash, and DRAM keeps
+//! the more popular items. Differences: a hit is forgotten after none to two of these spans rather
+//! than exactly one, and nothing is stored for it.
 
 use super::{Index, LINE, Segment, Slot};
 use crate::arena::SEGMENT_LINES;
 
-/// Fewest items that DRAM is taken to hold.
+/// The least number of items that DRAM is assumed to hold.
 const LEAST_ITEMS: u64 = 1024;
-/// Most lines in one go, so that a hit stays cheap where DRAM is tiny against flash; a hit counts
-/// for longer then.
+/// The most lines in one step, so that a hit stays cheap if DRAM is tiny compared with flash. A hit
+/// counts for longer then.
 const MOST_LINES: u64 = 8;
 
-/// Where the hand stands.
+/// The position of the hand.
 #[derive(Debug, Default)]
 pub(super) struct ClockHand {
     segment: usize,
     line: usize,
-    /// The debt of the hand, in lines times twice the items that DRAM holds.
+    /// How far the hand is behind, in lines times twice the items in DRAM.
     owed: u64,
 }
 
@@ -45,8 +45,8 @@ impl Index {
         }
     }
 
-    /// Makes hits on flash that a line of a segment counts hits of long ago; false if the segment
-    /// has no such line.
+    /// Turns recent flash hits in a line of a segment into old ones; false if the segment has no
+    /// such line.
     pub(super) fn age_line(&mut self, segment: usize, line: usize) -> bool {
         let Segment { chunk, step, .. } = self.segments[segment];
         if line >= SEGMENT_LINES[step as usize] as usize {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The index: one 8-byte slot per item of either tier, no keys.
 //!
-//! Card. Paper E, section 3.2: a second hash H_y in DRAM tells apart keys that collide under H_x,
+//! Card. Paper E, section 3.2: a second hash H_y in DRAM distinguishes keys that collide under H_x,
 //! so that keys can stay on flash. Here H_x picks a segment and H_y is the tag in the slot.
 //! Differences: the slot also holds the place (the paper chains entries with pointers). Both tiers
 //! share one table, so a lookup touches one cache line and knows where the item is. The table grows
@@ -20,8 +20,8 @@
 //! - INDEX-2: from a slot's home line to the line it lies in, every line before the last is full.
 //!   Removal moves slots back, so a probe may end at the first line with a hole.
 
-mod aging; // which hits on flash were lately
-mod shape; // what follows from the sizes that an index was planned for
+mod aging; // which flash items had hits recently
+mod shape; // derived from the sizes that an index was planned for
 mod slot; // what the bits of a slot mean
 
 use aging::ClockHand;
@@ -38,10 +38,10 @@ const LINE: usize = 8;
 const PLACE_BITS: u32 = 46;
 /// A DRAM handle needs 32 bits above the tag and below the kind.
 const MAX_TAG_BITS: u32 = 30;
-/// A wave continues while more than this part of the slots, in hundredths, is in use.
+/// A wave continues while more than this percentage of the slots is in use.
 const FULL_PERCENT: u64 = 90;
 
-/// Where a slot was found; valid until the next insertion or removal.
+/// The position of a found slot; valid until the next insertion or removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pos {
     pub segment: u32,
@@ -51,7 +51,7 @@ pub(crate) struct Pos {
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     chunk: Handle,
-    /// Slots in use, and how many of them are of kind flash.
+    /// Slots in use, and how many of them are flash slots.
     count: u16,
     flash: u16,
     step: u8,
@@ -61,16 +61,16 @@ struct Segment {
 #[derive(Debug)]
 pub(crate) struct Index {
     lines: Arena,
-    /// Where another process finds the segments, if it is to.
+    /// Where another process finds the segments, if the index outlives its process.
     state: Option<State>,
     segments: Vec<Segment>,
     segment_bits: u32,
     tag_bits: u32,
     tag_mask: u64,
     slots: u64,
-    /// Those of kind flash.
+    /// How many of them are flash slots.
     flash_slots: u64,
-    /// Segments before it have the next step of sizes at least, the others this step.
+    /// Segments before it have at least the next size step, the others have this step.
     wave: usize,
     step: u8,
     steps: usize,
@@ -78,12 +78,12 @@ pub(crate) struct Index {
     hand: ClockHand,
 }
 
-/// There is no room in the segment, and it could not be grown.
+/// The segment has no room and could not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
 impl Index {
-    /// An empty index in new memory; `None` if that can't hold even its smallest form.
+    /// An empty index in new memory; `None` if the memory can't hold even its smallest form.
     pub fn new(shape: Shape, memory: AlignedBuf, state: Option<State>) -> Option<Index> {
         let mut index = Index::bare(shape, memory, state);
         for n in 0..shape.segments() {
@@ -92,7 +92,7 @@ impl Index {
         Some(index)
     }
 
-    /// An index whose segments are yet to come.
+    /// An index without segments, which are added afterwards.
     fn bare(shape: Shape, memory: AlignedBuf, state: Option<State>) -> Index {
         let lines = Arena::for_segments(memory, shape.page_bytes);
         Index {
@@ -111,7 +111,7 @@ impl Index {
         }
     }
 
-    /// Adds segment `n`, the next, empty, at a step of sizes.
+    /// Adds the next segment, number `n`, empty, with this size step.
     fn empty(&mut self, n: usize, step: usize) -> Option<()> {
         let chunk = self.lines.alloc(step)?;
         self.segments.push(Segment {
@@ -125,8 +125,8 @@ impl Index {
         Some(())
     }
 
-    /// The index that another process left in shared memory; the memory again if that does not hold
-    /// one. Every segment is to be [mended](Index::mend) before anything is looked up.
+    /// The index that another process left in shared memory; returns the memory if it does not hold
+    /// one. Every segment must be [mended](Index::mend) before the first look-up.
     pub fn kept(shape: Shape, memory: AlignedBuf, state: State) -> Result<Index, AlignedBuf> {
         let mut index = Index::bare(shape, memory, None);
         for n in 0..shape.segments() {
@@ -150,7 +150,7 @@ impl Index {
         Ok(index)
     }
 
-    /// An index whose segments have the steps given, all empty: to be filled by [`Index::load`].
+    /// An index whose segments have the given size steps, all empty. [`Index::load`] fills it.
     pub fn sized(
         shape: Shape,
         memory: AlignedBuf,
@@ -168,7 +168,7 @@ impl Index {
         Some(index)
     }
 
-    /// Bytes of segments of these steps, their pages' waste aside.
+    /// Bytes of segments with these size steps, without the waste in their pages.
     pub fn bytes_of(steps: &[u8]) -> usize {
         let lines = steps
             .iter()
@@ -176,7 +176,7 @@ impl Index {
         lines.map(|&lines| lines as usize * 64).sum()
     }
 
-    /// The wave stands at the first segment that has the least step: those before it have grown.
+    /// Puts the wave at the first segment with the smallest step: those before it have grown.
     fn find_wave(&mut self) {
         self.step = self.segments.iter().map(|s| s.step).min().unwrap_or(0);
         self.wave = self
@@ -186,8 +186,8 @@ impl Index {
             .unwrap_or(0);
     }
 
-    /// Tells where a segment lies now. With this one word a segment that was built elsewhere takes
-    /// the place of the old one.
+    /// Stores where a segment lies now. Writing this one word replaces a segment by one that was
+    /// built elsewhere.
     fn publish(&self, n: usize) {
         if let Some(state) = &self.state {
             let Segment { chunk, step, .. } = self.segments[n];
@@ -202,7 +202,7 @@ impl Index {
             page_bytes: self.lines.page_bytes(),
         }
     }
-    /// The step of sizes of a segment.
+    /// The size step of a segment.
     pub fn step_of(&self, n: usize) -> u8 {
         self.segments[n].step
     }
@@ -212,8 +212,8 @@ impl Index {
         self.lines
             .bytes(chunk, 0, SEGMENT_LINES[step as usize] as usize * 64)
     }
-    /// The same, to be filled with what [`Index::segment_bytes`] showed; the segment is to be
-    /// mended then.
+    /// The same, to be filled with the output of [`Index::segment_bytes`]. The segment must be
+    /// mended afterwards.
     pub fn load(&mut self, n: usize) -> &mut [u8] {
         let Segment { chunk, step, .. } = self.segments[n];
         self.lines
@@ -230,9 +230,9 @@ impl Index {
         slots.extend(words.filter(|&slot| slot != Slot::EMPTY));
     }
 
-    /// Builds a segment again in its place from `slots`, no more than it had. INDEX-1 and INDEX-2
-    /// hold afterwards, whatever held before: of several flash slots with one tag one stays. A kill
-    /// meanwhile costs slots of this segment, no more. `new` is memory to use.
+    /// Rebuilds a segment in place from `slots`, at most as many as it had. INDEX-1 and INDEX-2
+    /// hold afterwards, even if they did not before. Of several flash slots with the same tag, one
+    /// is kept. A kill meanwhile loses slots of this segment only. `new` is memory to use.
     pub fn mend(&mut self, n: usize, slots: impl Iterator<Item = Slot>, new: &mut Vec<u64>) {
         let step = self.segments[n].step;
         let lines = SEGMENT_LINES[step as usize] as usize;
@@ -254,7 +254,7 @@ impl Index {
                 if twins && self.tag_of(there) == tag {
                     break;
                 }
-                // No more slots come than there are places, so one is empty.
+                // There are fewer slots than places, so one place is empty.
                 at = if at + 1 == new.len() { 0 } else { at + 1 };
             }
         }
@@ -269,7 +269,7 @@ impl Index {
     pub fn bytes(&self) -> usize {
         self.lines.bytes_in_use() + self.segments.len() * size_of::<Segment>()
     }
-    /// Bytes that growing a segment adds before the segment's old memory is free.
+    /// Bytes that growing a segment adds before the old memory is freed.
     pub fn growth_bytes(&self, n: usize) -> usize {
         let step = self.segments[n].step as usize + 1;
         if step < self.steps && self.lines.class(step).free == 0 {
@@ -278,11 +278,11 @@ impl Index {
             0
         }
     }
-    /// Slots of kind flash.
+    /// The number of flash slots.
     pub fn flash_slots(&self) -> u64 {
         self.flash_slots
     }
-    /// A segment holds this many slots, of which this many are of kind flash.
+    /// Notes that a segment holds this many slots, of which this many are flash slots.
     #[inline]
     fn holds(&mut self, n: usize, count: u16, flash: u16) {
         let segment = &mut self.segments[n];
@@ -290,7 +290,7 @@ impl Index {
         self.flash_slots = self.flash_slots - u64::from(segment.flash) + u64::from(flash);
         (segment.count, segment.flash) = (count, flash);
     }
-    /// A slot of kind flash came to a segment, or went.
+    /// Counts a flash slot that a segment got or lost.
     #[inline]
     fn note_flash(&mut self, n: usize, slot: Slot, comes: bool) {
         let one = u16::from(slot.is_flash());
@@ -332,7 +332,7 @@ impl Index {
     pub fn dram_slot(&self, hash: u64, item: Handle) -> Slot {
         Slot(KIND_DRAM << KIND_SHIFT | u64::from(item) << self.tag_bits | self.tag(hash))
     }
-    /// A flash slot, cold; `place` is page and lap ([`crate::flash::log::Log::place_of`]).
+    /// A flash slot without hits; `place` is page and lap ([`crate::flash::log::Log::place_of`]).
     pub fn flash_slot(
         &self,
         hash: u64,
@@ -354,7 +354,7 @@ impl Index {
         )
     }
 
-    /// The line in which a search for the hash begins, and mostly ends.
+    /// The line in which a search for the hash begins, and usually ends.
     #[inline]
     pub fn first_line(&self, hash: u64) -> &[u8] {
         let segment = self.segments[self.segment_of(hash)];
@@ -363,8 +363,8 @@ impl Index {
         self.lines.bytes(segment.chunk, line * 64, 64)
     }
 
-    /// Visits the slots that have the hash's tag, in probe order, until `hit` says true; that slot
-    /// and its position.
+    /// Visits the slots that have the hash's tag, in probe order, until `hit` returns true. Returns
+    /// that slot and its position.
     #[inline]
     pub fn find(&self, hash: u64, mut hit: impl FnMut(Slot) -> bool) -> Option<(Pos, Slot)> {
         let n = self.segment_of(hash);
@@ -402,13 +402,13 @@ impl Index {
         None
     }
 
-    /// The slot that equals `slot` (its hotness aside).
+    /// The slot that equals `slot`, apart from its hit bits.
     pub fn find_same(&self, hash: u64, slot: Slot) -> Option<(Pos, Slot)> {
         self.find(hash, |s| s.with_hot(0) == slot.with_hot(0))
     }
 
-    /// A segment that should grow before the next insertion: the segment of `hash` if it is almost
-    /// full, else the next of the wave if the whole index is full enough.
+    /// A segment that must grow before the next insertion: the segment of `hash` if it is almost
+    /// full, otherwise the next of the wave if the whole index is full enough.
     pub fn wants_growth(&self, hash: u64) -> Option<usize> {
         let n = self.segment_of(hash);
         let s = self.segments[n];
@@ -421,7 +421,7 @@ impl Index {
         full.then_some(self.wave)
     }
 
-    /// Slots that the segment of `hash` could still take, with all that it may grow by.
+    /// Slots that the segment of `hash` could still take, including all growth that is possible.
     pub fn room_for(&self, hash: u64) -> usize {
         let s = self.segments[self.segment_of(hash)];
         if (s.step as usize) + 1 < self.steps {
@@ -430,7 +430,7 @@ impl Index {
         SEGMENT_LINES[s.step as usize] as usize * LINE - s.count as usize
     }
 
-    /// Lines of all segments, but for what some have outrun the wave by.
+    /// Lines of all segments, without the additional lines of segments that grew before the wave.
     #[inline]
     pub fn line_count(&self) -> u64 {
         let lines = |step: u8| u64::from(SEGMENT_LINES[(step as usize).min(self.steps - 1)]);
@@ -438,8 +438,8 @@ impl Index {
         wave * lines(self.step + 1) + (all - wave) * lines(self.step)
     }
 
-    /// Rebuilds a segment that [`Index::wants_growth`] named, one step larger unless it ran ahead
-    /// of the wave. Returns false if the index's memory is all in use.
+    /// Rebuilds a segment that [`Index::wants_growth`] named, one step larger unless it grew before
+    /// the wave. Returns false if all of the index's memory is in use.
     pub fn grow(&mut self, n: usize) -> bool {
         let of_wave = n == self.wave;
         if !of_wave || self.segments[n].step == self.step {
@@ -467,7 +467,7 @@ impl Index {
                     self.flash_slots -= u64::from(slot.is_flash());
                 }
             }
-            // The old one is whole until the new one is, and is named (RESTART-2).
+            // The old segment stays whole until the new one is complete and named (RESTART-2).
             self.publish(n);
             self.lines.free(old.chunk);
         }
@@ -533,7 +533,7 @@ impl Index {
             if !was_full {
                 return;
             }
-            // A slot in a later line may have been pushed past this one; the first such comes back.
+            // A slot of a later line may have overflowed past here; the first such moves back.
             for ahead in 1..lines {
                 let line = (hole_line + ahead) % lines;
                 let mut full = true;
@@ -545,7 +545,7 @@ impl Index {
                         continue;
                     }
                     let home = self.home(self.tag_of(slot), lines);
-                    // The way from home to here leads through the hole's line.
+                    // The path from its home line to here leads through the hole's line.
                     if (line + lines - home) % lines >= ahead {
                         self.lines.set_word(chunk, hole * 8, slot.0);
                         hole = at;
@@ -560,7 +560,7 @@ impl Index {
         }
     }
 
-    /// Counts a segment that was loaded whole.
+    /// Counts the slots of a segment that was loaded whole.
     pub fn count(&mut self, n: usize) {
         let (mut count, mut flash) = (0, 0);
         self.each(n, |slot| {
@@ -593,7 +593,7 @@ impl Index {
         }
     }
 
-    /// Which of `parts` parts of the tags a slot's is in.
+    /// Which of `parts` parts of the tag range a slot's tag is in.
     pub fn part_of(&self, slot: Slot, parts: u64) -> u64 {
         (self.tag_of(slot) * parts) >> self.tag_bits
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shape of an index, from the sizes that it was planned for: number of segments, width of a
-//! tag.
+//! The shape of an index: number of segments and width of a tag, derived from the sizes that it was
+//! planned for.
 
 use super::{MAX_TAG_BITS, PLACE_BITS, Shape, Slot};
 use crate::arena::{Arena, Handle};
 
 /// Slots of a segment when flash is full of items of the planned size. A segment can hold four
-/// times as many. Large segments differ little in how full they are, so few outrun the wave, and
-/// the pages behind the wave are freed one by one.
+/// times as many. Large segments have nearly the same load, so few must grow before the wave comes.
+/// Behind the wave, pages are freed one by one.
 const PLANNED_SLOTS: u64 = 4096;
 const PLANNED_RECORD: u64 = 320;
 

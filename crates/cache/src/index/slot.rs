@@ -11,7 +11,7 @@ pub(super) const EXPIRY_SHIFT: u32 = 48;
 pub(super) const KIND_DRAM: u64 = 1;
 pub(super) const KIND_FLASH: u64 = 2;
 pub(super) const LAP_SHIFT: u32 = 46;
-/// Expiry counts in units of 2^12 seconds, modulo 255, 0 being never or too far away to tell.
+/// Expiry counts in units of 2^12 seconds, modulo 255. 0 means never, or too far away to encode.
 const EXPIRY_UNIT_SHIFT: u32 = 12;
 const EXPIRY_RING: u32 = 255;
 const EXPIRY_HORIZON: u32 = 127;
@@ -40,13 +40,13 @@ impl Slot {
     pub fn len(self) -> usize {
         (self.0 >> LEN_SHIFT & 15) as usize
     }
-    /// How lately the item was hit on flash. 0: never. 1: not since the CLOCK hand came by
-    /// (`aging.rs`). 2 and 3: once or more since then.
+    /// How recently flash had hits on the item. 0: never. 1: not since the last pass of the CLOCK
+    /// hand (`aging.rs`). 2 and 3: once or more since then.
     #[inline]
     pub fn hot(self) -> u8 {
         (self.0 >> HOT_SHIFT & 3) as u8
     }
-    /// Hits on flash lately, as far as they are counted: 0 to 2.
+    /// Recent hits on flash, as far as they are counted: 0 to 2.
     #[inline]
     pub fn hits_lately(self) -> u8 {
         self.hot().saturating_sub(1)
@@ -60,7 +60,7 @@ impl Slot {
     pub fn with_hot(self, hot: u8) -> Slot {
         Slot(self.0 & !(3 << HOT_SHIFT) | u64::from(hot.min(3)) << HOT_SHIFT)
     }
-    /// Whether the coarse expiry says that the item is certainly gone.
+    /// Whether the item has certainly expired, by its coarse expiry.
     pub fn expired(self, now: u32) -> bool {
         let code = (self.0 >> EXPIRY_SHIFT & 255) as u32;
         if code == 0 {
@@ -72,7 +72,7 @@ impl Slot {
     }
 }
 
-/// The slot form of an expiry, rounded up, so that `Slot::expired` never errs towards gone.
+/// The slot form of an expiry, rounded up, so that `Slot::expired` is never true too early.
 pub(super) fn coarse_expiry(expiry: u32, now: u32) -> u64 {
     let (at, now) = ((expiry >> EXPIRY_UNIT_SHIFT) + 1, now >> EXPIRY_UNIT_SHIFT);
     if expiry == 0 || at.saturating_sub(now) > EXPIRY_HORIZON {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Completions of a device: each goes to the part of the shard that asked for it.
+//! Completions of a device: passes each to the part of the shard that asked for it.
 
 use senko_io::{Completion, PAGE_SIZE, Queue};
 
@@ -7,8 +7,8 @@ use crate::flash::{TOKEN_DISCARD, TOKEN_PROBE, TOKEN_READ, TOKEN_RECLAIM, TOKEN_
 use crate::shard::Shard;
 
 impl Shard {
-    /// Takes a device completion that the queue delivered (each one goes here); ended fetches are
-    /// then in [`Shard::next_done`].
+    /// Takes a device completion from the queue; the caller must pass each one here. Ended fetches
+    /// are then in [`Shard::next_done`].
     pub fn on_disk<Q: Queue>(&mut self, queue: &mut Q, completion: Completion) {
         let (kind, value) = untoken(completion.token);
         match kind {

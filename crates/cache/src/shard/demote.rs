@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An item leaves DRAM: its slot turns to the copy that flash has, or a copy is written, or it is
-//! gone.
+//! Demotion: an item leaves DRAM. Its slot turns to the copy on flash, or a copy is written, or the
+//! item is dropped.
 //!
 //! Called by eviction (`memory.rs`). A clean item costs nothing: promotion kept its copy. A dirty
-//! item goes through admission into a log's write buffer. Its slot names the place at once, and the
-//! buffer answers reads until the device has the record.
+//! item goes through admission into a log's write buffer. Its slot names the place at once, and
+//! reads are answered from the buffer until the device has the record.
 
 use senko_io::{PAGE_SIZE, Queue};
 
@@ -63,8 +63,9 @@ impl Shard {
         if self.flash.log(n).must_stream(len) {
             return self.begin_stream(queue, n, item, hash, len);
         }
-        // Room first: the budget must not be spent on an item that comes again because there was
-        // none. A small record may fit an open page, but a page of room is nearly always there.
+        // Check for room first. Otherwise an item that is tried again for lack of room would spend
+        // the budget twice. A small record may fit into an open page, but room for a page is nearly
+        // always there.
         if let Err(why) = self
             .flash
             .room_now(queue, n, len.div_ceil(PAGE_SIZE) as u64, 0)
@@ -79,16 +80,16 @@ impl Shard {
         Ok(())
     }
 
-    /// A clean item leaves DRAM.
+    /// Demotes a clean item.
     pub(crate) fn leave_clean(&mut self, item: Handle, hash: u64, copy: Slot) {
         self.dram.chosen(item, hash);
-        // The copy does not know that the item was read: a warm slot says so.
+        // The copy does not know that the item was read, so its slot starts with a hit.
         let fetched = self.dram.arena().header(item).fetched();
         self.turn_to_flash(item, hash, copy.with_hot(u8::from(fetched)));
         self.stats.demotions_clean += 1;
     }
 
-    /// An item leaves DRAM for a log that has room for it.
+    /// Demotes an item to a log that has room for it.
     pub(crate) fn leave_for<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -113,7 +114,7 @@ impl Shard {
         self.stats.admitted_bytes += len as u64;
     }
 
-    /// There is no place on flash now: wait for the device, unless it stalls.
+    /// There is no place on flash now: wait for the device, unless it is stalled.
     fn wait_or_drop<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -163,7 +164,8 @@ impl Shard {
         self.unlink_item(item);
     }
 
-    /// Copies an item's record to a place in a log; the caller has checked that there is room.
+    /// Copies an item's record to a place in a log, after the caller has checked that there is
+    /// room.
     fn write_item<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -190,7 +192,7 @@ impl Shard {
         Ok(position)
     }
 
-    /// The header that an item's record has at a position on flash, checksum included.
+    /// The header of an item's record for a position on flash, including the checksum.
     fn flash_header(
         &self,
         n: usize,
@@ -215,7 +217,7 @@ impl Shard {
     }
 
     /// Replaces an item's slot by a flash slot and frees its memory. Another flash slot with the
-    /// same tag goes (INDEX-1).
+    /// same tag is removed (INDEX-1).
     fn turn_to_flash(&mut self, item: Handle, hash: u64, slot: Slot) {
         if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
             self.index.remove(pos);
@@ -230,7 +232,7 @@ impl Shard {
         self.dram.release(item);
     }
 
-    /// An item that leaves DRAM is not wanted on flash.
+    /// Drops an item that leaves DRAM and is not admitted to flash.
     fn refuse(&mut self, item: Handle, hash: u64, refusal: Refusal) {
         match refusal {
             Refusal::Rule => self.stats.drops_rule += 1,
@@ -240,7 +242,7 @@ impl Shard {
         self.drop_evicted(item, hash, fetched);
     }
 
-    /// Starts to write an item that is larger than the write buffers; it stays in DRAM, pinned,
+    /// Starts to write an item that is larger than the write buffers. It stays in DRAM, pinned,
     /// until all of it is placed.
     pub(crate) fn begin_stream<Q: Queue>(
         &mut self,
@@ -262,9 +264,9 @@ impl Shard {
                 return self.wait_or_drop(queue, n, item, hash, why);
             }
         };
-        // Refused, the pages are reserved but the item goes: the reservation is given up by
-        // streaming nothing. The buffers that the empty end of the slice took go to the device, or
-        // nobody might find one free again.
+        // The item is refused after its pages were reserved. The reservation is given up by
+        // streaming nothing. The buffers of the slice's empty end must still go to the device;
+        // otherwise no buffer might become free again.
         if self.keeps_all() {
             self.flash.admitter_mut().spend_anyway(len);
         } else if let Err(refusal) = self.flash.admitter_mut().admit(len, fetched) {
@@ -291,7 +293,7 @@ impl Shard {
         }
     }
 
-    /// Goes on with a streamed item as far as there are buffers.
+    /// Continues a streamed item as far as there are buffers.
     pub(crate) fn pump_stream<Q: Queue>(&mut self, queue: &mut Q) {
         let Some(mut s) = self.stream else { return };
         // Pages left empty at the end of the slice may have filled the open chunks.
@@ -321,8 +323,8 @@ impl Shard {
         self.end_stream(s);
     }
 
-    /// Gives up the item that is being streamed to a log, whose device is out of use: it stays in
-    /// DRAM.
+    /// Gives up the item that is being streamed to a log whose device is out of use. The item stays
+    /// in DRAM.
     pub(crate) fn cancel_stream(&mut self, n: usize) {
         let Some(s) = self.stream.filter(|s| s.log == n) else {
             return;
@@ -332,7 +334,8 @@ impl Shard {
         self.unpin(u64::from(s.item));
     }
 
-    /// All of a streamed item is placed: it leaves DRAM if it is still the one that was written.
+    /// Ends a streamed item after all of it is placed. It leaves DRAM if it is still the item that
+    /// was written.
     fn end_stream(&mut self, s: Streamed) {
         self.unpin(u64::from(s.item));
         if self.dram.arena().state(s.item) != LINKED {
@@ -340,7 +343,7 @@ impl Shard {
         }
         let header = self.dram.arena().header(s.item);
         let written = record::Header::read(&s.header);
-        // That it was read meanwhile changes nothing that flash has to know.
+        // A read of the item meanwhile changes nothing that flash must know.
         let parts = |h: &record::Header| (h.cas, h.expiry, h.flags, h.marks | record::FETCHED);
         let same = parts(&header) == parts(&written);
         self.stats.admitted_bytes += s.total as u64;
@@ -361,8 +364,8 @@ impl Shard {
         let slot = slot.with_hot(u8::from(header.fetched()));
         let taken = self.keeps_all() && self.index.find(hash, Slot::is_flash).is_some();
         if taken || self.dram.arena().pins(s.item) > 0 {
-            // Answers are being sent from it, or its tag went to flash with another (KEEP-3): keep
-            // it in DRAM, clean.
+            // Answers are being sent from it, or another item with its tag went to flash (KEEP-3):
+            // keep it in DRAM, clean.
             self.dram.set_flash_copy(s.item, slot);
         } else {
             self.dram.chosen(s.item, hash);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading flash: from a slot whose tag matches, to a verified record in a frame or in DRAM.
+//! Reads flash: from a slot whose tag matches, to a verified record in a frame or in DRAM.
 //!
 //! ```text
 //! fetch --> begin --> (waiting for a frame) --> reading --> ready --> finish --> Done
@@ -10,12 +10,12 @@
 //! Every record that leaves here has passed three checks: the whole key, the header checksum and
 //! the record checksum. The header checksum is seeded with the generation, so it proves that the
 //! record is of this lap. A read pins its first region from when it has its frame until it ends. So
-//! the region's pages can't be reused meanwhile.
+//! the region's pages are not reused meanwhile.
 //!
 //! **Nothing waits in a circle.** Memory waits for the log (eviction writes there), the log for
-//! reclaim, and reclaim for pins. So a read that waits for a frame pins nothing; if its region goes
-//! meanwhile, it ends as changed. A read that waits for memory ends once reclaim has walked its
-//! region, since its slot is gone then. And reclaim has frames of its own.
+//! reclaim, and reclaim for pins. So a read that waits for a frame pins nothing; if its region is
+//! reclaimed meanwhile, it ends as changed. A read that waits for memory ends once reclaim has
+//! walked its region, since its slot is gone then. And reclaim has frames of its own.
 
 use senko_io::{PAGE_SIZE, PageBuf, Queue};
 
@@ -30,7 +30,7 @@ use crate::types::{
     AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Listed, Want,
 };
 
-/// The result of a look into a frame.
+/// The result of checking a frame.
 #[derive(Debug)]
 pub(crate) enum FrameMatch {
     At(usize, Header),
@@ -38,7 +38,7 @@ pub(crate) enum FrameMatch {
     Damaged,
 }
 
-/// How far `finish` came.
+/// The progress of `finish`.
 enum Step {
     Ended(Fetched),
     /// More pages are on the way.
@@ -80,8 +80,8 @@ impl Shard {
         }
     }
 
-    /// Bytes of the frame that a fetch of an answer reads into: whole pages, at most
-    /// [`FRAME_PAGES`]. A record that is larger is brought to DRAM instead.
+    /// Bytes of the frame for a fetch of an answer: whole pages, at most [`FRAME_PAGES`]. A larger
+    /// record is copied to DRAM instead.
     pub fn frame_bytes(at: FlashRef) -> usize {
         let pages = match Slot(at.0).len() {
             0 => FRAME_PAGES,
@@ -90,9 +90,9 @@ impl Shard {
         pages * PAGE_SIZE
     }
 
-    /// Starts to read the key and the metadata of what [`Shard::scan`] found on flash; ends in
-    /// [`Fetched::Listed`], or in another one if the item is gone or cannot be read. It counts as
-    /// no access.
+    /// Starts to read the key and the metadata of what [`Shard::scan`] found on flash; it ends in
+    /// [`Fetched::Listed`], or in another result if the item is gone or cannot be read. It does not
+    /// count as an access.
     pub fn list<Q: Queue>(&mut self, queue: &mut Q, at: FlashRef, user: u64) -> Fetch {
         let slot = Slot(at.0);
         let Some(place) = self.place(slot) else {
@@ -114,12 +114,12 @@ impl Shard {
         }
     }
 
-    /// Frames were returned (answers were sent): lets waiting reads start.
+    /// Lets waiting reads start after frames were returned (answers were sent).
     pub fn frames_freed<Q: Queue>(&mut self, queue: &mut Q) {
         self.flash.frames_freed(queue);
     }
 
-    /// The next fetch that ended. Items that it names are valid as long as any [`ItemRef`].
+    /// The next fetch that ended. Items in it are valid as long as any [`ItemRef`].
     pub fn next_done<Q: Queue>(&mut self, queue: &mut Q) -> Option<Done> {
         while let Some(n) = self.flash.next_ready(queue) {
             if let Some(done) = self.finish(queue, n) {
@@ -130,8 +130,8 @@ impl Shard {
         None
     }
 
-    /// Goes on with reclaims that may have waited for reads which ended. Not when each read ends:
-    /// the record that it found must stay in place until the caller has looked at it.
+    /// Continues reclaims that may have waited for ended reads. This does not happen when each read
+    /// ends, because its record must stay in place until the caller has used it.
     fn reclaim_unpinned<Q: Queue>(&mut self, queue: &mut Q) {
         if self.flash.take_unpinned() {
             for log in 0..self.flash.logs().len() {
@@ -140,7 +140,7 @@ impl Shard {
         }
     }
 
-    /// Looks at a read whose pages are here.
+    /// Checks a read whose pages are here.
     fn finish<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> Option<Done> {
         loop {
             let step = match self.flash.take_stage(n) {
@@ -176,15 +176,15 @@ impl Shard {
                     self.flash.park(n, frame);
                     return None;
                 }
-                // A next piece that was in write buffers is here already.
+                // The next piece was in write buffers, so it is here already.
                 Step::Reading if self.flash.read(n).is_here() => {}
                 Step::Reading => return None,
             }
         }
     }
 
-    /// Whether the key of a read that found nothing may have got an item since. It has an item in
-    /// DRAM then, or another flash slot has its tag. A command that creates an absent item (`add`)
+    /// Whether the key of a read that found nothing may have got an item since. Then it has an item
+    /// in DRAM, or another flash slot with its tag. A command that creates an absent item (`add`)
     /// must not replace it.
     fn stored_meanwhile(&mut self, n: u32) -> bool {
         let op = self.flash.read(n);
@@ -202,8 +202,8 @@ impl Shard {
         found.is_some()
     }
 
-    /// A read can't give its record: the slot goes. A walk has no hash to find the slot with, and
-    /// leaves the slot to the next command for the key.
+    /// Removes the slot of a read that can't return its record. A walk has no hash to find the slot
+    /// with, and leaves it to the next command for the key.
     fn forget(&mut self, n: u32) -> Fetched {
         let op = self.flash.read_mut(n);
         if op.want() == Want::Listed {
@@ -217,7 +217,7 @@ impl Shard {
         Fetched::Absent
     }
 
-    /// The first (mostly only) piece is here.
+    /// Checks the first piece, which is usually the only one.
     fn look<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf) -> Step {
         if self.flash.read(n).want() == Want::Listed {
             return Step::Ended(self.look_listed(n, &frame[..PAGE_SIZE]));
@@ -241,7 +241,7 @@ impl Shard {
         let total = header.record_len();
         let whole = at + total <= run.len();
         if want != Want::Header && !whole && slot.len() != 0 {
-            // The slot knows how long the record is.
+            // The slot knows the length of the record.
             self.stats.flash_checksum_errors += 1;
             return Step::Ended(self.forget(n));
         }
@@ -254,7 +254,7 @@ impl Shard {
             return Step::Ended(self.forget(n));
         }
         match want {
-            // A flush_all meanwhile leaves the slot, but it leads nowhere.
+            // A flush_all meanwhile keeps the slot, but its record is invalid.
             Want::Header if self.place(slot).is_none() => Step::Ended(Fetched::Changed),
             Want::Header => Step::Ended(match self.index.find_same(hash, slot) {
                 Some((_, now)) => Fetched::Header(self.flash_meta(&header, slot), FlashRef(now.0)),
@@ -264,7 +264,7 @@ impl Shard {
             Want::Answer => {
                 self.stats.flash_hits += 1;
                 if slot.hits_lately() + 1 >= self.config.promote_after {
-                    // Not worth waiting for: the answer is here.
+                    // No need to wait for it: the answer is here.
                     let _ = self.promote(queue, n, &frame[at..at + total]);
                 }
                 let value_at = at + header.prefix_len();
@@ -285,14 +285,14 @@ impl Shard {
         }
     }
 
-    /// Finds the item of a slot among those of its page: the one whose key has the slot's hash.
+    /// Finds a slot's item among the records of its page: the one whose key has the slot's hash.
     fn look_listed(&mut self, n: u32, page: &[u8]) -> Fetched {
         let op = self.flash.read(n);
         let slot = op.slot();
         let generation = self.flash.log(op.log()).generation(op.position());
         let mut listed = None;
         let mut end = 0;
-        // A flush_all meanwhile leaves the slot, but it leads nowhere.
+        // A flush_all meanwhile keeps the slot, but its record is invalid.
         while self.place(slot).is_some() {
             let at = record::skip_gap(page, end, PAGE_SIZE);
             let At::Record(header) = record::peek(page, at, PAGE_SIZE) else {
@@ -308,7 +308,7 @@ impl Shard {
                 && whole
                 && !record::expired(header.expiry, self.now)
             {
-                // Of two with this tag, the later one is the slot's.
+                // Of two records with this tag, the slot names the later one.
                 listed = Some(Box::new(Listed {
                     key: key.to_vec(),
                     meta: self.flash_meta(&header, slot),
@@ -343,12 +343,12 @@ impl Shard {
         Ok(self.adopt(n, item))
     }
 
-    /// Makes a complete copy of a flash record the key's item, if the key still is where it was
+    /// Links a complete copy of a flash record as the key's item, if the key is still where it was
     /// read.
     fn adopt(&mut self, n: u32, item: Handle) -> Option<Handle> {
         let op = self.flash.read(n);
         let (hash, slot, want) = (op.hash(), op.slot(), op.want());
-        // Making room may have moved or dropped the very slot.
+        // Making room may have moved or dropped this very slot.
         let Some((pos, _)) = self
             .index
             .find_same(hash, slot)
@@ -375,8 +375,8 @@ impl Shard {
         Some(item)
     }
 
-    /// The first piece of a record larger than a frame is here, its key is ours: it goes to DRAM
-    /// piece by piece.
+    /// Starts a record larger than a frame after its first piece arrived and its key was compared.
+    /// It goes to DRAM piece by piece.
     fn begin_large<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -388,7 +388,7 @@ impl Shard {
         let op = self.flash.read(n);
         let (hash, slot) = (op.hash(), op.slot());
         if self.index.find_same(hash, slot).is_none() {
-            // It must not wait for memory: reclaim, which frees it, may be waiting for this read.
+            // It must not wait for memory: reclaim frees memory and may be waiting for this read.
             return Step::Ended(Fetched::Changed);
         }
         let item = match self.take_item(queue, total) {
@@ -399,7 +399,7 @@ impl Shard {
             }
             Err(_) if self.keeps_all() => return self.read_whole(queue, n, frame, at + total),
             Err(_) => {
-                // It is there, but nothing can be evicted to put it together in.
+                // The item exists, but nothing can be evicted to make room for it.
                 self.stats.flash_misses_memory += 1;
                 return Step::Ended(Fetched::Absent);
             }
@@ -409,8 +409,8 @@ impl Shard {
         self.next_piece(queue, n, frame, at)
     }
 
-    /// Reads a record of which DRAM can't take a copy into the frame that holds the largest;
-    /// `bytes` reach from its first page to its end.
+    /// Reads a record that does not fit into DRAM into the frame for the largest record; `bytes`
+    /// reach from its first page to its end.
     fn read_whole<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -425,7 +425,7 @@ impl Shard {
         Step::Reading
     }
 
-    /// A piece of a large record is here, at an offset of the frame.
+    /// Takes a piece of a large record, at an offset of the frame.
     fn next_piece<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -466,8 +466,8 @@ impl Shard {
     }
 }
 
-/// Looks for a key among the records that begin in the first page of a run. A page never holds two
-/// records of a key (LOG-4).
+/// Searches for a key among the records that begin in the first page of a run. A page never holds
+/// two records of a key (LOG-4).
 pub(crate) fn find_record(run: &[u8], key: &[u8], generation: u32) -> FrameMatch {
     let mut end = 0;
     loop {

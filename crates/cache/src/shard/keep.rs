@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reclaim where nothing may be evicted (`-M`): every live record of the region is written again,
+//! Reclaim when nothing may be evicted (`-M`): every live record of the region is written again,
 //! whatever its size.
 //!
-//! The records that begin in one page go together. The record of several pages goes first. So the
-//! small ones before it find its new front as wide as the old (KEEP-5). Records that have moved are
-//! forgotten when their page is looked at again, so a walk that had to wait begins its page again.
-//! A record larger than a frame is copied frame by frame; its slot changes when all of it is placed
-//! (KEEP-7).
+//! The records that begin in one page move together. A record of several pages moves first, so that
+//! the small records before it fit into its new front (KEEP-5). A walk that had to wait starts its
+//! page again, and skips the records that have moved. A record larger than a frame is copied frame
+//! by frame; its slot changes when all of it is placed (KEEP-7).
 //!
-//! Always holds: no record of the region is passed over while a slot names it, unless the device
-//! can't give it back; that is counted.
+//! Always holds: no record of the region is skipped while a slot names it, unless the device can't
+//! read it; that is counted.
 
 use senko_io::{PAGE_SIZE, Queue};
 
@@ -21,11 +20,11 @@ use crate::record::{self, At, Header};
 use crate::shard::Shard;
 use crate::types::FRAME_PAGES;
 
-/// The fate of a live record.
+/// The result for a live record.
 enum Moved {
-    /// Done with: it has moved, or can't be read.
+    /// It is done: it has moved, or can't be read.
     Done,
-    /// There is no place now.
+    /// There is no place for it now.
     Waits,
 }
 
@@ -56,7 +55,7 @@ impl Shard {
                         return false;
                     }
                 } else if pages <= FRAME_PAGES {
-                    // It continues behind this frame: it is read again from its first page.
+                    // It continues beyond this frame, so it is read again from its first page.
                     let span = Some(pages as u64);
                     self.flash.reclaim_mut(n).read_again(position, span);
                     return true;
@@ -136,7 +135,7 @@ impl Shard {
         begun.ok()
     }
 
-    /// Goes on with a copy; false if it has to wait.
+    /// Continues a copy; false if it has to wait.
     pub(super) fn copy_on<Q: Queue>(&mut self, queue: &mut Q, n: usize) -> bool {
         let mut copying = self.flash.reclaim_mut(n).take_copy();
         if !copying.failed() && !self.flash.place_piece(queue, n, &mut copying) {
@@ -160,7 +159,7 @@ impl Shard {
         true
     }
 
-    /// All of a record is copied: its slot names the new place, if there is one still.
+    /// Ends a copy: the record's slot names the new place, if the slot still exists.
     fn end_copy(&mut self, n: usize, copying: &Copying) {
         let (slot, hash) = (copying.slot(), copying.hash());
         if let Some((pos, now)) = self.index.find_same(hash, slot) {
@@ -168,8 +167,8 @@ impl Shard {
             self.index.set(pos, moved);
             return;
         }
-        // It was deleted or replaced meanwhile, or promoted: then its clean copy goes with the
-        // region.
+        // It was deleted, replaced or promoted meanwhile. After a promotion, its clean copy is
+        // reclaimed with the region.
         let mut promoted = 0;
         self.index.find(hash, |s| {
             if s.is_dram() {

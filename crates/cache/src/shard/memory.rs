@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory for items: chunks from the arena, by eviction where there is none left.
+//! Memory for items: chunks from the arena, by eviction if none is left.
 //!
-//! A victim of the class that asks frees a chunk of the right size. Now and then a page moves from
-//! the class whose items stay longest to the class whose items turn over fastest. So the classes
-//! age alike, and the whole behaves like one queue.
+//! A victim of the requesting class frees a chunk of the right size. Now and then a page moves from
+//! the class whose items stay longest to the class whose items turn over fastest. So items of all
+//! classes reach a similar age, and the classes together behave like one queue.
 
 use senko_io::Queue;
 
@@ -12,11 +12,11 @@ use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER};
 use crate::shard::Shard;
 use crate::types::AllocError;
 
-/// Most victims for one chunk: a bound, far above what is ever needed.
+/// The most victims for one chunk: a bound far above what is ever needed.
 const MOST_VICTIMS: usize = 4096;
 
 impl Shard {
-    /// Chunks for a record of `len` bytes, as an item with its header not yet written.
+    /// Chunks for a record of `len` bytes, as an item whose header is not yet written.
     pub(crate) fn take_item<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -50,7 +50,7 @@ impl Shard {
         for _ in 0..MOST_VICTIMS {
             if self.dram.arena().over_limit() && (!self.config.no_evict || self.keeps_all()) {
                 match self.shed_page(queue) {
-                    // Free chunks in pages that are in use may still be taken.
+                    // Free chunks in used pages may still be taken.
                     Err(AllocError::OutOfMemory) if self.keeps_all() => {}
                     result => {
                         result?;
@@ -94,8 +94,8 @@ impl Shard {
         self.shed_page(queue)
     }
 
-    /// Makes segments of the index grow that are about to be full, at the cost of items; where
-    /// nothing is evicted, only from memory that is left.
+    /// Makes segments of the index grow that are almost full, at the cost of items. If nothing may
+    /// be evicted, it uses only free memory.
     pub(crate) fn grow_index<Q: Queue>(&mut self, queue: &mut Q, hash: u64) {
         while let Some(segment) = self.index.wants_growth(hash) {
             self.share_memory(self.index.growth_bytes(segment));
@@ -117,8 +117,8 @@ impl Shard {
         self.dram.share(self.index.bytes() + growth);
     }
 
-    /// Moves a page from the class whose items stay longest to the one whose items go soonest;
-    /// whether a page became free.
+    /// Moves a page from the class whose items stay longest to the class with the fastest turnover.
+    /// Returns whether a page became free.
     fn rebalance<Q: Queue>(&mut self, queue: &mut Q) -> Result<bool, AllocError> {
         match self.dram.class_to_shrink() {
             Some(class) => self.empty_a_page(queue, class),
@@ -126,7 +126,7 @@ impl Shard {
         }
     }
 
-    /// Frees a page of some class: the one whose items stay longest, else any.
+    /// Frees a page of some class: of the class whose items stay longest, otherwise of any.
     pub(crate) fn shed_page<Q: Queue>(&mut self, queue: &mut Q) -> Result<(), AllocError> {
         if self.shed_in_vain {
             return Err(AllocError::OutOfMemory);
@@ -137,7 +137,7 @@ impl Shard {
             }
         }
         self.shed_in_vain = self.keeps_all() && self.stream.is_none();
-        // An item that is on its way to flash can't move, but it will go.
+        // An item on its way to flash can't move, but it will leave.
         Err(if self.stream.is_some() {
             AllocError::Busy
         } else {
@@ -145,7 +145,7 @@ impl Shard {
         })
     }
 
-    /// Evicts all items of one page of a class: that of its oldest item, or another if something
+    /// Evicts all items of one page of a class: the page of its oldest item, or another if an item
     /// there can't move.
     fn empty_a_page<Q: Queue>(&mut self, queue: &mut Q, class: usize) -> Result<bool, AllocError> {
         let oldest = self
@@ -164,7 +164,7 @@ impl Shard {
         Ok(false)
     }
 
-    /// Evicts what lies in a page; false if a draft or a pinned item lies there.
+    /// Evicts the items of a page; false if the page has a draft or a pinned item.
     fn empty_page<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -192,7 +192,7 @@ impl Shard {
             return Ok(false);
         }
         for n in 0..per_page {
-            // The page may be released with its last chunk.
+            // The page may be freed with its last chunk.
             if self.dram.release_if_empty(page) {
                 return Ok(true);
             }
@@ -203,20 +203,21 @@ impl Shard {
                 _ => continue,
             };
             match self.evict(queue, item) {
-                // Another item of this page took the last room on flash, or this item's tag
-                // (KEEP-3).
+                // Another item of this page took the last room on flash, or has the same tag as
+                // this item (KEEP-3).
                 Err(AllocError::OutOfMemory) if self.keeps_all() => return Ok(false),
                 result => result?,
             }
             if self.dram.arena().state(chunk) != FREE && !self.dram.release_if_empty(page) {
-                // The item is being streamed to flash: it frees its chunks when that ends.
+                // The item is being streamed to flash: it frees its chunks when the stream ends.
                 return Err(AllocError::Busy);
             }
         }
         Ok(self.dram.release_if_empty(page))
     }
 
-    /// Takes an item out of DRAM: to flash where that is allowed and worth it, else away.
+    /// Takes an item out of DRAM: to flash if that is allowed and worth it, otherwise it is
+    /// dropped.
     pub(crate) fn evict<Q: Queue>(
         &mut self,
         queue: &mut Q,

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shard: its parts, and operations without I/O: lookups and reading an item in DRAM.
+//! The shard: its parts, and its operations without I/O (lookups, and reads of an item in DRAM).
 //!
 //! The other files of this folder add their part as an `impl Shard`: `memory.rs` allocates memory,
 //! `store.rs` stores and deletes, `fetch.rs` reads flash, `demote.rs` writes it, `reclaim.rs` frees
 //! the oldest region, `upkeep.rs` does work that is due without a command. No file outside this
-//! folder sees a field.
+//! folder can use its fields.
 //!
 //! Always holds:
 //! - SHARD-1: a linked item has exactly one index slot of kind DRAM; a key has at most one slot in
 //!   all.
-//! - SHARD-2: a slot of kind flash whose place was reclaimed or flushed is never followed.
+//! - SHARD-2: no operation follows a flash slot whose place was reclaimed or flushed.
 //! - SHARD-3: an item's `flash` copy is identical to it in key, value, flags, expiry, marks and CAS
 //!   value.
 
-mod completions; // what a device ended
+mod completions; // device completions
 pub(crate) mod demote; // an item leaves DRAM, for flash or for good
 mod fate; // what reclaim does with a record
 pub(crate) mod fetch; // from a matching slot to a verified record
-mod keep; // a region whose live records are all written again
-pub(crate) mod memory; // memory for items, by eviction where there is none left
-pub(crate) mod outage; // a device out of use: what waited for it ends, and how it comes back
+mod keep; // reclaim that writes all live records again
+pub(crate) mod memory; // memory for items, by eviction if none is left
+pub(crate) mod outage; // a device out of use: ends operations that waited for it, and takes it back
 mod prefetch; // memory that coming lookups will read
 mod reclaim; // the oldest region becomes free
-pub(crate) mod restore; // what outlives the process, and how a shard comes back
-mod stay; // which items leave DRAM where nothing may be evicted
+pub(crate) mod restore; // the state that outlives the process, and the restore of a shard
+mod stay; // which items leave DRAM if nothing may be evicted
 mod store; // storing, deleting, marking
-mod upkeep; // what is due without a command
+mod upkeep; // work that is due without a command
 
 use senko_io::{FramePool, MappedMemory, PAGE_SIZE};
 
@@ -56,15 +56,15 @@ pub struct Shard {
     now_ms: u64,
     now: u32,
     cas: u64,
-    /// Counts `flush_all`; items of another epoch are gone.
+    /// Counts `flush_all`. Items of another epoch were flushed.
     epoch: u16,
     /// An item on its way to a log that is larger than the log's write buffers.
     stream: Option<demote::Streamed>,
     /// The segment that the expiry crawler visits next.
     crawler: usize,
     next_crawl_ms: u64,
-    /// All pages of DRAM were looked through for one that can be emptied, in vain, and nothing has
-    /// changed that (`stay.rs`).
+    /// Set after no page of DRAM was found that can be emptied, until that may have changed
+    /// (`stay.rs`).
     shed_in_vain: bool,
     /// Number of the data directory, if there is one.
     id: u64,
@@ -72,26 +72,26 @@ pub struct Shard {
     state: Option<State>,
 }
 
-/// Smallest memory of a shard with which anything works.
+/// The smallest memory with which a shard works.
 const SMALLEST_MEMORY: usize = 1 << 20;
 
 impl Shard {
-    /// An empty shard in memory of its own, which ends with the process.
+    /// An empty shard in its own memory, which ends with the process.
     ///
     /// # Errors
-    /// One sentence, when memory is too small for the index and write buffers, or flash smaller
-    /// than two regions.
+    /// One sentence, if memory is too small for index and write buffers, or flash is smaller than
+    /// two regions.
     pub fn new(config: ShardConfig) -> Result<Shard, OpenError> {
         Shard::open(config, None, 0).map(|(shard, _)| shard)
     }
 
-    /// A shard, in memory that outlives the process if `restore` says which, with what it finds
-    /// there or in the files of a clean stop. The clock starts at `unix_ms`. It must be told
-    /// [`Shard::serve`] before it takes a command.
+    /// A shard. If `restore` names memory that outlives the process, the shard uses it, with the
+    /// state found there or in the files of a clean stop. The clock starts at `unix_ms`. Call
+    /// [`Shard::serve`] before its first command.
     ///
     /// # Errors
-    /// As [`Shard::new`], and when shared memory can't be used. Unusable state is not an error: the
-    /// shard is empty then, and [`Recovered::why_empty`] says why.
+    /// As [`Shard::new`], or shared memory can't be used. Unusable state is not an error: the shard
+    /// is then empty, and [`Recovered::why_empty`] says why.
     pub fn open(
         config: ShardConfig,
         restore: Option<Restore<'_>>,
@@ -123,7 +123,8 @@ impl Shard {
             ),
             least_memory: Some(least),
         };
-        // Full of 4 KB items, the index takes nine bytes of each; that must leave room for items.
+        // When full of 4 KB items, the index takes nine bytes for each. That must leave room for
+        // items.
         let least = buffers as u64 + base * 12 + SMALLEST_MEMORY as u64 / 2;
         if (config.memory as u64) < least {
             let flash = base * PAGE_SIZE as u64;
@@ -133,7 +134,7 @@ impl Shard {
             ));
         }
         let memory = config.memory.saturating_sub(buffers);
-        // The policy is made for the memory, so only then is it known what that leaves.
+        // The policy is made for the memory, so its size is known only then.
         let classes = Arena::item_classes();
         let policy = policy::make(config.policy, classes, memory);
         let item_pages = Arena::item_memory(memory);
@@ -163,7 +164,7 @@ impl Shard {
         let index_too_large = |index: usize, item_page_bytes: usize| {
             let items = 2 * LEAST_PAGES * item_page_bytes;
             let least = (index + items + buffers + policy.bytes()) as u64;
-            // The policy takes more of more memory.
+            // The policy takes more if there is more memory.
             too_small(least + least / 8, "the index that it comes back with")
         };
         let made =
@@ -232,8 +233,8 @@ impl Shard {
 
     // ---- lookups ----
 
-    /// What DRAM knows. Does not count as an access ([`Shard::hit`] does). Expired and flushed
-    /// items are misses.
+    /// Looks a key up in the index and in DRAM. This does not count as an access ([`Shard::hit`]
+    /// does). Expired and flushed items are misses.
     #[inline]
     pub fn lookup(&mut self, key: &Key<'_>) -> Lookup {
         let mut flash = Slot::EMPTY;
@@ -278,13 +279,13 @@ impl Shard {
             || record::expired(self.dram.arena().item_expiry(item), self.now)
     }
 
-    /// The log and position of a flash slot; `None` if what lay there was reclaimed or flushed
+    /// The log and position of a flash slot; `None` if the record there was reclaimed or flushed
     /// (SHARD-2).
     pub(crate) fn place(&self, slot: Slot) -> Option<(usize, u64)> {
         self.flash.place(self.index.page(slot), slot.lap())
     }
 
-    /// Whether what a flash slot names is gone for good, and not only hidden while its device is
+    /// Whether the record of a flash slot is gone for good, and not only hidden while its device is
     /// out of use.
     pub(crate) fn is_gone(&self, slot: Slot) -> bool {
         self.flash.is_gone(self.index.page(slot), slot.lap())
@@ -294,7 +295,7 @@ impl Shard {
         self.flash.log_at(self.index.page(slot))
     }
 
-    /// Removes a flash slot if it is still there.
+    /// Removes a flash slot if it still exists.
     pub(crate) fn drop_flash_slot(&mut self, hash: u64, slot: Slot) -> bool {
         let Some((pos, _)) = self.index.find_same(hash, slot) else {
             return false;
@@ -322,8 +323,8 @@ impl Shard {
     pub fn key(&self, item: ItemRef) -> &[u8] {
         self.dram.arena().item_key(item.0)
     }
-    /// Bytes of the item in DRAM, overhead included (meta flag `s` reports the value length;
-    /// `stats sizes` this).
+    /// Bytes of the item in DRAM, including overhead. `stats sizes` reports this; meta flag `s`
+    /// reports the length of the value.
     pub fn footprint(&self, item: ItemRef) -> usize {
         ITEM_HEADER + self.dram.arena().header(item.0).record_len()
     }
@@ -343,7 +344,8 @@ impl Shard {
                 out.extend_from_slice(piece)
             });
     }
-    /// The value's bytes followed by `\r\n`, as pieces in order (one unless the item is chained).
+    /// The value's bytes followed by `\r\n`, as pieces in order (one piece unless the item is
+    /// chained).
     pub fn value_pieces(&self, item: ItemRef, each: impl FnMut(&[u8])) {
         let header = self.dram.arena().header(item.0);
         let from = header.prefix_len();
@@ -359,8 +361,8 @@ impl Shard {
             .arena()
             .pieces(item.0, RECORD_HEADER, if end { len } else { len - 5 }, each);
     }
-    /// Keeps the item's memory as it is, whatever happens to the item, until [`Shard::unpin`] with
-    /// the number returned: for answers sent straight from DRAM. Pieces given by
+    /// Keeps the item's memory unchanged, whatever happens to the item, until [`Shard::unpin`] with
+    /// the returned number. Answers that are sent straight from DRAM need this. Pieces returned by
     /// [`Shard::value_pieces`] and [`Shard::answer_pieces`] stay valid as raw memory.
     pub fn pin(&mut self, item: ItemRef) -> u64 {
         self.dram.pin(item.0);
@@ -370,16 +372,16 @@ impl Shard {
     pub fn unpin(&mut self, pin: u64) {
         self.dram.unpin(pin as Handle);
     }
-    /// How much of the memory for items is kept in place by pins.
+    /// The share of the memory for items that pins keep in place.
     pub fn pinned(&self) -> Pinned {
         self.dram.pinned(self.items_memory())
     }
-    /// Bytes of memory that items may take, without the index.
+    /// Bytes of memory for items, without the index.
     pub fn items_memory(&self) -> usize {
         self.dram.memory().saturating_sub(self.index.bytes())
     }
-    /// Keeps the item's memory while room is made for another: with a pin, or without where it has
-    /// so many that it stays anyway.
+    /// Keeps the item's memory while room is made for another item. An item that has the most pins
+    /// stays anyway, and gets no further pin.
     pub(crate) fn try_pin(&mut self, item: ItemRef) -> Option<u64> {
         self.can_pin(item).then(|| self.pin(item))
     }
@@ -388,13 +390,12 @@ impl Shard {
         self.dram.arena().pins(item.0) < u16::MAX
     }
 
-    /// Keeps the memory of items in place, for who still sends pinned answers when the shard is
-    /// gone.
+    /// The memory of items. A sender of pinned answers may hold it longer than the shard exists.
     pub fn item_memory(&self) -> MappedMemory {
         self.dram.arena().mapping()
     }
 
-    // ---- looking in ----
+    // ---- statistics ----
 
     /// Counters and gauges.
     pub fn stats(&self) -> CacheStats {
@@ -457,8 +458,8 @@ fn make_logs(config: &ShardConfig) -> Result<(Vec<Log>, u64, usize), OpenError> 
 /// Smallest write buffer.
 const SMALLEST_CHUNK: usize = 64 << 10;
 
-/// Bytes of a write buffer, by memory. A region is a whole number of them, so it keeps its size
-/// when the memory changes.
+/// Bytes of a write buffer, by the size of memory. A region is a whole number of write buffers, so
+/// it keeps its size when the memory changes.
 fn chunk_bytes(memory: usize, region: usize) -> usize {
     let most = match memory {
         0..0x0100_0000 => SMALLEST_CHUNK,

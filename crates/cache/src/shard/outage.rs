@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Takes a device out of use, and back into use. Reads that waited for it end as misses, nothing
-//! new is asked of it, and probes find out when it is well.
+//! Takes a device out of use, and back into use. Reads that waited for it end as misses, it gets no
+//! new operations, and probes detect when it is well again.
 //!
 //! `flash/health.rs` decides when; this file reacts. The kernel gives no operation back before the
-//! operation has ended. So the frame of a read that was given up stays away until then, and only
-//! the read's caller continues. With several devices, the others lack the frames of a device that
-//! never answers. A read that waits for a frame all that time also ends as a miss, so no client
-//! hangs.
+//! operation has ended. So if a read was given up, its caller continues, but its frame stays in use
+//! until then. If a device never answers, its frames are missing for the other devices. A read that
+//! waits for a frame all that time also ends as a miss, so no client hangs.
 //!
 //! Always holds: a read that is given up drops its slot. So a key that was answered as absent does
-//! not come back with its device.
+//! not reappear with its device.
 
 use senko_io::{DeviceId, Queue};
 
 use crate::flash::health::{DeviceState, DeviceTrouble, Pauses};
 use crate::shard::Shard;
 
-/// How a part of a device does.
+/// The state of a part of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceHealth {
     /// The device.
     pub device: DeviceId,
     /// What it is used for.
     pub state: DeviceState,
-    /// Why not for everything.
+    /// Why it is not fully used.
     pub trouble: Option<DeviceTrouble>,
     /// How often it paused, since the statistics were reset.
     pub pauses: Pauses,
 }
 
 impl Shard {
-    /// How this shard's parts of devices do.
+    /// The state of this shard's parts of devices.
     pub fn devices(&self) -> impl Iterator<Item = DeviceHealth> {
         self.flash.logs().iter().map(|log| DeviceHealth {
             device: log.device(),
@@ -40,19 +39,19 @@ impl Shard {
         })
     }
 
-    /// Sets the time that deadlines of the device go by: milliseconds in which this shard's owner
-    /// was running, from any start. Unlike the clock it never steps. An owner that was itself held
-    /// up passes less than the time that went by, and so blames no device.
+    /// Sets the clock for deadlines of devices: milliseconds in which this shard's owner was
+    /// running, from any start. Unlike the wall clock it never jumps. An owner that was itself held
+    /// up passes less than the elapsed time, and so blames no device.
     pub fn set_steady(&mut self, ms: u64) {
         self.flash.set_steady(ms);
     }
-    /// That time.
+    /// The clock for deadlines of devices.
     pub fn steady_ms(&self) -> u64 {
         self.flash.steady_ms()
     }
 
-    /// Looks for devices that do not answer, and probes those that are to come back. Cheap; called
-    /// by every tick.
+    /// Detects devices that do not answer, and probes devices that are out of use. It is cheap;
+    /// every tick calls it.
     pub(crate) fn watch_devices<Q: Queue>(&mut self, queue: &mut Q) {
         if !self.flash.watch_due() {
             return;
@@ -66,7 +65,7 @@ impl Shard {
         self.flash.give_up_old_reads();
     }
 
-    /// A log's device changed its state for the worse.
+    /// Reacts to a log's device whose state became worse.
     pub(crate) fn state_changed(&mut self, n: usize) {
         match self.flash.log(n).health().state() {
             DeviceState::Up => {}

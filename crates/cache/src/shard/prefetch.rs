@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Prefetch: memory that the lookups of a round will read is requested before the first of them
-//! runs.
+//! Prefetches the memory that the lookups of a round will read, before the first of them runs.
 //!
 //! A lookup waits for memory twice: for its line of the index, and, if that leads to DRAM, for the
-//! item. The index of a large cache is in no processor cache, so each wait is a tenth of a
-//! microsecond or more. Asked for together, the lines of all requests of a round come at the same
-//! time. The worker calls [`Shard::prefetch_line`] for every key of a round, then
-//! [`Shard::prefetch_item`] for every key, then runs the commands.
+//! item. The index of a large cache does not fit into processor caches, so each wait takes a tenth
+//! of a microsecond or more. If they are prefetched together, the lines of all requests of a round
+//! arrive at the same time. The worker calls [`Shard::prefetch_line`] for every key of a round,
+//! then [`Shard::prefetch_item`] for every key, then runs the commands.
 //!
-//! Always holds: nothing here changes anything or decides anything; a prefetch in vain costs a few
+//! Always holds: this file changes no state and makes no decision. A useless prefetch costs a few
 //! nanoseconds.
 
 use senko_io::prefetch;
@@ -16,19 +15,19 @@ use senko_io::prefetch;
 use crate::index::Slot;
 use crate::shard::Shard;
 
-/// Bytes of an item that are requested: what a hit reads before its answer is copied. The copy
-/// itself runs through memory in order, which the processor sees by itself.
+/// Bytes of an item to prefetch: those that a hit reads before it copies the answer. The copy
+/// itself reads memory in order, which the processor prefetches on its own.
 const PREFETCHED: usize = 256;
 
 impl Shard {
-    /// A key of this hash will be looked up soon: asks for its line of the index.
+    /// Prefetches the index line of a key that will be looked up soon, by its hash.
     #[inline]
     pub fn prefetch_line(&self, hash: u64) {
         prefetch(self.index.first_line(hash));
     }
 
-    /// Asks for the item that this key has in DRAM, if its line (which should be here by now) leads
-    /// to one.
+    /// Prefetches the item that this key has in DRAM, if its index line leads to one. The line
+    /// should have arrived by now.
     #[inline]
     pub fn prefetch_item(&self, hash: u64) {
         let tag = self.index.tag(hash);

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The oldest region becomes free: its records are walked, those that were hit are written again,
-//! the rest are forgotten.
+//! Frees the oldest region. It walks the region's records, writes those with hits again, and drops
+//! the rest.
 //!
 //! ```text
 //! idle --(free pages below the mark)--> reading --> walking --(end of region)--> draining --(no reads pinned)--> idle
 //!                                          ^---(next frame)---/
 //! ```
 //!
-//! Where nothing may be evicted, every live record is written again: `keep.rs` walks the frames
-//! then.
+//! If nothing may be evicted, every live record is written again; then `keep.rs` walks the frames.
 //!
 //! Always holds: after the walk no slot of an intact record names the region. Slots of damaged
-//! records stay. They name a lap that is over, so they are never followed (SHARD-2). One pass over
-//! the index each lap removes them before lap numbers repeat. Reinsertion takes at most half of a
+//! records stay. They name a past lap, so no operation follows them (SHARD-2). One pass over the
+//! index each lap removes them before lap numbers repeat. Reinsertion takes at most half of a
 //! region, so each round frees space.
 
 use senko_io::{Completion, PAGE_SIZE, Queue};
@@ -27,7 +26,7 @@ use crate::shard::Shard;
 use crate::types::FRAME_PAGES;
 
 impl Shard {
-    /// Goes on with reclaim as far as it can now.
+    /// Continues reclaim as far as possible now.
     pub(crate) fn reclaim<Q: Queue>(&mut self, queue: &mut Q, n: usize) {
         loop {
             match self.flash.reclaim_next(n) {
@@ -62,7 +61,7 @@ impl Shard {
         }
     }
 
-    /// A piece of the oldest region was read.
+    /// Handles a piece of the oldest region that was read.
     pub(crate) fn reclaim_read<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -109,8 +108,8 @@ impl Shard {
                 Fate::Reinsert(..)
                     if in_page + len > run.len() && page > 0 && len <= FRAME_PAGES * PAGE_SIZE =>
                 {
-                    // It continues behind this frame: read again from its start (its slot is
-                    // untouched).
+                    // It continues after this frame: read again from its start (its slot is
+                    // unchanged).
                     self.flash.reclaim_mut(n).read_again(position, None);
                     return true;
                 }
@@ -136,7 +135,7 @@ impl Shard {
         true
     }
 
-    /// Forgets a record of the oldest region, or says that it should be written again.
+    /// Drops a record of the oldest region, or says that it must be written again.
     pub(super) fn fate(
         &mut self,
         n: usize,
@@ -189,8 +188,9 @@ impl Shard {
         Fate::Forget
     }
 
-    /// Writes a record that was hit again; false if it has to wait for a write buffer. Without
-    /// bytes (it is larger than a frame), without space, over budget, or damaged, it is forgotten.
+    /// Writes a record with hits again; false if it has to wait for a write buffer. It is dropped
+    /// if it has no bytes here (it is larger than a frame), if space or budget is lacking, or if it
+    /// is damaged.
     fn reinsert<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -219,7 +219,7 @@ impl Shard {
             self.stats.reclaim_drops += 1;
             return true;
         };
-        // It was hit: its record says so from now on, and its slot forgets.
+        // The record now stores that it was hit, and the slot's hits are reset.
         let mut header = *header;
         let m = header.meta(0);
         header.set_marks(true, m.stale, m.won, m.binary_key);
@@ -228,8 +228,8 @@ impl Shard {
         true
     }
 
-    /// Copies an intact record to a new place, for which there is room. The record's slot, which is
-    /// `slot` but for its hits, then names the new place with the hits of `slot`.
+    /// Copies an intact record to a new place, for which there is room. The record's slot equals
+    /// `slot` apart from its hits. It then names the new place, with the hits of `slot`.
     pub(super) fn write_again<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -262,7 +262,7 @@ impl Shard {
         self.index.set(pos, moved);
     }
 
-    /// The slot of a record that was written again, which is counted.
+    /// Counts a record that was written again, and returns its new slot.
     pub(super) fn moved_slot(
         &mut self,
         n: usize,

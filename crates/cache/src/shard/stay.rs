@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nothing may be evicted (`-M`), and there is flash: which items leave DRAM, and where memory
-//! comes from.
+//! Which items leave DRAM, and where memory comes from, if nothing may be evicted (`-M`) and there
+//! is flash.
 //!
 //! An item leaves DRAM only for flash, and leaves the shard only as KEEP-1 allows. It stays in DRAM
-//! while no log has room for it beyond the reserve (KEEP-4), or while another item of its tag is on
-//! flash (KEEP-3). If no item can leave, an allocation ends as out of memory, and nothing is lost.
-//! `docs/architecture/no-eviction.md` has the whole; `keep.rs` is its reclaim.
+//! while no log has room for it beyond the reserve (KEEP-4), or while another item with its tag is
+//! on flash (KEEP-3). If no item can leave, an allocation ends as out of memory, and nothing is
+//! lost. `docs/architecture/no-eviction.md` has the details; `keep.rs` is its reclaim.
 
 use std::cell::Cell;
 
@@ -19,7 +19,7 @@ use crate::record;
 use crate::shard::Shard;
 use crate::types::{AllocError, FRAME_PAGES};
 
-/// Items that one search for a victim passes over because they must stay. They go to the head of
+/// The most items that must stay and that one search for a victim skips. They go to the head of
 /// their queue, so that the next search sees others.
 const MOST_PASSED: u32 = 64;
 
@@ -52,12 +52,12 @@ impl Leaving<'_> {
     }
 }
 
-/// Pages of the largest record that flash takes and that is larger than a frame; 0 if there is
-/// none, or not all is kept.
+/// Pages of the largest record that flash takes, if it is larger than a frame; otherwise 0. It is
+/// also 0 if items may be evicted.
 pub(crate) fn whole_pages(logs: &[Log], keeps_all: bool) -> usize {
     let largest = logs.iter().map(Log::most_pages).max().unwrap_or(0) as usize;
     if keeps_all && largest > FRAME_PAGES {
-        // In data of another start it may begin within its first page.
+        // In data of another start, the record may begin within its first page.
         largest + 1
     } else {
         0
@@ -65,9 +65,9 @@ pub(crate) fn whole_pages(logs: &[Log], keeps_all: bool) -> usize {
 }
 
 impl Shard {
-    /// Whether nothing is evicted and there is flash: every item stays in one of the tiers
-    /// (`docs/architecture/no-eviction.md`). Then a tag alone takes no item's slot
-    /// ([`Shard::link`]), so a store asks first whose it is.
+    /// Whether nothing is evicted and there is flash. Then every item stays in one of the tiers
+    /// (`docs/architecture/no-eviction.md`). A matching tag alone does not replace another slot
+    /// then ([`Shard::link`]), so a store first checks whose slot it is.
     pub fn keeps_all(&self) -> bool {
         self.config.no_evict && !self.flash.logs().is_empty()
     }
@@ -82,7 +82,7 @@ impl Shard {
                 .is_none_or(|position| log.is_unwritten(position))
     }
 
-    /// A record on flash has lost its slot, or the item whose clean copy it was.
+    /// Notes that a record on flash has lost its slot, or the item whose clean copy it was.
     pub(crate) fn copy_died(&mut self, copy: Slot) {
         if copy == Slot::EMPTY || !self.keeps_all() {
             return;
@@ -98,7 +98,7 @@ impl Shard {
         }
     }
 
-    /// The facts that decide whether an item can leave DRAM; `None` where any may be evicted.
+    /// The facts that decide whether an item can leave DRAM; `None` if any item may be evicted.
     pub(crate) fn leaving(&self) -> Option<Leaving<'_>> {
         self.keeps_all().then(|| Leaving {
             index: &self.index,
@@ -136,7 +136,7 @@ impl Shard {
         free.then_some(victim)
     }
 
-    /// Frees a chunk of a class or a page, by items that leave for flash.
+    /// Frees a chunk of a class or a page by moving items to flash.
     pub(crate) fn make_room_kept<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -204,7 +204,7 @@ impl Shard {
     }
 
     /// Whether a log that has no place for a record of this many pages will have one once its
-    /// device has moved.
+    /// device completes operations.
     pub(crate) fn may_wait<Q: Queue>(
         &mut self,
         queue: &mut Q,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes: storing, rewriting, deleting, marking. All happen in DRAM; a flash copy that no longer
-//! matches becomes unreachable.
+//! Changes: storing, rewriting, deleting and marking items. All of these happen in DRAM. A flash
+//! copy that no longer matches becomes unreachable.
 
 use senko_io::Queue;
 
@@ -13,7 +13,7 @@ use crate::shard::Shard;
 use crate::types::{AllocError, Draft, FlashRef, ItemRef};
 
 impl Shard {
-    /// Memory for an item that is to be stored; may evict. Not visible before [`Shard::link`].
+    /// Memory for an item to be stored; may evict. The item is not visible before [`Shard::link`].
     ///
     /// # Errors
     /// See [`AllocError`].
@@ -42,7 +42,7 @@ impl Shard {
         }
         self.grow_index(queue, key.hash);
         if self.keeps_all() && self.index.room_for(key.hash) <= self.dram.drafts() {
-            // Its segment can't grow, and no slot in it may go.
+            // Its segment can't grow, and no slot in it may be dropped.
             return Err(AllocError::OutOfMemory);
         }
         let item = self.take_item(queue, len)?;
@@ -63,7 +63,7 @@ impl Shard {
         })
     }
 
-    /// The next bytes of the value; at most [`Shard::unfilled`].
+    /// Adds the next bytes of the value; at most [`Shard::unfilled`].
     pub fn fill(&mut self, draft: &mut Draft, mut bytes: &[u8]) {
         debug_assert!(bytes.len() <= self.unfilled(draft));
         draft.filled += bytes.len();
@@ -109,26 +109,26 @@ impl Shard {
         });
     }
 
-    /// Sets a draft's expiry (meta `ms` with I keeps the old item's).
+    /// Sets a draft's expiry (meta `ms` with I keeps the old item's expiry).
     pub fn set_draft_expiry(&mut self, draft: &mut Draft, expiry: u32) {
         self.edit(draft.item, |h| h.expiry = expiry);
     }
 
-    /// Makes a complete draft the key's item: the old one is unlinked, its flash copy becomes
-    /// unreachable; every slot whose tag matches is dropped (an innocent one is counted). `cas`:
-    /// the CAS value to give it (meta `E`), else a fresh one.
+    /// Makes a complete draft the key's item: The old item is unlinked and its flash copy becomes
+    /// unreachable. Every slot with a matching tag is dropped; a slot of another key is counted.
+    /// `cas`: the item's CAS value (meta `E`), otherwise a fresh one.
     ///
     /// If nothing is evicted ([`Shard::keeps_all`]), no flash slot is dropped. If [`Shard::lookup`]
-    /// named a flash slot, the caller has fetched its header, and has removed it if it was the
-    /// key's own ([`Shard::remove_flash`]).
+    /// named a flash slot, the caller has fetched its header, and has removed the slot if it was
+    /// the key's own ([`Shard::remove_flash`]).
     pub fn link(&mut self, draft: Draft, cas: Option<u64>) -> ItemRef {
         debug_assert_eq!(self.unfilled(&draft), 0);
         self.dram.draft_ended();
         let item = draft.item;
         let cas = cas.unwrap_or_else(|| self.next_cas());
         self.edit(item, |h| h.cas = cas);
-        // An item is stored when it is linked: a flush while its value was still coming in does not
-        // concern it.
+        // An item counts as stored when it is linked: a flush while its value was arriving does not
+        // remove it.
         self.dram.set_epoch(item, self.epoch);
         let hash = self.item_hash(item);
         self.remove_others(item, hash);
@@ -137,7 +137,7 @@ impl Shard {
         ItemRef(item)
     }
 
-    /// Removes the key's DRAM item, if any, and every flash slot that matches its tag.
+    /// Removes the key's DRAM item, if any, and every flash slot with its tag.
     fn remove_others(&mut self, item: Handle, hash: u64) {
         let found = self.index.find(hash, |slot| {
             slot.is_dram()
@@ -149,16 +149,16 @@ impl Shard {
             self.index.remove(pos);
             self.copy_died(self.dram.arena().flash_copy(old));
             self.dram.release(old);
-            // SHARD-1: the key had its one slot; a flash slot with this tag is another key's, and
-            // stays.
+            // SHARD-1: the key had only its one slot. A flash slot with this tag is another key's,
+            // and stays.
             return;
         }
         if self.keeps_all() {
-            return; // the key has none, so what has its tag is another key's (KEEP-2)
+            return; // the key has no slot, so a slot with its tag is another key's (KEEP-2)
         }
         if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
-            // Without a read nobody knows whether this is the key's own old copy or an innocent
-            // one. It goes either way, counted.
+            // Without a read it is unknown whether this is the key's own old copy or another key's
+            // slot. It is dropped either way, and counted.
             self.index.remove(pos);
             self.stats.flash_overwrites += 1;
         }
@@ -176,13 +176,13 @@ impl Shard {
         self.dram.link(item, hash, known);
     }
 
-    /// The segment of `hash` is full, so it grows now. Items give the memory back at the next
-    /// allocation, or, where nothing is evicted, when some are deleted. Usually growth comes before
-    /// an allocation. It may have been put off because the log was busy or nothing may be evicted,
-    /// and many drafts may wait for their values.
+    /// Grows the segment of `hash`, which is full. Items give up that memory at the next
+    /// allocation, or, if nothing is evicted, when some items are deleted. Usually growth comes
+    /// before an allocation. It may have been put off because the log was busy or nothing may be
+    /// evicted, while many drafts waited for their values.
     fn insert_grown(&mut self, hash: u64, slot: Slot) -> bool {
         let segment = self.index.segment_of(hash);
-        // The first growth may be the wave's, past a segment that ran ahead of it.
+        // The first growth may go to the wave's segment, if this segment grew before the wave.
         for _ in 0..2 {
             if !self.index.grow(segment) {
                 return false;
@@ -195,8 +195,8 @@ impl Shard {
         false
     }
 
-    /// The segment of `hash` is full and can't grow: some slot of it goes, a cold flash item if
-    /// there is one.
+    /// Drops a slot of the segment of `hash`, which is full and can't grow. It drops a cold flash
+    /// item if there is one.
     fn make_slot(&mut self, hash: u64) {
         self.stats.drops_index += 1;
         let segment = self.index.segment_of(hash);
@@ -209,8 +209,8 @@ impl Shard {
             }
             any = any.or(Some(slot));
         });
-        // Where answers are being sent from all of them, one stays until its answer is sent,
-        // without a slot.
+        // If answers are being sent from all of them, one item stays without a slot until its
+        // answer is sent.
         let victim = victim.or(any).expect("a full segment has slots");
         if victim.is_dram() {
             self.unlink_item(self.index.handle(victim));
@@ -219,7 +219,7 @@ impl Shard {
         }
     }
 
-    /// Gives up a draft.
+    /// Drops a draft.
     pub fn abort(&mut self, draft: Draft) {
         debug_assert_ne!(self.dram.arena().state(draft.item), LINKED);
         self.dram.draft_ended();
@@ -227,9 +227,9 @@ impl Shard {
     }
 
     /// A new complete draft: the old item's value and the draft's value in the requested order
-    /// (`append`: old first), with the old item's flags and expiry. It has neither the stale nor
-    /// the won mark, as in memcached. `draft` is used up, but for [`AllocError::Busy`], which hands
-    /// it back.
+    /// (`append`: old first). It has the old item's flags and expiry, and neither the stale nor the
+    /// won mark, as in memcached. `draft` is used up, except with [`AllocError::Busy`], which
+    /// returns it.
     ///
     /// # Errors
     /// See [`AllocError`].
@@ -305,12 +305,12 @@ impl Shard {
         }
     }
 
-    /// Gives an item another (short) value with a fresh CAS value (or `cas`): in place where it
-    /// fits, else in a new item that is linked. A value of another length is neither stale nor won,
-    /// as in memcached.
+    /// Gives an item another (short) value with a fresh CAS value (or `cas`). This happens in place
+    /// if the value fits, otherwise in a new item that is linked. A value of another length clears
+    /// the stale and won marks, as in memcached.
     ///
     /// # Errors
-    /// See [`AllocError`]; the item is as it was then.
+    /// See [`AllocError`]; the item is then unchanged.
     pub fn rewrite<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -386,13 +386,13 @@ impl Shard {
         self.drop_flash_slot(key.hash, Slot(at.0));
     }
 
-    /// Sets the expiry; the item is dirty then.
+    /// Sets the expiry; the item is dirty afterwards.
     pub fn set_expiry(&mut self, item: ItemRef, expiry: u32) {
         if self.dram.arena().item_expiry(item.0) != expiry {
             self.edit(item.0, |h| h.expiry = expiry);
         }
     }
-    /// Sets stale and won marks (meta commands); dirty if changed.
+    /// Sets stale and won marks (meta commands); the item is dirty if they changed.
     pub fn set_marks(&mut self, item: ItemRef, stale: bool, won: bool) {
         let m = self.meta(item);
         if (m.stale, m.won) != (stale, won) {
@@ -409,7 +409,7 @@ impl Shard {
         self.cas
     }
 
-    /// Changes a record's header; what flash has is then something else (SHARD-3).
+    /// Changes a record's header. The flash copy then differs from the item (SHARD-3).
     fn edit(&mut self, item: Handle, change: impl FnOnce(&mut Header)) {
         self.copy_died(self.dram.arena().flash_copy(item));
         self.dram.set_flash_copy(item, Slot::EMPTY);
@@ -418,13 +418,13 @@ impl Shard {
         self.dram.set_header(item, &header);
     }
 
-    /// Everything stored before this call is gone.
+    /// Drops everything stored before this call.
     pub fn flush_all(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
         self.flash.flush_all();
         if self.epoch == 0 {
-            // Items of an epoch 65,536 flushes ago would come alive again, those of epoch 0 at
-            // once.
+            // Items of an epoch 65,536 flushes ago would become visible again, and items of epoch 0
+            // at once.
             for n in 0..self.index.segments() {
                 self.sweep_segment(n, true);
             }

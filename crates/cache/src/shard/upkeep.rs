@@ -11,12 +11,12 @@ use crate::shard::Shard;
 use crate::stats::{ClassCounts, SlabClassStats};
 use crate::types::{Evicted, FlashRef, ItemRef, Scanned};
 
-/// The crawler goes a step so often, and has seen the whole index after this many steps (five
+/// The crawler makes a step this often, and has seen the whole index after this many steps (five
 /// minutes).
 const CRAWL_MS: u64 = 100;
 const CRAWL_STEPS: usize = 3000;
 
-/// Parts in which the items of a segment are visited ([`Shard::scan`]).
+/// The parts in which the items of a segment are visited ([`Shard::scan`]).
 const SCAN_PARTS: u64 = 32;
 
 impl Shard {
@@ -39,8 +39,9 @@ impl Shard {
         }
     }
 
-    /// A region of a log was freed: visits a part of the index, as large as the region is of the
-    /// log. So slots of damaged records, which no walk finds, are gone within a lap.
+    /// Cleans the index after a region of a log was freed. It visits the same fraction of the index
+    /// as the region is of the log. So slots of damaged records, which no walk finds, are gone
+    /// within a lap.
     pub(crate) fn sweep_for_region(&mut self, n: usize) {
         let regions = (self.flash.log(n).pages() / self.flash.log(n).region_pages()) as usize;
         for _ in 0..self.index.segments().div_ceil(regions) {
@@ -53,8 +54,8 @@ impl Shard {
         self.crawler = (self.crawler + 1) % self.index.segments();
     }
 
-    /// Removes what is expired or flushed from one segment; with `all`, everything: what is pinned
-    /// is freed with its last pin.
+    /// Removes expired and flushed items from one segment; with `all`, it removes every item. A
+    /// pinned item is freed with its last pin.
     pub(crate) fn sweep_segment(&mut self, n: usize, all: bool) {
         let mut dead_items = Vec::new();
         let mut dead_slots = Vec::new();
@@ -89,10 +90,10 @@ impl Shard {
     }
 
     /// Visits some live items (`lru_crawler metadump`, `stats cachedump`, `stats sizes`), from
-    /// `cursor` (start with 0); returns the next cursor, or `None` at the end. A call looks at the
-    /// slots of one index segment, some thousand words side by side, and visits those items of it
-    /// whose tags begin alike, a [`SCAN_PARTS`]th. Tags stay when a segment grows, so no item that
-    /// stays is left out or comes twice.
+    /// `cursor` (start with 0); returns the next cursor, or `None` at the end. A call reads the
+    /// slots of one index segment, some thousand adjacent words. It visits those items whose tags
+    /// begin alike, one in [`SCAN_PARTS`]. Tags do not change when a segment grows, so every item
+    /// that stays is visited exactly once.
     pub fn scan(&self, cursor: u64, mut each: impl FnMut(Scanned)) -> Option<u64> {
         let (n, part) = ((cursor / SCAN_PARTS) as usize, cursor % SCAN_PARTS);
         if n >= self.index.segments() {
@@ -125,19 +126,19 @@ impl Shard {
         self.dram.watch_evictions(on);
     }
 
-    /// The items that were evicted since the last call, a few hundred at most, and how many more
-    /// there were. Items that moved to flash are not among them.
+    /// The items that were evicted since the last call, a few hundred at most, and the number of
+    /// further evicted items. Items that moved to flash are not among them.
     pub fn take_evicted(&mut self) -> (Vec<Evicted>, u64) {
         self.dram.take_evicted()
     }
 
-    /// The number of the class that holds an item with this metadata.
+    /// The number of the slab class of an item with this metadata.
     pub fn class_id(&self, meta: &Meta) -> u32 {
         let len = record_len(usize::from(meta.key_len), meta.flags, meta.value_len);
         self.dram.arena().item_class(len) as u32 + 1
     }
 
-    /// Commands on items of the class of an item with this metadata.
+    /// Counters of commands on the class of an item with this metadata.
     pub fn class_counts(&mut self, meta: &Meta) -> &mut ClassCounts {
         let len = record_len(usize::from(meta.key_len), meta.flags, meta.value_len);
         self.counts_of(len)
@@ -149,14 +150,14 @@ impl Shard {
         self.dram.counts(class)
     }
 
-    /// Bytes for items and index that were reserved at the start: [`Shard::set_dram_limit`] accepts
-    /// no more.
+    /// Bytes for items and index that were reserved at start. [`Shard::set_dram_limit`] accepts no
+    /// more.
     pub fn reserved_bytes(&self) -> usize {
         self.dram.reserved()
     }
 
-    /// Changes the memory for items and index within what was reserved at start (`cache_memlimit`);
-    /// false if it is above that or too small.
+    /// Changes the memory for items and index within the bytes that were reserved at start
+    /// (`cache_memlimit`); false if it is above that or too small.
     pub fn set_dram_limit(&mut self, bytes: usize) -> bool {
         if bytes > self.dram.reserved()
             || bytes < self.index.bytes() + LEAST_PAGES * self.dram.arena().page_bytes()

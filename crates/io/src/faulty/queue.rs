@@ -16,14 +16,14 @@ struct Waiting {
     pages: usize,
     frame: Option<PageBuf>,
     source: Option<(Arc<AlignedBuf>, usize)>,
-    /// Writes that a flush covers: those numbered below.
+    /// A flush covers the writes with numbers below this.
     before: u64,
     tag: Tag,
     token: u64,
 }
 
 impl Waiting {
-    /// What a write writes.
+    /// The data of a write.
     fn data(&self) -> &[u8] {
         match &self.source {
             Some((buf, first)) => &buf[first * PAGE_SIZE..(first + self.pages) * PAGE_SIZE],
@@ -33,8 +33,8 @@ impl Waiting {
 }
 
 /// The queued interface over one or more devices. An operation takes effect at the moment of its
-/// completion, which the test asks for: with [`FaultyQueue::complete_one`] in an order drawn from
-/// the seed.
+/// completion, which the test requests. [`FaultyQueue::complete_one`] draws the order from the
+/// seed.
 pub struct FaultyQueue {
     devices: Vec<Arc<FaultyDevice>>,
     frames: FramePool,
@@ -43,7 +43,7 @@ pub struct FaultyQueue {
 }
 
 impl FaultyQueue {
-    /// A queue over `devices` (numbered from 0), with frames as [`FramePool::new`] takes them.
+    /// A queue over `devices`, numbered from 0. It takes frames like [`FramePool::new`].
     pub fn new(
         devices: Vec<Arc<FaultyDevice>>,
         frames: &[(usize, usize)],
@@ -62,7 +62,7 @@ impl FaultyQueue {
         &self.devices
     }
 
-    /// The pool that [`Queue::frame`] takes from.
+    /// The pool from which [`Queue::frame`] takes frames.
     pub fn frames(&self) -> &FramePool {
         &self.frames
     }
@@ -72,7 +72,7 @@ impl FaultyQueue {
         self.waiting.len()
     }
 
-    /// Tokens and operations in flight, in the order of submission as far as completions left it.
+    /// Tokens and operations in flight, roughly in the order of submission.
     pub fn pending_ops(&self) -> impl Iterator<Item = (u64, Op)> {
         self.waiting
             .iter()
@@ -124,8 +124,8 @@ impl FaultyQueue {
         std::iter::from_fn(|| self.complete_one()).collect()
     }
 
-    /// Kills the process: each write in flight happened, did not, or did in part. The devices keep
-    /// what they hold.
+    /// Kills the process: each write in flight has happened, has not, or has in part. The devices
+    /// keep their contents.
     pub fn kill(mut self) -> Vec<Arc<FaultyDevice>> {
         for waiting in std::mem::take(&mut self.waiting) {
             if waiting.op == Op::Write {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Blocks for all of a file, before they are needed: so no later write meets a full disk. Called
-//! when a file is opened and when it grows.
+//! Allocates all blocks of a file in advance, so that no later write meets a full disk. Called when
+//! a file is opened and when it grows.
 
 use std::fs::File;
 use std::io;
@@ -10,8 +10,8 @@ use std::path::Path;
 
 use crate::IoError;
 
-/// Allocates the file's blocks, so that no later write meets a full disk. On failure the file is as
-/// it was before.
+/// Allocates the file's blocks, so that no later write meets a full disk. On failure the file is
+/// unchanged.
 pub(super) fn preallocate(
     file: &File,
     path: &Path,
@@ -21,8 +21,8 @@ pub(super) fn preallocate(
 ) -> io::Result<()> {
     let left = super::durable::space_left(path);
     let allocated = if lacks_blocks(file, asked) > left.unwrap_or(u64::MAX) {
-        // Holes of a file that has the length already could not be told from what was written
-        // before, and would stay filled.
+        // If the file already has the length, filled holes could not be told from written parts,
+        // and would stay filled.
         Err(io::Error::from_raw_os_error(libc::ENOSPC))
     } else {
         allocate(file, size, asked)
@@ -54,8 +54,8 @@ fn allocate(file: &File, size: u64, asked: u64) -> io::Result<()> {
     }
 }
 
-/// Makes a file longer, to `asked` bytes, with blocks for the new part and for the last part of the
-/// old length, `owned`. Holes before that stay holes. On failure the file has its old length.
+/// Extends a file to `asked` bytes, with blocks for the new part and for `owned`, the last part of
+/// the old length. Earlier holes stay holes. On failure the file has its old length.
 pub(super) fn extend(
     file: &File,
     path: &Path,
@@ -77,7 +77,7 @@ pub(super) fn extend(
     done
 }
 
-/// Gets blocks for a part of a file; what is written there stays.
+/// Gets blocks for a part of a file; written data stays.
 pub(super) fn fill(file: &File, offset: u64, bytes: u64) -> Result<(), IoError> {
     loop {
         // SAFETY: takes no memory; the descriptor is open. Mode 0 allocates, and leaves what is
@@ -101,13 +101,13 @@ pub(super) fn fill(file: &File, offset: u64, bytes: u64) -> Result<(), IoError> 
     }
 }
 
-/// Bytes that the first `asked` bytes of a file lack at least.
+/// The least bytes that the first `asked` bytes of a file lack.
 fn lacks_blocks(file: &File, asked: u64) -> u64 {
     let has = file.metadata().map_or(asked, |meta| meta.blocks() * 512);
     asked.saturating_sub(has)
 }
 
-/// Allocates on a file system that cannot preallocate: by writing what the file lacks.
+/// Allocates on a file system that cannot preallocate, by writing the missing part.
 fn write_zeros(file: &File, size: u64, asked: u64) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
     let zeros = vec![0; 1 << 20];

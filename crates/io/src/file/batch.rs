@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Many blocking reads at once: a small ring per thread, or one read after another where io_uring
-//! is refused.
+//! Many concurrent blocking reads: with a small ring per thread, or one read after another if
+//! io_uring is refused.
 //!
 //! A flash device serves many reads in hardly more time than a single one. So a compaction or a
-//! scan that knows its pages asks for them together. Always holds: `read_all` returns only when no
+//! scan that knows its pages requests them together. Always holds: `read_all` returns only when no
 //! read is in flight, since the kernel writes to memory that the caller has only lent.
 
 use std::cell::RefCell;
@@ -16,9 +16,9 @@ use crate::{AlignedBuf, PAGE_SIZE};
 /// Reads in flight at a time.
 pub(super) const DEPTH: u32 = 64;
 
-/// A read to carry out, and its result: bytes, or a negative error number.
+/// A read to do, and its result: bytes, or a negative error number.
 pub(super) struct Read {
-    /// Which of the caller's requests it is.
+    /// The number of the caller's request.
     pub(super) index: usize,
     pub(super) address: *mut u8,
     pub(super) bytes: u32,
@@ -39,10 +39,10 @@ fn make_ring() -> Option<IoUring> {
         .ok()
 }
 
-/// Carries out all reads; false if there is no ring, and nothing was done.
+/// Does all reads. False if there is no ring; then nothing was read.
 ///
 /// # Safety
-/// Each address has its bytes of memory, which nothing else touches until this returns.
+/// Each address must have its bytes of memory, which no other code uses until this returns.
 pub(super) unsafe fn read_all(fd: RawFd, reads: &mut [Read]) -> bool {
     RING.with_borrow_mut(|slot| {
         let ring = slot.get_or_insert_with(make_ring);
@@ -67,12 +67,12 @@ pub(super) unsafe fn read_all(fd: RawFd, reads: &mut [Read]) -> bool {
                 && error.raw_os_error() != Some(libc::EINTR)
             {
                 if in_flight == next as u32 && ring.submission().len() == next {
-                    // The kernel refused the very first submission (a sandbox may): it has nothing
-                    // in hand.
+                    // The kernel refused the very first submission (a sandbox may), so no read is
+                    // in flight.
                     *slot = Some(None);
                     return false;
                 }
-                // Whatever it is, returning would leave reads in flight.
+                // Whatever the error is, returning would leave reads in flight.
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
             for done in ring.completion() {
@@ -84,14 +84,14 @@ pub(super) unsafe fn read_all(fd: RawFd, reads: &mut [Read]) -> bool {
     })
 }
 
-/// One read of a stream: what is requested, and where it goes.
+/// One read of a stream: the requested pages, and the buffer.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Wanted {
     pub(super) pages: usize,
     pub(super) offset: u64,
 }
 
-/// A ring with reads in flight into buffers that it owns, so that neither goes before the kernel is
+/// A ring with reads in flight into buffers that it owns. So neither is freed before the kernel is
 /// done with both.
 pub(super) struct Stream {
     ring: Option<IoUring>,
@@ -105,7 +105,7 @@ thread_local! {
 }
 
 impl Stream {
-    /// With this thread's ring; `None` where io_uring is refused.
+    /// A stream on this thread's ring; `None` if io_uring is refused.
     pub(super) fn new(slots: usize) -> Option<Stream> {
         let ring = RING.with_borrow_mut(|slot| match slot.take() {
             Some(Some(ring)) => Some(ring),
@@ -134,7 +134,7 @@ impl Stream {
     }
 
     /// Queues a slot's read; the kernel sees it at the next [`Stream::submit`] or [`Stream::wait`].
-    /// The slot has none in flight, and there are less than [`DEPTH`].
+    /// The slot must have no read in flight, and there must be fewer than [`DEPTH`] reads.
     pub(super) fn push(&mut self, fd: RawFd, slot: usize, wanted: Wanted) {
         if self.buffers[slot].pages() < wanted.pages {
             self.buffers[slot] = AlignedBuf::new(wanted.pages);
@@ -152,21 +152,21 @@ impl Stream {
         self.in_flight += 1;
     }
 
-    /// Hands what was queued to the kernel. Operations that it does not accept now are submitted by
-    /// the next [`Stream::wait`].
+    /// Submits the queued reads. The next [`Stream::wait`] submits those that the kernel does not
+    /// accept now.
     pub(super) fn submit(&mut self) {
         let _ = self.ring().submit();
     }
 
-    /// Hands what was queued to the kernel, waits for at least one end, and appends (slot, result)
-    /// for each; false if the kernel takes nothing at all.
+    /// Submits the queued reads, waits for at least one end, and appends (slot, result) for each.
+    /// False if the kernel accepts no reads at all.
     pub(super) fn wait(&mut self, ends: &mut Vec<(usize, i32)>) -> bool {
         let queued = self.ring().submission().len();
         if let Err(error) = self.ring().submit_and_wait(1)
             && error.raw_os_error() != Some(libc::EINTR)
         {
             if queued == self.in_flight as usize && self.ring().submission().len() == queued {
-                // Nothing is in the kernel's hands.
+                // The kernel has no read.
                 return false;
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
@@ -183,12 +183,12 @@ impl Stream {
         self.in_flight
     }
 
-    /// A slot's buffer. The slot has no read in flight.
+    /// A slot's buffer. The slot must have no read in flight.
     pub(super) fn buffer(&mut self, slot: usize, pages: usize) -> &mut [u8] {
         &mut self.buffers[slot][..pages * PAGE_SIZE]
     }
 
-    /// After a refusal: nothing that was queued will be read, by this thread's ring or any other.
+    /// After a refusal: neither this thread's ring nor any other will do the queued reads.
     pub(super) fn refuse(&mut self) {
         self.ring = None;
         self.in_flight = 0;
@@ -197,7 +197,7 @@ impl Stream {
 }
 
 impl Drop for Stream {
-    /// Waits for what is in flight: also where the user of the stream panics.
+    /// Waits for reads in flight, even if the user of the stream panics.
     fn drop(&mut self) {
         let mut ends = Vec::new();
         while self.ring.is_some() && self.in_flight > 0 {

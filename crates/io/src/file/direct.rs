@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Does O_DIRECT work here, and with page alignment?
+//! Tests whether O_DIRECT works here with page alignment.
 //!
 //! It asks three questions. Does the file system accept the flag? Does it require a coarser
 //! alignment than a page (statx tells since Linux 6.1)? Does a read of the first page succeed?
@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 
 use crate::{AlignedBuf, PAGE_SIZE};
 
-/// Turns O_DIRECT on; false, with the flag off, where it does not work with page alignment.
+/// Turns O_DIRECT on; false, with the flag off, if it does not work with page alignment.
 pub(super) fn enable(file: &File) -> bool {
     let fd = file.as_raw_fd();
     // SAFETY: takes no memory; the descriptor is open.
@@ -32,8 +32,7 @@ pub(super) fn enable(file: &File) -> bool {
     true
 }
 
-/// Whether the file system says that it needs more than page alignment, or that it can't do direct
-/// transfers at all.
+/// Whether the file system requires more than page alignment, or can't do direct transfers at all.
 fn coarser_than_page(file: &File) -> bool {
     // SAFETY: zeros are a valid value, and the kernel writes only this structure.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
@@ -49,7 +48,7 @@ fn coarser_than_page(file: &File) -> bool {
         )
     };
     if result != 0 || found.stx_mask & libc::STATX_DIOALIGN == 0 {
-        return false; // The kernel does not tell: the read decides.
+        return false; // The kernel does not say, so a test read decides.
     }
     let fits = |alignment: u32| alignment != 0 && (PAGE_SIZE as u32).is_multiple_of(alignment);
     !fits(found.stx_dio_mem_align) || !fits(found.stx_dio_offset_align)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes that are durable when they return, and space that was written before it is used.
+//! Writes that are durable when they return, and space that is written before it is used.
 //!
 //! A commit of the DBM is one such write. On an O_DIRECT file that is `pwritev2` with RWF_DSYNC:
-//! one system call, and no flush of more than it wrote. If the kernel or the file system refuses
-//! the flag, a write and `fdatasync` do the same. Extents that were only allocated make the file
-//! system commit its journal with each such write, so the space is written with zeros first.
+//! one system call, which flushes only what it wrote. If the kernel or the file system refuses the
+//! flag, a write and `fdatasync` do the same. Extents that were only allocated make the file system
+//! commit its journal with each such write, so the space is written with zeros first.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,22 +12,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{FlashFile, lock};
 use crate::{AlignedBuf, Device, Engine, IoError, Op, PAGE_SIZE, Purpose, Tag};
 
-/// How a durable write is made here; the first one finds out.
+/// How durable writes are done here; the first one finds out.
 #[derive(Debug, Default)]
 pub(super) struct Way {
     /// RWF_DSYNC was refused.
     refused: AtomicBool,
 }
 
-/// Pages of zeros that are written at a time.
+/// Pages of zeros written at a time.
 const ZERO_PAGES: usize = 256;
 
 impl FlashFile {
-    /// Pins `number` for as long as this file is open: the process that writes finds it by
-    /// [`Device::oldest_pin`]. A process that is killed releases its pins.
+    /// Pins `number` as long as this file is open. The writing process finds it with
+    /// [`Device::oldest_pin`]. A killed process releases its pins.
     ///
     /// # Errors
-    /// The system's answer about the lock.
+    /// The system's error for the lock.
     pub fn pin(&self, number: u64) -> std::io::Result<()> {
         lock::pin(&self.file, number)
     }
@@ -102,7 +102,7 @@ impl FlashFile {
     }
 }
 
-/// Bytes that this process may still allocate beside `path`, if the system tells.
+/// Bytes that this process may still allocate beside `path`, if the system knows.
 pub(super) fn space_left(path: &std::path::Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
     let name = std::ffi::CString::new(super::folder_of(path).as_os_str().as_bytes()).ok()?;

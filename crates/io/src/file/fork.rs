@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Open files in the child of a fork. `lock.rs` has the list of them.
 //!
-//! A child has copies of the parent's descriptors, and with them a share in the parent's locks: the
-//! parent could close a file and not open it again while the child lives. So the child replaces
-//! these descriptors at once, and its files refuse every operation. The parent notices nothing.
+//! A child has copies of the parent's descriptors, and thus shares the parent's locks. If the
+//! parent closed a file, it could not open it again while the child lives. So the child replaces
+//! these descriptors at once, and its files refuse every operation. The parent does not notice.
 //!
 //! Handlers of `pthread_atfork` do this. `posix_spawn`, which starts programs, runs none of them;
-//! the descriptors are closed there by `exec`.
+//! there `exec` closes the descriptors.
 
 use std::cell::RefCell;
 use std::os::fd::RawFd;
@@ -16,11 +16,11 @@ use super::fork_count::count_fork;
 use super::lock::{self, Books};
 
 thread_local! {
-    /// The books, between the handlers before and after a fork.
+    /// The list of open files, held between the handlers before and after a fork.
     static HELD: RefCell<Option<MutexGuard<'static, Books>>> = const { RefCell::new(None) };
 }
 
-/// Sees to it that forks are noticed from now on.
+/// Installs the handlers that notice forks.
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -32,7 +32,7 @@ pub(super) fn watch() {
 }
 
 extern "C" fn before() {
-    // A thread that ends has no such place any more, and forks without.
+    // A thread that is ending has no such place any more, and forks without it.
     let _ = HELD.try_with(|held| *held.borrow_mut() = Some(lock::books()));
 }
 
@@ -49,8 +49,8 @@ extern "C" fn in_child() {
     });
 }
 
-/// Lets a descriptor stand for something that takes neither reads nor writes at an offset. The
-/// number stays taken, as the file that owns it will close it once more.
+/// Replaces a descriptor by something without reads and writes at an offset. The number stays in
+/// use, because the owning file will close it once more.
 fn replace(fd: RawFd) {
     // SAFETY: these calls take numbers only, and may be made in the child of a process with
     // threads.

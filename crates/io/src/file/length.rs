@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The length of a file and its holes: what [`crate::Device::grow`], `shrink`, `punch` and `fill`
-//! do to a [`FlashFile`].
+//! The length of a file and its holes: [`crate::Device::grow`], `shrink`, `punch` and `fill` of a
+//! [`FlashFile`].
 
 use std::fs::File;
 use std::ops::Range;
@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use super::{FlashFile, RawOp, allocate};
 use crate::{IoError, Op, PAGE_SIZE, Tag};
 
-/// The next bytes of a file from `from` on that are not holes, in whole pages; `None` where only
-/// holes follow, up to `end`. All of it where the system does not tell.
+/// The next bytes of a file from `from` on that are not holes, in whole pages; `None` if only holes
+/// follow, up to `end`. If the system does not know, this is everything up to `end`.
 pub(super) fn extent(file: &File, from: u64, end: u64) -> Option<Range<u64>> {
     let seek = |from: u64, whence| {
         // SAFETY: takes no memory. It moves the position of the descriptor, which nobody uses: all
@@ -34,7 +34,7 @@ pub(super) fn extent(file: &File, from: u64, end: u64) -> Option<Range<u64>> {
     Some((start / page * page).max(from)..hole.next_multiple_of(page).min(end))
 }
 
-/// Whether a discard worked. A device or a file system that has none is no error.
+/// Whether a discard worked. If a device or file system has no discard, that is not an error.
 fn discarded(done: Result<(), IoError>) -> Result<bool, IoError> {
     match done {
         Err(IoError::Os(libc::EOPNOTSUPP | libc::ENOTTY | libc::EINVAL)) => Ok(false),
@@ -43,8 +43,8 @@ fn discarded(done: Result<(), IoError>) -> Result<bool, IoError> {
 }
 
 /// Makes a hole of these bytes in a file, or discards them on a block device: their data is lost.
-/// Returns `false` where the file system or the device can do neither, and the data stays. The
-/// bytes of a block device are whole sectors. A [`FlashFile`] does the same with
+/// Returns `false` if the file system or the device can do neither; the data stays then. On a block
+/// device the bytes must be whole sectors. A [`FlashFile`] does the same with
 /// [`crate::Device::punch`].
 ///
 /// # Errors
@@ -82,7 +82,7 @@ pub fn discard_bytes(file: &File, bytes: Range<u64>) -> std::io::Result<bool> {
 }
 
 impl FlashFile {
-    /// Makes the file longer, with blocks for what is new. Holes before that stay holes.
+    /// Makes the file longer, with blocks for the new part. Earlier holes stay holes.
     pub(super) fn lengthen(&self, pages: u64) -> Result<(), IoError> {
         let old = self.pages();
         if pages <= old {
@@ -96,14 +96,14 @@ impl FlashFile {
             return Err(IoError::Os(libc::ENOSPC));
         };
         let length = self.file.metadata().map_err(IoError::of)?.len();
-        // A file may be longer than what is in use of it, and that part may lack blocks.
+        // A file may be longer than its part in use, and the rest may lack blocks.
         let from = length.min(old * PAGE_SIZE as u64);
         allocate::extend(&self.file, &self.path, from..length, bytes)?;
         self.pages.fetch_max(pages, Ordering::AcqRel);
         Ok(())
     }
 
-    /// Cuts the end off. A block device keeps it.
+    /// Cuts off the end of a file. A block device keeps its length.
     pub(super) fn shorten(&self, pages: u64) -> Result<(), IoError> {
         self.check_own()?;
         self.check_writable()?;
@@ -117,7 +117,7 @@ impl FlashFile {
         Ok(())
     }
 
-    /// Makes a hole, or discards pages of a block device; false where neither works.
+    /// Makes a hole, or discards pages of a block device; false if neither works.
     pub(super) fn punch_hole(&self, page: u64, pages: u64, tag: Tag) -> Result<bool, IoError> {
         let (offset, bytes) = self.range(page, pages)?;
         if pages == 0 {

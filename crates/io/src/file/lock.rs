@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One writer or some readers at a time, who are named to the next.
+//! Locks a file for one writer or several readers at a time, and tells others who holds it.
 //!
-//! Two locks on different bytes of the file. The exclusive lock belongs to the open file (an OFD
-//! lock): only the file's last close or the process's death releases it. But the kernel does not
-//! tell who holds such a lock. So the process also takes a classic record lock on the next byte.
-//! That lock excludes no process, and tells its holder's pid. Any close of the file in the holding
-//! process drops this lock. After a close by this crate, it takes the lock again. After a close by
-//! others only the name is lost, and a refused process waits before it reports the refusal.
+//! It uses two locks on different bytes of the file. The exclusive lock belongs to the open file
+//! (an OFD lock): only the file's last close or the process's death releases it. But the kernel
+//! does not say who holds such a lock. So the process also takes a classic record lock on the next
+//! byte. That lock excludes no process, but shows its holder's pid. Any close of the file in the
+//! holding process drops this lock. After a close by this crate, the process takes the lock again.
+//! After a close by other code only the pid is lost, and a refused process waits before it reports
+//! the refusal.
 //!
-//! A process that opens a file to read it takes both locks as read locks. These need no right to
-//! write, and exclude only writers.
+//! A process that opens a file only for reading takes both locks as read locks. These need no write
+//! permission, and exclude only writers.
 //!
-//! A ring in which the file is registered keeps it open, and the first lock held. The kernel takes
-//! the ring apart in the background after the process has died. So a process waits for a lock
-//! without a living holder. A server that is started again at once gets its file, and only when no
-//! write of its predecessor can still land.
+//! A ring in which the file is registered keeps it open, with the first lock held. After the
+//! process has died, the kernel removes the ring in the background. So a process waits for a lock
+//! without a living holder. A server that is restarted at once gets its file, but only after its
+//! predecessor's last writes have ended.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -34,18 +35,18 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How a process holds a file.
 #[derive(Clone, Copy, Debug)]
 enum Use {
-    /// To write, by this descriptor.
+    /// For writing, with this descriptor.
     Alone(Option<RawFd>),
-    /// To read, that many times.
+    /// For reading, this many times.
     Shared(u32),
 }
 
-/// What this process has open.
+/// The open files of this process.
 #[derive(Debug, Default)]
 pub(super) struct Books {
-    /// Files with a lock, by device and inode: a record lock does not tell its own process.
+    /// Files with a lock, by device and inode, because a process does not see its own record locks.
     held: BTreeMap<(u64, u64), Use>,
-    /// Descriptors of all files, with a lock or without.
+    /// Descriptors of all files, with or without a lock.
     open: Vec<RawFd>,
 }
 
@@ -54,26 +55,26 @@ static BOOKS: Mutex<Books> = Mutex::new(Books {
     open: Vec::new(),
 });
 
-/// The books, for as long as the guard lives.
+/// The list of open files, while the guard exists.
 pub(super) fn books() -> MutexGuard<'static, Books> {
-    // They are whole even if a thread panicked with the lock in hand.
+    // The list is consistent even if a thread panicked while it held the lock.
     BOOKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Books {
-    /// In the child of a fork: what is open and locked is the parent's.
+    /// In the child of a fork: open and locked files are the parent's.
     pub(super) fn leave(&mut self, mut replace: impl FnMut(RawFd)) {
         self.held.clear();
         self.open.drain(..).for_each(&mut replace);
     }
 }
 
-/// Enters a descriptor that was opened.
+/// Adds an opened descriptor.
 pub(super) fn opened(fd: RawFd) {
     books().open.push(fd);
 }
 
-/// Takes a descriptor off that is about to be closed.
+/// Removes a descriptor that is about to be closed.
 pub(super) fn closing(fd: RawFd) {
     let mut books = books();
     if let Some(nth) = books.open.iter().position(|open| *open == fd) {
@@ -86,8 +87,8 @@ pub(super) fn closing(fd: RawFd) {
     }
 }
 
-/// Dropped behind a file that was closed: if this process has it open to write elsewhere, the close
-/// has taken the name.
+/// Dropped after a file was closed. If this process has the file open for writing elsewhere, the
+/// close has removed the name lock, and it is taken again.
 #[derive(Debug)]
 pub(super) struct NameAgain {
     file: (u64, u64),
@@ -113,7 +114,7 @@ impl Drop for NameAgain {
     }
 }
 
-/// The lock, until it is dropped together with the file.
+/// The lock, held until it is dropped together with the file.
 #[derive(Debug)]
 pub(super) struct HeldLock {
     file: (u64, u64),
@@ -133,7 +134,7 @@ impl Drop for HeldLock {
     }
 }
 
-/// Enters one more use of a file, if it goes together with those that there are.
+/// Adds one more use of a file, if it is compatible with the existing ones.
 fn enter(held: &mut BTreeMap<(u64, u64), Use>, file: (u64, u64), fd: RawFd, shared: bool) -> bool {
     match held.get_mut(&file) {
         Some(Use::Shared(times)) if shared => *times += 1,
@@ -177,8 +178,8 @@ fn in_use_here() -> io::Error {
     in_use(&format!("this process ({}) already", std::process::id()))
 }
 
-/// Refuses a file that this process holds, unless it is only read here and there. Asked before the
-/// file is opened, because closing it again would drop the record lock that names this process. The
+/// Refuses a file that this process holds, unless both uses only read it. Call it before opening
+/// the file, because closing it again would drop the record lock that names this process. The
 /// error's text continues "flash file PATH ...".
 pub(super) fn check_own(meta: &Metadata, shared: bool) -> io::Result<()> {
     match books().held.get(&(meta.dev(), meta.ino())).copied() {
@@ -188,7 +189,7 @@ pub(super) fn check_own(meta: &Metadata, shared: bool) -> io::Result<()> {
     }
 }
 
-/// Whether a file is locked and no living process says that it is the one.
+/// Whether a file is locked and no living process is known to hold it.
 pub(super) fn is_left_behind(path: &Path) -> bool {
     let Ok(file) = File::open(path) else {
         return false;
@@ -201,8 +202,8 @@ pub(super) fn is_left_behind(path: &Path) -> bool {
     locked(libc::F_OFD_GETLK, EXCLUDE) == Some(true) && locked(libc::F_GETLK, NAME) == Some(false)
 }
 
-/// Takes the lock, the exclusive one or one that readers share; the error's text continues "flash
-/// file PATH ...".
+/// Takes the lock, exclusive or shared by readers. The error's text continues "flash file PATH
+/// ...".
 pub(super) fn take(file: &File, shared: bool) -> io::Result<HeldLock> {
     let unlockable =
         |error: io::Error| super::told::told(format!("cannot be locked: {error}"), &error);
@@ -211,7 +212,7 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<HeldLock> {
     if !enter(&mut books().held, this, file.as_raw_fd(), shared) {
         return Err(in_use_here());
     }
-    // From here on a failure takes the file off the list again, by dropping this.
+    // From here on, a failure drops this, which removes the file from the list again.
     let held = HeldLock {
         file: this,
         forks: super::fork_count::forks(),
@@ -224,7 +225,7 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<HeldLock> {
             &mut one_byte(EXCLUDE, shared),
         ) {
             Ok(()) => {
-                // Without the name lock the exclusion still holds.
+                // Without the name lock, the exclusion still holds.
                 let _ = control(file.as_raw_fd(), libc::F_SETLK, &mut one_byte(NAME, shared));
                 return Ok(held);
             }
@@ -245,10 +246,10 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<HeldLock> {
     }
 }
 
-/// Where the bytes begin whose locks are pins: far beyond the end of any file.
+/// The offset of the bytes whose locks are pins: far beyond the end of any file.
 const PINS: libc::off_t = 1 << 61;
 
-/// Locks the byte of number `number` for reading. The lock goes with the open file, so a killed
+/// Locks byte `number` of that range for reading. The lock belongs to the open file, so a killed
 /// process keeps no pin.
 pub(super) fn pin(file: &File, number: u64) -> io::Result<()> {
     let mut lock = one_byte(PINS + number as libc::off_t, true);
@@ -258,12 +259,12 @@ pub(super) fn pin(file: &File, number: u64) -> io::Result<()> {
 /// The lowest number below `below` that another open file has pinned.
 pub(super) fn oldest_pin(file: &File, below: u64) -> Option<u64> {
     let (mut below, mut lowest) = (below, None);
-    // The kernel tells any lock of the range, so the search continues below what it found.
+    // The kernel returns any lock in the range, so the search continues below the one found.
     while below > 0 {
         let mut lock = one_byte(PINS, false);
         lock.l_len = below as libc::off_t;
         if control(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock).is_err() {
-            // A pin that cannot be looked for may be there.
+            // If pins cannot be queried, one may exist.
             return Some(lowest.unwrap_or(0));
         }
         if lock.l_type == libc::F_UNLCK as libc::c_short {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pages of a file as memory that outlives the process; called by devices.
+//! Pages of a file as memory that outlives the process; devices call this.
 
 use std::fs::File;
 use std::io;
@@ -14,9 +14,9 @@ const XFS: i64 = 0x5846_5342;
 const TMPFS: i64 = 0x0102_1994;
 
 impl FlashFile {
-    /// As [`crate::Device::map`]. A file system that writes in a new place each time may be full
-    /// when memory is stored to, and that would end the process. So only files on systems that are
-    /// known to write in place are mapped.
+    /// As [`crate::Device::map`]. On a file system that writes each change to a new place, a store
+    /// to memory may find no space, which would kill the process. So only files on file systems
+    /// that write in place are mapped.
     pub(crate) fn map(&self, page: u64, pages: usize) -> io::Result<Option<AlignedBuf>> {
         let in_place = [EXT4, XFS, TMPFS].contains(&file_system(&self.file)?);
         if self.read_only || self.block_device || !in_place {
@@ -26,7 +26,7 @@ impl FlashFile {
     }
 }
 
-/// The kind of the file system that a file lies on.
+/// The kind of the file system of a file.
 fn file_system(file: &File) -> io::Result<i64> {
     // SAFETY: zeros are a valid value of this structure.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whose data an existing file holds, and who may read it: asked when it is opened to be written.
+//! Whose data an existing file holds, and who may read it. Checked when a file is opened for
+//! writing.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +11,7 @@ use super::failed;
 use crate::PAGE_SIZE;
 use crate::content::{Content, find_content};
 
-/// The content of a file of `size` bytes; `None` if all that was read is zero.
+/// The content of a file of `size` bytes; `None` if everything that was read is zero.
 pub(crate) fn content(file: &File, size: u64) -> io::Result<Option<Content>> {
     let rounded = size.next_multiple_of(PAGE_SIZE as u64);
     let extent = |from| super::length::extent(file, from, rounded);
@@ -23,14 +24,14 @@ pub(crate) fn content(file: &File, size: u64) -> io::Result<Option<Content>> {
 }
 
 fn read(file: &File, size: u64, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-    // Beyond the end, in the last page, all is zero.
+    // Beyond the end, in the last page, all bytes are zero.
     buf.fill(0);
     let inside = size.saturating_sub(offset).min(buf.len() as u64);
     file.read_exact_at(&mut buf[..inside as usize], offset)
 }
 
-/// Refuses a file that has content of somebody else: its first page is not the caller's, and not
-/// all of it is zero.
+/// Refuses a file with foreign content: its first page is not the caller's, and not all of the file
+/// is zero.
 pub(super) fn refuse_foreign(
     file: &File,
     path: &Path,
@@ -52,8 +53,7 @@ pub(super) fn refuse_foreign(
     }
 }
 
-/// Takes the rights of others from a file of this user that they could read: it will hold data of
-/// clients.
+/// Takes other users' rights from a file of this user, because it will hold clients' data.
 pub(super) fn make_private(file: &File, path: &Path) -> io::Result<()> {
     let meta = file
         .metadata()

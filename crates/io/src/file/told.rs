@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Errors that are a sentence for people, and still have the system's number for programs.
+//! Errors whose text is a sentence for people, and that keep the system's number for programs.
 
 use std::error::Error;
 use std::fmt;
 use std::io::{self, ErrorKind};
 
-/// A sentence, and the system's error number behind it.
+/// A sentence with the system's error number.
 #[derive(Debug)]
 struct Told {
     text: String,
@@ -20,14 +20,14 @@ impl fmt::Display for Told {
 
 impl Error for Told {}
 
-/// The same error, in a sentence of ours.
+/// The same error, in a sentence of this crate.
 pub(super) fn told(text: String, error: &io::Error) -> io::Error {
     let number = error_number(error);
     io::Error::new(error.kind(), Told { text, number })
 }
 
-/// The system's number of an error, for callers who know errors by number. Errors that this crate
-/// put into words, or found by itself, have one too.
+/// The system's number of an error, for callers that know errors by number. Errors that this crate
+/// worded or found itself have one too.
 pub fn error_number(error: &io::Error) -> Option<i32> {
     let inner = || error.get_ref()?.downcast_ref::<Told>()?.number;
     error.raw_os_error().or_else(inner).or(match error.kind() {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads that carry out device operations for the posix backend, so that its event loop never
-//! waits for a disk.
+//! Threads that do device operations for the posix backend, so that its event loop never waits for
+//! a disk.
 //!
-//! The loop hands jobs over once a round and learns of their ends through an event descriptor. A
-//! job is plain numbers and addresses: the loop's table of operations keeps the memory (DISK-1), so
-//! no thread ever touches the loop's reference counts. Jobs are bounded by that table: each holds a
-//! frame or a write buffer of the engine.
+//! The loop submits jobs once a round, and an event descriptor tells it when jobs end. A job
+//! consists of plain numbers and addresses. The loop's table of operations keeps the memory
+//! (DISK-1), so no thread ever touches the loop's reference counts. That table also bounds the
+//! jobs: each holds a frame or a write buffer of the engine.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::Waker;
 use crate::file::RawOp;
 
-/// An operation's number in the loop's table, and what to do.
+/// An operation's number in the loop's table, and the call to make.
 pub(super) struct Job {
     pub(super) index: u32,
     pub(super) op: RawOp,
@@ -50,7 +50,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// `threads` threads; `bell` rings when results are there.
+    /// `threads` threads; `bell` rings when there are results.
     pub(super) fn new(threads: usize, bell: Waker) -> io::Result<Pool> {
         let queue = Mutex::new(Queue {
             jobs: VecDeque::with_capacity(1024),
@@ -78,7 +78,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Hands over all of `jobs`.
+    /// Submits all of `jobs`.
     pub(super) fn submit(&self, jobs: &mut Vec<Job>) {
         let count = jobs.len();
         if count == 0 {
@@ -94,14 +94,13 @@ impl Pool {
         }
     }
 
-    /// Swaps the results that are there with `results`, which is empty.
+    /// Swaps the available results with `results`, which is empty.
     pub(super) fn take_done(&self, results: &mut Vec<(u32, i32)>) {
         std::mem::swap(&mut *lock(&self.shared.done), results);
     }
 
-    /// Carries out what was handed over, then ends the threads. False if this took longer than
-    /// `limit`. Then one of them is still in a system call, whose memory must stay, and it ends by
-    /// itself later.
+    /// Does the submitted jobs, then ends the threads. False if this took longer than `limit`. Then
+    /// a thread is still in a system call, whose memory must stay; it ends by itself later.
     pub(super) fn finish(&mut self, limit: Duration) -> bool {
         lock(&self.shared.queue).stop = true;
         self.shared.more.notify_all();
@@ -115,7 +114,7 @@ impl Pool {
             std::thread::sleep(Duration::from_millis(1));
         }
         for thread in self.threads.drain(..) {
-            // A thread that panicked has nothing in hand any more.
+            // A thread that panicked has no job any more.
             let _ = thread.join();
         }
         true
@@ -124,7 +123,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // A loop has ended its pool before; this is for one that could not be made.
+        // A loop ends its pool before this. This is for a loop that could not be made.
         self.finish(Duration::from_secs(1));
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Accepting on the ring: one multishot accept a listener.
+//! Accepting on the ring: one multishot accept per listener.
 //!
-//! Armed while accepting is on and the listener does not rest. After a failed accept (out of
-//! descriptors, say) the listener rests a moment: the connection is still waiting, and an accept
-//! armed at once would fail again at once.
+//! The accept is armed while accepting is on and the listener does not pause. After a failed accept
+//! (out of descriptors, for example) the listener pauses for a moment. The connection is still
+//! waiting, so an accept armed at once would fail again.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -15,7 +15,7 @@ use super::ring::Done;
 use super::{Kind, Uring};
 use crate::{Event, Listener, ListenerId};
 
-/// How long a listener rests after a failed accept.
+/// How long a listener pauses after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A listener, and whether its multishot accept is armed.
@@ -96,7 +96,7 @@ impl Uring {
         }
     }
 
-    /// Ends the rest of listeners whose time has come; gives the time until the next one's.
+    /// Ends the pauses that are over; returns the time until the next one's end.
     pub(super) fn resume_accepting(&mut self) -> Option<Duration> {
         let now = Instant::now();
         let mut next: Option<Duration> = None;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Devices on the ring: reads into registered frames, writes, flushes, discards.
 //!
-//! Frames and descriptors are registered where the kernel lets us. That spares it pinning pages and
-//! looking up files at every read. If it does not (RLIMIT_MEMLOCK, see `limit.rs`), the same
+//! Frames and descriptors are registered if the kernel allows it. Then it need not pin pages and
+//! look up files at every read. If it does not (RLIMIT_MEMLOCK, see `limit.rs`), the same
 //! operations use plain buffers.
 
 use io_uring::opcode;
@@ -14,7 +14,8 @@ use crate::disk::Core;
 use crate::page::REGISTER_SPAN;
 use crate::{DeviceId, Event, FlashFile, FramePool, Op};
 
-/// Devices whose descriptors are registered; more work too, each at the price of a look-up.
+/// Most devices whose descriptors are registered. Further devices work too, at the price of a
+/// look-up.
 pub(super) const REGISTERED_DEVICES: u32 = 64;
 /// `BLOCK_URING_CMD_DISCARD` of the kernel's `linux/blkdev.h`.
 const BLOCK_DISCARD: u32 = 0x1200;
@@ -22,7 +23,7 @@ const BLOCK_DISCARD: u32 = 0x1200;
 impl Uring {
     pub(super) fn register_frames(&self, frames: &FramePool) -> bool {
         let (start, bytes) = frames.region();
-        // Half of what may be locked is left to the rings of this user's other loops.
+        // Half of the memory that may be locked is left to the rings of this user's other loops.
         if limit::lockable().is_some_and(|limit| bytes as u64 > limit / 2) {
             return false;
         }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! RLIMIT_MEMLOCK: rings and registered buffers of all processes of a user count against it.
 //!
-//! The kernel still counts a ring that was closed a moment ago, also one of an ended process, until
-//! it has taken the ring apart in the background. So a refusal is worth a few more tries, but only
-//! where the limit as such is large enough.
+//! The kernel still counts a ring that was closed a moment ago, even of an ended process, until it
+//! has removed the ring in the background. So after a refusal a few more tries are worthwhile, but
+//! only if the limit itself is large enough.
 
 use std::time::Duration;
 
 const CAP_IPC_LOCK: u32 = 14;
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
-/// Bytes that this process's user may lock; `None` if there is no limit for it.
+/// Bytes that this process's user may lock; `None` if there is no limit.
 pub(super) fn lockable() -> Option<u64> {
     if has_ipc_lock() {
         return None;
@@ -36,7 +36,7 @@ fn has_ipc_lock() -> bool {
     done == 0 && sets[0] & 1 << CAP_IPC_LOCK != 0
 }
 
-/// Waits between tries to get `bytes` locked: some if the limit would allow them, none otherwise.
+/// The waits between tries to lock `bytes`: several if the limit would allow them, otherwise none.
 pub(super) fn patience(bytes: u64) -> impl Iterator<Item = Duration> {
     let tries = if lockable().is_none_or(|limit| limit >= 4 * bytes) {
         50

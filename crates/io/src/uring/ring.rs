@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ring itself: made, probed, fed and entered.
 //!
-//! Submissions wait in the submission queue until the loop enters the kernel, once a round. Should
-//! the queue be full, it is submitted in between; should the kernel not take it (its completion
-//! queue is full), entries wait in a backlog here. Every submission ends in exactly one completion
+//! Submissions wait in the submission queue until the loop enters the kernel, once a round. If the
+//! queue is full, it is submitted earlier. If the kernel does not accept it (its completion queue
+//! is full), entries wait in a backlog here. Every submission ends in exactly one completion
 //! without the "more" flag; `in_flight` counts those still to come.
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use crate::wake::Waker;
 /// The buffer group of the receive buffers.
 pub(super) const BUFFER_GROUP: u16 = 0;
 
-/// Entries of a ring where memory may not be locked.
+/// Entries of a ring if memory may not be locked.
 const SMALL_SUBMISSIONS: u32 = 256;
 const SMALL_COMPLETIONS: u32 = 2048;
 
@@ -46,7 +46,7 @@ pub(super) struct Done {
 }
 
 impl Done {
-    /// More completions of the same submission follow.
+    /// Whether more completions of the same submission follow.
     pub(super) fn more(&self) -> bool {
         cqueue::more(self.flags)
     }
@@ -54,13 +54,13 @@ impl Done {
 
 pub(super) struct Ring {
     uring: IoUring,
-    /// The ring's number among the thread's registered rings: entering by it spares a look-up of
-    /// the descriptor.
+    /// The ring's number among the thread's registered rings. Entering by this number saves a
+    /// look-up of the descriptor.
     registered: Option<u32>,
     backlog: VecDeque<squeue::Entry>,
     pub(super) in_flight: usize,
-    /// A wait is for this many completions more than are submitted with it, for this many
-    /// microseconds; then for one.
+    /// A wait is for this many completions, not counting those submitted with it, for at most this
+    /// many microseconds. After that it is for one.
     gather: Option<(u32, u32)>,
     can_gather: bool,
     spin: Spin,
@@ -90,8 +90,8 @@ fn build(submissions: u32, completions: u32) -> io::Result<IoUring> {
         .build(submissions)
 }
 
-/// Where memory may not be locked, a smaller ring does as well (the kernel keeps completions that
-/// find no room).
+/// If memory may not be locked, a smaller ring works too (the kernel keeps completions that find no
+/// room).
 fn build_patiently(submissions: u32, completions: u32) -> io::Result<IoUring> {
     let short = |built: &io::Result<IoUring>| {
         built
@@ -168,7 +168,7 @@ impl Ring {
         }
     }
 
-    /// Where a thread has too many rings already, the plain descriptor does as well.
+    /// If a thread has too many rings already, the plain descriptor works too.
     fn register_ring_fd(&mut self) {
         let mut update = RingFdUpdate {
             offset: u32::MAX,
@@ -220,7 +220,8 @@ impl Ring {
             }
         };
         let mut done = register();
-        // As with the ring itself: memory that a ring before it locked may be given back only now.
+        // As with the ring itself: the kernel may release the locked memory of an earlier ring only
+        // now.
         for pause in limit::patience(u64::from(entries) * 16) {
             if !done
                 .as_ref()
@@ -234,16 +235,16 @@ impl Ring {
         done.map_err(|error| refused("registering receive buffers", &error))
     }
 
-    /// Runs the work that the kernel has deferred to this thread, to its end or to `most`
-    /// completions. An enter runs some twenty pieces, in the order in which they came. The rest
-    /// would are in front of all that comes meanwhile, and grow while a round adds more than
+    /// Runs the work that the kernel has deferred to this thread, to its end or up to `most`
+    /// completions. An enter runs about twenty pieces, in their order of arrival. The remaining
+    /// pieces come before all later ones, and their number would grow while a round adds more than
     /// twenty. Requests that need no device would then wait for hundreds that do.
     pub(super) fn run_deferred(&mut self, most: usize) -> io::Result<()> {
         let mut ready = self.uring.completion().len();
         while ready < most && self.uring.submission().taskrun() {
             self.submit_and_wait(Some(Duration::ZERO))?;
             let before = std::mem::replace(&mut ready, self.uring.completion().len());
-            // The kernel may leave the flag set with nothing behind it.
+            // The kernel may leave the flag set without any work.
             if ready == before {
                 break;
             }
@@ -254,7 +255,7 @@ impl Ring {
     /// Queues a submission.
     ///
     /// # Safety
-    /// The memory that the entry points to stays valid until its last completion.
+    /// The memory of the entry must stay valid until its last completion.
     pub(super) unsafe fn push(&mut self, entry: squeue::Entry) {
         self.in_flight += 1;
         if self.backlog.is_empty() {
@@ -262,8 +263,8 @@ impl Ring {
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // The queue is full: hand it over now and continue. An error is met again, and
-            // reported, by the next round.
+            // The queue is full: submit it now and continue. The next round meets an error again
+            // and reports it.
             let _ = self.enter(0, None);
             // SAFETY: as above.
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
@@ -273,7 +274,7 @@ impl Ring {
         self.backlog.push_back(entry);
     }
 
-    /// Moves the backlog to the queue as far as it goes; true if nothing is left behind.
+    /// Moves the backlog to the queue as far as possible; true if nothing is left.
     fn push_backlog(&mut self) -> bool {
         let mut queue = self.uring.submission();
         while let Some(entry) = self.backlog.front() {
@@ -286,8 +287,8 @@ impl Ring {
         true
     }
 
-    /// Submits, and looks for a completion or a wake-up for a while, though no longer than `wait`,
-    /// without sleeping. True if there is one.
+    /// Submits, and polls for a completion or a wake-up without sleeping, for no longer than
+    /// `wait`. True if there is one.
     pub(super) fn submit_and_spin(
         &mut self,
         wait: Option<Duration>,
@@ -312,13 +313,13 @@ impl Ring {
         Ok(true)
     }
 
-    /// A read ended while the thread looked for it.
+    /// A read ended while the thread polled.
     pub(super) fn spin_paid(&mut self) {
         self.spin.paid();
     }
 
-    /// Whether to submit what is queued before it waits: there is something, and completions need
-    /// not gather.
+    /// Whether to submit the queue before the wait: it is not empty, and completions need not
+    /// gather.
     pub(super) fn submits_first(&mut self) -> bool {
         self.gather.is_none() && !self.uring.submission().is_empty()
     }
@@ -327,10 +328,10 @@ impl Ring {
         !self.uring.completion().is_empty()
     }
 
-    /// Submits, and waits for a completion no longer than `timeout`. False if that time passed or a
+    /// Submits, and waits for a completion for at most `timeout`. False if the time passed or a
     /// signal came.
     pub(super) fn submit_and_wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        // With entries left behind, a wait could be for one of them.
+        // If entries were left, a wait could be for one of them.
         let all_queued = self.push_backlog();
         let no_wait = !all_queued || timeout.is_some_and(|timeout| timeout.is_zero());
         let timespec = timeout.map(Timespec::from);
@@ -351,8 +352,7 @@ impl Ring {
         }
     }
 
-    /// One `io_uring_enter`: submits all that is queued, runs what the kernel deferred, waits for
-    /// `want` completions.
+    /// One `io_uring_enter`: submits the queue, runs deferred work, waits for `want` completions.
     fn enter(&mut self, mut want: u32, timeout: Option<&Timespec>) -> io::Result<()> {
         let queued = self.uring.submission().len() as u32;
         let mut flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
@@ -394,7 +394,7 @@ impl Ring {
         }
     }
 
-    /// Moves the completions that are there to `to`.
+    /// Moves the available completions to `to`.
     pub(super) fn reap(&mut self, to: &mut Vec<Done>) {
         let before = to.len();
         to.extend(self.uring.completion().map(|entry| Done {

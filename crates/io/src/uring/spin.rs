@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a thread that waits for a read looks for its end for a while before it sleeps.
+//! Decides whether a thread that waits for a read polls for its end for a while before it sleeps.
 //!
-//! A fast device answers sooner than a processor that went to sleep is awake again, above all in a
-//! virtual machine. But looking takes processor time, which is lost where the device is slower than
-//! the thread is willing to look. So the thread looks only where that pays. A read that ends while
-//! the thread looks earns some credit; a look in vain costs more. Without credit the thread sleeps
-//! at once, except for an occasional try.
+//! A fast device answers before a sleeping processor is awake again, above all in a virtual
+//! machine. But polling takes processor time, which is wasted if the device needs longer than the
+//! thread polls. So the thread polls only if that pays. A read that ends during polling earns some
+//! credit; polling in vain costs more. Without credit the thread sleeps at once, except for an
+//! occasional try.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const MOST: i32 = 16;
 /// The cost of a wait in vain.
 const IN_VAIN: i32 = 4;
-/// Waits without looking after credit ran out.
+/// Waits without polling after the credit ran out.
 const REST: i32 = -256;
 
 #[derive(Default)]
@@ -23,12 +23,12 @@ pub(super) struct Spin {
 }
 
 impl Spin {
-    /// Looks for no longer than `limit`; not at all if that is zero.
+    /// Polls for no longer than `limit`; not at all if that is zero.
     pub(super) fn new(limit: Duration) -> Spin {
         Spin { limit, credit: 1 }
     }
 
-    /// Until when to look now, if it is worth it, in a wait that is no longer than `wait`.
+    /// Until when to poll now, if it is worth it, in a wait that is no longer than `wait`.
     pub(super) fn begin(&mut self, wait: Option<Duration>) -> Option<Instant> {
         if self.limit.is_zero() {
             return None;
@@ -41,13 +41,13 @@ impl Spin {
         Some(Instant::now() + limit)
     }
 
-    /// A read ended meanwhile. A request that came may end a wait too; that tells nothing of the
+    /// Notes that a read ended meanwhile. A request may end a wait too, but says nothing about the
     /// device.
     pub(super) fn paid(&mut self) {
         self.credit = (self.credit + 1).min(MOST);
     }
 
-    /// Nothing happened meanwhile.
+    /// Notes that nothing happened meanwhile.
     pub(super) fn in_vain(&mut self) {
         self.credit -= IN_VAIN;
         if self.credit < 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Samples that the admin thread takes: the bytes written to flash each ten minutes, for a day, and
-//! all counters each ten seconds, for a minute.
+//! Samples that the admin thread takes. Every ten minutes it notes the bytes written to flash, for
+//! a day. Every ten seconds it notes all counters, for a minute.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,21 +12,21 @@ use crate::shared::Shared;
 
 const STEP: Duration = Duration::from_secs(600);
 const DAY: Duration = Duration::from_secs(86_400);
-/// Samples: a day's, and one before.
+/// Samples of a day, and one before.
 const MOST: usize = (DAY.as_secs() / STEP.as_secs()) as usize + 1;
 
-/// Samples of the last minute: one each ten seconds, and one before.
+/// Samples of the last minute: one every ten seconds, and one before.
 const RECENT_STEP: Duration = Duration::from_secs(10);
 const MOST_RECENT: usize = 7;
 
-/// Bytes that devices had been given, at times, and counters of the last minute.
+/// The bytes that devices had been given, at several times, and the counters of the last minute.
 #[derive(Debug, Default)]
 pub(super) struct History {
     samples: VecDeque<(Instant, u64)>,
     recent: VecDeque<(Instant, Sums)>,
 }
 
-/// Bytes written in a stretch of time.
+/// Bytes written in a period of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Written {
     pub bytes: u64,
@@ -62,8 +62,8 @@ impl History {
         }
     }
 
-    /// The counts of the last minute, or since the start, up to `sums`; and the seconds of that
-    /// time.
+    /// The counts of the last minute, or since the start if that is shorter, up to `sums`. Also
+    /// returns the seconds of that period.
     pub(super) fn recent(&self, now: Instant, sums: &Sums) -> (Sums, f64) {
         match self.recent.front() {
             Some((at, before)) => {
@@ -81,8 +81,8 @@ impl History {
         }
     }
 
-    /// Bytes written in the last day, or since the start if that is less. `bytes` are the total at
-    /// `now`.
+    /// Bytes written in the last day, or since the start if that is shorter. `bytes` is the total
+    /// at `now`.
     pub(super) fn last_day(&self, now: Instant, bytes: u64) -> Written {
         let Some((first, before)) = self.samples.front() else {
             return Written::default();

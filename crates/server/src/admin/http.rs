@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! As much of HTTP as a scraper, a health check and a browser need: the head of a request, and
-//! answers after which the connection is closed. Called by `listener.rs`, for bytes that anybody
-//! may have sent.
+//! The part of HTTP that a scraper, a health check and a browser need. It parses the head of a
+//! request, and makes answers after which the connection is closed. `listener.rs` calls it, with
+//! bytes that anybody may have sent.
 
 /// Status lines.
 pub(super) const OK: &str = "200 OK";
@@ -10,28 +10,28 @@ pub(super) const NOT_FOUND: &str = "404 Not Found";
 pub(super) const NOT_ALLOWED: &str = "405 Method Not Allowed";
 pub(super) const TOO_LARGE: &str = "431 Request Header Fields Too Large";
 pub(super) const UNAVAILABLE: &str = "503 Service Unavailable";
-/// Kinds of content.
+/// Content types.
 pub(super) const PLAIN: &str = "text/plain; charset=utf-8";
 pub(super) const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(super) const HTML: &str = "text/html; charset=utf-8";
-/// The page's policy: it shows itself and loads nothing.
+/// The page's content security policy: it loads nothing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
-/// Bytes of a head.
+/// Most bytes of a head.
 pub(super) const MOST_HEAD: usize = 8 << 10;
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request<'a> {
-    /// Without a query.
+    /// The path, without a query.
     pub path: &'a str,
-    /// Only the head of the answer is wanted.
+    /// Whether only the head of the answer is requested.
     pub head: bool,
 }
 
-/// The state of a head that is coming in.
+/// The state of a head that is arriving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parsed<'a> {
-    /// The head continues.
+    /// The head is incomplete.
     Half,
     /// A request.
     Whole(Request<'a>),
@@ -39,7 +39,7 @@ pub(super) enum Parsed<'a> {
     Refused(&'static str),
 }
 
-/// Reads a request's head; what follows it is not looked at.
+/// Parses a request's head; ignores what follows it.
 pub(super) fn parse(bytes: &[u8]) -> Parsed<'_> {
     let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else {
         return match bytes.len() {
@@ -87,7 +87,7 @@ pub(super) fn answer(request: &Request<'_>, status: &str, kind: &str, body: &str
     out
 }
 
-/// The answer to what is not a request.
+/// The answer to a malformed request.
 pub(super) fn refusal(status: &str) -> Vec<u8> {
     let request = Request {
         path: "",

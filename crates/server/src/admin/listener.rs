@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The admin thread's loop: takes connections, reads one request of each, answers it, closes.
+//! The admin thread's loop: accepts a connection, reads one request, answers it, and closes the
+//! connection.
 //!
-//! Anybody who reaches the port may connect, send half a request, or never read. So there is a
-//! bound on each: connections and bytes of answers (the oldest makes room), bytes of a head, and
-//! the time from accept to close.
+//! Anybody who reaches the port may connect, send half a request, or never read. So there are
+//! bounds on the connections, on the bytes of answers, on the bytes of a head, and on the time from
+//! accept to close. If connections or answers exceed their bound, the oldest connection is closed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,19 +19,19 @@ use super::Watched;
 use super::history::History;
 use super::http::{self, Parsed};
 
-/// Connections at a time.
+/// Most connections at a time.
 pub(super) const MOST_CONNECTIONS: usize = 16;
-/// ADMIN-1: bytes of answers that are not sent yet; one answer may be more.
+/// ADMIN-1: most bytes of unsent answers; a single answer may be larger.
 const MOST_UNSENT: usize = 1 << 20;
-/// A connection is closed so long after it was accepted, whatever it does.
+/// A connection is closed this long after it was accepted, whatever it does.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest wait: how late the history may be.
+/// Longest wait of the loop, which bounds how late a sample of the history is.
 const TICK: Duration = Duration::from_secs(10);
 
 struct Conn {
     id: ConnId,
     accepted: Instant,
-    /// The head so far.
+    /// The part of the head so far.
     head: Vec<u8>,
     answered: bool,
     /// Bytes of the answer, until they are sent.
@@ -40,7 +41,7 @@ struct Conn {
 /// The loop.
 pub(super) struct Loop {
     ev: EventLoop,
-    /// The oldest first.
+    /// Connections, oldest first.
     conns: VecDeque<Conn>,
     history: History,
 }
@@ -48,7 +49,8 @@ pub(super) struct Loop {
 impl Loop {
     pub(super) fn new(listener: &Listener) -> io::Result<Loop> {
         let mut ev = EventLoop::new(&LoopConfig {
-            // A handful of requests a minute: no ring of locked memory for them.
+            // There are only a handful of requests a minute, so a ring with locked memory is not
+            // worth it.
             backend: BackendChoice::Posix,
             recv_buffers: 4,
             recv_buffer_bytes: 4 << 10,
@@ -68,7 +70,7 @@ impl Loop {
         self.ev.waker()
     }
 
-    /// Runs until the server's end.
+    /// Runs until the server ends.
     pub(super) fn run(&mut self, watched: &Watched) -> io::Result<()> {
         let mut events = Vec::new();
         while !watched.end.load(Ordering::Acquire) {
@@ -102,7 +104,7 @@ impl Loop {
                 {
                     self.close(oldest);
                 }
-                // A socket that the loop does not take is closed with `stream`.
+                // If the loop refuses a socket, dropping `stream` closes it.
                 if let Ok(id) = self.ev.adopt(stream) {
                     self.conns.push_back(Conn {
                         id,
@@ -133,7 +135,7 @@ impl Loop {
     }
 
     fn received(&mut self, id: ConnId, data: &[u8], watched: &Watched) {
-        // Only this much is ever looked at.
+        // Only this many bytes are ever parsed.
         let Some(at) = self.conns.iter().position(|conn| conn.id == id) else {
             return;
         };
@@ -163,8 +165,8 @@ impl Loop {
     }
 }
 
-/// ADMIN-1, ADMIN-2: the oldest connection that has an answer, while answers are more than they may
-/// be. The one that is answered now stays.
+/// ADMIN-1, ADMIN-2: closes the oldest connections with answers while the answers exceed their
+/// bound. The connection that is answered now stays.
 fn too_much(conns: &VecDeque<Conn>, now: ConnId) -> Option<ConnId> {
     let bytes: usize = conns.iter().map(|conn| conn.unsent).sum();
     let mut others = conns
@@ -180,7 +182,7 @@ fn too_much(conns: &VecDeque<Conn>, now: ConnId) -> Option<ConnId> {
 mod tests {
     use super::*;
 
-    /// Answers to those who do not read are bounded in bytes, and the newest one is given.
+    /// Answers to clients that do not read are bounded in bytes; the newest one is sent.
     #[test]
     fn the_oldest_answers_make_room() {
         let conn = |id, unsent| Conn {
@@ -195,7 +197,7 @@ mod tests {
         conns.push_back(conn(4, MOST_UNSENT / 2));
         assert_eq!(too_much(&conns, ConnId(4)), Some(ConnId(2)));
         assert_eq!(too_much(&conns, ConnId(2)), Some(ConnId(3)));
-        // One answer may be larger than all may be.
+        // A single answer may be larger than the bound for all.
         let large = VecDeque::from([conn(1, 0), conn(2, 2 * MOST_UNSENT)]);
         assert_eq!(too_much(&large, ConnId(2)), None);
         let mut asked: Vec<u64> = Vec::new();

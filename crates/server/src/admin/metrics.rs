@@ -2,7 +2,7 @@
 //! The text of `/metrics`: Prometheus' exposition format 0.0.4.
 //!
 //! Names follow Prometheus' rules (units of seconds and bytes, counters end in `_total`).
-//! `docs/cache/metrics.md` explains each; a test holds that page against this text, both ways.
+//! `docs/cache/metrics.md` explains each; a test compares that page with this text, both ways.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -29,11 +29,11 @@ const OPS: [(Op, &str); 4] = [
     (Op::Discard, "discard"),
 ];
 
-/// The pace of writes beside the write budget and the devices' ratings.
+/// The pace of writes, compared with the write budget and the devices' ratings.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Wear {
     pub day: Written,
-    /// Bytes written over the bytes that the budget allows in the same time.
+    /// Bytes written, divided by the bytes that the budget allows in the same time.
     pub budget_used: Option<f64>,
     /// Years until the rated writes are used up, at the pace of the last day.
     pub years: Option<f64>,
@@ -56,7 +56,7 @@ impl Wear {
     }
 }
 
-/// A number of a device's counts.
+/// One number of a device's counts.
 type Count = fn(DiskCount) -> u64;
 
 /// All metrics of a server.
@@ -711,7 +711,7 @@ mod tests {
         );
         assert!((wear.budget_used.unwrap() - 0.5).abs() < 1e-9);
         assert!((wear.years.unwrap() - 1.0).abs() < 1e-9);
-        // Nothing is projected from nothing.
+        // Without writes there is no projection.
         let none = Wear::of(Written::default(), budget(1, 1), Some(1));
         assert_eq!((none.budget_used, none.years), (None, None));
     }

@@ -9,18 +9,18 @@
 //!
 //! Workers know nothing of it. They publish their counters about ten times a second anyway
 //! ([`crate::shared::Shared::publish`]), and answers are made from those. So a scraper costs a
-//! worker no more than a lock that is held while 10 KB are copied.
+//! worker only a lock that is held while 10 KB are copied.
 //!
 //! Always holds:
 //! - ADMIN-1. Clients of this listener hold bounded memory for a bounded time:
 //!   [`listener::MOST_CONNECTIONS`] connections, one request and one answer each, for
 //!   [`listener::PATIENCE`]. Answers that are not sent take a MiB at most. All of it is counted in
 //!   `--memory` (`server/plan.rs`).
-//! - ADMIN-2. A newcomer is answered whatever the others do: the oldest connection makes room for
-//!   it.
-//! - ADMIN-3. Nothing here changes anything.
+//! - ADMIN-2. A new connection is answered whatever the others do: the oldest connection is closed
+//!   to make room.
+//! - ADMIN-3. This listener changes no state of the server.
 
-mod history; // what was written in the last day
+mod history; // the bytes written in the last day
 mod http; // a request's head, an answer's
 mod listener; // the loop and its bounds
 mod metrics; // the text of /metrics
@@ -114,7 +114,7 @@ impl Watched {
     }
 }
 
-/// The running admin thread; ends when it is dropped.
+/// The running admin thread; dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct Admin {
     watched: Arc<Watched>,
@@ -123,10 +123,11 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Starts the thread. Until [`Admin::serving`] it says that the server is starting.
+    /// Starts the thread. Until [`Admin::serving`] is called, it reports that the server is
+    /// starting.
     ///
     /// # Errors
-    /// One sentence, when the system refuses a thread or a loop.
+    /// One sentence, if the system refuses a thread or a loop.
     pub(crate) fn start(listener: Listener) -> Result<Admin, ServerError> {
         let watched = Arc::new(Watched::default());
         let seen = Arc::clone(&watched);
@@ -158,7 +159,7 @@ impl Admin {
         }
     }
 
-    /// The server serves from now on.
+    /// Notes that the server serves from now on.
     pub(crate) fn serving(&self, shared: Arc<Shared>, report: StartReport) {
         let _ = self.watched.started.set(Started { shared, report });
         // The history begins now.
@@ -209,7 +210,7 @@ mod tests {
         }
     }
 
-    /// A load balancer must send nobody to a server that starts or drains.
+    /// A load balancer must send no clients to a server that starts or drains.
     #[test]
     fn health_follows_the_server() {
         let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 16).unwrap();

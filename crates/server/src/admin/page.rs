@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The page for operators at `/`: one document without scripts, that asks in vain else and is
-//! loaded again every five seconds. Everything in it that came from outside is escaped.
+//! The page for operators at `/`. It is one document without scripts, which loads no other
+//! resources and reloads itself every five seconds. All text in it that came from outside is
+//! escaped.
 //!
 //! Rates and latencies are those of the last minute, so the page shows the present; `/metrics` has
 //! the totals.
@@ -18,10 +19,10 @@ use super::{Phase, Started};
 use crate::latency::SERIES;
 use crate::watch::MOST_WATCHERS;
 
-/// The look: light or dark as the reader's system is, one column on a phone.
+/// The style: light or dark like the reader's system, one column on a phone.
 const STYLE: &str = include_str!("page.css");
 
-/// A document under way.
+/// A document under construction.
 struct Page(String);
 
 /// Text from outside, as HTML.
@@ -40,7 +41,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Bytes, for people.
+/// Bytes in readable form.
 fn size(bytes: u64) -> String {
     let (mut value, mut unit) = (bytes as f64, "B");
     for next in ["KiB", "MiB", "GiB", "TiB", "PiB"] {
@@ -53,7 +54,7 @@ fn size(bytes: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Seconds of a latency, for people.
+/// Seconds of a latency in readable form.
 fn latency(seconds: Option<f64>) -> String {
     match seconds {
         None => "–".to_owned(),
@@ -63,7 +64,7 @@ fn latency(seconds: Option<f64>) -> String {
     }
 }
 
-/// A stretch of time, for people.
+/// A duration in readable form.
 fn span(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.0} s"),
@@ -210,7 +211,7 @@ fn tiers(page: &mut Page, sums: &Sums, history: &History) {
     let cache = &sums.cache;
     let full = |used: u64, of: u64| format!("{:.0} %", percent(used as f64, of as f64));
     let day = history.last_day(Instant::now(), sums.written());
-    // Flash was written over this time, if that continued as in the last day.
+    // How long the rated writes of flash last at the pace of the last day.
     let flash_age = match day.bytes {
         0 => "–".to_owned(),
         bytes => span(cache.flash_bytes as f64 / (bytes as f64 / day.seconds)),
@@ -346,7 +347,7 @@ fn devices(page: &mut Page, started: &Started, recent: &Sums) {
     page.end();
 }
 
-/// Hot keys and prefixes, where they are counted.
+/// Hot keys and prefixes, if they are counted.
 fn hot(page: &mut Page, started: &Started) {
     let shared = &started.shared;
     if shared.settings.hot_keys.is_some() {
@@ -403,7 +404,7 @@ fn certificate(page: &mut Page, started: &Started) {
     page.line(&format!("It was read {} ago.", span(since.max(0) as f64)));
 }
 
-/// How long a certificate lasts, as text with its colour.
+/// How long a certificate is valid, as text with its colour.
 fn validity(seconds: i64) -> String {
     const SOON: i64 = 14 * 86_400;
     let (class, text) = match seconds {

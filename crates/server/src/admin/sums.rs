@@ -44,8 +44,8 @@ impl Sums {
         self.disk.total(Op::Write).pages * PAGE_SIZE as u64
     }
 
-    /// The counters that came since `before`; gauges as they are now. A reset of statistics in
-    /// between counts as nothing.
+    /// The counts since `before`, and the present gauges. If a reset of statistics came in between,
+    /// they count from the reset.
     pub(super) fn since(&self, before: &Sums) -> Sums {
         let mut recent = self.clone();
         let stats = &mut recent.stats;

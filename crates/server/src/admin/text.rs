@@ -5,7 +5,7 @@ use std::fmt::{Display, Write as _};
 
 use senko_io::Times;
 
-/// Text under way.
+/// Text under construction.
 pub(super) struct Text(pub String);
 
 impl Text {

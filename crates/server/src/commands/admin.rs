@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands about the server, not about a key; and the refusals of those that are not served.
+//! Commands about the server, not about a key, and the refusals of unsupported ones.
 //!
 //! | not served | answer | why |
 //! |---|---|---|
@@ -24,13 +24,13 @@ use std::sync::Arc;
 /// Actions that an administrative command asks of its session.
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
-    /// Nothing more.
+    /// No further action.
     Nothing,
-    /// Close the connection once it has been answered.
+    /// Close the connection after the answer.
     Close,
     /// Walk over all items.
     Dump(DumpKind),
-    /// Tell this watcher's lines from now on.
+    /// Send this watcher's lines from now on.
     Watch(Arc<Watcher>),
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn admin<Q: Queue>(ctx: &mut Ctx<'_, Q>, line: &Line<'_>, out: &mut R
     Asked::Nothing
 }
 
-/// `watch`: from here on the connection is told what happens, and accepts no more commands.
+/// `watch`: from now on the connection gets the watched lines, and accepts no more commands.
 fn watch<Q: Queue>(ctx: &Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Asked {
     if ctx.shared.settings.no_watch {
         out.line("CLIENT_ERROR watch commands not allowed");
@@ -93,7 +93,7 @@ fn watch<Q: Queue>(ctx: &Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Asked {
     }
 }
 
-/// `slabs`: what is not a valid command is refused as memcached refuses it.
+/// `slabs`. Invalid commands are refused like in memcached.
 fn slabs(rest: &[u8]) -> &'static str {
     const DISABLED: &str = "CLIENT_ERROR slab reassignment disabled";
     let words: Vec<&[u8]> = Tokens::new(rest).take(4).collect();
@@ -119,7 +119,7 @@ fn slabs(rest: &[u8]) -> &'static str {
     }
 }
 
-/// `lru`: what is not a valid command is refused as memcached refuses it.
+/// `lru`. Invalid commands are refused like in memcached.
 fn lru(rest: &[u8]) -> &'static str {
     let words: Vec<&[u8]> = Tokens::new(rest).take(5).collect();
     let valid = match words[..] {
@@ -133,7 +133,7 @@ fn lru(rest: &[u8]) -> &'static str {
     }
 }
 
-/// Reads the certificate again, as SIGHUP does. The log has the reason of a refusal.
+/// Reads the certificate again, as SIGHUP does. The reason for a refusal goes to the log.
 fn refresh_certs<Q: Queue>(ctx: &Ctx<'_, Q>) -> String {
     match ctx.shared.refresh_certificate() {
         None => "Error TLS not enabled".to_owned(),
@@ -173,8 +173,8 @@ fn memory_limit<Q: Queue>(ctx: &mut Ctx<'_, Q>, mib: Option<u32>) -> &'static st
             let given = settings.item_memory.unwrap_or(settings.memory);
             let most = (ctx.shard.reserved_bytes() * ctx.shared.shards) as u64;
             let asked = u64::from(mib) << 20;
-            // `--memory` includes more than items. Asked for again, items have what they had at the
-            // start.
+            // `--memory` covers more than items. If the same value is set again, items get the
+            // memory that they had at the start.
             let bytes = if asked <= given {
                 asked.min(most)
             } else {
@@ -233,7 +233,7 @@ fn crawler<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Aske
 
 const NO_CRAWLER_TUNING: &str = "CLIENT_ERROR lru crawler tuning is not supported";
 
-/// The classes that a crawl or a dump is of: `all`, `hash`, or numbers with commas between them.
+/// The classes of a crawl or dump: `all`, `hash`, or numbers separated by commas.
 fn classes(text: &[u8]) -> Option<Classes> {
     if text == b"all" || text == b"hash" {
         return Some(Classes::ALL);
@@ -245,7 +245,7 @@ fn classes(text: &[u8]) -> Option<Classes> {
     })
 }
 
-/// When a flush is due: `Ok(0)` now, else Unix seconds.
+/// When a flush is due: `Ok(0)` now, otherwise the Unix second.
 pub(crate) fn parse_flush<Q: Queue>(
     ctx: &Ctx<'_, Q>,
     delay: Option<i64>,
@@ -262,10 +262,10 @@ pub(crate) fn parse_flush<Q: Queue>(
     Ok(if due > now { due } else { 0 })
 }
 
-/// Flushes now (0) or at `due`. The session has seen to it that none of its commands is under way
-/// on another shard.
+/// Flushes now (0) or at `due`. The session has made sure that none of its commands is under way on
+/// another shard.
 pub(crate) fn flush_all<Q: Queue>(ctx: &mut Ctx<'_, Q>, due: u32) {
-    // One that has become due is not replaced any more.
+    // A planned flush that has become due must not be replaced any more.
     ctx.cursor.flush(ctx.shared, ctx.shard);
     if due == 0 {
         ctx.shared.flush();

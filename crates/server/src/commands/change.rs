@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `delete`, `incr`, `decr`, `touch`, and the binary ones.
+//! `delete`, `incr`, `decr`, `touch`, and their binary forms.
 
 use senko_cache::{AllocError, Fetched, ItemRef, Meta, Want};
 use senko_io::Queue;
@@ -11,13 +11,13 @@ use crate::protocol::number::{decimal, push_u64, read_u64};
 use crate::reply::Reply;
 use crate::shared::Touched;
 
-/// Values longer than this are not numbers, whatever they begin with (in memcached: what is stored
-/// in chunks).
+/// Values longer than this are not numbers, whatever their contents (in memcached: values that are
+/// stored in chunks).
 const MAX_NUMBER: usize = 512 << 10;
-/// Values up to this long are counted without allocating.
+/// Values up to this length are counted without an allocation.
 const USUAL_NUMBER: usize = 64;
 
-/// Removes a key. Its reply is exact, so a matching tag is read (the header only).
+/// Removes a key. Its reply is exact, so if a tag matches, the header is read from flash.
 pub(super) fn delete<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     req: &Request<'_>,
@@ -82,7 +82,7 @@ pub(super) fn remove<Q: Queue>(
             ctx.shard.remove_flash(&req.key, at);
             Ok(Status::Success)
         }
-        // Neither is requested here; the header answers both.
+        // Neither is requested here: the command reads only the header.
         Found::Answer(_) | Found::OutOfMemory => Err(Outcome::Busy),
         Found::Absent => Ok(Status::NotFound),
     }
@@ -92,7 +92,7 @@ fn tell_deleted<Q: Queue>(ctx: &Ctx<'_, Q>, req: &Request<'_>, meta: &Meta) {
     match req.op {
         Op::Delete { .. } => tell::deleted(ctx, req.key.bytes, "delete", meta),
         Op::MetaDelete(_) => tell::deleted(ctx, req.key.bytes, "md", meta),
-        // A set that was refused takes the old value along, which is not a deletion.
+        // A refused set also removes the old value, which does not count as a deletion.
         _ => {}
     }
 }
@@ -132,20 +132,20 @@ pub(super) fn touch<Q: Queue>(
     Outcome::Done
 }
 
-/// What to count by.
+/// How to count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delta {
     pub incr: bool,
     pub delta: u64,
-    /// Only if the CAS value is this (0: any).
+    /// Only if the CAS value equals this (0: any).
     pub compare: u64,
-    /// Value and expiry to make a missing item with.
+    /// Value and expiry of the item to make if the key is missing.
     pub initial: Option<(u64, u32)>,
-    /// The CAS value to give.
+    /// The new item's CAS value.
     pub cas: Option<u64>,
 }
 
-/// How counting ended.
+/// The result of counting.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Counted {
     /// The new value, and the item that holds it.
@@ -160,7 +160,7 @@ pub(super) enum Counted {
     OutOfMemory,
 }
 
-/// Counts: the shared part of `incr`, `decr`, `ma` and the binary ones.
+/// Counts: the common part of `incr`, `decr`, `ma` and the binary forms.
 pub(super) fn count<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     req: &Request<'_>,
@@ -217,7 +217,8 @@ fn add<Q: Queue>(ctx: &mut Ctx<'_, Q>, item: ItemRef, by: &Delta) -> Result<Coun
     } else {
         old.saturating_sub(by.delta)
     };
-    // A shorter number keeps the value's length, padded with spaces: memcached rewrites in place.
+    // A shorter number keeps the value's length, padded with spaces, because memcached rewrites
+    // values in place.
     let mut digits = [0; 20];
     let digits = decimal(value, &mut digits);
     let new_len = digits.len().max(len);
@@ -270,7 +271,7 @@ fn create<Q: Queue>(
     }
 }
 
-/// `incr`, `decr` and the binary ones.
+/// `incr`, `decr` and the binary forms.
 pub(super) fn arith<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     req: &Request<'_>,
@@ -294,7 +295,7 @@ pub(super) fn arith<Q: Queue>(
             Counted::NotNumeric => {
                 out.line("CLIENT_ERROR cannot increment or decrement non-numeric value")
             }
-            // Only a CAS value that was given can differ, and the text commands take none.
+            // Only a given CAS value can differ, and the text commands have none.
             Counted::Exists | Counted::OutOfMemory => out.line("SERVER_ERROR out of memory"),
         },
     }

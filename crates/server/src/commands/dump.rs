@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Walks over all items: `lru_crawler metadump` and `mgdump`, `stats cachedump`; over those in
-//! DRAM: `stats sizes`.
+//! Walks over all items: `lru_crawler metadump` and `mgdump`, `stats cachedump`. `stats sizes`
+//! walks over the items in DRAM only.
 //!
-//! A walk goes in parts of bounded size, shard by shard, so that neither the reply nor the time it
-//! takes from others grows with the cache. A part of another shard is requested with an internal
+//! A walk proceeds in parts of bounded size, shard by shard. So neither the reply nor the delay for
+//! other clients grows with the cache. A part of another shard is requested with an internal
 //! command ([`part_request`]) that only a virtual connection understands. The keys of items on
-//! flash are not in DRAM, so the session reads them, a few at a time, before a part is whole
+//! flash are not in DRAM, so the session reads them, a few at a time, to complete a part
 //! ([`Part`]).
 
 use std::collections::BTreeMap;
@@ -23,13 +23,13 @@ use crate::shared::{ConnEntry, ConnState};
 
 /// Slab class numbers are below this (memcached's bound).
 pub(super) const MAX_CLASSES: u32 = 64;
-/// Rows of a table (connections, prefixes) in a part.
+/// Most rows of a table (connections, prefixes) in a part.
 const TABLE_ROWS: usize = 32;
-/// Rows of `stats sizes`. Walks of as many connections as there are hold one histogram each.
+/// Most rows of `stats sizes`. Each connection may hold one histogram.
 const SIZE_ROWS: usize = 256;
-/// Bytes of a row of `stats sizes`, as in memcached, while there are no more rows than that.
+/// Bytes of a row of `stats sizes`, as in memcached, as long as there are not too many rows.
 const SIZE_STEP: u32 = 32;
-/// `stats cachedump` answers no more than this, as memcached.
+/// `stats cachedump` answers at most this many bytes, as in memcached.
 const CACHEDUMP_BYTES: usize = 2 << 20;
 /// The cursor of a finished walk.
 const END: u64 = u64::MAX;
@@ -37,20 +37,20 @@ const END: u64 = u64::MAX;
 /// What a walk collects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DumpKind {
-    /// A line of metadata an item; of both tiers, or of DRAM alone.
+    /// A line of metadata for each item; of both tiers, or of DRAM alone.
     Metadump { classes: Classes, dram_only: bool },
-    /// A `mg` line an item.
+    /// A `mg` line for each item.
     Mgdump { classes: Classes },
     /// Keys of a class, at most `limit` (0: no limit).
     Cachedump { class: u32, limit: u32 },
     /// A histogram of sizes.
     Sizes,
-    /// No items, but the rows of a table that all workers see.
+    /// No items, but the rows of a table that all workers share.
     Table(Table),
 }
 
 impl DumpKind {
-    /// It leaves items on flash out, and reads nothing.
+    /// Whether it omits items on flash, and reads nothing.
     fn is_of_dram(self) -> bool {
         matches!(
             self,
@@ -68,12 +68,12 @@ impl DumpKind {
 pub(crate) struct Classes(u64);
 
 impl Classes {
-    /// All that there may be.
+    /// All possible classes.
     pub const ALL: Classes = Classes(u64::MAX);
-    /// None yet.
+    /// The empty set.
     pub const NONE: Classes = Classes(0);
 
-    /// The same with another; `class` is below [`MAX_CLASSES`].
+    /// The set with one more class; `class` is below [`MAX_CLASSES`].
     #[must_use]
     pub fn with(self, class: u32) -> Classes {
         Classes(self.0 | 1 << class)
@@ -107,8 +107,8 @@ pub(crate) struct Dump {
     pub waiting: bool,
 }
 
-/// Items by their size, in a bounded number of rows. Each row counts the items up to its size, and
-/// above that of the row before.
+/// Items by their size, in a bounded number of rows. Each row counts the items up to its size that
+/// are larger than the previous row's size.
 #[derive(Debug)]
 struct Sizes {
     step: u32,
@@ -125,7 +125,7 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// Counts items. If there are too many rows, two become one.
+    /// Counts items. If there are too many rows, it joins pairs of rows.
     fn add(&mut self, size: u32, count: u64) {
         let row = |size: u32, step: u32| size.checked_next_multiple_of(step).unwrap_or(u32::MAX);
         *self.rows.entry(row(size, self.step)).or_default() += count;
@@ -138,7 +138,7 @@ impl Sizes {
     }
 }
 
-/// What a walk needs next.
+/// The next step of a walk.
 #[derive(Debug)]
 pub(crate) enum DumpStep {
     /// The next rows of a table.
@@ -165,7 +165,7 @@ impl Dump {
         }
     }
 
-    /// What comes next; `me` is this worker's shard.
+    /// The next step; `me` is this worker's shard.
     pub fn next(&self, me: usize, shards: usize) -> DumpStep {
         if self.shard >= shards || self.is_full() {
             DumpStep::Finished
@@ -187,7 +187,7 @@ impl Dump {
         }
     }
 
-    /// Takes a part (as [`Part::finish`] made it) and appends what of it is for the client.
+    /// Takes a part (from [`Part::finish`]) and appends its output for the client.
     pub fn take(&mut self, part: &[u8], out: &mut Vec<u8>) {
         let (cursor, body) = part.split_at_checked(8).unwrap_or((&[0xff; 8], &[]));
         self.cursor = u64::from_le_bytes(cursor.try_into().expect("eight bytes were split off"));
@@ -241,7 +241,7 @@ impl Dump {
         }
     }
 
-    /// Appends what stands at the end.
+    /// Appends the end of the output.
     pub fn finish(&self, out: &mut Vec<u8>) {
         for (size, count) in &self.sizes.rows {
             out.extend_from_slice(format!("STAT {size} {count}\r\n").as_bytes());
@@ -253,11 +253,11 @@ impl Dump {
     }
 }
 
-/// First byte of the commands that workers send each other; no client's command that is forwarded
-/// begins with it.
+/// First byte of the commands that workers send each other. No forwarded client command begins with
+/// it.
 pub(crate) const INTERNAL: u8 = 0;
 
-/// Asks a worker to show its counters; answered with an empty unit.
+/// Asks a worker to publish its counters; the answer is an empty unit.
 pub(crate) const SHOW_COUNTERS: &[u8] = b"\0show\r\n";
 
 /// The internal command for a part.
@@ -306,7 +306,7 @@ pub(crate) fn parse_part_request(line: &[u8]) -> Option<(DumpKind, u64)> {
     Some((kind, cursor))
 }
 
-/// A part of this worker's shard that is being made.
+/// A part of this worker's shard while it is being made.
 #[derive(Debug)]
 pub(crate) struct Part {
     kind: DumpKind,
@@ -316,12 +316,12 @@ pub(crate) struct Part {
     sizes: BTreeMap<u32, u64>,
     classes: Vec<SlabClassStats>,
     no_cas: bool,
-    /// Items on flash that are still to be read.
+    /// Items on flash that still have to be read.
     pub flash: Vec<FlashRef>,
 }
 
 impl Part {
-    /// The part that begins at `from`, with its items in DRAM.
+    /// The part that begins at `from`, with the items that are in DRAM.
     pub fn begin<Q: Queue>(ctx: &mut Ctx<'_, Q>, kind: DumpKind, from: u64) -> Part {
         ctx.cursor.flush(ctx.shared, ctx.shard);
         let mut part = Part {
@@ -374,7 +374,7 @@ impl Part {
             }
             DumpKind::Mgdump { classes } if classes.has(class) => {
                 text.extend_from_slice(b"mg ");
-                // A key that a line cannot have would forge lines.
+                // A key with a line end in it would forge lines.
                 if meta.binary_key || !is_word(key) {
                     push_base64(text, key);
                     text.extend_from_slice(b" b\r\n");
@@ -409,8 +409,8 @@ impl Part {
     }
 }
 
-/// The number of the class whose chunks hold an item of `size` bytes; the largest for what is
-/// chained.
+/// The number of the class whose chunks hold an item of `size` bytes; the largest class for a
+/// chained item.
 pub(super) fn class_of(classes: &[SlabClassStats], size: usize) -> u32 {
     let fits = classes
         .iter()
@@ -474,8 +474,8 @@ mod tests {
         assert_eq!(parse_part_request(b"get a"), None);
     }
 
-    /// Nine hundred connections that asked for `stats sizes` held a histogram each, of a row for
-    /// each size that there was: 79 MiB of `-m 64m`.
+    /// Nine hundred connections with `stats sizes` once held a histogram each, with a row for each
+    /// size that occurred: 79 MiB of `-m 64m`.
     #[test]
     fn sizes_have_a_bounded_number_of_rows() {
         let mut dump = Dump::new(DumpKind::Sizes);
@@ -494,7 +494,7 @@ mod tests {
                 .filter_map(|line| line.strip_prefix("STAT ")?.split_once(' '))
                 .map(|(size, n)| (size.parse().expect("a size"), n.parse().expect("a count")))
                 .collect();
-            // Each row counts all up to its size, none twice and none left out.
+            // Each row counts all items up to its size, each item once.
             let mut sum = 0;
             for (size, count) in &rows {
                 sum += count;
@@ -504,7 +504,7 @@ mod tests {
             assert!(rows.len() > SIZE_ROWS / 4 && rows.len() <= SIZE_ROWS);
         }
         assert_eq!(dump.sizes.step, 64 * SIZE_STEP);
-        // The largest that there can be are counted.
+        // The largest possible items are counted.
         dump.sizes.add(u32::MAX, 1);
         assert_eq!(dump.sizes.rows.last_key_value(), Some((&u32::MAX, &1)));
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The names under which memcached reports its flash, extstore. Tools that know these names find
-//! them here. `stats.rs` calls this where there is flash.
+//! The names under which memcached reports its flash, extstore. Tools that expect these names find
+//! them here. `stats.rs` calls this if there is flash.
 //!
-//! A page of extstore is a region here, its compaction is reclaim, and a rescue is a reinsertion.
+//! extstore's pages are regions here, its compaction is reclaim, and its rescues are reinsertions.
 
 use senko_cache::CacheStats;
 use senko_io::{DiskStats, Op, PAGE_SIZE, Purpose};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `get`, `gets`, `gat`, `gats`, and the binary get and touch.
 //!
-//! A record on flash holds the complete answer of a `get` (paper B), so that answer is sent from
-//! the frame it was read into; `gets` and the binary protocol write a header of their own and send
-//! the value from the frame. An item in DRAM is one copy, or, above
-//! [`crate::context::Window::copy_limit`], sent from where it lies.
+//! A record on flash holds the complete answer of a `get` (paper B), so it is sent from the frame
+//! into which it was read. `gets` and the binary protocol write their own header and send the value
+//! from the frame. An item in DRAM is copied once. Above [`crate::context::Window::copy_limit`] it
+//! is sent in place.
 
 use senko_cache::{Fetched, FlashItem, ItemRef, Meta, Shard, Want};
 use senko_io::Queue;
@@ -16,7 +16,7 @@ use crate::protocol::number::push_u64;
 use crate::reply::Reply;
 use crate::shared::Touched;
 
-/// Bytes of `END\r\n`, with which each record's answer closes.
+/// Bytes of `END\r\n`, the end of each record's answer.
 const END: &[u8; 5] = b"END\r\n";
 
 /// Counts a lookup: as a get, or as a touch.
@@ -38,7 +38,7 @@ pub(crate) fn count<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], touch: bool, hit
     ctx.work.hot.note(key);
 }
 
-/// As [`count`], of an item that was found: its class counts it too.
+/// As [`count`], for an item that was found: its class counts it too.
 pub(crate) fn count_hit<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], touch: bool, meta: &Meta) {
     count(ctx, key, touch, true);
     let class = ctx.shard.class_counts(meta);
@@ -59,7 +59,7 @@ pub(super) fn text<Q: Queue>(
     hint: Option<Fetched>,
     out: &mut Reply,
 ) -> Outcome {
-    // A fetch for an answer has counted the access already.
+    // A fetch for an answer has already counted the access.
     let counted = hint.is_some() && touch.is_none();
     match find(ctx, &req.key, hint) {
         Found::Flash(at) | Found::Header(_, at) => {
@@ -126,7 +126,7 @@ pub(super) fn text<Q: Queue>(
             count_hit(ctx, req.key.bytes, false, &meta);
         }
         Found::OutOfMemory if touch.is_some() => {
-            // The item is there and stays as it was: not a miss.
+            // The item exists and stays unchanged, so this is not a miss.
             count(ctx, req.key.bytes, true, false);
             out.line("SERVER_ERROR out of memory writing get response");
         }
@@ -188,7 +188,7 @@ pub(super) fn push_value<Q: Queue>(
             out.pinned(piece, pins.next().expect("one pin a piece"));
         }
     });
-    // A last piece that held nothing but the line end.
+    // The last piece held only the line end.
     for pin in pins {
         shard.unpin(pin);
     }
@@ -207,7 +207,7 @@ fn pin_answer(shard: &mut Shard, item: ItemRef, end: bool, out: &mut Reply) {
     });
 }
 
-/// Pins an item once for each piece; `None` if it has as many pins as it can have.
+/// Pins an item once for each piece; `None` if it has the most pins possible.
 fn take_pins(shard: &mut Shard, item: ItemRef, count: usize) -> Option<Vec<u64>> {
     let mut pins = Vec::with_capacity(count);
     for _ in 0..count {
@@ -226,7 +226,7 @@ fn take_pins(shard: &mut Shard, item: ItemRef, count: usize) -> Option<Vec<u64>>
 pub(super) fn push_flash_value(found: FlashItem, crlf: bool, remote: bool, out: &mut Reply) {
     let mut range = found.value;
     if crlf {
-        // In the answer the value is followed by its line end.
+        // In the answer, the line end follows the value.
         range.end += 2;
     }
     if remote {

@@ -31,7 +31,7 @@ pub(super) fn push_number(out: &mut Vec<u8>, flag: u8, n: u64) {
     push_u64(out, n);
 }
 
-/// Appends the flags that are returned whatever happened: the opaque and the key.
+/// Appends the flags that are always returned: the opaque and the key.
 pub(super) fn push_echo(out: &mut Vec<u8>, flag: u8, token: &[u8], key: &[u8], base64: bool) {
     match flag {
         b'O' => {
@@ -51,7 +51,7 @@ pub(super) fn push_echo(out: &mut Vec<u8>, flag: u8, token: &[u8], key: &[u8], b
     }
 }
 
-/// Appends what is left of an item's life: -1 forever.
+/// Appends the item's remaining life; -1 means forever.
 fn push_ttl(out: &mut Vec<u8>, expiry: u32, now: u32) {
     if expiry == 0 {
         out.extend_from_slice(b" t-1");
@@ -60,9 +60,9 @@ fn push_ttl(out: &mut Vec<u8>, expiry: u32, now: u32) {
     }
 }
 
-/// A reply of `mg` that is being written, and what the item shall become.
+/// A reply of `mg` under construction, and the new state of the item.
 struct Line {
-    /// The item as the flags so far have left it.
+    /// The item as the flags so far have changed it.
     meta: Meta,
     now: u32,
     created: bool,
@@ -71,7 +71,7 @@ struct Line {
 }
 
 impl Line {
-    /// Writes the first line; what the flags change is in `self` afterwards.
+    /// Writes the first line. Afterwards `self` has the changes that the flags make.
     fn write<Q: Queue>(
         &mut self,
         ctx: &Ctx<'_, Q>,
@@ -124,7 +124,7 @@ impl Line {
     }
 }
 
-/// Whether the reply of `mg` for this item would mark it, so that it has to be in DRAM.
+/// Whether the reply of `mg` for this item would change its marks, so that it has to be in DRAM.
 fn would_win(meta: &Meta, flags: &Flags) -> bool {
     let soon = flags
         .recache
@@ -140,7 +140,7 @@ pub(super) fn get<Q: Queue>(
     hint: Option<Fetched>,
     out: &mut Reply,
 ) -> Outcome {
-    // Answers about the last access, and every change of metadata, are exact only in DRAM.
+    // The last access and changes of metadata are exact only in DRAM.
     let resident = flags.history || flags.ttl.is_some() || flags.vivify.is_some();
     let want = if resident {
         Want::Resident
@@ -149,7 +149,7 @@ pub(super) fn get<Q: Queue>(
     } else {
         Want::Answer
     };
-    // A fetch for an answer has counted the access already.
+    // A fetch for an answer has already counted the access.
     let counted = hint.is_some() && want == Want::Answer;
     match find(ctx, &req.key, hint) {
         Found::Flash(at) => return Outcome::Fetch(at, want),
@@ -211,7 +211,7 @@ fn miss<Q: Queue>(ctx: &mut Ctx<'_, Q>, req: &Request<'_>, flags: &Flags, out: &
     out.bytes.extend_from_slice(b"\r\n");
 }
 
-/// The item that `N` makes on a miss: no value, and the right to fill it goes with the reply.
+/// The item that `N` makes on a miss. It has no value, and the reply gives the right to fill it.
 fn vivify<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     req: &Request<'_>,
@@ -263,10 +263,10 @@ fn flash_hit<Q: Queue>(
     out: &mut Reply,
 ) -> Outcome {
     if would_win(&found.meta, flags) {
-        // The win must be written down: the item has to come to DRAM.
+        // The win must be stored, so the item has to come to DRAM.
         match ctx.shard.lookup(&req.key) {
             Lookup::Flash(at) => return Outcome::Fetch(at, Want::Resident),
-            // This very read has promoted it, mostly.
+            // Usually this very read has promoted it.
             Lookup::Dram(item) => {
                 dram_hit(ctx, req, flags, item, false, true, out);
                 value::count_hit(ctx, req.key.bytes, flags.ttl.is_some(), &found.meta);
@@ -302,7 +302,7 @@ pub(super) fn delete<Q: Queue>(
     let status = if flags.invalidate || flags.remove_value {
         mark(ctx, req, flags, hint)
     } else {
-        // A CAS value of 0 compares as any other here.
+        // Here a CAS value of 0 compares like any other.
         match flags.compare {
             Some(0) if !ctx.shared.settings.no_cas => zero_compare(ctx, req, hint),
             compare => change::remove(ctx, req, compare.unwrap_or(0), hint),
@@ -344,7 +344,7 @@ pub(super) fn delete<Q: Queue>(
     Outcome::Done
 }
 
-/// `md` with `C0`: no item has that CAS value, so it is only asked whether the key is there.
+/// `md` with `C0`: no item has that CAS value, so only the key's existence matters.
 fn zero_compare<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     req: &Request<'_>,
@@ -376,10 +376,10 @@ fn mark<Q: Queue>(
         return Ok(Status::Exists);
     }
     if flags.remove_value {
-        // A tombstone takes the item's place: no value, and only the flags and expiry that the
-        // command gives.
+        // A tombstone replaces the item: without a value, with only the flags and expiry from the
+        // command.
         let expiry = flags.ttl.unwrap_or(0);
-        // The item that is replaced must not leave for flash meanwhile.
+        // The replaced item must not leave for flash meanwhile.
         let pin = ctx.shard.can_pin(item).then(|| ctx.shard.pin(item));
         let made = ctx
             .shard
@@ -399,7 +399,7 @@ fn mark<Q: Queue>(
         if let Some(expiry) = flags.ttl {
             ctx.shard.set_expiry(item, expiry);
         }
-        // The token goes too, so that the next client can win it.
+        // The token is cleared too, so that the next client can win it.
         ctx.shard.set_marks(item, true, false);
         let cas = flags.cas.unwrap_or_else(|| ctx.shard.next_cas());
         ctx.shard.set_cas(item, cas);
@@ -497,7 +497,7 @@ fn counted_line<Q: Queue>(
     }
 }
 
-/// `me`: one line about an item, for people.
+/// `me`: one readable line about an item.
 pub(super) fn debug<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     req: &Request<'_>,
@@ -527,8 +527,7 @@ pub(super) fn debug<Q: Queue>(
     let expiry = if meta.expiry == 0 {
         -1
     } else {
-        // Seconds that are left, as in memcached 1.6.45; 1.6.18 shows them with a minus, as if they
-        // were past.
+        // Remaining seconds, as in memcached 1.6.45; 1.6.18 shows them as negative numbers.
         i64::from(meta.expiry) - i64::from(now)
     };
     let size = ctx.shard.footprint(item);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The effect of each command on the shard.
 //!
-//! A command is a function of its [`Request`] and of how its last fetch ended. It looks the key up.
-//! If only flash can tell, it returns [`Outcome::Fetch`] before it has written anything.
-//! [`crate::session`] runs it again from its start when the fetch has ended. So no command keeps
-//! state across a wait except a storage command's [`Draft`].
+//! A command is a function of its [`Request`] and of the result of its last fetch. It looks the key
+//! up. If the answer is only on flash, it returns [`Outcome::Fetch`] before it has written
+//! anything. When the fetch has ended, [`crate::session`] runs the command again from its start. So
+//! no command keeps state across a wait, except a storage command's [`Draft`].
 //!
-//! Which commands may read flash (a tag alone may never decide a reply that has to be exact):
+//! Which commands may read flash (a tag alone never decides a reply that has to be exact):
 //!
 //! | command | on a matching tag |
 //! |---|---|
@@ -15,14 +15,14 @@
 //! | add, replace, cas, delete, md, mg without access | whether it is there, and its CAS value (`Want::Header`) |
 //! | append, prepend, incr, decr, touch, gat, ma, mg with h l T N R, md with I or x, me | the item in DRAM (`Want::Resident`) |
 
-mod admin; // commands about the server: flush_all, verbosity, cache_memlimit, shutdown, what is refused
+mod admin; // commands about the server: flush_all, verbosity, cache_memlimit, shutdown, refusals
 mod change; // delete, incr, decr, touch
 mod dump; // walks over all items: metadump, cachedump, stats sizes
 mod get; // get, gets, gat, gats, binary get and touch
 mod meta; // mg, md, ma, me
-mod extstore; // memcached's names for what flash does
-mod sink; // where statistics go: text or binary packets
-mod tell; // what watchers are told
+mod extstore; // memcached's names for the flash counters
+mod sink; // writes statistics as text or as binary packets
+mod tell; // the lines that watchers get
 mod stats; // the sections of stats, in text and binary
 mod store; // set, add, replace, append, prepend, cas, ms
 
@@ -43,29 +43,29 @@ use crate::protocol::classic::StoreMode;
 use crate::protocol::meta::Flags;
 use crate::reply::Reply;
 
-/// The operation of a command, without key and dialect.
+/// The operation of a command, without key and protocol.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    /// A value, or only that it was touched.
+    /// Return the value, or only touch the item.
     Get {
         /// A new expiry.
         touch: Option<u32>,
         /// Text: with the CAS value. Binary: with the key.
         extended: bool,
-        /// Text: the last key of its line, so `END` follows. Binary: the value is requested (else
-        /// only touched).
+        /// Text: this is the last key of its line, so `END` follows. Binary: the value is
+        /// requested.
         last: bool,
     },
     /// A draft to store.
     Store {
-        /// How.
+        /// How to store it.
         mode: StoreMode,
-        /// Only if the CAS value is this.
+        /// Only if the CAS value equals this.
         compare: Option<u64>,
     },
-    /// Remove the key if its CAS value is this (0: any).
+    /// Remove the key if its CAS value equals this (0: any).
     Delete { compare: u64 },
-    /// Its new value was refused: remove the key (if `forget`), then say why.
+    /// Its new value was refused: remove the key (if `forget`), then send the reason.
     Refuse {
         large: bool,
         forget: bool,
@@ -93,8 +93,8 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// Whether later commands of the connection must see what it did (others may overtake it while
-    /// it waits for flash).
+    /// Whether later commands of the connection must see its effect. Others may overtake it while
+    /// it waits for flash.
     pub fn changes(&self) -> bool {
         match self {
             Op::Get { touch, .. } => touch.is_some(),
@@ -109,7 +109,7 @@ impl Op {
         }
     }
 
-    /// Whether it only reads, so that DRAM is enough for it.
+    /// Whether it only reads, so that DRAM suffices for it.
     pub fn only_reads(&self) -> bool {
         matches!(self, Op::Get { .. } | Op::MetaGet(_)) && !self.changes()
     }
@@ -121,7 +121,7 @@ impl Op {
     }
 }
 
-/// The dialect of the reply.
+/// The form of the reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Form {
     /// A line of text, or nothing.
@@ -138,21 +138,21 @@ pub(crate) struct Request<'a> {
     pub op: Op,
     pub form: Form,
     pub key: Key<'a>,
-    /// A meta command's flags as they were sent.
+    /// A meta command's flags as the client sent them.
     pub text: &'a [u8],
-    /// The reply goes to another thread: nothing but bytes.
+    /// The reply goes to another thread, so it consists of bytes only.
     pub remote: bool,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) enum Outcome {
     /// The reply is complete.
     Done,
-    /// Nothing was written; run again when this fetch has ended.
+    /// Nothing was written; run it again when this fetch has ended.
     Fetch(FlashRef, Want),
-    /// Nothing was written; memory is to come: run again later.
+    /// Nothing was written; there is no memory yet, so run it again later.
     Busy,
 }
 
@@ -162,13 +162,13 @@ enum Found {
     Dram(ItemRef),
     /// Perhaps on flash.
     Flash(FlashRef),
-    /// On flash, read.
+    /// Perhaps on flash.
     Answer(FlashItem),
     /// On flash, its header read.
     Header(Meta, FlashRef),
     /// Nowhere.
     Absent,
-    /// On flash, but there is no memory to hold it.
+    /// On flash, but there is no memory for it.
     OutOfMemory,
 }
 
@@ -184,7 +184,7 @@ fn find<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &Key<'_>, hint: Option<Fetched>) ->
             Found::Answer(item) => tell::fetched(ctx, key.bytes, Some(&item.meta), before),
             Found::Header(meta, _) => tell::fetched(ctx, key.bytes, Some(meta), before),
             Found::Absent => tell::fetched(ctx, key.bytes, None, before),
-            // It is told once that was read.
+            // Watchers are told once it was read.
             Found::Flash(_) | Found::OutOfMemory => {}
         }
     }
@@ -201,13 +201,13 @@ fn found<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &Key<'_>, hint: Option<Fetched>) -
         Some(Fetched::Answer(item)) => Found::Answer(item),
         Some(Fetched::Resident(item)) => Found::Dram(item),
         Some(Fetched::Header(meta, at)) => Found::Header(meta, at),
-        // Only a walk asks for what is listed.
+        // Only a walk requests items in this form.
         Some(Fetched::Absent | Fetched::Listed(_)) => Found::Absent,
         Some(Fetched::OutOfMemory) => Found::OutOfMemory,
     }
 }
 
-/// Runs a command. `draft` is a storage command's value; it is taken once it is used up.
+/// Runs a command. `draft` is a storage command's value; it is taken when it is used.
 pub(crate) fn run<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     req: &Request<'_>,

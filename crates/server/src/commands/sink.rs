@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where statistics go: lines of text, or binary packets.
+//! Writes statistics as lines of text or as binary packets.
 
 use std::fmt::Display;
 
 use crate::protocol::binary::{Head, Status};
 
-/// Where statistics go.
+/// A destination of statistics.
 pub(super) enum Sink<'a> {
     Text(&'a mut Vec<u8>),
     Binary(&'a mut Vec<u8>, Head),

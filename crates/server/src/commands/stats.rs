@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sections of `stats`, as text and as binary packets.
 //!
-//! Names and order are memcached's. Its lines on machinery that does not exist here (libevent, LRU
-//! segments) are left out. Our own lines begin with `flash_`, `tag_` or `senko_`. Counters of this
-//! worker are live, those of others at most a tenth of a second old.
+//! Names and order are memcached's. Its lines about parts that do not exist here (libevent, LRU
+//! segments) are omitted. Senko's own lines begin with `flash_`, `tag_` or `senko_`. Counters of
+//! this worker are live, those of others at most a tenth of a second old.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ const BINARY_PREFIXES: usize = 100;
 /// Prefixes that `stats detail flash` shows: those with the most gets.
 const FLASH_PREFIXES: usize = 100;
 
-/// Runs the text command; a section that has to walk over all items is returned.
+/// Runs the text command. A section that walks over all items is returned.
 pub(crate) fn text_stats<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     rest: &[u8],
@@ -75,13 +75,13 @@ pub(crate) fn binary_stats<Q: Queue>(
         b"detail on" => ctx.shared.prefixes.set(true),
         b"detail off" => ctx.shared.prefixes.set(false),
         b"detail dump" => {
-            // One packet holds all: what does not fit the bound is left out.
+            // One packet holds everything; rows beyond the bound are omitted.
             let mut text = Vec::new();
             ctx.shared.prefixes.dump(None, BINARY_PREFIXES, &mut text);
             text.extend_from_slice(b"END\r\n");
             sink.stat("detailed", String::from_utf8_lossy(&text));
         }
-        // A histogram of all items is served in text only.
+        // A histogram of all items exists only in text.
         b"sizes" => sink.stat("sizes_status", "disabled"),
         _ => {
             if !section_of(ctx, key, &mut sink) {
@@ -93,7 +93,7 @@ pub(crate) fn binary_stats<Q: Queue>(
     Sink::Binary(out, head).end();
 }
 
-/// Writes a section; false if there is none of that name.
+/// Writes a section; false if no section has that name.
 fn section_of<Q: Queue>(ctx: &mut Ctx<'_, Q>, name: &[u8], sink: &mut Sink<'_>) -> bool {
     match name {
         b"" => general(ctx, sink),
@@ -106,7 +106,7 @@ fn section_of<Q: Queue>(ctx: &mut Ctx<'_, Q>, name: &[u8], sink: &mut Sink<'_>) 
     true
 }
 
-/// The hottest keys, each with its lookups as the sample tells them.
+/// The hottest keys, each with its lookups estimated from the sample.
 fn hot_keys<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     for (key, lookups) in ctx.shared.hottest() {
         let mut name = Vec::new();
@@ -171,7 +171,7 @@ fn cachedump<Q: Queue>(
     Some(DumpKind::Cachedump { class, limit })
 }
 
-/// What all shards together counted.
+/// The sum of all shards' counters.
 struct Totals {
     stats: ThreadStats,
     cache: CacheStats,
@@ -191,7 +191,7 @@ fn totals<Q: Queue>(ctx: &Ctx<'_, Q>) -> Totals {
         sum.stats.add(&other.stats);
         sum.cache.add(&other.cache);
     });
-    // The devices' counters are the event loop's: this worker's own are as old as its last
+    // The event loop counts for devices, so this worker's own counts are as old as its last
     // publication, too.
     ctx.shared.for_others(usize::MAX, |any| {
         sum.disk.merge(&any.disk);
@@ -201,8 +201,7 @@ fn totals<Q: Queue>(ctx: &Ctx<'_, Q>) -> Totals {
     sum
 }
 
-/// Bytes for items, as they were requested: by `cache_memlimit`, by `-m`, or what `--memory` leaves
-/// for them.
+/// Bytes for items, as configured: by `cache_memlimit`, by `-m`, or the rest of `--memory`.
 fn memory_limit<Q: Queue>(ctx: &Ctx<'_, Q>, cache: &CacheStats) -> u64 {
     match (ctx.shared.dram_limit(), ctx.shared.settings.item_memory) {
         (0, Some(bytes)) => bytes,
@@ -385,7 +384,7 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
     sink.stat("flash_admitted_bytes", cache.admitted_bytes);
     sink.stat("flash_reinserted_bytes", cache.reinserted_bytes);
     sink.stat("flash_written_bytes", cache.device_write_bytes);
-    // Bytes that reached the device for each byte that was worth keeping.
+    // Bytes that reached the device, divided by the bytes worth keeping.
     let amplification = cache.device_write_bytes as f64 / cache.admitted_bytes.max(1) as f64;
     sink.stat(
         "flash_write_amplification",
@@ -413,7 +412,7 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
     sink.stat("flash_device_flushes", disk.total(Op::Flush).ops);
 }
 
-/// How the flash devices do.
+/// The state of the flash devices.
 fn devices(shared: &Shared, cache: &CacheStats, sink: &mut Sink<'_>) {
     sink.stat("flash_devices", shared.settings.flash.len());
     sink.stat("flash_devices_out", shared.devices_in(DeviceState::Out));
@@ -488,7 +487,7 @@ fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("idle_timeout", set.idle_timeout);
     sink.stat("track_sizes", "yes");
     ssl_settings(set.tls.as_ref(), sink);
-    // Records on flash hold 32 bits of a client's flags.
+    // Records on flash store 32 bits of a client's flags.
     sink.stat("client_flags_size", size_of::<u32>());
     sink.stat("senko_memory", set.memory);
     sink.stat(
@@ -521,7 +520,7 @@ fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("senko_spin_us", set.spin.as_micros());
 }
 
-/// memcached's rows; one alone where nothing is encrypted.
+/// memcached's rows; only one of them if nothing is encrypted.
 fn ssl_settings(tls: Option<&TlsSettings>, sink: &mut Sink<'_>) {
     sink.stat("ssl_enabled", yes(tls.is_some()));
     let Some(tls) = tls else { return };

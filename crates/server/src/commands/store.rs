@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`, and the binary ones: what happens to
-//! a complete draft.
+//! `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`, and the binary forms: they store a
+//! complete draft.
 
 use senko_cache::{AllocError, Draft, Fetched, FlashRef, ItemRef, Meta, Want};
 use senko_io::Queue;
@@ -12,10 +12,10 @@ use crate::protocol::classic::StoreMode;
 use crate::protocol::meta::Flags;
 use crate::reply::Reply;
 
-/// How storing ended.
+/// The result of storing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// With this CAS value and this many bytes of value.
+    /// Stored, with this CAS value and this many bytes of value.
     Well { cas: u64, len: u32 },
     /// The CAS value did not match.
     Exists,
@@ -28,18 +28,18 @@ enum Ended {
 /// The condition of a storage command on the existing item.
 struct Rules {
     mode: StoreMode,
-    /// Only if the CAS value is this; 0 matches nothing, and is not a condition for append and
-    /// prepend.
+    /// Only if the CAS value equals this. 0 matches nothing; for append and prepend it is no
+    /// condition.
     compare: Option<u64>,
     /// Accept a CAS value older than the item's, and mark the new value stale (`ms` with `I`).
     accept_older: bool,
-    /// The CAS value to give.
+    /// The new item's CAS value.
     cas: Option<u64>,
     /// Append and prepend make the item if it is missing (`ms` with `N`).
     vivify: bool,
 }
 
-/// Stores a complete draft as its command says, and answers.
+/// Stores a complete draft according to its command, and answers.
 pub(super) fn run<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     req: &Request<'_>,
@@ -108,12 +108,12 @@ pub(super) fn run<Q: Queue>(
     Outcome::Done
 }
 
-/// The known facts about the existing item.
+/// What is known about the existing item.
 #[derive(Clone, Copy)]
 struct Old {
     meta: Meta,
     item: Option<ItemRef>,
-    /// Where it is on flash, if it is not in DRAM.
+    /// Its slot on flash, if it is not in DRAM.
     on_flash: Option<FlashRef>,
 }
 
@@ -124,8 +124,8 @@ fn apply<Q: Queue>(
     draft: &mut Option<Draft>,
     hint: Option<Fetched>,
 ) -> Result<Ended, Outcome> {
-    // Where nothing may be evicted, a tag alone takes no slot: the key's copy on flash is looked
-    // for.
+    // If nothing may be evicted, a tag alone does not replace a slot. So the key's own copy on
+    // flash is looked for.
     if rules.mode == StoreMode::Set && !ctx.shard.keeps_all() {
         tell::replaced(ctx, req);
         return Ok(link(ctx, rules, draft));
@@ -182,8 +182,8 @@ fn apply<Q: Queue>(
         StoreMode::Add => Ok(Ended::Refused),
         StoreMode::Cas if matches == Some(true) => Ok(replace(ctx, req, rules, old, draft)),
         StoreMode::Cas if older => {
-            // The value is replaced, but it keeps the old one's expiry, and stays stale until
-            // somebody wins it.
+            // The value is replaced, but the old expiry is kept, and the item stays stale until a
+            // client wins it.
             let new = draft.as_mut().expect("a storage command brings its draft");
             ctx.shard.set_draft_expiry(new, old.meta.expiry);
             ctx.shard.set_draft_marks(new, true, old.meta.won);
@@ -199,8 +199,8 @@ fn apply<Q: Queue>(
     }
 }
 
-/// Makes the draft the key's item in place of the one that was found. A copy on flash goes first:
-/// `Shard::link` does not know whose it is.
+/// Makes the draft the key's item in place of the found one. A copy on flash is removed first,
+/// since `Shard::link` does not know which key it belongs to.
 fn replace<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     req: &Request<'_>,
@@ -288,7 +288,8 @@ fn answer_meta(req: &Request<'_>, flags: &Flags, stored: Ended, draft_len: u32, 
     out.bytes.extend_from_slice(b"\r\n");
 }
 
-/// Answers a storage command that got no memory for its value. No old value outlives a failed set.
+/// Answers a storage command that got no memory for its value. A failed set also removes the old
+/// value.
 pub(super) fn refuse<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     req: &Request<'_>,
@@ -324,7 +325,7 @@ pub(super) fn refuse<Q: Queue>(
     Outcome::Done
 }
 
-/// Answers a storage command whose value was not followed by a line end.
+/// Answers a storage command without a line end after its value.
 pub(crate) fn bad_chunk(form: Form, out: &mut Reply) {
     // `noreply` silences it, the meta quiet flag does not.
     if !matches!(form, Form::Text { noreply: true }) {

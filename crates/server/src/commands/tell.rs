@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lines about commands for watchers ([`crate::watch`]), in memcached's form.
+//! Writes lines about commands for watchers ([`crate::watch`]), in memcached's form.
 //!
-//! Each function looks first whether anybody asked.
+//! Each function first checks whether anybody watches.
 
 use senko_cache::{Evicted, Lookup, Meta};
 use senko_io::Queue;
@@ -25,7 +25,7 @@ fn begin(kind: &str, key: &[u8]) -> Vec<u8> {
 pub(super) struct Gone(u64, u64);
 
 impl Gone {
-    /// Those of now, if lookups are watched.
+    /// The present counts, if lookups are watched.
     pub fn now<Q: Queue>(ctx: &Ctx<'_, Q>) -> Option<Gone> {
         if !ctx.shared.watchers.wants(watch::FETCHERS) {
             return None;
@@ -35,7 +35,7 @@ impl Gone {
     }
 }
 
-/// A key was looked up, and found or not.
+/// Tells that a key was looked up, and whether it was found.
 pub(super) fn fetched<Q: Queue>(
     ctx: &Ctx<'_, Q>,
     key: &[u8],
@@ -60,7 +60,7 @@ pub(super) fn fetched<Q: Queue>(
     ctx.shared.watchers.tell(watch::FETCHERS, now_ms, &event);
 }
 
-/// A value is about to replace whatever is there. It does not look for items on flash.
+/// Tells that a value is about to replace the existing one. This does not look for items on flash.
 pub(super) fn replaced<Q: Queue>(ctx: &mut Ctx<'_, Q>, req: &Request<'_>) {
     let Some(before) = Gone::now(ctx) else {
         return;
@@ -72,8 +72,8 @@ pub(super) fn replaced<Q: Queue>(ctx: &mut Ctx<'_, Q>, req: &Request<'_>) {
     fetched(ctx, req.key.bytes, meta.as_ref(), Some(before));
 }
 
-/// A value was stored, or not: memcached's word for how that ended, the item that the value would
-/// be, and how it was to be stored.
+/// Tells whether a value was stored: memcached's word for the result, the item with the value, and
+/// the storage command.
 pub(super) fn stored<Q: Queue>(
     ctx: &Ctx<'_, Q>,
     key: &[u8],
@@ -109,7 +109,7 @@ pub(super) fn stored<Q: Queue>(
     ctx.shared.watchers.tell(watch::MUTATIONS, now_ms, &event);
 }
 
-/// An item was deleted by `delete` or `md`.
+/// Tells that an item was deleted by `delete` or `md`.
 pub(super) fn deleted<Q: Queue>(ctx: &Ctx<'_, Q>, key: &[u8], command: &str, meta: &Meta) {
     if !ctx.shared.watchers.wants(watch::DELETIONS) {
         return;
@@ -122,7 +122,7 @@ pub(super) fn deleted<Q: Queue>(ctx: &Ctx<'_, Q>, key: &[u8], command: &str, met
     ctx.shared.watchers.tell(watch::DELETIONS, now_ms, &event);
 }
 
-/// An item was evicted at this time (Unix milliseconds).
+/// Tells that an item was evicted at this time (Unix milliseconds).
 pub(crate) fn evicted(shared: &Shared, item: &Evicted, now_ms: u64) {
     let meta = &item.meta;
     let now = (now_ms / 1000) as u32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The binary protocol: the 24-byte header, opcodes, and which lengths each opcode allows.
+//! The binary protocol: the 24-byte header, opcodes, and the lengths that each opcode allows.
 //!
 //! ```text
 //!  0      1       2        4       5        6        8        12      16    24
@@ -34,7 +34,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// memcached's text for an error.
+    /// memcached's text for this status.
     pub fn text(self) -> &'static str {
         match self {
             Status::Success => "",
@@ -51,7 +51,7 @@ impl Status {
     }
 }
 
-/// What an opcode asks for.
+/// What an opcode requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the protocol's names
 pub enum Kind {
@@ -76,7 +76,7 @@ pub enum Kind {
     Unknown,
 }
 
-/// Opcode to kind, and whether it is the quiet variant.
+/// Maps an opcode to its kind, and whether it is the quiet variant.
 pub fn kind(opcode: u8) -> (Kind, bool) {
     match opcode {
         0x00 => (Kind::Get { key: false }, false),
@@ -120,11 +120,11 @@ pub fn kind(opcode: u8) -> (Kind, bool) {
 /// A request's header, in host order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// As sent.
+    /// The opcode as sent.
     pub opcode: u8,
-    /// What it asks for.
+    /// What it requests.
     pub kind: Kind,
-    /// The quiet variant.
+    /// Whether it is the quiet variant.
     pub quiet: bool,
     /// Bytes of the key.
     pub key_len: usize,
@@ -132,7 +132,7 @@ pub struct Header {
     pub extras_len: usize,
     /// Bytes of the value.
     pub value_len: usize,
-    /// Returned as it came.
+    /// Returned unchanged in the reply.
     pub opaque: [u8; 4],
     /// CAS value to compare with, or 0.
     pub cas: u64,
@@ -141,17 +141,17 @@ pub struct Header {
 /// Why a request ends its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// Not a request header: closed without a word.
+    /// It is not a request header: the connection is closed without an answer.
     Magic,
-    /// Answered with this status, then closed.
+    /// The request is answered with this status, then the connection is closed.
     Answer(Header, Status),
 }
 
 impl Header {
-    /// Reads a header; `bytes` has [`HEADER`] of them at least.
+    /// Parses a header; `bytes` has at least [`HEADER`] bytes.
     ///
     /// # Errors
-    /// When the magic byte is wrong, or a length is one that the opcode does not allow.
+    /// If the magic byte is wrong, or the opcode does not allow a length.
     pub fn read(bytes: &[u8]) -> Result<Header, Broken> {
         let b: &[u8; HEADER] = bytes[..HEADER].try_into().expect("a slice of 24 bytes");
         if b[0] != REQUEST {
@@ -193,7 +193,8 @@ impl Header {
             Kind::Stat => extras == 0 && !value,
             Kind::Verbosity => !key && extras == 4 && !value,
             Kind::Touch | Kind::GetTouch { .. } => key && extras == 4 && !value,
-            // Listing the mechanisms takes nothing; the other two take a mechanism's name.
+            // Listing the mechanisms has no arguments; the other two have a mechanism's name as
+            // their key.
             Kind::Sasl => {
                 extras == 0
                     && (self.opcode != 0x20 || (!key && !value))
@@ -221,7 +222,7 @@ pub struct Head {
     pub opcode: u8,
     /// The request's opaque.
     pub opaque: [u8; 4],
-    /// No reply in the nominal case.
+    /// Whether there is no reply in the nominal case.
     pub quiet: bool,
 }
 

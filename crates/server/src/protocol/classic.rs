@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The classic text commands: one line in, one [`Line`] out.
 //!
-//! A line with too few arguments, or a storage line whose length cannot be read, is refused before
-//! `noreply` is looked for. Every other refusal stays silent where the last word is `noreply`.
-//! Arguments too many are not looked at. All this as memcached 1.6.45 does it; spaces before the
-//! command are skipped, as releases before it did.
+//! A line with too few arguments, or a storage line with an unreadable length, is refused even with
+//! `noreply`. Every other refusal is silent if the last word is `noreply`. Surplus arguments are
+//! ignored. All of this is as in memcached 1.6.45. Spaces before the command are skipped, as in
+//! earlier releases.
 
 use super::number::{plain_time, plain_u32, plain_u64, read_flags, read_length, read_time};
 use super::{After, BAD_FORMAT, ERROR, MAX_KEY, Tokens};
 
-/// How a value is to be stored.
+/// How a value is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreMode {
-    /// Whatever is there.
+    /// In any case.
     Set,
     /// Only if the key is absent.
     Add,
-    /// Only if the key is there.
+    /// Only if the key exists.
     Replace,
-    /// Behind the value that is there.
+    /// Appended to the existing value.
     Append,
-    /// Before the value that is there.
+    /// Prepended to the existing value.
     Prepend,
-    /// Only if the key's CAS value is the one given.
+    /// Only if the key's CAS value is the given one.
     Cas,
 }
 
@@ -31,7 +31,7 @@ pub enum StoreMode {
 pub struct Refusal {
     /// The text, without line end.
     pub text: &'static str,
-    /// `noreply` was requested: stay silent.
+    /// Whether `noreply` was given: no answer is sent.
     pub silent: bool,
     /// What follows the line.
     pub after: After,
@@ -54,9 +54,10 @@ impl Refusal {
 /// A command of the classic protocol (or the name and arguments of a meta command).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// `get`, `gets`, `gat`, `gats`: the keys are not parsed yet (a line may have any number).
+    /// `get`, `gets`, `gat`, `gats`: the keys are not parsed yet, since a line may have any number
+    /// of them.
     Get {
-        /// CAS values are requested.
+        /// Whether CAS values are requested.
         cas: bool,
         /// A new expiry for each key.
         touch: Option<i64>,
@@ -65,13 +66,13 @@ pub enum Line<'a> {
     },
     /// The storage commands; a value of `len` bytes and a line end follow.
     Store {
-        /// Which.
+        /// Which command.
         mode: StoreMode,
         /// The key.
         key: &'a [u8],
         /// The client's flags.
         flags: u32,
-        /// As given.
+        /// The expiry as given.
         exptime: i64,
         /// Bytes of the value.
         len: usize,
@@ -91,9 +92,9 @@ pub enum Line<'a> {
     Arith {
         /// The key.
         key: &'a [u8],
-        /// `incr`.
+        /// Whether it is `incr`.
         incr: bool,
-        /// By how much.
+        /// The difference.
         delta: u64,
         /// Stay silent.
         noreply: bool,
@@ -102,7 +103,7 @@ pub enum Line<'a> {
     Touch {
         /// The key.
         key: &'a [u8],
-        /// As given.
+        /// The expiry as given.
         exptime: i64,
         /// Stay silent.
         noreply: bool,
@@ -116,8 +117,8 @@ pub enum Line<'a> {
     },
     /// `flush_all`.
     FlushAll {
-        /// As given; `None`: the argument is not a number (refused only after the permission was
-        /// checked).
+        /// The delay as given; `None`: the argument is not a number, which is refused only after
+        /// the permission was checked.
         delay: Option<i64>,
         /// Stay silent.
         noreply: bool,
@@ -142,7 +143,7 @@ pub enum Line<'a> {
     Quit,
     /// `shutdown`; the rest is its mode.
     Shutdown(&'a [u8]),
-    /// `stats`; the rest says of what.
+    /// `stats`; the rest is the section.
     Stats(&'a [u8]),
     /// `lru_crawler`.
     LruCrawler(&'a [u8]),
@@ -150,19 +151,19 @@ pub enum Line<'a> {
     Slabs(&'a [u8]),
     /// `lru`.
     Lru(&'a [u8]),
-    /// `watch`; the rest says what.
+    /// `watch`; the rest is what to watch.
     Watch(&'a [u8]),
     /// `refresh_certs`.
     RefreshCerts {
-        /// Nobody waits for the answer.
+        /// Whether no answer is wanted.
         noreply: bool,
     },
-    /// The first line of an HTTP request: the client takes this server for another kind.
+    /// The first line of an HTTP request: the client mistakes this server for a web server.
     Http,
 }
 
 impl Line<'_> {
-    /// Whether it is a command about the server that any `noreply` at its end silences.
+    /// Whether it is a command about the server, which a `noreply` at its end silences.
     pub(crate) fn may_be_silent(&self) -> bool {
         matches!(
             self,
@@ -171,7 +172,7 @@ impl Line<'_> {
     }
 }
 
-/// At most this many arguments are looked at.
+/// At most this many arguments are parsed.
 const MAX_ARGS: usize = 5;
 
 /// The arguments of a command: the first [`MAX_ARGS`], the true count, and the last.
@@ -197,7 +198,7 @@ impl<'a> Args<'a> {
         }
         args
     }
-    /// There must be as many.
+    /// Requires this many arguments.
     fn want(self, least: usize) -> Result<Args<'a>, Refusal> {
         if self.count >= least {
             Ok(self)
@@ -270,13 +271,13 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
     }
 }
 
-/// The refusal of what is not a command.
+/// The refusal of an unknown command.
 fn unknown(line: &[u8]) -> Refusal {
     Refusal::new(ERROR, ends_with_noreply(line))
 }
 
-/// Whether a line begins an HTTP request. The text after such a line may have been chosen by a
-/// stranger, through somebody's browser.
+/// Whether a line begins an HTTP request. A stranger may have chosen the text after such a line,
+/// through somebody's browser.
 fn is_http(name: &[u8], rest: &[u8]) -> bool {
     let mut tokens = Tokens::new(rest);
     let target = tokens.next().unwrap_or(&[]);

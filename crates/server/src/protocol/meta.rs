@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The meta commands `mg`, `ms`, `md`, `ma`, `me`: key, flags and their arguments.
 //!
-//! The flags of a command are read twice. Here they decide how to run it. The reply reads them
-//! again, since it returns flags in the order of the request (and `t` before `T` shows the old
-//! time).
+//! The flags of a command are read twice. Here they decide how the command runs. The reply reads
+//! them again, because it returns flags in the order of the request; `t` before `T` shows the old
+//! time.
 
 use super::classic::StoreMode;
 use super::number::{expiry, plain_time, plain_u32, plain_u64, read_base64, read_length};
 use super::{After, BAD_FORMAT, MAX_KEY, Tokens};
 
-/// Most tokens of a meta command, its name included.
+/// Most tokens of a meta command, including its name.
 const MAX_TOKENS: usize = 20;
-/// Longest opaque token, its `O` included.
+/// Longest opaque token, including its `O`.
 const MAX_OPAQUE: usize = 32;
 
 /// The flags of a meta command that decide how it runs.
@@ -21,7 +21,7 @@ pub struct Flags {
     pub value: bool,
     /// `q`: no reply in the nominal case.
     pub quiet: bool,
-    /// `b`: the key came in base64.
+    /// `b`: the key is in base64.
     pub base64: bool,
     /// `u`: do not count as an access.
     pub no_update: bool,
@@ -29,29 +29,29 @@ pub struct Flags {
     pub invalidate: bool,
     /// `x`: remove the value, keep the item (`md`).
     pub remove_value: bool,
-    /// `h` or `l`: what the last accesses left behind is requested.
+    /// `h` or `l`: data about the last accesses is requested.
     pub history: bool,
     /// `N`: make the item on a miss, with this expiry.
     pub vivify: Option<u32>,
     /// `T`: the new expiry.
     pub ttl: Option<u32>,
-    /// `R`: recache when the expiry lies before this.
+    /// `R`: recache if the expiry is before this second.
     pub recache: Option<u32>,
-    /// `C`: only if the CAS value is this.
+    /// `C`: only if the CAS value equals this.
     pub compare: Option<u64>,
-    /// `E`: the CAS value to give.
+    /// `E`: the new CAS value.
     pub cas: Option<u64>,
     /// `F`: the client's flags.
     pub client_flags: u32,
     /// `M`: the mode, 0 if not given.
     pub mode: u8,
-    /// `J`: the value to start with.
+    /// `J`: the initial value.
     pub initial: u64,
-    /// `D`: by how much.
+    /// `D`: the difference.
     pub delta: u64,
 }
 
-/// Room for a decoded key.
+/// Space for a decoded key.
 pub type KeyBuf = [u8; MAX_KEY];
 
 /// A parsed meta command.
@@ -59,13 +59,13 @@ pub type KeyBuf = [u8; MAX_KEY];
 pub struct Command<'a> {
     /// The key, decoded.
     pub key: &'a [u8],
-    /// What the flags say.
+    /// The parsed flags.
     pub flags: Flags,
     /// The flags as they were sent.
     pub text: &'a [u8],
 }
 
-/// Why a meta command is refused (always answered, whatever `q` says), and what follows its line.
+/// Why a meta command is refused (the refusal is sent even with `q`), and what follows its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The text, without line end.
@@ -74,7 +74,7 @@ pub struct Refusal {
     pub after: After,
 }
 
-/// Which times flags are relative to.
+/// What the times in flags are relative to.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// Unix seconds.
@@ -90,14 +90,14 @@ fn refuse<T>(text: &'static str) -> Result<T, Refusal> {
     })
 }
 
-/// Whether a token may be a flag at all: memcached's tokenizer takes letters, digits and what lies
-/// between the letters in ASCII.
+/// Whether a token can be a flag at all: memcached's tokenizer accepts letters, digits and the
+/// ASCII characters between the letters.
 fn may_be_flag(token: &[u8]) -> bool {
     matches!(token[0], b'A'..=b'z' | b'0'..=b'9')
 }
 
-/// Reads flags; the text of the first error. Later errors of well-known flags win over earlier
-/// ones, as in memcached.
+/// Parses flags; returns the text of the first error. Later errors of well-known flags override
+/// earlier ones, as in memcached.
 fn read_flags(text: &[u8], clock: Clock) -> Result<Flags, &'static str> {
     let mut flags = Flags {
         delta: 1,
@@ -140,7 +140,7 @@ fn read_flags(text: &[u8], clock: Clock) -> Result<Flags, &'static str> {
                 n if flag == b'C' => flags.compare = n,
                 n => flags.cas = n,
             },
-            // The first letter counts. No mode is none of the valid ones.
+            // The first letter counts. An empty mode is invalid.
             b'M' => flags.mode = argument.first().copied().unwrap_or(b' '),
             b'J' => match plain_u64(argument) {
                 Some(n) => flags.initial = n,
@@ -162,7 +162,7 @@ fn opaque_too_long(text: &[u8]) -> bool {
 
 const OPAQUE_TOO_LONG: &str = "CLIENT_ERROR opaque token too long";
 
-/// Decodes the key if it came in base64.
+/// Decodes the key if it is in base64.
 fn decode<'a>(key: &'a [u8], base64: bool, room: &'a mut KeyBuf) -> Option<&'a [u8]> {
     if !base64 {
         return Some(key);
@@ -171,7 +171,7 @@ fn decode<'a>(key: &'a [u8], base64: bool, room: &'a mut KeyBuf) -> Option<&'a [
     Some(&room[..len])
 }
 
-/// Key and flag text of a command; `least` is the least number of tokens behind the name.
+/// Key and flag text of a command; `least` is the least number of tokens after the name.
 fn split(rest: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     let mut tokens = Tokens::new(rest);
     let Some(key) = tokens.next() else {
@@ -205,7 +205,7 @@ pub fn keyed<'a>(
     Ok(Command { key, flags, text })
 }
 
-/// `ma`, which does not say what was wrong with its key and flags.
+/// `ma`, whose error does not say what was wrong with key or flags.
 pub fn arith<'a>(
     rest: &'a [u8],
     clock: Clock,
@@ -229,8 +229,8 @@ pub fn arith_mode(flags: &Flags) -> Result<bool, Refusal> {
     }
 }
 
-/// `ms`: the command, how to store, and the bytes of the value that follows. A refused line's value
-/// is swallowed where its length can be read.
+/// `ms`: the command, how to store, and the bytes of the value that follows. The value of a refused
+/// line is skipped if its length can be read.
 pub fn store<'a>(
     rest: &'a [u8],
     clock: Clock,
@@ -272,7 +272,7 @@ fn read_store<'a>(
     Ok((Command { key, flags, text }, mode, len))
 }
 
-/// `me`: the key, decoded. (The base64 flag counts only in the first place.)
+/// `me`: the decoded key. The base64 flag counts only in the first position.
 pub fn debug<'a>(rest: &'a [u8], room: &'a mut KeyBuf) -> Result<Command<'a>, Refusal> {
     let mut tokens = Tokens::new(rest);
     let Some(key) = tokens.next().filter(|key| key.len() <= MAX_KEY) else {

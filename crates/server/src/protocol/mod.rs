@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parsers of the three dialects: bytes in, requests out. No I/O, no state.
 //!
-//! [`crate::session`] passes them the receive buffer in place; their results borrow from it. Which
-//! lines are refused, and with which texts, is memcached 1.6.45's, checked by running it.
+//! [`crate::session`] passes them the receive buffer in place; their results borrow from it. The
+//! refused lines and their texts are those of memcached 1.6.45, which was run for comparison.
 //! `docs/cache/replacing-memcached.md` lists the differences. Always holds: a parser never panics,
 //! never allocates, and reads only its input.
 
@@ -14,20 +14,21 @@ pub mod number; // numbers as memcached reads them, base64, expiry times
 /// Longest key, in bytes.
 pub const MAX_KEY: usize = 250;
 
-/// Bytes without a line end after which a connection that is not sending a `get` is closed.
+/// If this many bytes come without a line end, the connection is closed, unless it is sending a
+/// `get`.
 pub const MAX_LINE: usize = 2048;
 
 /// The reply to a line that is not a command.
 pub const ERROR: &str = "ERROR";
-/// The reply to a command with unusable arguments.
+/// The reply to a command with invalid arguments.
 pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 
-/// The input after a refused line.
+/// What follows a refused line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     /// The next command.
     Command,
-    /// A value of this many bytes, its line end counted in. It is swallowed.
+    /// A value of this many bytes, including its line end. It is skipped.
     Value(usize),
     /// A value of unknown length. Its bytes must not run as commands, so the connection is closed.
     Unknown,
@@ -43,7 +44,7 @@ impl After {
     }
 }
 
-/// Splits at spaces, skipping empty parts, as memcached's tokenizer does (tabs are not separators).
+/// Splits at spaces and skips empty parts, as memcached's tokenizer does. Tabs are not separators.
 #[derive(Clone, Debug)]
 pub struct Tokens<'a> {
     rest: &'a [u8],
@@ -72,13 +73,13 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// A line without its end, and the bytes that the end took too.
+/// A line without its end, and the number of bytes including the end.
 #[inline]
 pub fn split_line(input: &[u8]) -> Option<(&[u8], usize)> {
     let end = memchr::memchr(b'\n', input)?;
     let line = &input[..end];
-    // As memcached does it: a carriage return is stripped only behind at least one byte, so that
-    // "\r\n" alone stays a (bad) command.
+    // As in memcached, a carriage return is stripped only after at least one byte, so "\r\n" alone
+    // is an (invalid) command.
     let line = if line.len() > 1 && line[line.len() - 1] == b'\r' {
         &line[..line.len() - 1]
     } else {
@@ -87,9 +88,9 @@ pub fn split_line(input: &[u8]) -> Option<(&[u8], usize)> {
     Some((line, end + 1))
 }
 
-/// Appends a key as a word of a line: as it is, where the classic protocol can name it. Any other
-/// key, which the meta protocol's base64 can have, is URI-encoded: a line end in it would forge the
-/// next line.
+/// Appends a key as a word of a line. A key that is valid in the classic protocol is appended
+/// unchanged. Any other key, which the meta protocol's base64 allows, is URI-encoded, because a
+/// line end in it would forge the next line.
 pub(crate) fn push_key(out: &mut Vec<u8>, key: &[u8]) {
     if is_word(key) {
         out.extend_from_slice(key);
@@ -98,7 +99,7 @@ pub(crate) fn push_key(out: &mut Vec<u8>, key: &[u8]) {
     }
 }
 
-/// Whether the classic protocol can name a key.
+/// Whether a key is valid in the classic protocol.
 pub(crate) fn is_word(key: &[u8]) -> bool {
     key.iter().all(|b| *b > b' ' && *b != 0x7f)
 }

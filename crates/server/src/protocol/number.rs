@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers as memcached reads them, base64 keys, and expiry times.
+//! Parses numbers the way memcached does, base64 keys, and expiry times.
 //!
 //! memcached has two ways. Flags and time of the classic storage commands are read with the C
-//! library's `strtol` family: leading white space and a sign are taken, and white space may end the
-//! number. Numbers may have 64 bits. Of flags the lower 32 count. A time beyond 32 bits counts as
-//! the last time of a 32-bit clock.
+//! library's `strtol` family: leading white space and a sign are accepted, and white space may end
+//! the number. Numbers may have 64 bits. Only the lower 32 bits of flags count. A time beyond 32
+//! bits counts as the last time of a 32-bit clock.
 //!
 //! All other numbers are plain: digits and nothing else, in a bounded number of places. Only a
-//! number with a sign may begin with a minus. A number that does not fit its type is refused.
+//! signed number may begin with a minus. A number that does not fit its type is refused.
 
 /// Longest relative expiry: 30 days, in seconds. A larger number is an absolute time.
 pub const MAX_RELATIVE: i64 = 60 * 60 * 24 * 30;
@@ -52,7 +52,7 @@ fn plain(text: &[u8], places: usize) -> Option<u64> {
     })
 }
 
-/// Most places of a plain number of 32 bits, a sign among them: as many as memcached takes.
+/// Most characters of a plain 32-bit number, including a sign: as many as memcached accepts.
 const PLACES_32: usize = 11;
 /// Most digits of a plain number of 64 bits.
 const PLACES_64: usize = 22;
@@ -101,7 +101,7 @@ pub fn read_u32(text: &[u8]) -> Option<u32> {
     u32::try_from(value).ok()
 }
 
-/// A client's flags: what does not fit 32 bits loses its upper bits, as in memcached.
+/// A client's flags. Bits beyond 32 are dropped, as in memcached.
 pub fn read_flags(text: &[u8]) -> Option<u32> {
     read_u64(text).map(|flags| flags as u32)
 }
@@ -115,14 +115,15 @@ pub fn read_time(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// The length of a value: not negative, and such that its line end can be counted in 31 bits.
+/// The length of a value: not negative, and small enough that 31 bits can count it with its line
+/// end.
 pub fn read_length(text: &[u8]) -> Option<usize> {
     let n = plain_i32(text)?;
     (0..=i32::MAX - 2).contains(&n).then_some(n as usize)
 }
 
-/// The expiry in Unix seconds (0: never) that a client's `exptime` means at `now`. `started` is
-/// when the server started: an absolute time before it has passed, as has any negative one.
+/// Converts a client's `exptime` at `now` to an expiry in Unix seconds (0: never). `started` is
+/// when the server started. An absolute time before that, or a negative one, has already passed.
 pub fn expiry(exptime: i64, now: u32, started: u32) -> u32 {
     match exptime {
         0 => 0,
@@ -133,7 +134,7 @@ pub fn expiry(exptime: i64, now: u32, started: u32) -> u32 {
     }
 }
 
-/// Writes a number in decimal into `room`; the part that it took.
+/// Writes a number in decimal into `room`; returns the part of `room` with the digits.
 #[inline]
 pub fn decimal(mut n: u64, room: &mut [u8; 20]) -> &[u8] {
     let mut at = room.len();
@@ -171,8 +172,8 @@ pub fn push_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Decodes base64 with padding into `out`; the number of bytes, or `None` where it is malformed,
-/// empty or longer than `out`.
+/// Decodes base64 with padding into `out`; returns the number of bytes, or `None` if it is
+/// malformed, empty or longer than `out`.
 pub fn read_base64(text: &[u8], out: &mut [u8]) -> Option<usize> {
     if text.is_empty() || !text.len().is_multiple_of(4) {
         return None;

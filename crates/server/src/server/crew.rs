@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The workers' threads: all of them serve, or none.
+//! The workers' threads: either all of them serve, or none.
 
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -14,7 +14,7 @@ use super::report::ServerError;
 use crate::settings::Settings;
 use crate::worker::{StartError, Worker, WorkerConfig};
 
-/// A worker's thread, and what it left.
+/// A worker's thread, and the state that it left.
 pub(super) type Thread = JoinHandle<Result<Option<Stopped>, String>>;
 
 /// The report of a worker once it is ready.
@@ -25,8 +25,8 @@ pub(super) struct LoopReport {
     pub recovered: Recovered,
 }
 
-/// Workers that are ready, or about to be, and wait to be released. Dropping it lets their threads
-/// end by themselves.
+/// Workers that are ready, or about to be, and wait to be released. Dropping it makes their threads
+/// end.
 pub(super) struct Crew {
     go: Vec<mpsc::Sender<()>>,
     threads: Vec<Thread>,
@@ -57,7 +57,7 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Returns when each worker is ready, in their order, or with the first reason why one is not.
+    /// Returns when all workers are ready, in their order, or with the first reason why one is not.
     pub fn ready(&self) -> Result<Vec<LoopReport>, Option<StartError>> {
         let mut loops = Vec::new();
         let mut failed = None;
@@ -74,7 +74,7 @@ impl Crew {
         Ok(loops)
     }
 
-    /// Ends the workers. When all have ended, nothing is held any more that a next start needs.
+    /// Ends the workers. When all have ended, they hold nothing that a next start needs.
     pub fn call_off(self) {
         drop(self.go);
         for thread in self.threads {
@@ -85,14 +85,14 @@ impl Crew {
     /// Lets all workers serve.
     pub fn go(self) -> Vec<Thread> {
         for go_on in &self.go {
-            // A worker that is gone shows when its thread is joined.
+            // If a worker is gone, joining its thread shows that.
             let _ = go_on.send(());
         }
         self.threads
     }
 }
 
-/// Why a worker can't be made, with the memory that would do.
+/// Why a worker can't be made, with the memory that would suffice.
 pub(super) fn not_made(why: StartError, settings: &Settings, sizes: &[u64]) -> ServerError {
     let least = why
         .least_shard
@@ -159,8 +159,8 @@ fn work(
     if ready.send(Ok(report)).is_err() || go.recv().is_err() {
         return Ok(None); // another worker could not start
     }
-    // Whatever ends this worker ends the server: a cache that lost a shard would answer misses
-    // forever.
+    // When this worker ends for any reason, the server ends. A cache that lost a shard would answer
+    // misses forever.
     let _guard = EndsAll(control);
     worker.run()
 }

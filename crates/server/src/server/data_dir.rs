@@ -8,12 +8,12 @@
 //!  ours?
 //! ```
 //!
-//! Always holds: the clean mark is taken away, durably, before the first command. It is set only
-//! when every shard has saved all and the devices have been flushed. It says whether a `flush_all`
-//! was too late for a shard. While it is set, the files count and shared memory does not; while it
-//! is not, the other way round (RESTART-6).
+//! Always holds: the clean mark is cleared durably before the first command. It is set only after
+//! every shard has saved everything and the devices were flushed. It says whether a `flush_all`
+//! came too late for a shard. While the mark is set, the files are valid and shared memory is not.
+//! While it is cleared, shared memory is valid and the files are not (RESTART-6).
 
-mod absence; // whether a start comes too late after the server before
+mod absence; // whether a start comes too late after the previous server
 mod checks; // whether settings, directory and flash files belong together
 mod memory; // where shared memory lies
 #[cfg(test)]
@@ -40,7 +40,7 @@ use crate::settings::Settings;
 use checks::{check_block, check_labels, check_whole};
 pub use checks::{check_unlabelled, label_as_free, reinit_option};
 
-/// Pages at the head of a flash file that are its label's.
+/// Pages of the label at the head of a flash file.
 pub(super) const LABEL_PAGES: u64 = 256;
 /// CAS values reserved at a time: at ten million a second, they last more than an hour.
 const RESERVE: u64 = 1 << 36;
@@ -55,15 +55,14 @@ pub struct DataDir {
     files: Vec<Arc<FlashFile>>,
     block: Mutex<Superblock>,
     words: Arc<ServerWords>,
-    /// The folder in shared memory of the cache that this one takes the place of (`--reinit`),
-    /// until it does.
+    /// The folder in shared memory of the cache that this one replaces (`--reinit`), until then.
     replaced: Mutex<Option<u64>>,
-    /// What shards come back from.
+    /// The state to restore shards from.
     from: From,
-    /// CAS values are greater than this.
+    /// New CAS values are greater than this.
     cas_base: u64,
     cas_seen: AtomicU64,
-    /// The last Unix second of the server before; 0: there was none.
+    /// The last Unix second of the previous server; 0: there was none.
     last_second: u32,
     keep_dram: bool,
 }
@@ -77,16 +76,16 @@ enum From {
     Memory,
 }
 
-/// The files of a worker at a clean stop.
+/// The files that a worker wrote at a clean stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stopped {
     /// How many `flush_all` its shard had applied.
     pub flushes: u64,
-    /// Greatest CAS value given out.
+    /// The greatest CAS value that it gave out.
     pub cas: u64,
-    /// Why the items of DRAM, which were to be saved, were not.
+    /// Why the items of DRAM were not saved, although they should have been.
     pub items_unsaved: Option<String>,
-    /// Items on flash that the saved index has.
+    /// Items on flash in the saved index.
     pub flash_items: u64,
     /// Items of DRAM that were saved.
     pub dram_items: u64,
@@ -96,9 +95,9 @@ fn fail(text: String) -> ServerError {
     ServerError(text)
 }
 
-/// A number that no other directory and no start before has.
+/// A number that no other directory and no earlier start has.
 pub(super) fn random() -> u64 {
-    // Keys of a hash map are what the standard library draws from the system's random numbers.
+    // The standard library seeds the keys of a hash map from the system's random numbers.
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
     hasher.finish()
@@ -112,14 +111,14 @@ pub(super) fn hash_seed(settings: &Settings) -> HashSeed {
     }
 }
 
-/// Greater than any CAS value given out so far, where a damaged superblock does not say which those
-/// are: fewer than 16 million for each second since 1970.
+/// A number greater than any CAS value given out so far, for when a damaged superblock has lost
+/// that number. It assumes fewer than 16 million CAS values for each second since 1970.
 fn uniques_of_today() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_secs() << 24
 }
 
-/// Makes the folder of a data directory, if it is missing.
+/// Makes the folder of a data directory if it is missing.
 ///
 /// # Errors
 /// One sentence with the path.
@@ -137,7 +136,7 @@ impl DataDir {
     /// Opens a data directory ([`make_folder`]) for these flash files.
     ///
     /// # Errors
-    /// One sentence: in use, not writable, or of something else than what the settings say.
+    /// One sentence: the directory is in use, not writable, or does not match the settings.
     pub fn open(
         dir: &Path,
         settings: &Settings,
@@ -153,7 +152,7 @@ impl DataDir {
         let shm = &settings.shared_memory;
         let mut replaced = None;
         let (block, from, words) = match found {
-            // No start got so far as to serve: nothing is stored, and nothing is settled.
+            // No start reached the point of serving, so nothing is stored and no setting is fixed.
             Ok(block) if !settings.reinit && block.opened == 0 => {
                 check_unlabelled(files, Some(block.id), settings)?;
                 begin_anew(&device, shm, settings, files, Some(block))?
@@ -179,8 +178,8 @@ impl DataDir {
                 let before = match found {
                     Ok(block) => Some(block),
                     Err(SuperblockError::Blank) if labelled(files) == 0 => None,
-                    // The superblock is lost, or the files are another directory's, whose memory is
-                    // not for this one to remove.
+                    // The superblock is lost, or the files belong to another directory, whose
+                    // memory this one must not remove.
                     Err(SuperblockError::Blank) => Some(Superblock {
                         cas_reserved: uniques_of_today(),
                         ..Superblock::default()
@@ -224,7 +223,7 @@ impl DataDir {
         lock(&self.block)
     }
 
-    /// Bytes of a region that flash was written with; `None` for a directory that is new.
+    /// Bytes of a region with which flash was written; `None` for a new directory.
     pub fn region(&self) -> Option<usize> {
         Some(self.block().region as usize).filter(|&region| region != 0)
     }
@@ -232,13 +231,13 @@ impl DataDir {
     /// Whether shared memory has room for `bytes` bytes of new shards.
     ///
     /// # Errors
-    /// One sentence if the memory is missing: a server that ran out of memory later would evict far
+    /// One sentence if the memory is missing. A server that ran out of memory later would evict far
     /// more than it should.
     pub fn check_room(&self, bytes: u64) -> Result<(), ServerError> {
         if self.from == From::Memory {
             return Ok(());
         }
-        // The replaced files are removed before anything is served.
+        // The replaced files are removed before the first command is served.
         let gone = lock(&self.replaced).map_or(0, |of| memory::bytes(&self.shared_memory, of));
         let free = SharedFile::free_bytes(&self.shared_memory)? + gone;
         if free >= bytes {
@@ -257,12 +256,12 @@ impl DataDir {
         &self.words
     }
 
-    /// The Unix second that the clock starts from at least.
+    /// The earliest Unix second from which the clock starts.
     pub fn second(&self) -> u32 {
         (self.block().last_second as u32).max(self.words.second())
     }
 
-    /// Why the start took too long after the server before, although it began soon enough.
+    /// Why the start ended too late after the previous server, although it began early enough.
     pub fn too_late(&self, settings: &Settings) -> Option<String> {
         match self.from {
             From::Nothing(_) => None,
@@ -270,7 +269,7 @@ impl DataDir {
         }
     }
 
-    /// What keys are hashed with.
+    /// The seed of key hashes.
     pub fn hash_seed(&self) -> HashSeed {
         self.block().hash_seed
     }
@@ -283,7 +282,7 @@ impl DataDir {
     /// The state from which shard `n` is restored.
     ///
     /// # Errors
-    /// When shared memory can't be used.
+    /// If shared memory can't be used.
     pub fn restore(&self, n: usize) -> Result<Restore<'static>, String> {
         let block = self.block();
         let path = |part: &str| memory::of_shard(&self.shared_memory, block.memory, n, part);
@@ -319,7 +318,7 @@ impl DataDir {
                 items,
             },
             origin,
-            // Files are of a time before the number that `origin` gives the words.
+            // The files are older than the number that `origin` gives the words.
             flushes: match self.from {
                 From::Files(_) => 0,
                 From::Nothing(_) | From::Memory => self.words.flushes(),
@@ -327,8 +326,8 @@ impl DataDir {
         })
     }
 
-    /// The files of a clean stop, with items of DRAM or without. One that can't be read is an
-    /// error: a start would remove it.
+    /// The files of a clean stop, with items of DRAM or without. A file that can't be read is an
+    /// error, because a start would remove it.
     fn saved(&self, n: usize, with_items: bool) -> Result<RestoreFrom<'static>, String> {
         let open = |path: &Path| {
             SnapshotReader::open(path)
@@ -341,7 +340,7 @@ impl DataDir {
         };
         let saved_items = open(&items)?.filter(|_| with_items);
         if with_items && saved_items.is_none() {
-            // Without its items a shard has still what is on flash.
+            // Without its items in DRAM, a shard still has the items on flash.
             tracing::warn!("{}: the items of DRAM are not restored", gone(&items));
         }
         Ok(RestoreFrom::Saved {
@@ -358,21 +357,20 @@ impl DataDir {
         self.dir.join(format!("items-{n}.senko"))
     }
 
-    /// Every shard is there, and none has taken a command yet: from now on only shared memory is
-    /// valid.
+    /// All shards exist, and none has taken a command yet. From now on only shared memory is valid.
     ///
     /// # Errors
-    /// When the directory or a label can't be written.
+    /// If the directory or a label can't be written.
     pub fn begin(&self, region: usize) -> Result<(), ServerError> {
         let mut block = self.block();
         let replaced = lock(&self.replaced).filter(|&number| number != 0);
         let replaced_runs =
             replaced.is_some_and(|of| memory::in_use(&self.shared_memory, of).unwrap_or(true));
-        // Said before the labels: a directory that does not say it and has labels of the next start
-        // is an older copy.
+        // Written before the labels. So a directory without this number, with labels of the next
+        // start, is known to be an older copy.
         block.opening = block.opened + 1;
         self.write(&mut block)?;
-        // Nobody comes back to it from here on.
+        // From here on, nothing restores from it.
         *lock(&self.replaced) = None;
         if let Some(number) = replaced
             && !replaced_runs
@@ -399,7 +397,7 @@ impl DataDir {
         Ok(())
     }
 
-    /// Removes the files of stops, also those of more threads than there are now.
+    /// Removes the files of stops, including those of stops with more threads.
     fn remove_saved(&self) {
         let Ok(entries) = std::fs::read_dir(&self.dir) else {
             return;
@@ -422,17 +420,17 @@ impl DataDir {
             .map_err(|e| fail(format!("{} {e}", self.device.path().display())))
     }
 
-    /// A shard has given out CAS values up to `cas`.
+    /// Notes that a shard has given out CAS values up to `cas`.
     pub fn note_cas(&self, cas: u64) {
         self.cas_seen.fetch_max(cas, Ordering::Relaxed);
     }
 
-    /// Reserves more CAS values when half of what is reserved was given out. About once a second,
-    /// from a thread that may wait.
+    /// Reserves more CAS values when half of the reserved ones were given out. It is called about
+    /// once a second, from a thread that may wait.
     ///
     /// # Errors
-    /// When the superblock can't be written; the next call tries again, with half of the
-    /// reservation still left.
+    /// If the superblock can't be written. The next call tries again; half of the reservation is
+    /// still left then.
     pub fn keep(&self) -> Result<(), ServerError> {
         let mut block = self.block();
         if self.cas_seen.load(Ordering::Relaxed) + RESERVE / 2 < block.cas_reserved {
@@ -444,10 +442,10 @@ impl DataDir {
             .inspect_err(|_| block.cas_reserved = before)
     }
 
-    /// Saves a shard that was closed; in its own thread.
+    /// Saves a closed shard; called on the shard's thread.
     ///
     /// # Errors
-    /// One sentence; what shared memory holds is still valid then.
+    /// One sentence; shared memory is still valid then.
     pub fn save(&self, n: usize, shard: &mut Shard) -> Result<Stopped, String> {
         let stop = self.block().opened;
         let items = match self.keep_dram {
@@ -456,8 +454,8 @@ impl DataDir {
         };
         // Flash is saved even if there is no room for the items in DRAM.
         let flash_items = write_whole(&self.index_path(n), |out| shard.save(out, stop)).map_err(|why| {
-            // Without the index it is of no use. Files that can't be removed now are removed by the
-            // next start.
+            // Without the index the file of items is useless. The next start removes files that
+            // can't be removed now.
             let _ = Snapshot::remove(&self.items_path(n));
             format!(
                 "{why}; the next start restores the items on flash from shared memory, unless the machine reboots first"
@@ -472,13 +470,13 @@ impl DataDir {
         })
     }
 
-    /// Ends a clean stop: every shard has saved. One that came with a delayed `flush_all`, or was
-    /// acknowledged by another worker, after a shard was saved is left to the next start: `flushes`
-    /// is the number of the last.
+    /// Ends a clean stop after every shard was saved. A `flush_all` may have become due, or another
+    /// worker may have acknowledged one, after a shard was saved. The next start applies such a
+    /// flush; `flushes` is the number of the last one.
     ///
     /// # Errors
-    /// One sentence; what shared memory holds is still valid then, or, where only items of DRAM
-    /// could not be saved, the files are.
+    /// One sentence. Shared memory is still valid then. If only items of DRAM could not be saved,
+    /// the files are valid.
     pub fn finish(&self, stopped: &[Stopped], flushes: u64) -> Result<(), ServerError> {
         let mut block = self.block();
         for file in &self.files {
@@ -504,8 +502,8 @@ impl DataDir {
 }
 
 impl Drop for DataDir {
-    /// A start that was to replace something and did not: nobody else knows of the memory that it
-    /// made.
+    /// This start was to replace a cache and did not. Nothing else knows of the memory that it
+    /// made, so it is removed.
     fn drop(&mut self) {
         if lock(&self.replaced).is_some() {
             memory::remove(&self.shared_memory, self.block().memory);
@@ -513,7 +511,8 @@ impl Drop for DataDir {
     }
 }
 
-/// Writes a file of a clean stop, and gives the items in it; it is there whole, or not at all.
+/// Writes a file of a clean stop, and returns the number of items in it. After a failure the file
+/// does not exist.
 fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut Snapshot) -> std::io::Result<u64>,
@@ -524,19 +523,19 @@ fn write_whole(
     Ok(items)
 }
 
-/// A thread that panicked meanwhile has left a whole one.
+/// A thread that panicked meanwhile has left the value complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The superblock of a cache that is empty. The old superblock says which CAS values are used up.
+/// The superblock of an empty cache. The old superblock says which CAS values are used up.
 fn anew(settings: &Settings, files: &[Arc<FlashFile>], before: &Superblock, id: u64) -> Superblock {
     Superblock {
         sequence: before.sequence,
         id,
         shards: settings.threads as u32,
         cas_reserved: before.cas_reserved,
-        // A new one each time: what was learnt of the one before is of no use.
+        // A new seed each time, so that knowledge of the previous one is useless.
         hash_seed: hash_seed(settings),
         devices: files.iter().map(|f| f.pages()).collect(),
         ..Superblock::default()
@@ -551,7 +550,7 @@ fn labelled(files: &[Arc<FlashFile>]) -> u64 {
         .map_or(0, |label| label.id)
 }
 
-/// A directory that holds nothing yet: no start got so far as to serve.
+/// Whether a directory holds nothing yet, because no start reached the point of serving.
 fn begin_anew(
     device: &FlashFile,
     shm: &Path,
@@ -563,7 +562,7 @@ fn begin_anew(
     let mut block = anew(settings, files, &before, random() | 1);
     if before.id != 0 && !memory::in_use(shm, before.memory)? {
         memory::remove(shm, before.memory);
-        // It may have left labels with this number.
+        // A start may have left labels with this number.
         block.id = before.id;
         block.memory = before.memory;
     }
@@ -586,14 +585,15 @@ fn new_words(
     Ok(ServerWords::new(file, block.id)?)
 }
 
-/// Which of files and shared memory is valid (RESTART-6).
+/// Decides whether files or shared memory are valid (RESTART-6).
 fn origin(
     device: &FlashFile,
     settings: &Settings,
     block: &mut Superblock,
 ) -> Result<(From, ServerWords), ServerError> {
     let shm = &settings.shared_memory;
-    // A copy of the directory has the same number: whose server runs has the memory.
+    // A copy of the directory has the same number. The memory belongs to the copy whose server
+    // runs.
     let there = memory::open_server(shm, block.memory)?;
     if let Some(file) = &there {
         file.lock()?;
@@ -614,7 +614,7 @@ fn origin(
                 if late.is_none() {
                     return Ok((From::Memory, words));
                 }
-                // A flush that is to come holds for what is stored from now on, too.
+                // A planned flush also applies to items that are stored from now on.
                 due = words.flush_due();
                 From::Nothing(late)
             }

@@ -54,12 +54,12 @@ pub(super) fn open_flash(
     Ok((files, untouched))
 }
 
-/// Flash files, with the bytes that each had before this start, if it was there. A start that fails
-/// leaves them so: gigabytes that a wrong path or size took are given back.
+/// Flash files, each with its bytes before this start, if it existed. If a start fails, it restores
+/// these sizes, so that a wrong path or size does not cost gigabytes.
 pub(super) struct Untouched(Vec<(PathBuf, Option<u64>)>);
 
 impl Untouched {
-    /// The start did not fail.
+    /// Notes that the start succeeded.
     pub fn settle(mut self) {
         self.0.clear();
     }
@@ -68,7 +68,7 @@ impl Untouched {
 impl Drop for Untouched {
     fn drop(&mut self) {
         for (path, before) in &self.0 {
-            // The refusal is told; what can't be undone besides costs space only.
+            // The refusal is reported. If the clean-up fails too, it costs only space.
             let _ = match before {
                 None => std::fs::remove_file(path),
                 Some(bytes) => {
@@ -87,7 +87,7 @@ impl Drop for Untouched {
     }
 }
 
-/// Each worker's part of each file: the same number of whole regions, side by side, behind the
+/// Each worker's part of each file: the same number of whole regions, side by side, after the
 /// label.
 pub(super) fn slices(
     settings: &Settings,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::ServerError;
 use super::data_dir::DataDir;
 
-/// The thread that reserves CAS values ahead: it may wait for a disk, which a worker may not.
+/// The thread that reserves CAS values ahead. It may wait for a disk; a worker may not.
 #[derive(Debug)]
 pub(super) struct Keeper {
     data_dir: Arc<DataDir>,
@@ -17,7 +17,7 @@ pub(super) struct Keeper {
     end: mpsc::Sender<()>,
 }
 
-/// How often it looks.
+/// How often it checks.
 const KEEP: Duration = Duration::from_secs(1);
 
 impl Keeper {

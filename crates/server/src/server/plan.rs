@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How one memory cap is dealt out: everything is sized here, at start, before anything is
-//! allocated.
+//! Divides one memory cap. All sizes are decided here, at start, before anything is allocated.
 //!
 //! ```text
 //! --memory = process + threads * ( receive buffers + read frames + replies and tails + shard ) + connections
@@ -8,54 +7,54 @@
 //!                                                       items, index and write buffers --+
 //! ```
 //!
-//! `-m` of the drop-in is the other way round: it names what items get, and the rest is added to
-//! it.
+//! The drop-in's `-m` works the other way round: it sets the memory for items, and the rest is
+//! added.
 //!
-//! Always holds: the parts of a plan sum to at most the cap; each worker gets the same.
+//! Always holds: the parts of a plan add up to at most the cap, and all workers get equal parts.
 
 use senko_cache::FRAME_PAGES;
 use senko_io::{LoopConfig, PAGE_SIZE};
 
 use crate::settings::Settings;
 
-/// Code, libraries, the allocator's own and the main thread: what a server without shards is
-/// resident with.
+/// The resident memory of a server without shards: code, libraries, the allocator and the main
+/// thread.
 const PROCESS_BYTES: u64 = 12 << 20;
 /// Stack and tables of a worker.
 const WORKER_BYTES: u64 = 1 << 20;
 /// The admin listener: its thread, a minute of all counters, and its answers, which ADMIN-1 bounds.
 const ADMIN_BYTES: u64 = 3 << 20;
-/// A connection: session, table entries, and what the loop keeps of it.
+/// A connection: session, table entries, and the loop's state for it.
 const CONNECTION_BYTES: u64 = 2 << 10;
-/// A connection with many requests under way, beyond that: its replies' and its tail's buffers, and
-/// what the allocator loses between them. Measured with 1,000 connections, 16 requests under way on
-/// each.
+/// The additional memory of a connection with many requests under way: buffers of its replies and
+/// its unparsed input, and the allocator's losses between them. Measured with 1,000 connections,
+/// each with 16 requests under way.
 const BUSY_BYTES: u64 = 8 << 10;
 /// Keys and cipher state of a connection with TLS, in addition.
 const TLS_BYTES: u64 = 8 << 10;
-/// More connections than this are not all busy at once.
+/// At most this many connections are busy at once.
 const MOST_BUSY: u64 = 1024;
-/// Less than this is not a shard.
+/// The least memory of a shard.
 const LEAST_SHARD: u64 = 4 << 20;
-/// Less than this of `-m` is nothing for a thread.
+/// The least memory of `-m` for a thread.
 const LEAST_OWN: u64 = 1 << 20;
 const RECV_BUFFER_BYTES: usize = 16 << 10;
-/// Registered memory counts against RLIMIT_MEMLOCK, which is 8 MiB on most systems: one loop's
-/// frames and rings fit.
+/// Registered memory counts against RLIMIT_MEMLOCK, which is 8 MiB on most systems. One loop's
+/// frames and rings fit into that.
 const MOST_FRAMES: u64 = 6 << 20;
 const MOST_REGION: usize = 16 << 20;
 const LEAST_REGION: usize = 64 << 10;
 /// Regions that a shard needs of each flash file.
 const LEAST_REGIONS: u64 = 4;
 
-/// The sizes of everything.
+/// All sizes of a server.
 #[derive(Clone, Debug)]
 pub struct MemoryPlan {
-    /// The cap, or what a drop-in's `-m` adds up to.
+    /// The cap, or the total for a drop-in's `-m`.
     pub total: u64,
     /// The settings of each worker's loop.
     pub loop_config: LoopConfig,
-    /// Bytes of unsent replies and unread requests that a worker holds before it closes its worst
+    /// The bytes of unsent replies and unread requests at which a worker closes its worst
     /// connection.
     pub pending: usize,
     /// Bytes of each worker's shard: items, index, write buffers.
@@ -64,10 +63,10 @@ pub struct MemoryPlan {
     pub region: usize,
 }
 
-/// Deals the memory out. `flash` has the bytes of each flash file.
+/// Divides the memory. `flash` has the bytes of each flash file.
 ///
 /// # Errors
-/// One sentence with the number that would do, when memory or a flash file is too small.
+/// One sentence with the number that would suffice, if memory or a flash file is too small.
 pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, String> {
     let Dealt {
         total,
@@ -79,7 +78,7 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
         least,
     } = deal(settings, flash);
     if shard < LEAST_SHARD {
-        // Looked for, not calculated: buffers grow with memory, and take a part of what is added.
+        // Searched, not calculated: buffers grow with memory, and take a part of each addition.
         let with = |mb: u64| Settings {
             memory: mb << 20,
             item_memory: settings.item_memory.map(|_| mb << 20),
@@ -112,7 +111,7 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
             recv_buffer_bytes: RECV_BUFFER_BYTES,
             frames,
             disk_threads,
-            max_connections: settings.max_connections + 16, // some are refused with an answer
+            max_connections: settings.max_connections + 16, // some connections are refused with an answer
         },
         pending: pending as usize,
         shard: usize::try_from(shard)
@@ -126,7 +125,7 @@ pub(super) fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// The share of each part, sufficient or not.
+/// The size of each part, whether sufficient or not.
 struct Dealt {
     total: u64,
     shard: u64,
@@ -134,14 +133,14 @@ struct Dealt {
     recv_buffers: usize,
     frames: Vec<(usize, usize)>,
     disk_threads: usize,
-    /// The memory that the smallest shards need besides buffers of this size.
+    /// The memory that the smallest shards need, in addition to buffers of this size.
     least: u64,
 }
 
 fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
     let threads = settings.threads as u64;
-    // Small buffers for small memories; from 256 MiB a worker on, buffers have the size that speed
-    // asks for.
+    // Small buffers for small memories. From 256 MiB per worker on, buffers have the size that
+    // speed requires.
     let share = settings.item_memory.unwrap_or(settings.memory) / threads;
     let recv_buffers = power_of_two_below(share / 64 / RECV_BUFFER_BYTES as u64, 16, 256);
     let frames = if flash.is_empty() {
@@ -156,7 +155,7 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
     let pending = (share / 32).clamp(1 << 20, 64 << 20);
     let disk_threads = (16 / settings.threads).clamp(4, 16);
     let buffers = (recv_buffers * RECV_BUFFER_BYTES + frame_bytes) as u64;
-    // Buffers grow by doubling, so what is pending takes up to twice its bytes.
+    // Buffers grow by doubling, so pending data takes up to twice its bytes.
     let worker = WORKER_BYTES + buffers + 2 * pending;
     let connections = settings.max_connections as u64;
     let each = CONNECTION_BYTES + settings.tls.as_ref().map_or(0, |_| TLS_BYTES);
@@ -171,14 +170,15 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
         + threads * worker;
 
     let (total, shard) = match settings.item_memory {
-        // The index of DRAM items comes on top, and with flash its index (sized for items of about
-        // a page, 12 bytes each with room to grow) and write buffers.
+        // The index of items in DRAM is added. With flash, write buffers and the index of flash are
+        // added too. That index is sized for items of about a page: 12 bytes each, with room to
+        // grow.
         Some(items) => {
             let own = items / threads;
             let index =
                 own / 32 + (1 << 20) + flash.iter().sum::<u64>() / PAGE_SIZE as u64 * 12 / threads;
             let buffers = flash.len() as u64 * (own / 16 + (1 << 20));
-            // Many threads have little each. Its shard then has more than `-m` says.
+            // With many threads, each has little. Its shard then gets more than `-m` says.
             let least = if own < LEAST_OWN { 0 } else { LEAST_SHARD };
             let shard = (own + index + buffers).max(least);
             (fixed + shard * threads, shard)
@@ -199,11 +199,11 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
     }
 }
 
-/// The cap, in whole MiB, that gives each shard this many bytes; `None` if none does.
+/// The cap, in whole MiB, with which each shard gets this many bytes; `None` if there is none.
 pub fn least_memory(settings: &Settings, flash: &[u64], shard: u64) -> Option<u64> {
     let mut settings = settings.clone();
     let mut least = settings.item_memory.unwrap_or(settings.memory) >> 20 << 20;
-    // Memory that shards lack is added until they have enough; buffers take a part of each
+    // Adds the memory that shards lack until they have enough, since buffers take a part of each
     // addition.
     for _ in 0..100 {
         least += 1 << 20;
@@ -221,10 +221,10 @@ pub fn least_memory(settings: &Settings, flash: &[u64], shard: u64) -> Option<u6
     None
 }
 
-/// Frames of about `bytes` bytes in all. Their classes waste at most half of a frame, up to the
-/// largest frame that a shard asks for. Most are short, as most reads are.
+/// Frames of about `bytes` bytes in total. With these sizes a read wastes at most half of its
+/// frame, up to the largest frame that a shard requests. Most frames are short, like most reads.
 fn frame_classes(bytes: u64) -> Vec<(usize, usize)> {
-    // Parts of 64.
+    // In 64ths.
     const PARTS: [(usize, u64); 5] = [(1, 24), (2, 12), (4, 10), (8, 9), (FRAME_PAGES, 9)];
     PARTS
         .iter()
@@ -237,7 +237,7 @@ fn frame_classes(bytes: u64) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Bytes of a region: as asked for, else at most a sixteenth of the shard's memory and of the
+/// Bytes of a region: as configured, otherwise at most a sixteenth of the shard's memory and of the
 /// smallest slice of flash.
 fn region_for(settings: &Settings, shard: u64, flash: &[u64]) -> usize {
     if let Some(region) = settings.region {
@@ -354,8 +354,8 @@ mod tests {
                 .unwrap()
                 .parse()
                 .unwrap();
-            // With more memory the buffers grow too, so a little more may be requested the second
-            // time.
+            // With more memory the buffers grow too, so the second refusal may ask for a little
+            // more.
             let mut now = need;
             while memory_plan(&settings(now << 20, threads, connections), &[4 << 30]).is_err() {
                 now += 1;
@@ -387,13 +387,13 @@ mod tests {
         let plan = memory_plan(&settings, &[]).unwrap();
         assert!(plan.shard >= 16 << 20);
         assert!(plan.total > 64 << 20);
-        // memcached starts with 32 threads and its 64 MiB.
+        // memcached also starts with 32 threads and its default 64 MiB.
         let many = Settings {
             threads: 32,
             ..settings.clone()
         };
         assert!(memory_plan(&many, &[]).is_ok_and(|plan| plan.shard as u64 >= LEAST_SHARD));
-        // The least is named in the option's own terms, and does.
+        // The refusal names the least value in the option's own terms, and that value works.
         settings.item_memory = Some(3 << 20);
         let refused = memory_plan(&settings, &[]).unwrap_err();
         let (given, least) = refused.split_once(" connections: -m ").unwrap();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reports for operators: the state that a start found, why it failed, and the state that a stop
-//! left.
+//! Reports for operators: the state that a start found, why a start failed, and the state that a
+//! stop left.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use senko_cache::Recovered;
 
-/// Why a server did not start, or did not end well: one sentence.
+/// Why a server did not start, or did not end well; one sentence.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ServerError(pub String);
@@ -21,11 +21,11 @@ impl From<std::io::Error> for ServerError {
 /// The state of a server that ended cleanly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StopReport {
-    /// It has a data directory.
+    /// Whether it has a data directory.
     pub keeps: bool,
     /// Items on flash that the next start finds.
     pub flash_items: u64,
-    /// Items of DRAM that were saved for it.
+    /// Items of DRAM that were saved for the next start.
     pub dram_items: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct StopReport {
 pub struct StartReport {
     /// TCP addresses bound.
     pub addresses: Vec<SocketAddr>,
-    /// Where metrics, health and the page are served.
+    /// Address of metrics, health check and page.
     pub admin: Option<SocketAddr>,
     /// Unix socket bound.
     pub unix_socket: Option<PathBuf>,
@@ -42,11 +42,11 @@ pub struct StartReport {
     pub threads: usize,
     /// `io_uring` or `posix`.
     pub backend: &'static str,
-    /// Why it is posix, where nobody asked for that.
+    /// Why it is `posix`, if that was not requested.
     pub fallback_reason: Option<String>,
-    /// Bytes of memory planned in all.
+    /// Total bytes of planned memory.
     pub memory: u64,
-    /// Bytes of that for items, index and write buffers.
+    /// Bytes of it for items, index and write buffers.
     pub shard_memory: u64,
     /// Bytes of a region; 0 without flash.
     pub region: u64,
@@ -54,7 +54,7 @@ pub struct StartReport {
     pub max_item: u64,
     /// Flash in use.
     pub flash: Vec<FlashReport>,
-    /// With a data directory: what the server came back with.
+    /// With a data directory: the state that was restored.
     pub warm: Option<Recovered>,
 }
 

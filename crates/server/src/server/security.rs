@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Warnings at the start about listeners that anybody may use. Reads password files and certificate
-//! again while the server runs.
+//! Warns at the start about listeners that anybody may use, and reads password files and
+//! certificate again while the server runs.
 
 use std::net::SocketAddr;
 
@@ -60,7 +60,7 @@ pub(super) fn certificate(settings: &Settings) -> Result<Option<Tls>, ServerErro
     Tls::open(tls, now as u32).map(Some).map_err(ServerError)
 }
 
-/// The addresses that other machines may reach, and whose connections need no password.
+/// The addresses that other machines may reach and that require no password.
 fn open_to_all(settings: &Settings) -> impl Iterator<Item = &SocketAddr> {
     let asks = settings.auth_file.is_some() || settings.sasl_file.is_some();
     let reached = |a: &&SocketAddr| !a.ip().is_loopback();
@@ -84,7 +84,7 @@ fn shows_certificate(settings: &Settings, address: &SocketAddr) -> bool {
     }
 }
 
-/// Warns where anybody who reaches an address may read and change all items.
+/// Warns if anybody who reaches an address may read and change all items.
 pub(super) fn warn(settings: &Settings) {
     let open: Vec<String> = open_to_all(settings).map(ToString::to_string).collect();
     if !open.is_empty() {
@@ -96,11 +96,11 @@ pub(super) fn warn(settings: &Settings) {
 }
 
 impl Control {
-    /// Reads the password files and the certificate again, and tells the log of each. A file that
-    /// can't be read or is bad leaves the users, or certificate and key, as they were. Connections
-    /// stay as they are.
+    /// Reads the password files and the certificate again, and logs the result of each. If a file
+    /// is bad or can't be read, the old users, or the old certificate and key, stay. Open
+    /// connections are not affected.
     ///
-    /// Returns how many files there are.
+    /// Returns the number of files.
     pub fn reload(&self) -> usize {
         let files = self.shared.auth.reload();
         for (path, read) in &files {
@@ -118,7 +118,7 @@ impl Control {
 }
 
 impl Shared {
-    /// Reads certificate, key and CA again; `None`: there is no TLS.
+    /// Reads certificate, key and CA again; `None`: TLS is not in use.
     pub(crate) fn refresh_certificate(&self) -> Option<Result<(), Refused>> {
         let tls = self.tls.as_ref()?;
         let now = (self.clock.now_ms() / 1000) as u32;
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(open(&settings), []);
         settings.noauth = vec![address("127.0.0.1:1"), address("0.0.0.0:2")];
         assert_eq!(open(&settings), [address("0.0.0.0:2")]);
-        // A certificate that clients have to show is as good.
+        // A required client certificate is as good as a password.
         settings.tls = Some(TlsSettings::default());
         assert_eq!(open(&settings), [address("0.0.0.0:2")]);
         settings.tls_modes = vec![(address("0.0.0.0:2"), TlsMode::Mutual)];

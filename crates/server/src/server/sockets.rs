@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sockets that a server listens on. Either it opens them, or a service manager opened them
-//! before the server was started. The admin listener may be one of the latter.
+//! The sockets that a server listens on. Either the server opens them, or a service manager opened
+//! them before the start. One of the latter may be the admin listener.
 
 use std::net::SocketAddr;
 
@@ -9,10 +9,10 @@ use senko_io::Listener;
 use super::{Listening, ServerError, listen_soon};
 use crate::settings::{ADMIN, Settings, TlsMode};
 
-/// Connections that wait to be accepted by the admin thread.
+/// Backlog of the admin listener.
 const ADMIN_BACKLOG: u32 = 64;
 
-/// All sockets for clients, which listen from then on.
+/// All sockets for clients. They listen from then on.
 pub(super) fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
     if !settings.passed.is_empty() {
         return passed(settings);
@@ -22,7 +22,7 @@ pub(super) fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError>
         let mut address = *address;
         let guarded = !settings.noauth.contains(&address);
         let tls = settings.tls_mode(&address);
-        // Port 0 is one free port, not one an address.
+        // Port 0 means the same free port for all addresses.
         if address.port() == 0
             && let Some(port) = all.iter().find_map(|l| l.listener.local_port())
         {
@@ -44,7 +44,7 @@ pub(super) fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError>
                     tls,
                 });
             }
-            // "All interfaces" means those that there are: a machine without IPv6 still has the
+            // "All interfaces" means the existing ones: a machine without IPv6 still has the
             // others.
             Err(error)
                 if address.is_ipv6()
@@ -69,7 +69,7 @@ pub(super) fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError>
     Ok(all)
 }
 
-/// The sockets that were passed, but for the admin listener's.
+/// The passed sockets, except the admin listener's.
 fn passed(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
     let all: Vec<Listening> = settings
         .passed

@@ -13,10 +13,10 @@ use crate::protocol::classic::StoreMode;
 use crate::protocol::number::expiry;
 
 impl Session {
-    /// One packet's header, extras and key; a value follows.
+    /// Handles one packet's header, extras and key; a value follows.
     pub(super) fn step_packet<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
         if input.len() < HEADER {
-            // A wrong first byte will not get better.
+            // More bytes do not repair a wrong first byte.
             if input[0] != crate::protocol::binary::REQUEST {
                 return self.close(input.len());
             }
@@ -182,7 +182,7 @@ impl Session {
                     return self.close(used);
                 }
             }
-            // SASL on a connection that needs no password: as unknown as any other opcode.
+            // SASL on a connection that needs no password: unknown, like any invalid opcode.
             _ => {
                 head.error(out, Status::UnknownCommand, Status::UnknownCommand.text());
                 if header.value_len > 0 {
@@ -194,7 +194,7 @@ impl Session {
     }
 }
 
-/// The operation of a storage packet: a CAS value makes it a compare-and-set, except for append and
+/// The operation of a storage packet. A CAS value makes it a compare-and-set, except for append and
 /// prepend.
 fn store_op(header: &Header) -> Op {
     let compare = (header.cas != 0).then_some(header.cas);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory for values that are coming in (INTAKE-1 to INTAKE-4 in `crate::intake`), as one
-//! connection holds it.
+//! Memory for arriving values (INTAKE-1 to INTAKE-4 in `crate::intake`), from the view of one
+//! connection.
 
 use senko_io::Queue;
 
@@ -18,7 +18,7 @@ impl Session {
         shard: usize,
         len: usize,
     ) -> bool {
-        // A value that is too large for any item is refused by its shard, and takes no memory.
+        // The shard refuses a value that is too large for any item, so it takes no memory here.
         if len > ctx.shared.settings.max_item {
             return true;
         }
@@ -30,21 +30,21 @@ impl Session {
         taken
     }
 
-    /// INTAKE-2: the value has ended.
+    /// INTAKE-2: gives the memory back after the end of the value.
     pub(super) fn give_back_room<Q: Queue>(&mut self, ctx: &Ctx<'_, Q>) {
         if let Some(room) = self.room.take() {
             ctx.shared.intakes[room.shard].give_back(room.bytes);
         }
     }
 
-    /// INTAKE-3: the shard of which the value that is coming in holds memory, if it does not move.
+    /// INTAKE-3: the shard whose memory the arriving value holds, if the value has stalled.
     pub fn still_room(&self, steady_ms: u64) -> Option<usize> {
         let room = self.room.as_ref()?;
         room.is_still(steady_ms).then_some(room.shard)
     }
 
-    /// INTAKE-3: gives the memory of the value coming in to others. Its command is refused, and the
-    /// rest of the value swallowed.
+    /// INTAKE-3: gives the memory of the arriving value to others. Its command is refused, and the
+    /// rest of the value is skipped.
     pub fn give_up_room<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
         ctx.stats.values_given_up += 1;
         match &self.state {
@@ -59,8 +59,8 @@ impl Session {
         self.give_back_room(ctx);
     }
 
-    /// Tells another shard that the rest of a value, `left` bytes, will not come. Nothing runs here
-    /// before that shard has answered.
+    /// Tells another shard that the rest of a value, `left` bytes, will not come. No further
+    /// command runs here before that shard has answered.
     pub(super) fn give_up_value_of<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -72,19 +72,19 @@ impl Session {
         self.settling = true;
     }
 
-    /// The rest of the value that another worker has sent a part of will not come (virtual
-    /// connections only). All that it sent before was fed.
+    /// Notes that the rest of a value from another worker will not come (virtual connections only).
+    /// Everything that it sent before was fed.
     pub fn end_value<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
         if matches!(self.state, State::Storing(_)) {
             self.refuse_value(ctx);
         }
-        // A command that was refused before has its answer, and nothing more of it to skip.
+        // A command that was refused before has its answer, and no value to skip.
         if matches!(self.state, State::Storing(_) | State::Skip(_)) {
             self.state = State::Command;
         }
     }
 
-    /// Answers that there is no memory for the value that is coming in, and gives back what it has.
+    /// Answers that there is no memory for the arriving value, and gives back its memory.
     fn refuse_value<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
         let State::Storing(storing) = std::mem::replace(&mut self.state, State::Command) else {
             return;

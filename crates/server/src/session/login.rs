@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands that a connection may send before its user is known: a name and a password.
+//! Commands that a connection may send before its user is known: name and password.
 //!
-//! In the ascii protocol these are the value of a `set`, as in memcached (`-Y`): the key means
-//! nothing, and any other line is refused. In the binary protocol they are a SASL PLAIN message.
-//! Nothing that comes before the right password reaches a command ([`Session::step`] looks here
-//! first).
+//! In the ascii protocol these are the value of a `set`, as in memcached (`-Y`). The key is
+//! ignored, and any other line is refused. In the binary protocol they are a SASL PLAIN message.
+//! Input before the right password never reaches a command ([`Session::step`] checks here first).
 //!
 //! ```text
 //!          right password                        wrong password (SASL)
@@ -21,34 +20,34 @@ use crate::protocol::number::read_u32;
 use crate::protocol::{MAX_LINE, Tokens, split_line};
 use crate::settings::Dialect;
 
-/// The one SASL mechanism.
+/// The only SASL mechanism.
 const MECHANISM: &[u8] = b"PLAIN";
 /// Longest SASL message, in bytes.
 const LONGEST_MESSAGE: usize = 1024;
 const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
 
-/// Whether a connection needs a password, and had it.
+/// Whether a connection needs a password, and whether it has given one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Gate {
     /// It needs none.
     #[default]
     Open,
-    /// It has given none that is right.
+    /// It has not given the right password.
     Locked {
-        /// Bytes of name and password that come next, their line end counted in (ascii only).
+        /// The next bytes are name and password; their number, including the line end (ascii only).
         value: Option<usize>,
     },
-    /// It has given a right one.
+    /// It has given the right password.
     Known,
 }
 
 impl Session {
-    /// Nothing but a right password is taken from now on.
+    /// Requires a password before any command.
     pub fn ask_password(&mut self) {
         self.gate = Gate::Locked { value: None };
     }
 
-    /// Takes the next bytes if they are about a password; `None` if commands take them.
+    /// Handles the next bytes if they belong to a login; `None` if they are for commands.
     pub(super) fn step_login<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -87,7 +86,7 @@ impl Session {
         Step::Took(used)
     }
 
-    /// `USER PASSWORD`, `bytes` with the line end.
+    /// `USER PASSWORD`; `bytes` includes the line end.
     fn login_value<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], bytes: usize) -> Step {
         if input.len() < bytes {
             return Step::Stop(0, FeedState::NeedMore);
@@ -113,7 +112,7 @@ impl Session {
         Step::Took(bytes)
     }
 
-    /// Opens or locks the gate, and counts.
+    /// Counts an attempt, and accepts or refuses the connection.
     fn admit<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -131,7 +130,7 @@ impl Session {
         right
     }
 
-    /// A SASL packet, or one that comes before a password.
+    /// A SASL packet, or a packet before the password.
     fn login_packet<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Option<Step> {
         if input.len() < HEADER {
             if input[0] != REQUEST {
@@ -141,8 +140,7 @@ impl Session {
         }
         let header = match Header::read(input) {
             Ok(header) => header,
-            // Lengths that can't be are answered as ever; anything else is not looked at before
-            // the password.
+            // Impossible lengths get the usual answer. Nothing else is parsed before the password.
             Err(Broken::Answer(header, Status::Invalid))
                 if self.gate != Gate::Known && !is_open_to_all(header.kind) =>
             {
@@ -162,7 +160,7 @@ impl Session {
         Some(self.close(input.len()))
     }
 
-    /// A SASL opcode: 0x20 lists the mechanisms, 0x21 begins, 0x22 continues.
+    /// A SASL opcode: 0x20 lists the mechanisms, 0x21 starts an authentication, 0x22 continues it.
     fn sasl<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], header: &Header) -> Step {
         let used = HEADER + header.key_len;
         let head = loud(header);
@@ -178,7 +176,7 @@ impl Session {
         if input.len() < if fits { whole } else { used } {
             return Step::Stop(0, FeedState::NeedMore);
         }
-        // PLAIN says all in its first message: there is nothing to continue with.
+        // PLAIN needs only its first message, so there is nothing to continue.
         let asked = header.opcode == 0x21 && &input[HEADER..used] == MECHANISM && fits;
         let given = asked.then(|| plain(&input[used..whole])).flatten();
         let right = self.admit(ctx, Dialect::Binary, given);

@@ -2,10 +2,10 @@
 //! One connection's commands: parse, run, wait, answer.
 //!
 //! A worker hands received bytes to [`Session::feed`], which runs the commands in them in place and
-//! queues the answers in order ([`ReplyQueue`]). It stops where something has to happen first, and
-//! says what ([`FeedState`]). A command that needs flash is parked as a [`Unit`]; when its fetch
-//! has ended ([`Session::done`]) it runs again from its start. A session is also what serves
-//! another shard's commands: a *virtual connection*, with one reply a command.
+//! queues the answers in order ([`ReplyQueue`]). It stops when something has to happen first, and
+//! returns the reason ([`FeedState`]). A command that needs flash is parked as a [`Unit`]. When its
+//! fetch has ended ([`Session::done`]), it runs again from its start. A *virtual connection*, which
+//! runs commands for another worker, is a session too, with one reply per command.
 //!
 //! ```text
 //!             feed                      fetch queued
@@ -18,26 +18,25 @@
 //!                        └─▶ value follows: Storing / Forward / Skip
 //! ```
 //!
-//! **Order.** Commands take effect in the order in which they were sent, as far as anyone can tell:
+//! **Order.** To every observer, commands take effect in the order in which they were sent:
 //! - (PIPELINE-1) A command that changes something and waits ([`Op::changes`]) holds up all that
 //!   follow.
 //! - (PIPELINE-2) A read-only command lets others pass while it waits, except for one that changes
-//!   the same key ([`Session::hazard`]). If its read had to be repeated, it would return the later
+//!   the same key ([`Session::hazard`]). If its read were repeated, it would return the later
 //!   value.
 //! - (PIPELINE-3) Commands for one key go to one shard, in order. Commands for different shards may
-//!   overtake each other. Only `flush_all` and commands that look at all shards wait until nothing
-//!   is under way.
+//!   overtake each other. Only `flush_all` and commands that read all shards wait until nothing is
+//!   under way.
 //!
-//! **Bounds.** At most [`WINDOW`] replies wait; parsing stops at
-//! [`crate::context::QUEUE_BYTES`] of unsent answers, and at [`FOREIGN_BYTES`] that other shards
-//! have not answered. It stops much sooner while the answers of all connections take much memory
-//! ([`Window`]).
+//! **Bounds.** At most [`WINDOW`] replies wait; parsing stops at [`crate::context::QUEUE_BYTES`] of
+//! unsent answers, and at [`FOREIGN_BYTES`] that other shards have not answered. It stops much
+//! earlier while the answers of all connections take much memory ([`Window`]).
 
 mod binary; // the binary dialect
-mod intake; // memory for values that are coming in
-mod login; // passwords, before anything else
+mod intake; // memory for arriving values
+mod login; // passwords, before any command
 mod route; // commands for other shards, walks over all shards
-mod storing; // storage commands, and their values as they come in
+mod storing; // storage commands, and their arriving values
 mod text; // the classic and meta dialects
 
 use std::collections::VecDeque;
@@ -56,39 +55,40 @@ use crate::settings::Dialect;
 use crate::shared::ConnState;
 use crate::watch::Watcher;
 
-/// Pages and pinned pieces in the queue at which parsing stops.
+/// Frames and pinned pieces in the queue at which parsing stops.
 const QUEUE_PARTS: usize = 64;
-/// Replies in the queue, empty ones behind a waiting one among them, at which parsing stops.
+/// Replies in the queue at which parsing stops, including empty ones after a waiting one.
 const QUEUE_REPLIES: usize = 4 * WINDOW;
 /// Bytes of commands on their way to other shards at which parsing stops.
 pub const FOREIGN_BYTES: usize = 256 << 10;
-/// Reads that a walk over all items has under way: few, as frames go to those who wait first.
+/// Reads that a walk over all items has under way: few, because frames go to the reads that wait
+/// longest.
 const LIST_READS: usize = 8;
 /// Fetches that end at once before a command is put off.
 const MAX_ROUNDS: u32 = 16;
 /// Spare buffers kept for parked commands.
 const SPARE: usize = 2;
 
-/// The condition that a session waits for before it takes more bytes.
+/// What a session waits for before it takes more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// A fetch or another shard: feed again after [`Session::done`] or [`Session::remote_reply`].
+    /// A fetch or another shard. Feed again after [`Session::done`] or [`Session::remote_reply`].
     Fetch,
-    /// Memory: feed again after the next disk completion or tick.
+    /// Memory. Feed again after the next disk completion or tick.
     Memory,
-    /// Memory for its value, of the budget that values share while they come in
-    /// ([`crate::intake`]): feed again when some was given back.
+    /// Memory for its value, from the budget for arriving values ([`crate::intake`]). Feed again
+    /// when some was given back.
     Room,
-    /// The answers that are queued: feed again when some have been sent.
+    /// The queued answers. Feed again when some have been sent.
     Window,
-    /// Its turn is over: feed again after the others.
+    /// Its next turn. Feed again after the others.
     Turn,
-    /// The next command is heavy ([`Work::heavy`](crate::context::Work::heavy)): feed again when
-    /// its turn has come.
+    /// A turn of heavy work ([`Work::heavy`](crate::context::Work::heavy)) for its next command.
+    /// Feed again at that turn.
     Heavy,
 }
 
-/// Where a feed ended.
+/// The state at the end of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedState {
     /// The rest is an incomplete command (at most [`crate::protocol::MAX_LINE`] bytes, or a binary
@@ -103,29 +103,27 @@ pub enum FeedState {
 /// The result of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fed {
-    /// Bytes of the input that are done with. The rest must come again, with what follows behind
-    /// it.
+    /// Bytes of the input that were consumed. Pass the rest again, followed by the next bytes.
     pub consumed: usize,
-    /// Where it ended.
+    /// The state at the end.
     pub state: FeedState,
 }
 
 /// One step of a feed.
 enum Step {
-    /// Bytes done with; continue.
+    /// Bytes consumed; continue.
     Took(usize),
-    /// Bytes done with; stop.
+    /// Bytes consumed; stop.
     Stop(usize, FeedState),
 }
 
 /// What the next bytes are.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // one a connection; a box would be an allocation a value
+#[allow(clippy::large_enum_variant)] // one per connection; a box would be one allocation per value
 enum State {
     /// A command.
     Command,
-    /// The rest of a `get` line: keys. `checked`: the line is complete, and its keys are no longer
-    /// than allowed.
+    /// The rest of a `get` line: keys. `checked`: the line is complete, and no key is too long.
     Keys {
         cas: bool,
         touch: Option<i64>,
@@ -133,52 +131,52 @@ enum State {
     },
     /// The value of a storage command.
     Storing(Storing),
-    /// The value of a command that was refused.
+    /// The value of a refused command.
     Skip(u64),
     /// The value of a command for another shard.
     Forward { shard: usize, left: u64 },
     /// Nothing: a walk over all items is being answered.
     Dump(Box<Dump>),
-    /// Nothing that counts: the client watches.
+    /// Input without effect: the client watches.
     Watching,
-    /// Nothing any more.
+    /// Nothing more.
     Closed,
 }
 
-/// A value that is still coming in.
+/// A value that is still arriving.
 #[derive(Debug)]
 struct Storing {
     unit: Unit,
     draft: Draft,
-    /// The line end behind the value (text only), as far as it has come.
+    /// The part of the line end after the value (text only) that has arrived.
     end: [u8; 2],
     got: usize,
     want: usize,
 }
 
-/// A command that was parked, with all it needs to run again.
+/// A parked command, with everything that it needs to run again.
 #[derive(Debug)]
 struct Unit {
     op: Op,
     form: Form,
     hash: u64,
-    /// Key, then a meta command's flags.
+    /// The key, then a meta command's flags.
     buf: Vec<u8>,
     key_len: usize,
     draft: Option<Draft>,
     place: Place,
-    /// The fetch it waits for; none: it waits for memory.
+    /// The fetch that it waits for; `None`: it waits for memory.
     ticket: Option<u16>,
-    /// Nothing behind it may run.
+    /// No command after it may run.
     blocking: bool,
-    /// When the round began that ran it first, and whether it waited for flash since.
+    /// The start of the round that first ran it, and whether it has waited for flash since.
     since: Option<Instant>,
     flash: bool,
-    /// Bytes of the answer that its fetch brings and that is copied for another worker.
+    /// Bytes of its fetch's answer that will be copied for another worker.
     copies: usize,
 }
 
-/// The smallest size of a parked command: itself, its key, and its reply with a part.
+/// The least size of a parked command: the command, its key, and its reply with a part.
 pub const PARKED_BYTES: usize = size_of::<Unit>() + size_of::<Reply>() + 256;
 
 /// What a command waits for.
@@ -239,16 +237,16 @@ struct Foreign {
     kind: ForeignKind,
 }
 
-/// The use of another shard's answer.
+/// How another shard's answer is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ForeignKind {
     /// It is the reply.
     Plain,
-    /// It is the reply but for its `END`: a key of a `get` that has more.
+    /// It is the reply without its `END`: a key of a `get` that has more keys.
     StripEnd,
     /// It is a part of a walk.
     Dump,
-    /// It says nothing, but that it was done.
+    /// It only says that the command was done.
     Silent,
 }
 
@@ -262,7 +260,7 @@ pub struct Session {
     replies: ReplyQueue,
     units: Vec<Unit>,
     blocking: usize,
-    /// Of all of them together.
+    /// The total of all parked commands.
     copies: usize,
     spare: Vec<Vec<u8>>,
     ticket: u16,
@@ -270,21 +268,21 @@ pub struct Session {
     foreign_bytes: usize,
     /// The part of a walk that waits for reads.
     listing: Option<Box<Listing>>,
-    /// Memory that the value coming in holds.
+    /// The memory that the arriving value holds.
     room: Option<Room>,
-    /// A value was given up that another shard had a part of: nothing runs before that shard has
-    /// answered.
+    /// Set after a value was given up of which another shard had a part: no command runs before
+    /// that shard has answered.
     settling: bool,
-    /// Other workers have shown their counters for the `stats` that comes next.
+    /// The other workers have published their counters for the next `stats`.
     counters_shown: bool,
-    /// What it is told of.
+    /// What it watches.
     watcher: Option<Arc<Watcher>>,
-    /// It is closed because of what the client sent.
+    /// Whether it is closed because of what the client sent.
     hung_up: bool,
 }
 
 impl Session {
-    /// A client's connection; `only` is its dialect if not the first byte decides.
+    /// A client's connection. `only` is its protocol; without it, the first byte decides.
     pub fn new(only: Option<Dialect>) -> Session {
         Session {
             dialect: only,
@@ -307,8 +305,8 @@ impl Session {
             hung_up: false,
         }
     }
-    /// A virtual connection: it runs what another worker's session forwarded; answers leave through
-    /// [`ReplyQueue::next_unit`]. The first command that is a client's tells the dialect.
+    /// A virtual connection. It runs what another worker's session forwarded; answers leave through
+    /// [`ReplyQueue::next_unit`]. The first client command decides the protocol.
     pub fn remote() -> Session {
         Session {
             remote: true,
@@ -316,7 +314,7 @@ impl Session {
             ..Session::new(None)
         }
     }
-    /// The dialect, once the first byte has decided.
+    /// The protocol, once the first byte has decided.
     pub fn dialect(&self) -> Option<Dialect> {
         self.dialect
     }
@@ -324,7 +322,7 @@ impl Session {
     pub fn replies(&mut self) -> &mut ReplyQueue {
         &mut self.replies
     }
-    /// Nothing is half done: no value is coming in, no reply waits.
+    /// Whether it is idle: no value is arriving, and no reply waits.
     pub fn is_idle(&self) -> bool {
         matches!(self.state, State::Command | State::Watching) && self.replies.waiting() == 0
     }
@@ -333,23 +331,23 @@ impl Session {
     pub fn watcher(&self) -> Option<&Arc<Watcher>> {
         self.watcher.as_ref()
     }
-    /// Lines for a client that watches.
+    /// Appends lines for a client that watches.
     pub fn tell(&mut self, lines: &[u8]) {
         let place = self.replies.begin();
         self.replies.at(place).bytes.extend_from_slice(lines);
     }
-    /// Whether it was closed because the client sent what no client of memcached sends.
+    /// Whether it was closed because the client sent what no memcached client sends.
     pub fn was_hung_up_on(&self) -> bool {
         self.hung_up
     }
 
-    /// A parked command waits for memory: feed again when there may be some, also after the last
-    /// input.
+    /// Whether a parked command waits for memory. Then feed again when there may be some, even
+    /// after the last input.
     pub fn waits_for_memory(&self) -> bool {
         self.units.iter().any(|unit| unit.ticket.is_none())
     }
 
-    /// Runs the commands in `input`, up to `budget` of them (it is lowered by each).
+    /// Runs the commands in `input`, up to `budget` of them; each lowers `budget`.
     pub fn feed<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -384,7 +382,7 @@ impl Session {
     }
 
     fn step<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], budget: &mut usize) -> Step {
-        // Values are taken whatever waits: they have their memory already, or go elsewhere.
+        // Values are taken in any case: they have their memory already, or go to another shard.
         match &mut self.state {
             State::Storing(_) => return self.step_storing(ctx, input),
             State::Skip(left) => {
@@ -481,7 +479,7 @@ impl Session {
             || self.replies.len() >= QUEUE_REPLIES
     }
 
-    /// Takes a turn of heavy work; false if this round has none left.
+    /// Takes a turn of heavy work; false if none is left in this round.
     fn take_heavy<Q: Queue>(&self, ctx: &mut Ctx<'_, Q>) -> bool {
         let left = ctx.work.heavy.checked_sub(1);
         ctx.work.heavy = left.unwrap_or(0);
@@ -489,7 +487,7 @@ impl Session {
         left.is_some()
     }
 
-    /// It is in the middle of a line of keys.
+    /// Whether it is in the middle of a line of keys.
     pub fn is_in_keys(&self) -> bool {
         matches!(self.state, State::Keys { .. })
     }
@@ -514,7 +512,8 @@ impl Session {
         self.foreign_bytes
     }
 
-    /// PIPELINE-2: a command that changes this key must wait for a parked one that reads it.
+    /// PIPELINE-2: whether a command that changes this key must wait for a parked one that reads
+    /// it.
     fn hazard(&self, op: &Op, hash: u64) -> bool {
         !self.units.is_empty() && op.follows() && self.units.iter().any(|unit| unit.hash == hash)
     }
@@ -556,7 +555,8 @@ impl Session {
         place: Place,
     ) -> Option<Waits> {
         let mut hint = hint;
-        // A fetch that ended holds memory until its answer leaves: that one continues.
+        // A fetch that ended holds memory until its answer leaves, so this command continues in any
+        // case.
         let begins = hint.is_none();
         for _ in 0..MAX_ROUNDS {
             ctx.work.from_flash = hint.is_some();
@@ -609,8 +609,8 @@ impl Session {
         unit
     }
 
-    /// A fetch of this session ended: `done.user` is one of its user numbers. Feed again
-    /// afterwards.
+    /// Handles the end of a fetch of this session: `done.user` is one of its user numbers. Feed
+    /// again afterwards.
     pub fn done<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, done: Done) {
         let ticket = done.user as u16;
         let Some(index) = self
@@ -622,7 +622,7 @@ impl Session {
             return;
         };
         let unit = self.unpark(index);
-        // A flush since the fetch began makes what it brought unusable.
+        // After a flush since the fetch began, its result must not be used.
         let flushed = ctx.cursor.flush(ctx.shared, ctx.shard);
         let hint = if flushed {
             Fetched::Changed
@@ -632,7 +632,7 @@ impl Session {
         self.rerun(ctx, unit, Some(hint));
     }
 
-    /// Runs parked commands again that wait for memory.
+    /// Runs parked commands that wait for memory again.
     fn retry<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
         while let Some(index) = self.units.iter().position(|unit| unit.ticket.is_none()) {
             let unit = self.unpark(index);
@@ -643,7 +643,7 @@ impl Session {
         }
     }
 
-    /// False if it has to wait for memory still.
+    /// Runs the command at `index`; false if it still has to wait for memory.
     fn rerun<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -680,8 +680,8 @@ impl Session {
         }
     }
 
-    /// The connection is gone: drafts, pins and what waits are given up. Fetches that are still
-    /// under way end in [`Session::done`] of nobody: the worker drops them.
+    /// Drops the session's drafts, pins and parked commands after the connection has closed. The
+    /// worker drops the fetches that are still under way.
     pub fn cancel<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
         if let State::Storing(storing) = std::mem::replace(&mut self.state, State::Closed) {
             ctx.shard.abort(storing.draft);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands for keys that another shard owns, and walks over all shards.
 //!
-//! A command for another shard is forwarded unchanged, its value as it arrives. A `get` of several
-//! keys becomes one `get` a key. The other worker feeds the bytes to a virtual session and returns
-//! one unit a command, in order; here each has its place among the replies. A command that is
-//! refused before its key is known is answered here, so both sides agree on the number of commands.
+//! A command for another shard is forwarded unchanged, and its value as it arrives. A `get` of
+//! several keys becomes one `get` per key. The other worker feeds the bytes to a virtual session
+//! and returns one unit per command, in order. Here each unit has its place among the replies. If a
+//! command is refused before its key is known, it is answered here, so both sides agree on the
+//! number of commands.
 
 use senko_cache::{Fetch, Fetched, Key, Lookup};
 use senko_io::Queue;
@@ -17,7 +18,7 @@ use crate::protocol::split_line;
 use crate::reply::Answer;
 
 impl Session {
-    /// The shard that owns the key, if it is not this worker's.
+    /// The shard that owns the key, if it is not this worker's shard.
     #[inline]
     pub(super) fn other_shard<Q: Queue>(&self, ctx: &Ctx<'_, Q>, key: &Key<'_>) -> Option<usize> {
         if ctx.shared.shards == 1 || self.remote {
@@ -27,8 +28,8 @@ impl Session {
         (shard != ctx.me).then_some(shard)
     }
 
-    /// Answers a command from DRAM of another shard, if that is parked and DRAM is all that it
-    /// takes (PARK-1 to PARK-4 in `parked.rs`).
+    /// Answers a command from the DRAM of another shard, if that shard is parked and DRAM suffices
+    /// (PARK-1 to PARK-4 in `parked.rs`).
     pub(super) fn read_across<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -48,8 +49,8 @@ impl Session {
         }
         let found = match there.lookup(&req.key) {
             Lookup::Dram(item) if there.meta(item).value_len <= ctx.window.copy_limit() => None,
-            // Not to be looked up again: once an expired item is gone, its tag may lead to another
-            // key's copy on flash.
+            // It must not be looked up again: when an expired item is gone, its tag may lead to
+            // another key's copy on flash.
             Lookup::Miss => Some(Fetched::Absent),
             Lookup::Dram(_) | Lookup::Flash(_) => return false,
         };
@@ -92,7 +93,7 @@ impl Session {
         self.foreign_bytes += bytes;
     }
 
-    /// Sends a command on; `value` bytes of it are still to come.
+    /// Forwards a command; `value` bytes of it are still to come.
     pub(super) fn forward<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -108,7 +109,7 @@ impl Session {
         }
     }
 
-    /// Sends one key of a `get` line on, as its own command.
+    /// Forwards one key of a `get` line as a separate command.
     pub(super) fn forward_key<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -145,8 +146,8 @@ impl Session {
         self.recycle(command);
     }
 
-    /// The shard that should answer the only command under way, if its answer is the unchanged
-    /// reply, and the bytes of that command.
+    /// The shard that will answer the only command under way, if the shard's answer is the whole
+    /// reply. Also returns the bytes of that command.
     #[inline]
     pub fn lone_foreign(&self) -> Option<(usize, usize)> {
         let foreign = self.foreign.front()?;
@@ -157,16 +158,16 @@ impl Session {
         lone.then_some((foreign.shard, foreign.bytes))
     }
 
-    /// The peer sends no more: a command of which a part of the value went to another shard is
-    /// never answered there, so nobody waits for that. When that shard learns of the closed
+    /// Notes that the peer sends no more. If a part of a value went to another shard, that shard
+    /// never answers the command, so there is no wait for it. When that shard learns of the closed
     /// connection, it drops its part.
     pub fn give_up_value(&mut self) {
         let State::Forward { shard, .. } = self.state else {
             return;
         };
         self.state = State::Closed;
-        // A shard answers in order, so only a command that it has not refused already is still the
-        // newest with it.
+        // A shard answers in order. So this command is the newest one there, unless the shard has
+        // refused it already.
         if let Some(last) = self.foreign.back()
             && last.shard == shard
         {
@@ -176,7 +177,7 @@ impl Session {
         }
     }
 
-    /// More of a value for another shard.
+    /// Forwards more of a value to another shard.
     pub(super) fn step_forward<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
         let State::Forward { shard, left } = &mut self.state else {
             unreachable!("the caller has looked")
@@ -199,8 +200,8 @@ impl Session {
     }
 
     /// Another shard answered its oldest unanswered command of this session. Feed again afterwards.
-    /// The returned objects are of no further use here: a buffer, and a lent value if nobody waits
-    /// for it.
+    /// It returns what is no longer needed here: a buffer, and a lent value if no reply waits for
+    /// it.
     pub fn remote_reply(&mut self, shard: usize, mut answer: Answer) -> Answer {
         let Some(index) = self
             .foreign
@@ -218,8 +219,7 @@ impl Session {
         match foreign.kind {
             ForeignKind::Plain => answer.bytes = reply.take(std::mem::take(&mut answer), shard),
             ForeignKind::StripEnd => {
-                // Anything other than an answer with values is an error, and is passed on
-                // unchanged.
+                // An answer without values is an error, and is passed on unchanged.
                 answer.strip(b"END\r\n");
                 answer.bytes = reply.take(std::mem::take(&mut answer), shard);
             }
@@ -284,7 +284,7 @@ impl Session {
         Step::Took(0)
     }
 
-    /// Makes a part of a walk over this worker's shard. It is whole when its items on flash have
+    /// Makes a part of a walk over this worker's shard. It is complete when its items on flash have
     /// been read, which may be at once.
     fn begin_part<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, kind: DumpKind, cursor: u64) {
         let part = commands::Part::begin(ctx, kind, cursor);
@@ -298,7 +298,7 @@ impl Session {
         self.go_on_listing(ctx);
     }
 
-    /// Reads more of the items on flash of a part, or ends the part.
+    /// Reads more of a part's items on flash, or ends the part.
     fn go_on_listing<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
         let Some(mut listing) = self.listing.take() else {
             return;
@@ -330,7 +330,7 @@ impl Session {
         self.replies.ready(place);
     }
 
-    /// A read ended that was of no parked command: it may be of a walk.
+    /// Handles a read that belongs to no parked command: it may belong to a walk.
     pub(super) fn listed<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, ticket: u16, item: Fetched) {
         let Some(listing) = &mut self.listing else {
             return;
@@ -345,8 +345,8 @@ impl Session {
         self.go_on_listing(ctx);
     }
 
-    /// Whether `stats` can be answered: nothing sent before it is under way, and the other workers
-    /// have shown their counters since. Asks them otherwise.
+    /// Whether `stats` can be answered: no earlier command is under way, and the other workers have
+    /// published their counters since. Otherwise it asks them to.
     pub(super) fn counters_ready<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) -> bool {
         if self.replies.waiting() > 0 {
             return false;
@@ -362,8 +362,8 @@ impl Session {
         false
     }
 
-    /// An internal command (virtual connections only): a part of a walk, or to show this worker's
-    /// counters.
+    /// Runs an internal command (virtual connections only): makes a part of a walk, or publishes
+    /// this worker's counters.
     pub(super) fn step_internal<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
         let Some((line, used)) = split_line(input) else {
             return Step::Stop(0, FeedState::NeedMore);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Storage commands of all dialects: memory for the value, and the value as it comes in.
+//! Storage commands of all protocols: memory for the value, and the arriving value.
 //!
 //! ```text
 //! begin_store --whole--> execute
@@ -19,20 +19,21 @@ use crate::protocol::classic::StoreMode;
 use crate::reply::Place;
 use crate::shared::Touched;
 
-/// A storage command whose line was read.
+/// A storage command after its line was parsed.
 pub(super) struct NewItem<'a> {
     pub req: Request<'a>,
     pub flags: u32,
     pub expiry: u32,
     pub len: usize,
-    /// The key was sent in base64.
+    /// Whether the key was sent in base64.
     pub base64: bool,
     /// Bytes of the line or packet before the value.
     pub used: usize,
 }
 
 impl Session {
-    /// A storage command: memory for its value, and as much of it as has come.
+    /// Starts a storage command: takes memory for its value, and the part of the value that has
+    /// arrived.
     pub(super) fn begin_store<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -61,7 +62,7 @@ impl Session {
         if self.hazard(&req.op, req.key.hash) {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         }
-        // If another worker sent the command, that worker has taken the memory already.
+        // If another worker sent the command, that worker has already taken the memory.
         if !whole && !self.remote && !self.take_room(ctx, ctx.me, len) {
             if !ctx.work.swallow {
                 return Step::Stop(0, FeedState::Blocked(Wait::Room));
@@ -128,7 +129,7 @@ impl Session {
         Step::Took(used + len + end)
     }
 
-    /// Answers that there is no memory for a value, or never will be, and swallows it.
+    /// Answers that there is no memory for a value, now or ever, and skips the value.
     fn refuse_store<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -147,7 +148,7 @@ impl Session {
         Step::Took(used)
     }
 
-    /// More of a value.
+    /// Takes more of a value.
     pub(super) fn step_storing<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
         let State::Storing(storing) = &mut self.state else {
             unreachable!("the caller has looked")
@@ -194,7 +195,7 @@ impl Session {
     }
 }
 
-/// How a storage command stores.
+/// How a storage command stores its value.
 pub(super) fn mode_of(req: &Request<'_>) -> StoreMode {
     match req.op {
         Op::Store { mode, .. } | Op::MetaStore { mode, .. } => mode,
@@ -202,11 +203,11 @@ pub(super) fn mode_of(req: &Request<'_>) -> StoreMode {
     }
 }
 
-/// Whether a command replaces whatever was there, so that the old value must go even if the new one
-/// cannot be held.
+/// Whether a command replaces any existing value. Then the old value must go even if there is no
+/// memory for the new one.
 pub(super) fn sets(req: &Request<'_>) -> bool {
     match (req.op, req.form) {
-        // A binary set with a CAS value has become a compare-and-set.
+        // A binary set with a CAS value is a compare-and-set here.
         (Op::Store { .. }, Form::Binary(head)) => kind(head.opcode).0 == Kind::Set,
         (Op::Store { mode, .. }, _) => mode == StoreMode::Set,
         _ => true,

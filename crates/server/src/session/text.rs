@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The classic and meta dialects: from lines to requests.
+//! The classic and meta protocols: from lines to requests.
 
 use senko_cache::{HashSeed, Key};
 use senko_io::Queue;
@@ -13,11 +13,11 @@ use crate::protocol::meta::{self, Clock, KeyBuf};
 use crate::protocol::number::expiry;
 use crate::protocol::{After, BAD_FORMAT, MAX_KEY, MAX_LINE, Tokens, split_line};
 
-/// How many spaces may stand before a long `get`.
+/// How many spaces may come before a long `get`.
 const MAX_INDENT: usize = 100;
 
 impl Session {
-    /// One line.
+    /// Runs one line.
     pub(super) fn step_line<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
         let Some((text, used)) = split_line(input) else {
             return self.unended_line(input);
@@ -95,24 +95,23 @@ impl Session {
                 )
             }
             Ok(Line::Http) => self.hang_up(input.len()),
-            // Its connection accepts no more commands, so those before it are answered first.
+            // Its connection accepts no more commands, so earlier ones are answered first.
             Ok(Line::Watch(_)) if self.replies.waiting() > 0 => {
                 Step::Stop(0, FeedState::Blocked(Wait::Fetch))
             }
             Ok(Line::Meta { which, rest }) => self.meta_line(ctx, input, used, which, rest),
-            // Commands that look at or stop all shards wait until earlier commands have taken
-            // effect.
+            // Commands that read or stop all shards wait until earlier commands have taken effect.
             Ok(Line::LruCrawler(_) | Line::Shutdown(_)) if self.replies.waiting() > 0 => {
                 Step::Stop(0, FeedState::Blocked(Wait::Fetch))
             }
-            // It asks for counters only when there is a turn to use them.
+            // It asks for counters only when it has a turn to use them.
             Ok(Line::Stats(_)) if ctx.work.heavy == 0 => {
                 Step::Stop(0, FeedState::Blocked(Wait::Heavy))
             }
             Ok(Line::Stats(_)) if !self.counters_ready(ctx) => {
                 Step::Stop(0, FeedState::Blocked(Wait::Fetch))
             }
-            // The certificate's files are read, and its signatures checked.
+            // This reads the certificate's files and checks its signatures.
             Ok(
                 Line::Stats(_)
                 | Line::LruCrawler(_)
@@ -165,8 +164,8 @@ impl Session {
         self.replies.at(place).line(text);
     }
 
-    /// Goes on behind a line of `used` bytes that was refused: what belongs to it must not run as
-    /// commands.
+    /// Continues after a refused line of `used` bytes. Data that belongs to the line must not run
+    /// as commands.
     fn follow(&mut self, after: After, input: &[u8], used: usize) -> Step {
         match after {
             After::Command => Step::Took(used),
@@ -210,8 +209,8 @@ impl Session {
         expiry(exptime, ctx.shard.now(), ctx.shared.started)
     }
 
-    /// A line whose end has not come. Only a `get` may be longer than [`MAX_LINE`]: its keys are
-    /// answered as they come.
+    /// Handles a line without its end. Only a `get` may be longer than [`MAX_LINE`]: its keys are
+    /// answered as they arrive.
     fn unended_line(&mut self, input: &[u8]) -> Step {
         if input.len() <= MAX_LINE {
             return Step::Stop(0, FeedState::NeedMore);
@@ -234,7 +233,7 @@ impl Session {
         Step::Took(indent + name)
     }
 
-    /// A command with one key and no value.
+    /// Runs a command with one key and no value.
     #[allow(clippy::too_many_arguments)]
     fn keyed<Q: Queue>(
         &mut self,
@@ -259,7 +258,7 @@ impl Session {
         Step::Took(used)
     }
 
-    /// A whole line of keys.
+    /// Checks a whole line of keys.
     fn get_line<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -272,7 +271,7 @@ impl Session {
         let mut tokens = Tokens::new(keys);
         let first = tokens.next().unwrap_or(&[]);
         if first.len() > MAX_KEY || tokens.clone().any(|key| key.len() > MAX_KEY) {
-            // One bad key spoils the line, as in memcached.
+            // One invalid key makes the line invalid, as in memcached.
             self.say(BAD_FORMAT);
             return Step::Took(used);
         }
@@ -302,7 +301,7 @@ impl Session {
         Step::Took(keys.as_ptr() as usize - input.as_ptr() as usize)
     }
 
-    /// The next key of a `get` line, or its end.
+    /// Handles the next key of a `get` line, or its end.
     pub(super) fn step_keys<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -326,7 +325,7 @@ impl Session {
             key => key,
         };
         if key.is_empty() {
-            // Only spaces were left: the end comes by itself.
+            // Only spaces are left, so the end of the line comes next.
             let place = self.replies.begin();
             self.replies.at(place).bytes.extend_from_slice(b"END\r\n");
             self.state = State::Command;

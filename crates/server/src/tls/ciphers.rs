@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! OpenSSL's names of cipher suites, which memcached's `ssl_ciphers` takes.
+//! OpenSSL's names of cipher suites, which memcached's `ssl_ciphers` uses.
 //!
-//! OpenSSL's classes (`HIGH`, `!aNULL`) are refused. Their meaning changes with its version, and
-//! all suites here are of its highest class.
+//! OpenSSL's classes (`HIGH`, `!aNULL`) are refused. Their meaning changes with OpenSSL's version,
+//! and all suites here are in its highest class.
 
 use rustls::crypto::ring::{ALL_CIPHER_SUITES, cipher_suite};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
-/// Suites of TLS 1.2 have names of OpenSSL's own.
+/// OpenSSL has its own names for suites of TLS 1.2.
 const NAMES: [(&str, SupportedCipherSuite); 9] = [
     (
         "TLS_AES_256_GCM_SHA384",
@@ -47,8 +47,8 @@ const NAMES: [(&str, SupportedCipherSuite); 9] = [
     ),
 ];
 
-/// The suites of a list with colons, in its order. A list without suites of TLS 1.3 leaves those as
-/// they are, as OpenSSL's lists do.
+/// The suites of a list separated by colons, in its order. A list without suites of TLS 1.3 keeps
+/// the default ones, as OpenSSL's lists do.
 pub(super) fn read(list: &str) -> Result<Vec<SupportedCipherSuite>, String> {
     let mut suites = Vec::new();
     for name in list.split([':', ' ']).filter(|name| !name.is_empty()) {

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TLS: the server's certificate, and the cipher of one connection. Nothing else knows rustls.
+//! TLS: the server's certificate, and the cipher of one connection. No other file uses rustls.
 //!
 //! ```text
 //!  files -> pem.rs, ciphers.rs -> Tls (one a server, in Shared) -> Stream (one a connection)
 //!              SIGHUP, refresh_certs --^                              ^ worker/cipher.rs
 //! ```
-//! Nothing in here has a socket or waits, except for the files of [`Tls::open`] and
+//! Nothing here has a socket or waits, except for reading files in [`Tls::open`] and
 //! [`Tls::refresh`].
 //!
 //! - (TLS-1) Certificate, key and CA change together. If one of the files is bad, none changes.
 //!   Open connections are not affected.
-//! - (TLS-2) A connection's ciphertext without a whole record or message is two records at most;
-//!   more ends the connection.
-//! - (TLS-3) No text that is made here holds a part of a key.
+//! - (TLS-2) A connection may hold at most two records of ciphertext without a whole record or
+//!   message. More than that ends the connection.
+//! - (TLS-3) No text made here contains a part of a key.
 
 mod ciphers; // OpenSSL's names of cipher suites
-pub mod pem; // certificates in a file, and when they end
+pub mod pem; // certificates in a file, and when they expire
 pub mod stream; // the cipher of one connection
 
 use std::fmt;
@@ -36,13 +36,13 @@ use rustls::{RootCertStore, ServerConfig};
 use crate::settings::{TlsMode, TlsSettings, TlsVerify};
 pub use stream::{CIPHERED, Fault, Stream};
 
-/// Tickets that a client of TLS 1.3 gets to resume its session with.
+/// Tickets that a client of TLS 1.3 gets for resuming its session.
 const TICKETS: usize = 2;
 
 /// Why certificates can't be used.
 #[derive(Debug)]
 pub struct Refused {
-    /// memcached's words for it, which `refresh_certs` answers.
+    /// memcached's words for it, as the answer to `refresh_certs`.
     pub short: String,
     /// One sentence with the reason.
     pub why: String,
@@ -62,11 +62,11 @@ impl Refused {
 struct Loaded {
     /// As `ssl_verify_mode` says.
     usual: Arc<ServerConfig>,
-    /// Without certificates of clients.
+    /// Without client certificates.
     basic: Arc<ServerConfig>,
-    /// With them; `None`: no CA was named.
+    /// With required client certificates; `None`: no CA was named.
     mutual: Option<Arc<ServerConfig>>,
-    /// Unix seconds at which the first certificate of the chain ends.
+    /// Unix seconds at which the first certificate of the chain expires.
     expires: i64,
 }
 
@@ -74,7 +74,8 @@ struct Loaded {
 pub struct Tls {
     settings: TlsSettings,
     provider: Arc<CryptoProvider>,
-    /// Seals the tickets of sessions, and outlives certificates; `None`: nothing is resumed.
+    /// Encrypts the tickets of sessions, and outlives certificates; `None`: no session can be
+    /// resumed.
     tickets: Option<Arc<dyn ProducesTickets>>,
     loaded: RwLock<Arc<Loaded>>,
     /// Unix seconds of the last refresh.
@@ -120,7 +121,7 @@ impl Tls {
     /// Reads certificate, key and CA again, at Unix second `now` (TLS-1).
     ///
     /// # Errors
-    /// Why those before stay.
+    /// Why the old ones stay.
     pub fn refresh(&self, now: u32) -> Result<(), Refused> {
         let loaded = load(&self.settings, &self.provider, self.tickets.as_ref())?;
         let mut place = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
@@ -129,7 +130,7 @@ impl Tls {
         Ok(())
     }
 
-    /// The cipher of a new connection; `None`: it has none.
+    /// The cipher of a new connection; `None`: the connection is not encrypted.
     pub fn accept(&self, mode: TlsMode) -> Option<Stream> {
         let loaded = self.loaded();
         let config = match mode {
@@ -142,12 +143,12 @@ impl Tls {
         made.ok().map(Stream::new)
     }
 
-    /// Unix seconds of the last time that the files were read and good.
+    /// Unix seconds of the last time that the files were read without an error.
     pub fn refreshed(&self) -> u32 {
         self.refreshed.load(Ordering::Relaxed)
     }
 
-    /// Unix seconds at which the first certificate of the chain ends.
+    /// Unix seconds at which the first certificate of the chain expires.
     pub fn expires(&self) -> i64 {
         self.loaded().expires
     }
@@ -185,7 +186,7 @@ fn load(
         Some(path) => Some(roots(path).map_err(|why| Refused::new(CA, path, why))?),
         None => None,
     };
-    // Both are there: what is wrong now is how they go together.
+    // Both are there, so the error is that they do not match.
     let make = |client: Client| {
         let made = configure(settings, provider, tickets, &chain, &key, &roots, client);
         made.map_err(|why| Refused {

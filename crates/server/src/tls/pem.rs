@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Certificates in a PEM file, and when they end. Reads files that an operator wrote: a fuzz target
-//! (`fuzz/targets/tls_pem.rs`) gives it everything else.
+//! Certificates in a PEM file, and when they expire. The files are an operator's; a fuzz target
+//! (`fuzz/targets/tls_pem.rs`) feeds it arbitrary bytes.
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -8,10 +8,10 @@ use rustls::pki_types::pem::PemObject;
 /// Most certificates of a file: a bundle of all public CAs has some 150.
 const MOST_CERTIFICATES: usize = 1000;
 
-/// All certificates of a PEM file's text, in their order.
+/// All certificates in a PEM file's text, in their order.
 ///
 /// # Errors
-/// Why there is none, in a clause.
+/// Why it has none, as a clause.
 ///
 /// ```
 /// let error = senko_server::tls::pem::certificates(b"no PEM").unwrap_err();
@@ -35,10 +35,10 @@ const INTEGER: u8 = 0x02;
 const SEQUENCE: u8 = 0x30;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
-/// The version, which certificates of today have.
+/// The version, which current certificates have.
 const VERSION: u8 = 0xa0;
 
-/// The Unix second at which an X.509 certificate (DER) ends; `None`: it is none.
+/// The Unix second at which an X.509 certificate (DER) expires; `None`: it is not a certificate.
 pub fn end(certificate: &[u8]) -> Option<i64> {
     let mut outer = certificate;
     let mut whole = element(&mut outer, SEQUENCE)?;
@@ -47,7 +47,7 @@ pub fn end(certificate: &[u8]) -> Option<i64> {
         element(&mut rest, VERSION)?;
     }
     element(&mut rest, INTEGER)?;
-    // Signature's algorithm and issuer.
+    // Signature algorithm and issuer.
     element(&mut rest, SEQUENCE)?;
     element(&mut rest, SEQUENCE)?;
     let mut validity = element(&mut rest, SEQUENCE)?;
@@ -55,13 +55,13 @@ pub fn end(certificate: &[u8]) -> Option<i64> {
     time(&mut validity)
 }
 
-/// Takes the next element, which has to be of this kind, off; its content.
+/// Takes off the next element, which must be of this kind; returns its content.
 fn element<'a>(data: &mut &'a [u8], kind: u8) -> Option<&'a [u8]> {
     let (&tag, rest) = data.split_first()?;
     let (&first, mut rest) = rest.split_first()?;
     let len = match first {
         0..=0x7f => usize::from(first),
-        // One to three bytes of length: a certificate is no larger.
+        // A length of one to three bytes, since no certificate is larger.
         0x81..=0x83 => {
             let (bytes, after) = rest.split_at_checked(usize::from(first & 3))?;
             rest = after;
@@ -76,7 +76,7 @@ fn element<'a>(data: &mut &'a [u8], kind: u8) -> Option<&'a [u8]> {
     (tag == kind).then_some(content)
 }
 
-/// Takes a time off: `YYMMDDhhmmssZ` or `YYYYMMDDhhmmssZ`.
+/// Takes off a time: `YYMMDDhhmmssZ` or `YYYYMMDDhhmmssZ`.
 fn time(data: &mut &[u8]) -> Option<i64> {
     let kind = *data.first()?;
     let text = element(data, kind)?;
@@ -105,9 +105,9 @@ fn time(data: &mut &[u8]) -> Option<i64> {
     Some(((days(year, month, day) * 24 + part(2)) * 60 + part(3)) * 60 + part(4))
 }
 
-/// Days from 1970-01-01 to a day of the Gregorian calendar.
+/// Days from 1970-01-01 to a date of the Gregorian calendar.
 fn days(year: i64, month: i64, day: i64) -> i64 {
-    // Years begin in March here, so that a leap day is a year's last.
+    // Years begin in March here, so that a leap day is the last day of a year.
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
     let of_era = year - era * 400;

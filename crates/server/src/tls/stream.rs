@@ -10,9 +10,9 @@
 //!      `------- a bad byte -------`-------------------> Failed (an alert goes out)
 //! ```
 //! rustls's unbuffered interface takes and returns slices, so there is no buffer in between. A
-//! record is deciphered where it was received; rustls 0.23 then copies the plaintext once. An
-//! answer is ciphered from where it lies: a piece of [`STRAIGHT`] bytes or more has records of its
-//! own, and smaller pieces are gathered.
+//! record is decrypted where it was received; rustls 0.23 then copies the plaintext once. An answer
+//! is encrypted from its place in memory: a piece of at least [`STRAIGHT`] bytes gets its own
+//! records, and smaller pieces are gathered.
 
 use std::fmt;
 
@@ -23,14 +23,14 @@ use rustls::unbuffered::{
     WriteTraffic,
 };
 
-/// TLS-2: two records, or a client's certificates of as much.
+/// TLS-2: two records, or as many bytes of a client's certificates.
 const MOST_HELD: usize = 2 * RECORD;
 /// Most bytes of a record: header, plaintext, and what a cipher may add.
 const RECORD: usize = 5 + (16 << 10) + 256;
-/// Plaintext of answers that a connection ciphers at a time: three records. With their overhead
+/// Plaintext of answers that a connection encrypts at a time: three records. With their overhead
 /// they fit into the capacity that an emptied batch keeps.
 pub const CIPHERED: usize = 3 * PLAIN;
-/// A piece of an answer of this many bytes is not copied before it is ciphered.
+/// A piece of an answer of this many bytes is encrypted without being copied first.
 const STRAIGHT: usize = 1 << 10;
 /// Most bytes that a record adds to its plaintext, with any suite.
 const ADDED: usize = 32;
@@ -40,17 +40,17 @@ const PLAIN: usize = 16 << 10;
 /// Why a connection ends.
 #[derive(Debug)]
 pub struct Fault {
-    /// It had not been opened.
+    /// It was never opened.
     pub handshake: bool,
     /// One clause.
     pub why: String,
 }
 
-/// What became of bytes received.
+/// The result of receiving bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// The handshake ended with these bytes; `Some(true)`: and it was a whole one, not a session
-    /// that goes on.
+    /// The handshake ended with these bytes; `Some(true)`: it was a full handshake, not a resumed
+    /// session.
     pub opened: Option<bool>,
     /// The peer will send no more.
     pub ended: bool,
@@ -59,12 +59,12 @@ pub struct Received {
 /// One connection's cipher.
 pub struct Stream {
     link: UnbufferedServerConnection,
-    /// Ciphertext that is not whole, or waits for its turn ([`Stream::hold`]).
+    /// Incomplete ciphertext, or ciphertext that waits for its turn ([`Stream::hold`]).
     held: Vec<u8>,
     open: bool,
-    /// The peer has said its last.
+    /// Whether the peer has sent its last message.
     ended: bool,
-    /// An alert was sent: rustls must not be asked for anything more.
+    /// Whether an alert was sent: rustls must not be called any more.
     failed: bool,
 }
 
@@ -95,18 +95,18 @@ impl Stream {
         self.held.capacity()
     }
 
-    /// Keeps ciphertext for a later [`Stream::receive`]; whether that is enough for now. A client
-    /// may send much after the last message of its handshake.
+    /// Keeps ciphertext for a later [`Stream::receive`]. Returns whether that is enough for now,
+    /// because a client may send much after the last message of its handshake.
     pub fn hold(&mut self, data: &[u8]) -> bool {
         self.held.extend_from_slice(data);
         self.held.len() > PLAIN
     }
 
-    /// Takes ciphertext, of which nothing has to be whole. Plaintext goes behind `plain`; bytes for
-    /// the peer (of the handshake, or an alert) behind `out`.
+    /// Takes ciphertext in any pieces. Appends plaintext to `plain`, and bytes for the peer (of the
+    /// handshake, or an alert) to `out`.
     ///
     /// # Errors
-    /// Why the connection has to end, after `out` is sent.
+    /// Why the connection has to end, after `out` was sent.
     pub fn receive(
         &mut self,
         data: &mut [u8],
@@ -141,7 +141,8 @@ impl Stream {
         Ok(received)
     }
 
-    /// Runs on `data`, which begins with what is held; how many bytes are done with.
+    /// Processes `data`, which begins with the held ciphertext; returns how many bytes were
+    /// consumed.
     fn run(
         &mut self,
         data: &mut [u8],
@@ -162,7 +163,7 @@ impl Stream {
                     }
                 }
                 Ok(ConnectionState::ReadEarlyData(mut early)) => {
-                    // None is offered, so none comes.
+                    // No early data is offered, so none comes.
                     while let Some(Ok(record)) = early.next_record() {
                         discard += record.discard;
                     }
@@ -195,13 +196,13 @@ impl Stream {
             self.open = true;
             received.opened = Some(self.link.handshake_kind() != Some(HandshakeKind::Resumed));
         }
-        // Nothing counts that comes after the peer's last word.
+        // Bytes after the peer's last message are ignored.
         let used = if self.ended { data.len() } else { used };
         (used, Ok(received))
     }
 
-    /// Takes the alert of a fault from rustls. It is asked only while it has something to send:
-    /// otherwise it would read the bad bytes again.
+    /// Takes the alert for an error from rustls. It calls rustls only while rustls has something to
+    /// send; otherwise it would read the bad bytes again.
     fn alert(&mut self, rest: &mut [u8], out: &mut Vec<u8>) {
         while self.link.wants_write() {
             let status = self.link.process_tls_records(rest);
@@ -221,10 +222,11 @@ impl Stream {
         }
     }
 
-    /// Ciphers the first `most` bytes of `pieces` at most, behind `out`; how many it took.
+    /// Encrypts at most the first `most` bytes of `pieces` and appends them to `out`; returns how
+    /// many it took.
     ///
     /// # Errors
-    /// The connection has to end: the handshake has not ended, or the key is worn out.
+    /// The connection has to end: the handshake has not ended, or the key is exhausted.
     pub fn seal<'a>(
         &mut self,
         pieces: impl Iterator<Item = &'a [u8]>,
@@ -237,7 +239,7 @@ impl Stream {
         let Stream { link, held, .. } = self;
         let mut pieces = Some(pieces);
         let mut sealed = None;
-        // The held bytes have no whole record. rustls looks at them, and then allows a write.
+        // The held bytes have no whole record. rustls checks them, and then allows a write.
         while sealed.is_none() {
             let UnbufferedStatus { discard, state } = link.process_tls_records(held);
             match state {
@@ -258,7 +260,7 @@ impl Stream {
         sealed.map_err(|why| self.fault(why))
     }
 
-    /// Puts the last word to the peer behind `out`, if the connection was opened.
+    /// Appends the closing message to `out`, if the connection was opened.
     pub fn close(&mut self, out: &mut Vec<u8>) {
         if !self.open || self.failed {
             return;
@@ -310,7 +312,7 @@ fn record(
     write(out, bound, |out| traffic.encrypt(plain, out))
 }
 
-/// Errors of rustls that mostly ask for room.
+/// Errors of rustls that usually ask for more room.
 trait WantsRoom {
     fn room(&self) -> Option<usize>;
 }
@@ -337,7 +339,7 @@ impl WantsRoom for EncryptError {
     }
 }
 
-/// Has a message written behind `out`, whatever room that takes.
+/// Makes rustls write a message to `out`, with as much room as it needs.
 fn encode<E: WantsRoom>(
     out: &mut Vec<u8>,
     writes: impl FnMut(&mut [u8]) -> Result<usize, E>,
@@ -352,7 +354,7 @@ fn write<E: WantsRoom>(
 ) -> Result<(), &'static str> {
     let start = out.len();
     let mut room = bound;
-    // Twice: what is missing is told once.
+    // Two tries: the first one tells how much room is missing.
     for _ in 0..2 {
         out.resize(start + room, 0);
         match writes(&mut out[start..]) {

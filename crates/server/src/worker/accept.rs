@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! New connections: the connection limit, the spreading over workers, and the counts when a
+//! New connections: the connection limit, the distribution over workers, and the counts when a
 //! connection ends.
 //!
 //! Worker 0 accepts for all, so the limit needs no agreement between workers. At the limit a new
@@ -25,27 +25,27 @@ use crate::shared::ConnEntry;
 /// memcached's message at its limit.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
-/// Where a worker accepts, as `stats conns` writes it.
+/// A listening socket of a worker, as `stats conns` shows it.
 #[derive(Clone, Debug)]
 pub struct Door {
     /// The listening socket.
     pub listener: senko_io::Listener,
     /// `tcp:127.0.0.1:11211`, `unix:/path`.
     pub name: Arc<str>,
-    /// Its connections need a password, if the server has any.
+    /// Whether its connections need a password, if the server has any.
     pub guarded: bool,
     /// How its connections are encrypted.
     pub tls: TlsMode,
 }
 
-/// Where a worker's connections come in, and those that wait for room.
+/// A worker's listening sockets, and new connections that wait for room.
 pub(super) struct Entrance {
     doors: Vec<Door>,
     /// The listener of each door, once it is open.
     open: Vec<ListenerId>,
-    /// Sockets above the connection limit, where they wait instead of being refused.
+    /// Sockets above the connection limit, if they wait instead of being refused.
     waiting: VecDeque<Newcomer>,
-    /// Since when nothing is accepted.
+    /// When accepting stopped.
     stopped_ms: u64,
 }
 
@@ -59,7 +59,7 @@ impl Entrance {
         }
     }
 
-    /// Nobody who waits comes in any more.
+    /// Closes the waiting connections: none of them will be accepted.
     pub fn turn_away(&mut self) {
         self.waiting.clear();
     }
@@ -85,7 +85,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A connection was accepted.
+    /// Handles an accepted connection.
     pub(super) fn accepted(&mut self, listener: ListenerId, stream: OwnedFd) {
         let Some(door) = self.entrance.door(listener) else {
             return; // no listener of this worker's
@@ -104,7 +104,7 @@ impl Worker {
             self.admit(newcomer);
         } else if shared.settings.refuse_fast {
             shared.conn_counts.rejected.fetch_add(1, Ordering::Relaxed);
-            // A client of TLS could not read the refusal.
+            // A TLS client could not read the refusal.
             if newcomer.tls == TlsMode::Off {
                 self.refuse(newcomer.stream);
             }
@@ -119,12 +119,12 @@ impl Worker {
         }
     }
 
-    /// Accepting failed; the loop continues by itself after a pause.
+    /// Handles a failed accept; the loop continues by itself after a pause.
     pub(super) fn accept_failed(&mut self, error: &std::io::Error) {
         tracing::warn!("a connection could not be accepted: {error}");
     }
 
-    /// Counts a newcomer and gives it to the worker with the fewest connections.
+    /// Counts a new connection and gives it to the worker with the fewest connections.
     fn admit(&mut self, newcomer: Newcomer) {
         let counts = &self.core.shared.conn_counts;
         counts.current.fetch_add(1, Ordering::Relaxed);
@@ -187,7 +187,7 @@ impl Worker {
         }
     }
 
-    /// Says that there is no room, and closes.
+    /// Answers that there is no room, and closes.
     fn refuse(&mut self, stream: OwnedFd) {
         let Ok(id) = self.core.ev.adopt(stream) else {
             return;
@@ -195,11 +195,11 @@ impl Worker {
         let mut batch = self.spare.pop().unwrap_or_default();
         batch.bytes.extend_from_slice(TOO_MANY);
         self.core.ev.send(id, batch, SendMode::Try);
-        // Bytes given to the loop before a close still go out.
+        // Bytes given to the loop before a close are still sent.
         self.core.ev.close(id);
     }
 
-    /// A socket of this worker was closed.
+    /// Handles a closed socket of this worker.
     pub(super) fn left(&mut self, fd: u64) {
         self.core.shared.unregister(fd);
         self.core
@@ -218,8 +218,8 @@ impl Worker {
         }
     }
 
-    /// Lets those in who waited, and accepts again once there is room. Every round, since others
-    /// may have left other workers.
+    /// Lets waiting connections in, and accepts again once there is room. Called every round,
+    /// because connections of other workers may have ended.
     pub(super) fn reopen_doors(&mut self) {
         let shared = Arc::clone(&self.core.shared);
         let counts = &shared.conn_counts;
@@ -246,13 +246,13 @@ impl Worker {
     }
 }
 
-/// The peer's address as memcached writes it.
+/// The peer's address in memcached's form.
 fn peer_name(stream: OwnedFd, door: &str) -> (OwnedFd, String) {
     if door.starts_with("unix:") {
         return (stream, door.to_string());
     }
-    // The standard library asks for the peer on its own types only; the descriptor passes through
-    // unchanged.
+    // The standard library returns the peer only for its own types, so the descriptor is wrapped
+    // briefly.
     let stream = TcpStream::from(stream);
     let name = stream.peer_addr().map_or_else(
         |_| "<gone>".to_string(),

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory that connections hold of their worker, each by itself and all together.
+//! The memory of a worker that its connections hold, by connection and in total.
 //!
-//! A connection's [`Account`] is counted again whenever something happened to it
-//! (`flow.rs::settle`), and the sums follow it. Only [`super::conns::Conns`] changes them, so they
-//! always match the existing connections.
+//! A connection's [`Account`] is counted again after every change (`flow.rs::settle`), and the sums
+//! with it. Only [`super::conns::Conns`] changes them, so they always match the existing
+//! connections.
 
-/// Bytes that one connection makes its worker hold.
+/// The bytes of a worker that one connection holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Memory for unread bytes, and for what a slow reader has not taken.
+    /// Memory for unread bytes, and for the unsent answers of a slow reader.
     pub held: usize,
-    /// Of these, memory for requests that came and could not run yet.
+    /// Of these, memory for requests that arrived and could not run yet.
     pub backlog: usize,
-    /// Answers. Those of a slow reader count as held.
+    /// Answers. A slow reader's answers count as held.
     pub answers: usize,
-    /// Of these, answers that leave whatever else happens: they are being sent to a socket, or can
-    /// be.
+    /// Of these, answers that leave in any case: they are being sent to a socket, or can be.
     pub leaving: usize,
     /// Of these, copies for another worker: existing copies, and those that reads under way will
     /// add.
     pub copies: usize,
-    /// Item memory that the answers of a slow reader refer to.
+    /// Item memory in the answers of a slow reader.
     pub pinned: usize,
 }
 
@@ -28,9 +27,9 @@ pub struct Account {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     pub held: usize,
-    /// Of sockets.
+    /// The total of connections with sockets.
     pub backlog: usize,
-    /// Of virtual connections.
+    /// The total of virtual connections.
     pub backlog_of_others: usize,
     pub answers: usize,
     pub leaving: usize,
@@ -39,7 +38,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// The account of a connection, a virtual one or not, is `now`, and was `before`.
+    /// Replaces the account `before` of a connection (virtual or not) by `now`.
     pub(super) fn follow(&mut self, virtual_one: bool, before: Account, now: Account) {
         let follow = |sum: &mut usize, before: usize, now: usize| *sum = *sum + now - before;
         follow(&mut self.held, before.held, now.held);

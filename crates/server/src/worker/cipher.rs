@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connections with TLS: ciphertext that came, handshakes in turn, answers that are ciphered.
+//! Connections with TLS: received ciphertext, handshakes in turn, encrypted answers.
 //!
 //! ```text
 //!  Received --open?--> deciphered -> input (flow.rs), as if it had come in plaintext
@@ -8,11 +8,11 @@
 //! ```
 //!
 //! Always holds, besides the rules of `flow.rs`:
-//! - CIPHER-1: the number of handshake steps in a round is bounded ([`HANDSHAKES`]), since one
+//! - CIPHER-1: the number of handshake steps in a round is bounded ([`HANDSHAKES`]), since a step
 //!   costs as much as hundreds of GETs.
-//! - CIPHER-2: of an answer's ciphertext a connection holds [`CIPHERED`] bytes at most. The rest of
-//!   the batch waits unchanged: frames and item memory under the rules of FLOW-3. A frame is free
-//!   as soon as it is encrypted.
+//! - CIPHER-2: a connection holds at most [`CIPHERED`] bytes of its answers' ciphertext. The rest
+//!   of the batch waits unencrypted: frames and item memory under the rules of FLOW-3. A frame is
+//!   free as soon as it is encrypted.
 //! - CIPHER-3: a handshake that has not ended after [`HANDSHAKE_MS`] ends its connection, whatever
 //!   bytes come.
 
@@ -30,7 +30,7 @@ use crate::reply::shard_of;
 use crate::settings::TlsMode;
 use crate::tls::{CIPHERED, Fault};
 
-/// CIPHER-1: steps of handshakes in a round. One with an RSA key takes about a millisecond.
+/// CIPHER-1: steps of handshakes in a round. A step with an RSA key takes about a millisecond.
 const HANDSHAKES: usize = 2;
 /// CIPHER-3: milliseconds.
 const HANDSHAKE_MS: u64 = 60_000;
@@ -40,19 +40,19 @@ const HANDSHAKE_MS: u64 = 60_000;
 pub(super) struct Ciphers {
     /// Connections that have bytes for their handshake.
     handshakes: VecDeque<ConnKey>,
-    /// Plaintext of the bytes that are looked at.
+    /// Plaintext of the bytes that are being processed.
     plain: Vec<u8>,
 }
 
 impl Ciphers {
-    /// Handshakes wait for the next round.
+    /// Whether handshakes wait for the next round.
     pub fn are_busy(&self) -> bool {
         !self.handshakes.is_empty()
     }
 }
 
 impl Worker {
-    /// The cipher of a newcomer, where its door asks for one. False: there is none to be had.
+    /// Gives a new connection its cipher, if its door requires one. False: there is none.
     pub(super) fn cipher(&self, conn: &mut Conn, mode: TlsMode) -> bool {
         let Some(tls) = self.core.shared.tls.as_ref() else {
             return mode == TlsMode::Off;
@@ -62,7 +62,7 @@ impl Worker {
         conn.tls.is_some() || mode == TlsMode::Off
     }
 
-    /// Ciphertext came.
+    /// Handles received ciphertext.
     pub(super) fn take_ciphered(&mut self, at: ConnKey, data: &mut [u8]) {
         let Some(conn) = self.conns.get(at) else {
             return;
@@ -86,7 +86,7 @@ impl Worker {
         self.settle(at);
     }
 
-    /// CIPHER-1: takes some handshakes one step on.
+    /// CIPHER-1: takes some handshakes one step further.
     pub(super) fn run_handshakes(&mut self) {
         for _ in 0..HANDSHAKES.min(self.ciphers.handshakes.len()) {
             let Some(at) = self.ciphers.handshakes.pop_front() else {
@@ -102,7 +102,7 @@ impl Worker {
         self.core.stats.tls_handshake_rounds += u64::from(self.ciphers.are_busy());
     }
 
-    /// Takes ciphertext; what was in it goes the way of all input.
+    /// Decrypts ciphertext; the plaintext is handled like any input.
     fn decipher(&mut self, at: ConnKey, data: &mut [u8]) {
         let Some(tls) = self.conns.get(at).and_then(|conn| conn.tls.as_mut()) else {
             return;
@@ -133,7 +133,7 @@ impl Worker {
         self.ciphers.plain = plain;
     }
 
-    /// Counts a fault, and closes after the alert.
+    /// Counts an error, and closes the connection after the alert.
     fn broken(&mut self, at: ConnKey, fault: &Fault) {
         let (what, count) = match fault.handshake {
             true => ("handshake", &mut self.core.stats.ssl_handshake_errors),
@@ -144,7 +144,7 @@ impl Worker {
         self.close(at);
     }
 
-    /// The next part of a connection's answers, ciphered, if there is any.
+    /// The next part of a connection's answers, encrypted, if there is any.
     pub(super) fn flush_ciphered(&mut self, at: ConnKey, id: ConnId) {
         let mut batch = self.spare.pop().unwrap_or_default();
         let mut next = self.spare.pop().unwrap_or_default();
@@ -170,7 +170,7 @@ impl Worker {
                 match sealed {
                     Ok(taken) if taken < plain.len() => {
                         if plain.pieces.is_empty() {
-                            // A range moves on where bytes would have to be moved.
+                            // Advances a range instead of moving bytes.
                             let all = 0..plain.bytes.len();
                             plain.pieces.push(Piece::Bytes(all));
                         }
@@ -201,8 +201,8 @@ impl Worker {
         }
     }
 
-    /// FLOW-3, for answers behind ciphertext that the socket does not take: frames are copied, and
-    /// item memory is lent. Bytes copied and lent, and of which shards.
+    /// FLOW-3, for answers after ciphertext that the socket does not accept: frames are copied, and
+    /// item memory is lent. Returns the bytes copied and lent, and the shards of the lent ones.
     pub(super) fn hold_behind(&mut self, at: ConnKey) -> Option<(usize, usize, ShardSet)> {
         let tls = self.conns.get(at)?.tls.as_mut()?;
         let mut plain = tls.plain.take()?;
@@ -217,7 +217,7 @@ impl Worker {
                 of.add(shard_of(bytes.pin()).0.unwrap_or(self.index));
             }
         }
-        // One is always lent, as where nothing is ciphered.
+        // One item is always lent, as for connections without TLS.
         let too_much =
             self.conns.sums().pinned > 0 && of.meets(self.shards_pinned(Pinned::TooMuch));
         if lent > 0 && too_much {
@@ -229,8 +229,8 @@ impl Worker {
         Some((copied, lent, of))
     }
 
-    /// The last word of a connection that is closed, as far as its socket takes it. Not while it
-    /// sends, and a lent socket is not such a connection's.
+    /// Sends the closing message of a connection, as far as its socket accepts it. It is skipped
+    /// while a send is under way or the socket is lent.
     pub(super) fn part(&mut self, id: ConnId, secure: Box<Secure>, sending: bool) {
         let mut secure = *secure;
         if let Some(plain) = secure.plain.take() {
@@ -244,7 +244,7 @@ impl Worker {
         secure.stream.close(&mut batch.bytes);
         match batch.bytes.is_empty() {
             true => self.recycle(batch),
-            // A send that the loop has before a close still goes out.
+            // Bytes given to the loop before a close are still sent.
             false => self.core.ev.send(id, batch, SendMode::Try),
         }
     }

@@ -2,13 +2,13 @@
 //! The connections of one worker: sockets, and the virtual ones over which other workers send
 //! commands for this shard.
 //!
-//! A connection is named by a [`ConnKey`] (slot and generation), so that a completion that comes
-//! after its connection is gone finds nothing. Sockets are found by the loop's [`ConnId`], virtual
-//! connections by their owner.
+//! A connection is named by a [`ConnKey`] (slot and generation), so a completion after the
+//! connection's end finds nothing. Sockets are found by the loop's [`ConnId`], virtual connections
+//! by their owner.
 //!
-//! Always holds: a key finds the connection it was made for or none, since the generation moves on
-//! when a slot is freed. The run queue and the dirty list name a connection at most once each, as
-//! its flags say.
+//! Always holds: a key finds the connection for which it was made, or none, since the generation
+//! changes when a slot is freed. The run queue and the dirty list name a connection at most once
+//! each, as its flags say.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -33,7 +33,7 @@ pub enum Link {
     Virtual(RemoteConn),
 }
 
-/// Some shards. With more than 64, some of them stand for each other.
+/// A set of shards. With more than 64 shards, several share a bit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShardSet(u64);
 
@@ -56,65 +56,67 @@ impl ShardSet {
 pub struct Conn {
     pub link: Link,
     pub session: Session,
-    /// Received bytes that the session has not consumed; those before `tail_start` it has.
+    /// Received bytes; the session has consumed those before `tail_start`.
     pub tail: Vec<u8>,
     pub tail_start: usize,
     /// Clock (ms) of the last bytes received.
     pub last_active: u64,
-    /// The loop was told to receive.
+    /// Whether the loop receives from it.
     pub receiving: bool,
-    /// A batch is in the loop (of a virtual one: on the socket that was lent).
+    /// Whether a batch is in the loop (for a virtual connection: on the lent socket).
     pub sending: bool,
-    /// Clock (ms) at which the batch in the loop was found not to fit the socket's buffer; 0: it
-    /// was not.
+    /// Clock (ms) at which the batch in the loop did not fit into the socket's buffer; 0: it fits
+    /// so far.
     pub slow_since: u64,
     /// Bytes of the slow batch in the loop that were copied for it.
     pub copied: usize,
     /// Bytes that the batch in the loop owns.
     pub in_batch: usize,
-    /// As it was counted last.
+    /// The account at its last count.
     account: Account,
-    /// Bytes of pinned memory that a slow batch in the loop refers to, and the shards that it is
-    /// of.
+    /// Bytes of pinned memory in a slow batch in the loop, and the shards that they belong to.
     pub lent: usize,
     pub lent_of: ShardSet,
     /// The shard to whose worker the socket is lent.
     pub lent_to: Option<usize>,
-    /// Something waits for the socket to come back: it is in the worker's list of those.
+    /// Whether something waits for the return of the socket: then it is in the worker's list of
+    /// those.
     pub needed: bool,
-    /// The socket that was lent to this worker with the oldest command (virtual ones only).
+    /// The socket that was lent to this worker with the oldest command (virtual connections only).
     pub borrowed: Option<RawFd>,
-    /// The condition that the session waits for before it takes more.
+    /// What the session waits for before it takes more.
     pub wait: Option<Wait>,
-    /// The value that it has a part of ends there, once all that came before was fed (virtual ones
-    /// only).
+    /// Whether the incomplete value ends here, once everything before it was fed (virtual
+    /// connections only).
     pub value_ends: bool,
-    /// In the run queue.
+    /// Whether it is in the run queue.
     pub queued: bool,
-    /// In the dirty list.
+    /// Whether it is in the dirty list.
     pub dirty: bool,
-    /// It sent much to a worker that is behind: nothing more is taken until that one has caught up.
+    /// Whether it sent much to a worker that is behind: no more input is taken until that worker
+    /// has caught up.
     pub paused: bool,
-    /// This many workers have unread commands of it that must wait: nothing more is taken
-    /// meanwhile.
+    /// How many workers have unread commands of it that must wait: meanwhile no more input is
+    /// taken.
     pub holds: usize,
-    /// The worker that sends its commands was told to wait (virtual ones only).
+    /// Whether the worker that sends its commands was told to wait (virtual connections only).
     pub holds_origin: bool,
-    /// Its answers wait until the worker that asked takes them (virtual ones only).
+    /// Whether its answers wait until the requesting worker takes them (virtual connections only).
     pub held_back: bool,
-    /// The peer will send no more.
+    /// Whether the peer will send no more.
     pub ended: bool,
-    /// What it has with TLS; `None`: it is not ciphered.
+    /// Its TLS state; `None`: it is not encrypted.
     pub tls: Option<Box<Secure>>,
-    /// No more input is taken; what is ready or under way is sent, then the connection is closed.
+    /// Whether it is closing: it takes no more input, and closes after the answers that are ready
+    /// or under way were sent.
     pub closing: bool,
     /// The row of `stats conns`.
     pub entry: Option<Arc<ConnEntry>>,
-    /// The worker knows that it watches.
+    /// Whether the worker knows that it watches.
     pub watches: bool,
-    /// Why it is closed, where the client or the server did not simply end it.
+    /// Why it is closed, if neither client nor server simply ended it.
     pub reason: Option<&'static str>,
-    /// The number of that row, the descriptor; of a virtual one, the client's.
+    /// The number of that row: the descriptor, or the client's for a virtual connection.
     pub fd: u64,
 }
 
@@ -155,20 +157,20 @@ impl Conn {
         }
     }
 
-    /// Whether input would be fed to the session at once.
+    /// Whether input would be passed to the session at once.
     pub fn takes_input(&self) -> bool {
         self.wait.is_none() && !self.queued && !self.is_stopped()
     }
 
-    /// The bytes that it makes the worker hold, as they were counted last.
+    /// The bytes of the worker that it holds, at the last count.
     pub fn account(&self) -> Account {
         self.account
     }
 
-    /// Counts again what it makes the worker hold. `usual_answer` is what an answer of another
-    /// worker takes that is not there yet.
+    /// Counts the bytes of the worker that it holds. `usual_answer` is the assumed size of an
+    /// answer from another worker that has not arrived.
     pub fn counted(&mut self, usual_answer: usize) -> Account {
-        // Frames are counted where they belong.
+        // Frames are counted elsewhere.
         let (owned, ready) = self.session.replies().owned_bytes();
         let slow = self.slow_since != 0;
         let (waiting, leaving) = match self.link {
@@ -201,18 +203,18 @@ impl Conn {
         }
     }
 
-    /// Its unread bytes are requests that wait. Bytes that wait for the rest of a request, or for a
-    /// slow reader, are nobody's backlog.
+    /// Whether its unread bytes are requests that wait. Bytes that wait for the rest of a request,
+    /// or for a slow reader, do not count as a backlog.
     pub fn has_backlog(&self) -> bool {
         !self.takes_input() && self.slow_since == 0
     }
 
-    /// Nothing more is taken before another worker has taken what it has.
+    /// Whether another worker must catch up before more input is taken.
     pub fn is_stopped(&self) -> bool {
         self.paused || self.holds > 0
     }
 
-    /// Feeding the session would do nothing: it waits for bytes, and there are none.
+    /// Whether feeding the session would do nothing: it waits for bytes, and there are none.
     pub fn is_read_out(&self) -> bool {
         self.takes_input()
             && self.unread() == 0
@@ -225,12 +227,12 @@ impl Conn {
         matches!(self.link, Link::Socket(_))
     }
 
-    /// Something that is not among the session's answers is still to be sent.
+    /// Whether bytes besides the session's answers are still to be sent.
     pub fn has_output(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_output())
     }
 
-    /// A handshake waits for its turn with enough to do.
+    /// Whether a handshake waits for its turn and has enough bytes.
     pub fn is_full(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_full())
     }
@@ -240,7 +242,7 @@ impl Conn {
         self.tail.len() - self.tail_start
     }
 
-    /// Bytes of memory that what is unread takes.
+    /// Memory that the unread bytes take.
     pub fn unread_memory(&self) -> usize {
         match self.unread() {
             0 => 0,
@@ -248,23 +250,23 @@ impl Conn {
         }
     }
 
-    /// Puts bytes behind what is unread.
+    /// Appends unread bytes.
     pub fn append(&mut self, data: &[u8]) {
         if self.tail.capacity() - self.tail.len() < data.len() {
             self.drop_consumed();
-            // Few sizes: an allocator keeps memory for each size by itself.
+            // Uses few sizes, because an allocator keeps memory for each size separately.
             let bytes = (self.tail.len() + data.len()).next_power_of_two();
             self.tail.reserve_exact(bytes - self.tail.len());
         }
         self.tail.extend_from_slice(data);
     }
 
-    /// Notes that the session consumed so much of the tail.
+    /// Notes that the session consumed this many bytes of the tail.
     pub fn consume(&mut self, bytes: usize) {
         self.tail_start += bytes;
         if self.tail_start > self.tail.len() / 2 {
             self.drop_consumed();
-            // A buffer of a burst that is almost read does not keep the burst's memory.
+            // When most of a burst was read, the buffer gives up the burst's memory.
             let kept = self.tail.len().next_power_of_two().max(KEPT_TAIL);
             if self.tail.capacity() > 2 * kept {
                 self.tail.shrink_to(kept);
@@ -278,15 +280,15 @@ impl Conn {
     }
 }
 
-/// Capacity that an empty tail keeps, or twice that: the start of a request line, not a whole
-/// receive buffer.
+/// An empty tail keeps at most twice this capacity: room for the start of a request line, not for a
+/// whole receive buffer.
 const KEPT_TAIL: usize = 512;
 
-/// A map from what this program numbers itself.
+/// A map whose keys this program numbers itself.
 pub type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// Hashes a [`RemoteConn`] and the like: numbers that this program gives out, so there is nobody to
-/// defend against.
+/// Hashes a [`RemoteConn`] and similar keys. They are numbers from this program, so no attacker
+/// chooses them.
 #[derive(Default)]
 pub struct NumberHasher(u64);
 
@@ -326,7 +328,7 @@ pub struct Conns {
 }
 
 impl Conns {
-    /// The bytes that all connections make the worker hold, as they were counted last.
+    /// The bytes of the worker that all connections hold, at their last counts.
     pub fn sums(&self) -> Sums {
         self.sums
     }
@@ -340,7 +342,7 @@ impl Conns {
         }
     }
 
-    /// Takes a connection in.
+    /// Adds a connection.
     pub fn insert(&mut self, conn: Conn) -> ConnKey {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {
@@ -367,7 +369,7 @@ impl Conns {
         at
     }
 
-    /// The connection of that name, unless it is gone.
+    /// The connection with that name, unless it is gone.
     #[inline]
     pub fn get(&mut self, at: ConnKey) -> Option<&mut Conn> {
         let slot = self.slots.get_mut(at.slot())?;
@@ -377,20 +379,20 @@ impl Conns {
         slot.conn.as_deref_mut()
     }
 
-    /// The connection on a socket.
+    /// The connection with this socket.
     #[inline]
     pub fn of_socket(&mut self, id: ConnId) -> Option<ConnKey> {
         let at = (*self.sockets.get(id.0 as u32 as usize)?)?;
-        // The slot of the loop may have been given to another since.
+        // The loop may have given the slot to another connection since.
         (self.get(at)?.link == Link::Socket(id)).then_some(at)
     }
 
-    /// The connection that serves another worker's.
+    /// The connection that serves another worker's connection.
     pub fn of_origin(&self, origin: RemoteConn) -> Option<ConnKey> {
         self.virtuals.get(&origin).copied()
     }
 
-    /// Takes a connection out.
+    /// Removes a connection.
     pub fn remove(&mut self, at: ConnKey) -> Option<Box<Conn>> {
         self.get(at)?;
         let slot = &mut self.slots[at.slot()];
@@ -445,7 +447,7 @@ mod tests {
         assert!(second.0 < 1 << 48);
     }
 
-    /// Whatever is counted, in whatever order: the sums are those of the connections there are.
+    /// After any counts in any order, the sums are those of the existing connections.
     #[test]
     fn sums_follow_the_accounts() {
         let mut random = Rng::new(3);
@@ -533,15 +535,15 @@ mod tests {
         assert!(conn.tail.is_empty() && conn.tail_start == 0);
     }
 
-    /// Whatever comes and is consumed in whatever parts: nothing is lost or turned round, and the
-    /// memory is a few times what is unread.
+    /// For any parts that arrive and are consumed, no byte is lost or reordered, and the memory is
+    /// at most a few times the unread bytes.
     #[test]
     fn the_tail_keeps_all_that_is_unread_and_little_memory() {
         let mut random = Rng::new(7);
         let mut conn = conn(Link::Socket(ConnId(0)));
         let (mut came, mut went) = (0_usize, 0);
         for _ in 0..20_000 {
-            // Bursts now and then, else parts.
+            // Now and then a burst, otherwise small parts.
             let most = if random.below(50) == 0 { 100_000 } else { 2000 };
             let part = random.below(most) as usize;
             let data: Vec<u8> = (came..came + part).map(|n| (n % 251) as u8).collect();

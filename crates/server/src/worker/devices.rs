@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lines in the log about flash devices: one for each change of a device's state, however many
-//! workers use the device and however many operations failed.
+//! Log lines about flash devices: one for each change of a device's state, however many workers use
+//! the device and however many operations failed.
 //!
-//! Each shard finds out for itself (`senko_cache`). A line tells the worst state that any of them
-//! found. A device that comes and goes is probed at longer and longer intervals, which bounds the
-//! lines too. Pauses change no state; each worker has a line a minute for them at most.
+//! Each shard detects a device's state on its own (`senko_cache`). A line reports the worst state
+//! found by any of them. A device that comes and goes is probed at longer and longer intervals,
+//! which bounds the lines too. Pauses change no state; each worker has a line a minute for them at
+//! most.
 
 use senko_cache::{DeviceHealth, DeviceState, Pauses};
 
 use super::Worker;
 use crate::shared::Shared;
 
-/// The least milliseconds between a worker's lines about pauses of one device.
+/// The least interval between a worker's lines about pauses of one device, in milliseconds.
 const PAUSE_LINES_MS: u64 = 60_000;
 
 /// The last reported state of one part of a device.
@@ -23,7 +24,7 @@ pub(super) struct Told {
 }
 
 impl Worker {
-    /// Tells what changed since the last time.
+    /// Reports changes since the last call.
     pub(super) fn tell_of_devices(&mut self) {
         let shared = &self.core.shared;
         for (part, health) in self.core.shard.devices().enumerate() {

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Device operations of a worker that ended, and whether frames came back.
+//! Device operations of a worker that ended, and whether frames were returned.
 
 use std::collections::VecDeque;
 
 use senko_io::Completion;
 
-/// Device reads that ended: this many are looked at in any round.
+/// Ended device reads that are handled in any round.
 const TURN: usize = 16;
 
-/// A worker's state of its devices' operations.
+/// The state of a worker's device operations.
 #[derive(Default)]
 pub(super) struct Disk {
-    /// Reads that ended and were not looked at yet.
+    /// Reads that ended and were not handled yet.
     ended: VecDeque<Completion>,
-    /// An operation was taken since this was asked last.
+    /// Whether an operation was handled since the last question.
     moved: bool,
-    /// Operations that were taken, now and when [`Disk::stands_still`] was asked last.
+    /// Operations handled so far, now and at the last call of [`Disk::stands_still`].
     taken: u64,
     taken_before: u64,
-    /// Frames may have been returned since the shard was told.
+    /// Whether frames may have been returned since the shard was told.
     frames_freed: bool,
 }
 
 impl Disk {
-    /// A read ended.
+    /// Adds a read that ended.
     pub fn ended(&mut self, completion: Completion) {
         self.ended.push_back(completion);
     }
-    /// Reads that ended and wait to be looked at.
+    /// Reads that ended and wait to be handled.
     pub fn waiting(&self) -> &VecDeque<Completion> {
         &self.ended
     }
-    /// How many of them this round looks at, which had this many requests. One more for each eight
+    /// How many of them this round handles, if it had this many requests: one more for each eight
     /// requests, or a sixteenth of all.
     pub fn turn(&self, requests: usize) -> usize {
         let turn = (TURN + requests / 8).max(self.ended.len() / 16);
@@ -42,32 +42,32 @@ impl Disk {
         self.ended.pop_front()
     }
 
-    /// An operation that ended goes to the shard.
+    /// Passes an ended operation to the shard.
     pub fn taken(&mut self) {
         self.moved = true;
         self.taken += 1;
     }
-    /// Whether any has gone there since this was asked last.
+    /// Whether any was passed to the shard since the last call.
     pub fn take_moved(&mut self) -> bool {
         std::mem::take(&mut self.moved)
     }
-    /// The same, but it will be asked again.
+    /// The same, without resetting the answer.
     pub fn has_moved(&self) -> bool {
         self.moved
     }
-    /// Whether nothing ended since this was asked last, though `under_way` operations are with a
-    /// device, or there are none: a device that does not answer moves nothing either.
+    /// Whether nothing ended since the last call, although `under_way` operations are at a device,
+    /// or none are. A device that does not answer makes no progress either.
     pub fn stands_still(&mut self, under_way: usize) -> bool {
         let before = std::mem::replace(&mut self.taken_before, self.taken);
         let busy = under_way > 0 || !self.ended.is_empty();
         !busy || before == self.taken
     }
 
-    /// Frames may have come back, if `freed`.
+    /// Notes that frames may have been returned, if `freed`.
     pub fn frames_freed(&mut self, freed: bool) {
         self.frames_freed |= freed;
     }
-    /// Whether frames may have come back since this was asked last.
+    /// Whether frames may have been returned since the last call.
     pub fn take_frames_freed(&mut self) -> bool {
         std::mem::take(&mut self.frames_freed)
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of a worker: it accepts no connections, answers the received requests, closes, and ends
-//! when no other worker needs this shard any more.
+//! The end of a worker. It accepts no connections, answers the received requests, closes, and ends
+//! when no other worker needs its shard any more.
 //!
-//! Requests that a socket had received when the end began are answered. The rest is not read: the
-//! connection ends as if its client had sent no more, however much it sends on. A worker whose own
-//! connections are gone still runs commands for those of the others. All of it has a bound, so that
-//! a client that does not read cannot keep a server from ending.
+//! Requests that a socket had received when the end began are answered. Later requests are not
+//! read: the connection ends as if its client had sent no more. A worker without connections still
+//! runs commands for other workers' connections. All of this is bounded, so that a client that does
+//! not read cannot prevent the end.
 
 use std::time::{Duration, Instant};
 
@@ -21,15 +21,15 @@ use crate::shared::Shutdown;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for events while draining.
 pub(super) const STEP: Duration = Duration::from_millis(5);
-/// Time for which the server reads from a client that sends faster than its requests are run and so
-/// never leaves the socket's buffer empty.
+/// How long the server reads from a client whose socket buffer never becomes empty, because it
+/// sends faster than its requests run.
 const LAST_INPUT: Duration = Duration::from_secs(1);
 
-/// How far a drain is.
+/// The progress of a drain.
 #[derive(Debug)]
 pub(super) struct Drain {
     until: Instant,
-    /// `None`: nobody is read any more.
+    /// `None`: no socket is read any more.
     last_input: Option<Instant>,
 }
 
@@ -39,7 +39,7 @@ impl Worker {
         self.drain.is_some()
     }
 
-    /// One step towards the end, if the server was asked to stop; true when this worker may leave.
+    /// One step towards the end, if the server was asked to stop. True if this worker may end.
     pub(super) fn drained(&mut self) -> bool {
         let how = self.core.shared.shutdown();
         if how == Shutdown::No {
@@ -93,7 +93,7 @@ impl Worker {
         .collect()
     }
 
-    /// Leaves the shard to the data directory, if there is one.
+    /// Saves the shard to the data directory, if there is one.
     pub(super) fn save_shard(&mut self) -> Result<Option<Stopped>, String> {
         let Some(data_dir) = self.data_dir.clone() else {
             return Ok(None);
@@ -111,7 +111,7 @@ impl Worker {
         data_dir.save(self.index, &mut self.core.shard).map(Some)
     }
 
-    /// Lets device operations end, so that what was written is whole.
+    /// Lets device operations end, so that written data is complete.
     pub(super) fn finish_disk(&mut self) -> Result<(), String> {
         let until = Instant::now() + PATIENCE * self.core.shared.settings.patience;
         while let Some(completion) = self.disk.next() {

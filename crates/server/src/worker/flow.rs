@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A connection's bytes on their way: received, fed to the session, answers sent, and the limits on
-//! all of it.
+//! A connection's bytes: received, passed to the session, sent as answers, and the limits on all of
+//! that.
 //!
 //! ```text
 //!  Received --feed--> session --dirty--> flush --Try--> Sent(all) --> flush again
@@ -9,27 +9,27 @@
 //! ```
 //!
 //! Always holds:
-//! - FLOW-1: one batch a connection is in the loop at most, and none while its socket is lent
+//! - FLOW-1: a connection has at most one batch in the loop, and none while its socket is lent
 //!   (`lend.rs`).
-//! - FLOW-2: the memory that a connection makes the worker hold is bounded, and so is the memory
-//!   for all together.
+//! - FLOW-2: the memory of a worker that one connection holds is bounded, and so is the total for
+//!   all connections.
 //!   - Unread bytes of one connection are at most [`MOST_TAIL`] and the receive buffers under way.
 //!     Its answers are bounded by its session's window.
-//!   - Requests that can't run yet may take half of the plan's `pending`. Beyond that, a connection
-//!     that has any waits at its socket until they have run ([`Worker::settle`]). The loop receives
-//!     from the others in turn, [`SMALL_RECEIVE`] bytes of each ([`Worker::give_back_buffers`]).
-//!   - Requests of another worker's connection hold that connection back, and no other
+//!   - Requests that can't run yet may take half of the plan's `pending`. Beyond that, nothing is
+//!     received from a connection that has any, until they have run ([`Worker::settle`]). The loop
+//!     receives from the others in turn, [`SMALL_RECEIVE`] bytes from each
+//!     ([`Worker::give_back_buffers`]).
+//!   - Requests of another worker's connection hold back that connection, and no other
 //!     ([`Message::Hold`]).
 //!   - While answers and parked commands take half of `pending`, each session's window is small
-//!     ([`crate::context::Window`]). While those that go out take all of it, other workers keep
-//!     theirs.
+//!     ([`crate::context::Window`]). While answers that can leave take all of it, other workers
+//!     keep their answers.
 //!   - While copies for other workers take `pending`, no flash read begins for one
-//!     ([`crate::context::Work::no_copies`]). The copies that are there leave
-//!     without such a read.
-//!   - When unread bytes and slow readers' answers take `pending`, the slowest is closed, else the
-//!     one that holds most.
+//!     ([`crate::context::Work::no_copies`]). Existing copies leave without such a read.
+//!   - When unread bytes and slow readers' answers take `pending`, the slowest reader is closed; if
+//!     none is slow, the connection that holds most.
 //! - FLOW-3: a slow reader's answer holds no frame: it is copied. It may hold item memory. While
-//!   more than an eighth of a shard is lent, readers that have been behind for [`PATIENCE_MS`] are
+//!   more than an eighth of a shard is lent, readers that have been slow for [`PATIENCE_MS`] are
 //!   closed one after the other ([`Worker::free_pinned`]).
 
 use senko_cache::Pinned;
@@ -44,23 +44,23 @@ use crate::reply::shard_of;
 use crate::route::Message;
 use crate::session::{FeedState, Wait};
 
-/// Bytes received and not consumed at which the loop is told to stop receiving.
+/// Unconsumed bytes at which the loop stops receiving.
 const MOST_TAIL: usize = 64 << 10;
-/// Receive buffers that go back to the loop in a round, and bytes of a receive, while requests that
-/// can't run yet are many.
+/// While many requests can't run yet: receive buffers that go back to the loop in a round, and
+/// bytes of a receive.
 const FEW_BUFFERS: usize = 8;
 const SMALL_RECEIVE: usize = 2 << 10;
-/// Bytes of commands that any connection may have with other workers, however far these are behind.
+/// Bytes of commands that any connection may have at other workers, however far these are behind.
 const FEW_BYTES: usize = 2 << 10;
-/// Batches kept for the next sends.
+/// Batches kept for later sends.
 const SPARE_BATCHES: usize = 64;
 
 /// How long a reader may be behind before it counts as slow.
 const PATIENCE_MS: u64 = 500;
 
 impl Worker {
-    /// Bytes came from a socket. While much is unread the buffer does not go back to the loop at
-    /// once.
+    /// Handles bytes received from a socket. While much is unread, the buffer does not go back to
+    /// the loop at once.
     pub(super) fn received(&mut self, id: ConnId, mut data: RecvBuf) {
         self.take_in(id, &mut data);
         if self.is_crowded() {
@@ -69,22 +69,21 @@ impl Worker {
         }
     }
 
-    /// Requests that can't run yet take half of what is pending.
+    /// Whether requests that can't run yet take half of `pending`.
     fn is_crowded(&self) -> bool {
         self.conns.sums().backlog > self.pending / 2
     }
 
     /// While much is unread, the loop has a few buffers a round. It fills them from one connection
-    /// after the other, and little of each. So a connection with nothing unread is heard soon, and
+    /// after the other, and little of each. So a connection with nothing unread is served soon, and
     /// one that sends much adds little.
     pub(super) fn give_back_buffers(&mut self) {
         if self.withheld.is_empty() {
             return;
         }
         if self.is_crowded() {
-            // A receive that is under way takes a whole buffer. Beyond `pending`, one a round
-            // brings less than the connections with requests run in it, so that nobody has to be
-            // closed.
+            // A receive under way takes a whole buffer. Beyond `pending`, one receive per round
+            // brings less than the round's requests use up, so no connection has to be closed.
             let few = match self.conns.sums().backlog > self.pending {
                 true => 1,
                 false => FEW_BUFFERS.min(self.withheld.len()),
@@ -110,7 +109,7 @@ impl Worker {
         self.input(at, data);
     }
 
-    /// Takes input in: in place where nothing stands before it, else behind what does.
+    /// Takes input: in place if nothing comes before it, otherwise after the earlier bytes.
     pub(super) fn input(&mut self, at: ConnKey, data: &[u8]) {
         let Some(conn) = self.conns.get(at) else {
             return;
@@ -136,13 +135,13 @@ impl Worker {
         self.settle(at);
     }
 
-    /// Something that the session may have waited for has happened.
+    /// Runs a session again after an event that it may have waited for.
     pub(super) fn feed_again(&mut self, at: ConnKey) {
         let Some(conn) = self.conns.get(at) else {
             return;
         };
         if conn.is_read_out() {
-            // The flush looks at the bytes to be sent, with all that follows from them.
+            // The flush checks the bytes to be sent, with all consequences.
             self.mark_dirty(at);
             return;
         }
@@ -155,12 +154,12 @@ impl Worker {
         self.settle(at);
     }
 
-    /// Feeds what lies in the tail.
+    /// Passes the tail to the session.
     fn feed_tail(&mut self, at: ConnKey) {
         let Some(conn) = self.conns.get(at) else {
             return;
         };
-        // The tail is taken out while the session reads it; nothing else touches it meanwhile.
+        // The tail is taken out while the session reads it; no other code uses it meanwhile.
         let tail = std::mem::take(&mut conn.tail);
         let start = conn.tail_start;
         let consumed = self.feed(at, &tail[start..]);
@@ -175,7 +174,7 @@ impl Worker {
         }
     }
 
-    /// Gives the session bytes for one turn; the bytes consumed.
+    /// Passes bytes for one turn to the session; returns the bytes consumed.
     fn feed(&mut self, at: ConnKey, data: &[u8]) -> usize {
         let mut budget = self.core.shared.settings.requests_per_turn;
         self.core.window = match self.conns.sums().answers {
@@ -198,8 +197,8 @@ impl Worker {
             self.watching.push(at);
         }
         match fed.state {
-            // A session leaves only the start of a line or header unread; a longer rest never
-            // becomes a request.
+            // A session leaves only the start of a line or header unread. A longer rest can never
+            // become a request.
             FeedState::NeedMore => {
                 if conn.value_ends && fed.consumed == data.len() {
                     conn.value_ends = false;
@@ -242,7 +241,7 @@ impl Worker {
         {
             self.lend_socket(at, id);
         }
-        // The answers so far of a line with many keys are sent with the rest of it.
+        // The answers so far to a line with many keys are sent with the rest.
         let goes_on = (self.conns.get(at)).is_some_and(|c| c.queued && c.session.is_in_keys());
         if !goes_on {
             self.mark_dirty(at);
@@ -250,7 +249,7 @@ impl Worker {
         fed.consumed
     }
 
-    /// Notes that a connection may have something to send.
+    /// Marks a connection that may have something to send.
     pub(super) fn mark_dirty(&mut self, at: ConnKey) {
         if let Some(conn) = self.conns.get(at)
             && !conn.dirty
@@ -260,14 +259,14 @@ impl Worker {
         }
     }
 
-    /// Sends what can be sent, for every connection that something happened to.
+    /// Sends what can be sent, for every marked connection.
     pub(super) fn flush_dirty(&mut self) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for at in dirty.drain(..) {
             self.flush(at);
         }
-        // `flush` may have marked others (a closed one made room); they wait for the next round,
-        // which comes at once.
+        // `flush` may have marked others (a closed connection made room). They wait for the next
+        // round, which comes at once.
         dirty.append(&mut self.dirty);
         self.dirty = dirty;
     }
@@ -284,7 +283,7 @@ impl Worker {
             }
             Link::Socket(id) => {
                 if conn.sending {
-                    // FLOW-3: behind a slow batch nothing may hold frames.
+                    // FLOW-3: no answer after a slow batch may hold frames.
                     if conn.slow_since != 0 && conn.session.replies().pages() > 0 {
                         conn.session.replies().spill();
                         self.disk.frames_freed(true);
@@ -307,15 +306,15 @@ impl Worker {
     }
 
     /// The count that other workers check before they send answers to this worker
-    /// ([`crate::route::Mesh::full`]). Answers that are not ready to leave may be stuck behind
-    /// those very answers, and do not count. Unsent answers of slow readers may take as much again.
-    /// Beyond that, slow readers are closed; other connections do not push them there.
+    /// ([`crate::route::Mesh::full`]). Answers that are not ready may be stuck behind the answers
+    /// of those workers, so they do not count. Unsent answers of slow readers may take as much
+    /// again. Beyond that, slow readers are closed. Other connections cannot cause this.
     pub(super) fn answer_level(&self) -> usize {
         let sums = self.conns.sums();
         sums.leaving.max((sums.leaving + sums.held) / 2)
     }
 
-    /// The shards of which so much, or more, is pinned.
+    /// The shards of which at least this much is pinned.
     pub(super) fn shards_pinned(&self, so_much: Pinned) -> ShardSet {
         let mut set = ShardSet::default();
         for shard in 0..self.core.shared.shards {
@@ -331,9 +330,9 @@ impl Worker {
         set
     }
 
-    /// FLOW-3: closes slow readers to which much of some shard's memory is lent. It closes a few of
-    /// the slowest at each tick, since other shards take a round or two to report, and all if too
-    /// much is lent. One alone may have much.
+    /// FLOW-3: closes slow readers that hold much of some shard's memory. It closes a few of the
+    /// slowest at each tick, since other shards take a round or two to report. If too much is lent,
+    /// it closes all of them. A single reader may hold much.
     pub(super) fn free_pinned(&mut self) {
         if self.conns.sums().pinned == 0 {
             return;
@@ -369,7 +368,7 @@ impl Worker {
         }
     }
 
-    /// Gives the asking worker the answers that are ready, as far as that worker accepts them; with
+    /// Passes ready answers to the requesting worker, as far as that worker accepts them; with
     /// `anyway`, at least one.
     pub(super) fn answer_origin(&mut self, at: ConnKey, mut anyway: bool) {
         let Some(conn) = self.conns.get(at) else {
@@ -391,7 +390,7 @@ impl Worker {
                 break;
             };
             any = true;
-            // An answer gives the socket back.
+            // The answer returns the socket.
             conn.borrowed = None;
             self.peers.answered(unit.bytes.len());
             outbox.answer(origin, unit);
@@ -406,7 +405,7 @@ impl Worker {
         }
     }
 
-    /// A send ended.
+    /// Handles the end of a send.
     pub(super) fn sent(
         &mut self,
         id: ConnId,
@@ -422,7 +421,7 @@ impl Worker {
         };
         if let Some(conn) = self.conns.get(at) {
             conn.in_batch = 0;
-            // With TLS answers were counted when they were ciphered, without what that adds, as
+            // With TLS, answers were counted when they were encrypted, without TLS's overhead, as
             // memcached counts.
             if let (Ok(sent), None) = (&result, &conn.tls) {
                 self.core.stats.bytes_written += *sent as u64;
@@ -437,8 +436,8 @@ impl Worker {
                     conn.sending = false;
                     conn.slow_since = 0;
                     conn.last_active = self.now_ms;
-                    // The usual end of a request: all was read and answered, and nothing was held
-                    // back or is held.
+                    // The usual end of a request: everything was read and answered, and nothing is
+                    // held back.
                     quiet = conn.is_read_out()
                         && conn.session.replies().is_empty()
                         && conn.receiving
@@ -450,8 +449,8 @@ impl Worker {
                 }
                 self.recycle(batch);
                 if !quiet {
-                    // Ready answers go out with the next flush; before that, a session that waited
-                    // for room may add to them.
+                    // Ready answers leave with the next flush. Before that, a session that waited
+                    // for room may add more.
                     self.feed_again(at);
                 }
             }
@@ -464,13 +463,13 @@ impl Worker {
         }
     }
 
-    /// The socket's buffer is full: what is left of the batch waits in the loop, where it must not
-    /// hold what others need.
+    /// The socket's buffer is full. The rest of the batch waits in the loop, where it must not hold
+    /// what others need.
     fn wait_for_room(&mut self, at: ConnKey, id: ConnId, mut batch: Box<SendBatch>, sent: usize) {
         let left = batch.len() - sent;
         let has_pages = has_pages(&batch);
-        // Item memory may be lent for a while, to a bound; frames may not, since others wait for
-        // them.
+        // Item memory may be lent for a while, up to a bound. Frames may not, because others wait
+        // for them.
         let (mut lent, mut of) = (0, ShardSet::default());
         let mut end = 0;
         for piece in &batch.pieces {
@@ -482,9 +481,9 @@ impl Worker {
                 of.add(shard_of(bytes.pin()).0.unwrap_or(self.index));
             }
         }
-        // One is always lent: a copy of an answer that is larger than the bound would be the
-        // greater harm. For a moment much more is: what is copied counts for more, and most readers
-        // are only a little late.
+        // One item is always lent, since copying an answer larger than the bound would be worse.
+        // For a moment much more is lent: copies count for more, and most readers are only a little
+        // late.
         let lendable =
             self.conns.sums().pinned == 0 || !of.meets(self.shards_pinned(Pinned::TooMuch));
         let keep = lent > 0 && !has_pages && lendable;
@@ -513,7 +512,7 @@ impl Worker {
         self.mark_dirty(at);
     }
 
-    /// Empties a batch and keeps it for another send.
+    /// Empties a batch and keeps it for a later send.
     pub(super) fn recycle(&mut self, mut batch: Box<SendBatch>) {
         self.disk.frames_freed(has_pages(&batch));
         batch.clear(&mut self.unpinned);
@@ -533,8 +532,7 @@ impl Worker {
         }
     }
 
-    /// Looks at a connection after something happened to it: is it finished, should it be received
-    /// from?
+    /// Checks a connection after a change: whether it is finished, and whether to receive from it.
     pub(super) fn settle(&mut self, at: ConnKey) {
         let Some(conn) = self.conns.get(at) else {
             return;
@@ -548,8 +546,8 @@ impl Worker {
         };
         let waits = conn.has_backlog();
         if let Link::Virtual(origin) = conn.link {
-            // Only the connection that has much unread is held back; those that have nothing
-            // unread are heard, whatever waits here.
+            // Only a connection with much unread is held back. Connections with nothing unread are
+            // served, whatever waits here.
             let most = match sums.backlog_of_others > self.pending / 4 {
                 true => 0,
                 false => MOST_TAIL,
@@ -572,8 +570,8 @@ impl Worker {
             return;
         }
         if let Link::Socket(id) = conn.link {
-            // The worker does not receive from a connection that waits for memory. So the kernel
-            // holds the sender back, and the worker holds no bytes.
+            // Nothing is received from a connection that waits for memory. So the kernel holds the
+            // sender back, and the worker holds no bytes.
             let held_back = matches!(conn.wait, Some(Wait::Window | Wait::Memory | Wait::Room));
             let most = match waits && sums.backlog > self.pending / 2 {
                 true => 0,
@@ -588,9 +586,9 @@ impl Worker {
         }
     }
 
-    /// FLOW-2: closes slow readers until what is held is within its bound again. Those that were
-    /// not yet given a moment, and unread requests, may take as much once more: who is only a
-    /// little late means no harm, and senders are held back already.
+    /// FLOW-2: closes slow readers until the held bytes are within their bound again. Readers that
+    /// are only a little late, and unread requests, may take as much once more: they mean no harm,
+    /// and senders are held back already.
     pub(super) fn enforce_bound(&mut self) {
         let now_ms = self.now_ms;
         while self.conns.sums().held > self.pending {
@@ -603,7 +601,7 @@ impl Worker {
                         c.slow_since != 0 && now_ms.saturating_sub(c.slow_since) >= PATIENCE_MS;
                     c.account().held > 0 && (late || beyond)
                 })
-                // Of those that are not slow, the one that holds most.
+                // If none is slow, the connection that holds most.
                 .min_by_key(|(_, c)| match c.slow_since {
                     0 => (true, u64::MAX - c.account().held as u64),
                     since => (false, since),
@@ -613,7 +611,7 @@ impl Worker {
         }
     }
 
-    /// Closes a connection whose answers took too much, and says so.
+    /// Closes a connection whose answers took too much memory, and logs that.
     fn close_slow(&mut self, at: ConnKey) {
         if self.timers.steady_ms() >= self.tell_of_slow_ms {
             self.tell_of_slow_ms = self.timers.steady_ms() + 10_000;
@@ -631,7 +629,7 @@ impl Worker {
         self.close_for(at, "error");
     }
 
-    /// The peer will send no more, or is gone.
+    /// Handles a peer that will send no more, or is gone.
     pub(super) fn ended(&mut self, id: ConnId, error: Option<std::io::Error>) {
         let Some(at) = self.conns.of_socket(id) else {
             return;
@@ -646,14 +644,14 @@ impl Worker {
         self.no_more(at);
     }
 
-    /// The peer has said its last.
+    /// The peer has sent its last message.
     pub(super) fn no_more(&mut self, at: ConnKey) {
         let Some(conn) = self.conns.get(at) else {
             return;
         };
         conn.ended = true;
-        // Earlier commands are still answered: a session that has work continues, and a session
-        // that waits for more input never gets it.
+        // Earlier commands are still answered: a session with work continues, and a session that
+        // waits for more input never gets it.
         if conn.takes_input() {
             conn.closing = true;
             conn.session.give_up_value();
@@ -661,7 +659,7 @@ impl Worker {
         self.settle(at);
     }
 
-    /// Closes a connection at once; what it had under way ends unseen.
+    /// Closes a connection at once; the results of its operations are dropped.
     pub(super) fn close(&mut self, at: ConnKey) {
         self.tell_of_end(at);
         let Some(mut conn) = self.conns.remove(at) else {
@@ -672,7 +670,7 @@ impl Worker {
         self.disk.frames_freed(true);
         match conn.link {
             Link::Socket(id) => {
-                // Before the descriptor's number can be another's.
+                // Before another connection can get this descriptor number.
                 self.left(conn.fd);
                 self.core.shared.forget_socket(self.index, at.0);
                 if let Some(tls) = conn.tls.take() {
@@ -699,8 +697,8 @@ pub(super) fn has_pages(batch: &SendBatch) -> bool {
         .any(|piece| matches!(piece, Piece::Page(..)))
 }
 
-/// Drops the first `sent` bytes of a batch without copying the rest; pins that were sent whole go
-/// to `unpinned`.
+/// Drops the first `sent` bytes of a batch without copying the rest; pins of completely sent pieces
+/// go to `unpinned`.
 pub(super) fn drop_sent(batch: &mut SendBatch, mut sent: usize, unpinned: &mut Vec<u64>) {
     if batch.pieces.is_empty() {
         batch.bytes.drain(..sent);

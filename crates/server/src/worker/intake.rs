@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory for values that are coming in (INTAKE-1 to INTAKE-4 in `crate::intake`), as a worker
-//! deals it out among its connections.
+//! Memory for arriving values (INTAKE-1 to INTAKE-4 in `crate::intake`), which a worker distributes
+//! among its connections.
 
 use std::collections::VecDeque;
 
@@ -9,18 +9,18 @@ use super::conns::{Conn, ShardSet};
 use crate::connection::ConnKey;
 use crate::session::Wait;
 
-/// Most connections that are tried in vain in a round.
+/// Most failed tries in a round.
 const MOST_TRIES: usize = 16;
 
 /// Connections that wait for memory for their values.
 pub(super) struct Crowd {
-    /// The newest behind.
+    /// The connections, the newest at the back.
     waiting: VecDeque<ConnKey>,
     /// Whether the newest is next.
     newest_next: bool,
-    /// How often such memory had been given back when they were last tried.
+    /// How often such memory had been given back at their last try.
     returns: u64,
-    /// How often memory was requested in vain, by shard, at the last tick.
+    /// How often memory was refused, by shard, at the last tick.
     refusals: Vec<u64>,
 }
 
@@ -34,7 +34,7 @@ impl Crowd {
         }
     }
 
-    /// A connection waits from now on.
+    /// Adds a connection that waits.
     pub fn join(&mut self, at: ConnKey) {
         self.waiting.push_back(at);
     }
@@ -52,27 +52,27 @@ impl Crowd {
         Some((at, newest))
     }
 
-    /// The one that came last keeps its old place, at the front.
+    /// Puts a connection that failed again back in its place.
     fn last_to_front(&mut self) {
         if let Some(at) = self.waiting.pop_back() {
             self.waiting.push_front(at);
         }
     }
 
-    /// Whether memory was given back since this was asked last.
+    /// Whether memory was given back since the last call.
     fn has_returns(&mut self, returns: u64) -> bool {
         std::mem::replace(&mut self.returns, returns) != returns
     }
 
-    /// Whether a shard refused memory since this was asked last.
+    /// Whether a shard refused memory since the last call.
     fn was_refused(&mut self, shard: usize, refusals: u64) -> bool {
         std::mem::replace(&mut self.refusals[shard], refusals) != refusals
     }
 }
 
 impl Worker {
-    /// INTAKE-4: lets values in that waited for memory, in turn from both ends of the queue, if
-    /// some was given back or a tick has passed.
+    /// INTAKE-4: admits values that waited for memory, in turn from both ends of the queue, if some
+    /// was given back or a tick has passed.
     pub(super) fn admit_values(&mut self, tick: bool) {
         if self.crowd.waiting.is_empty() {
             return;
@@ -96,7 +96,7 @@ impl Worker {
             self.feed_again(at);
             if self.waits_for_room(at) && self.crowd.waiting.len() > before {
                 tries -= 1;
-                // It came back to the end; it keeps its place.
+                // It came back to the end, but keeps its place.
                 if !newest {
                     self.crowd.last_to_front();
                 }
@@ -104,8 +104,8 @@ impl Worker {
         }
     }
 
-    /// Those that wait longest are refused while what came of all their values takes more than
-    /// `pending`, half of what closes connections.
+    /// While the received parts of all waiting values take more than `pending`, the values that
+    /// wait longest are refused. That is half of the amount at which connections are closed.
     pub(super) fn bound_crowd(&mut self) {
         if self.crowd.waiting.is_empty() {
             return;
@@ -135,7 +135,7 @@ impl Worker {
         conn.is_some_and(|conn| conn.wait == Some(Wait::Room))
     }
 
-    /// INTAKE-3: takes memory back from values that do not move, where others wait for it.
+    /// INTAKE-3: takes memory back from values that have stalled, if others wait for it.
     pub(super) fn free_room(&mut self) {
         let mut wanted = ShardSet::default();
         for (shard, intake) in self.core.shared.intakes.iter().enumerate() {
@@ -166,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// Another worker will not send the rest of a value.
+    /// Handles another worker's message that the rest of a value will not come.
     pub(super) fn value_ends(&mut self, at: ConnKey) {
         if let Some(conn) = self.conns.get(at) {
             conn.value_ends = true;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sockets lent to the workers of other shards with a command, so that the answer is sent from
-//! where it is made (LEND-1 to LEND-3 in `route.rs`).
+//! Sockets lent to the workers of other shards with a command, so that the worker that makes an
+//! answer also sends it (LEND-1 to LEND-3 in `route.rs`).
 //!
 //! ```text
 //!  worker of the connection                     worker of the shard
 //!  feed -> lend_socket --Commands--> wakes it -> borrowed -> answer_origin -> send_for --Try--> sent_for
 //!  got_back <------ Sent, which wakes nobody, or Answer with what the socket did not take ---------'
 //! ```
-//! The next request on the connection comes to the first worker. That one finds the word in its
-//! inbox, or asks to be woken for it. Without a request, other mail or a tick brings the word.
+//! The next request on the connection comes to the connection's own worker. That worker finds the
+//! report in its inbox, or asks to be woken for it. Without a request, it reads the report with
+//! other mail or at a tick.
 
 use senko_io::{ConnId, SendBatch};
 
@@ -18,13 +19,13 @@ use crate::connection::ConnKey;
 use crate::connection::RemoteConn;
 use crate::reply::Answer;
 
-/// Longest answer that is sent for another worker: what a socket's buffer mostly takes at once.
-/// Larger values are lent, not copied, and stay so.
+/// Longest answer that is sent for another worker: it usually fits into a socket's buffer. Larger
+/// values are still lent, not copied.
 const MOST_SENT_FOR: usize = 40 << 10;
 
 impl Worker {
-    /// Lends a connection's socket with the command that was just forwarded, if that is all that is
-    /// under way.
+    /// Lends a connection's socket with the command that was just forwarded, if no other is under
+    /// way.
     pub(super) fn lend_socket(&mut self, at: ConnKey, id: ConnId) {
         let Some(conn) = self.conns.get(at) else {
             return;
@@ -46,7 +47,7 @@ impl Worker {
         }
     }
 
-    /// Something came that may have to wait for the socket of this connection.
+    /// Notes an event that may have to wait for the socket of this connection.
     pub(super) fn need_socket(&mut self, at: ConnKey) {
         if self.is_lent(at) && self.core.outbox.mesh().has_mail(self.index) {
             self.read_mail();
@@ -63,7 +64,7 @@ impl Worker {
         conn.is_some_and(|conn| conn.lent_to.is_some())
     }
 
-    /// LEND-3: looks for words that woke nobody.
+    /// LEND-3: looks for reports that woke nobody.
     pub(super) fn look_for_mail(&mut self, tick: bool) {
         let conns = &mut self.conns;
         let waits = self.peers.look_over(|at| {
@@ -75,7 +76,7 @@ impl Worker {
         });
         let mesh = self.core.outbox.mesh();
         if waits {
-            // In each round, since the wake-up may have come for something else.
+            // In each round, since the wake-up may have had another reason.
             mesh.want(self.index);
         }
         if (waits || tick || self.draining()) && mesh.has_mail(self.index) {
@@ -83,7 +84,7 @@ impl Worker {
         }
     }
 
-    /// A shard answered a connection: its socket is back if it was lent there.
+    /// Handles a shard's answer to a connection: if the socket was lent there, it is back.
     pub(super) fn got_back(&mut self, at: ConnKey, shard: usize) {
         match self.conns.get(at) {
             Some(conn) if conn.lent_to == Some(shard) => conn.lent_to = None,
@@ -96,8 +97,8 @@ impl Worker {
         }
     }
 
-    /// Closes the socket of a connection that was taken out of the table; LEND-1: not before it is
-    /// back.
+    /// Closes the socket of a connection that was removed from the table; LEND-1: only after its
+    /// return.
     pub(super) fn close_socket(&mut self, at: ConnKey, conn: &Conn, id: ConnId) {
         match conn.lent_to {
             None => self.close_back(id),
@@ -108,7 +109,7 @@ impl Worker {
         }
     }
 
-    /// Closes a socket that is not lent. Until then it keeps all workers from leaving.
+    /// Closes a socket that is not lent. Until then no worker can end.
     fn close_back(&mut self, id: ConnId) {
         self.core.ev.close(id);
         self.core.outbox.mesh().goodbye(self.index);
@@ -148,7 +149,7 @@ impl Worker {
         }
     }
 
-    /// A send for another worker ended.
+    /// Handles the end of a send for another worker.
     pub(super) fn sent_for(
         &mut self,
         at: ConnKey,
@@ -156,7 +157,7 @@ impl Worker {
         batch: Box<SendBatch>,
         result: std::io::Result<usize>,
     ) {
-        // An error of the socket is found by its own worker when it sends the rest.
+        // The socket's own worker meets an error when it sends the rest.
         let sent = result.unwrap_or(0);
         self.core.stats.bytes_written += sent as u64;
         if sent == batch.len() {
@@ -172,7 +173,7 @@ impl Worker {
         }
     }
 
-    /// Leaves it to the worker that asked to send what is left of an answer.
+    /// Leaves the unsent rest of an answer to the requesting worker.
     fn answer_with(&mut self, origin: RemoteConn, mut batch: Box<SendBatch>, sent: usize) {
         batch.spill(sent, &mut self.unpinned);
         let bytes = std::mem::take(&mut batch.bytes);
@@ -183,9 +184,9 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// A worker may leave before its sockets are back, since it failed or its time was over. It
-    /// leaves them open: no newcomer may get their numbers while others may send on them. The
-    /// process is about to end.
+    /// A worker may end before its sockets are back, because it failed or its time was over. It
+    /// leaves them open, so that no new connection gets their numbers while others may send on
+    /// them. The process is about to end.
     fn drop(&mut self) {
         for (_, conn) in self.conns.iter() {
             if let (Link::Socket(id), Some(_)) = (conn.link, conn.lent_to) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages from other workers: sockets to take over, commands for this shard, answers to this
-//! worker's connections.
+//! Messages from other workers: sockets to own, commands for this shard, answers to this worker's
+//! connections.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -13,7 +13,7 @@ use crate::route::Message;
 use crate::session::Session;
 
 impl Worker {
-    /// Takes everything that lies in the inbox.
+    /// Handles everything in the inbox.
     pub(super) fn read_mail(&mut self) {
         let mut mail = std::mem::take(&mut self.mail);
         self.core.outbox.mesh().take(self.index, &mut mail);
@@ -109,8 +109,7 @@ impl Worker {
         self.mail = mail;
     }
 
-    /// Another worker's connection has commands for this shard: they run in a virtual connection
-    /// that stands for it.
+    /// Runs commands of another worker's connection in its virtual connection.
     fn commands(&mut self, origin: RemoteConn, bytes: &[u8], socket: Option<RawFd>) {
         if self.peers.refuses(origin) {
             if socket.is_some() {
@@ -130,16 +129,15 @@ impl Worker {
         self.input(at, bytes);
     }
 
-    /// Hands over answers to workers that had too many, as far as they take them. The first goes
-    /// however that is where a tick has passed: what fills that worker may be stuck behind this
-    /// very answer.
+    /// Passes answers to workers that had too many, as far as they accept them now. After a tick
+    /// the first answer goes in any case: that worker's answers may be stuck behind this very one.
     pub(super) fn hand_over(&mut self, tick: bool) {
         if !self.peers.holds_back() {
             return;
         }
         self.core.outbox.mesh().wait(self.index);
         let mut anyway = tick;
-        // Connections that had a turn come behind those that had none.
+        // Connections that had a turn come after those that had none.
         let mut later = VecDeque::new();
         for at in self.peers.take_held_back() {
             let Some(conn) = self.conns.get(at) else {

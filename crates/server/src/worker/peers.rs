@@ -19,19 +19,19 @@ pub(super) struct Peers {
     paused: Vec<(ConnKey, usize)>,
     /// Virtual connections whose answers wait until another worker takes them.
     held_back: VecDeque<ConnKey>,
-    /// Sends on sockets that other workers lent: the virtual connection, and whose it is.
+    /// Sends on sockets that other workers lent: the virtual connection, and the owner's
+    /// connection.
     sends_for_others: ByNumber<ConnId, (ConnKey, RemoteConn)>,
-    /// Sockets of closed connections that are lent still, and the shards that they are lent to.
+    /// Lent sockets of closed connections, and the shards that have them.
     closed_lent: ByNumber<ConnKey, (ConnId, usize)>,
     /// Connections for whose sockets something waits.
     needed: Vec<ConnKey>,
-    /// Connections of other workers that were closed here, and may still send until they hear of
-    /// it.
+    /// Connections of other workers that were closed here, and may still send until they are told.
     refused: HashSet<RemoteConn>,
     usual_answer: UsualAnswer,
 }
 
-/// Bytes that an answer between two workers takes, by those of late.
+/// The usual bytes of an answer between two workers, from recent ones.
 struct UsualAnswer(usize);
 
 impl Default for UsualAnswer {
@@ -43,7 +43,7 @@ impl Default for UsualAnswer {
 impl Peers {
     // ---- connections that wait ----
 
-    /// A connection waits until a worker has caught up.
+    /// Makes a connection wait until a worker has caught up.
     pub fn pause(&mut self, at: ConnKey, conn: &mut Conn, worker: usize) {
         conn.paused = true;
         self.paused.push((at, worker));
@@ -51,16 +51,16 @@ impl Peers {
     pub fn has_paused(&self) -> bool {
         !self.paused.is_empty()
     }
-    /// The connections that wait, and for which worker, to be looked at.
+    /// Takes the connections that wait, with their workers, to check them.
     pub fn take_paused(&mut self) -> Vec<(ConnKey, usize)> {
         std::mem::take(&mut self.paused)
     }
-    /// One of them waits still.
+    /// Puts back a connection that still waits.
     pub fn pauses_still(&mut self, at: ConnKey, worker: usize) {
         self.paused.push((at, worker));
     }
 
-    /// The answers of a virtual connection wait until the other worker takes them.
+    /// Makes the answers of a virtual connection wait until the other worker takes them.
     pub fn hold_back(&mut self, at: ConnKey, conn: &mut Conn) {
         if !conn.held_back {
             conn.held_back = true;
@@ -70,35 +70,35 @@ impl Peers {
     pub fn holds_back(&self) -> bool {
         !self.held_back.is_empty()
     }
-    /// The connections whose answers wait, to be looked at.
+    /// Takes the connections whose answers wait, to check them.
     pub fn take_held_back(&mut self) -> VecDeque<ConnKey> {
         std::mem::take(&mut self.held_back)
     }
-    /// Those of them that still wait. They come before those that were held back meanwhile.
+    /// Puts back those that still wait. They come before those that were held back meanwhile.
     pub fn put_back(&mut self, mut later: VecDeque<ConnKey>) {
         later.append(&mut self.held_back);
         self.held_back = later;
     }
 
-    // ---- sockets that are lent ----
+    // ---- lent sockets ----
 
-    /// Something waits for the socket of this connection, which is lent.
+    /// Notes that something waits for this connection's socket, which is lent.
     pub fn need(&mut self, at: ConnKey, conn: &mut Conn) {
         if !std::mem::replace(&mut conn.needed, true) {
             self.needed.push(at);
         }
     }
-    /// Looks over those for whose sockets something waits; `needed` says of each whether that is so
-    /// still. Whether any lent socket is waited for.
+    /// Checks the connections for whose sockets something waits; `needed` says whether each still
+    /// does. Returns whether any lent socket is still needed.
     pub fn look_over(&mut self, mut needed: impl FnMut(ConnKey) -> bool) -> bool {
         self.needed.retain(|&at| needed(at));
         !self.needed.is_empty() || !self.closed_lent.is_empty()
     }
-    /// The socket of a connection that was closed is lent to a shard still.
+    /// Notes that a closed connection's socket is still lent to a shard.
     pub fn closed_while_lent(&mut self, at: ConnKey, socket: ConnId, shard: usize) {
         self.closed_lent.insert(at, (socket, shard));
     }
-    /// A shard answered a connection that is gone: its socket, if it was lent there.
+    /// Handles a shard's answer to a closed connection: returns its socket, if it was lent there.
     pub fn back_from(&mut self, at: ConnKey, shard: usize) -> Option<ConnId> {
         let &(socket, to) = self.closed_lent.get(&at)?;
         (to == shard).then(|| {
@@ -106,41 +106,42 @@ impl Peers {
             socket
         })
     }
-    /// Sockets of closed connections that are lent still.
+    /// The sockets of closed connections that are still lent.
     pub fn closed_lent(&self) -> impl Iterator<Item = ConnId> {
         self.closed_lent.values().map(|&(socket, _)| socket)
     }
 
-    /// An answer of a virtual connection is being sent on a socket that this worker lent.
+    /// Notes that an answer of a virtual connection is being sent on a socket that this worker
+    /// borrowed.
     pub fn sends_for(&mut self, send: ConnId, at: ConnKey, origin: RemoteConn) {
         self.sends_for_others.insert(send, (at, origin));
     }
-    /// Such a send ended: the virtual connection, and whose it is.
+    /// Ends such a send: returns the virtual connection, and the owner's connection.
     pub fn sent_for(&mut self, send: ConnId) -> Option<(ConnKey, RemoteConn)> {
         self.sends_for_others.remove(&send)
     }
 
     // ---- connections that were closed here ----
 
-    /// A connection of another worker was closed here: what it still sends is refused.
+    /// Notes that a connection of another worker was closed here: its further commands are dropped.
     pub fn refuse(&mut self, origin: RemoteConn) {
         self.refused.insert(origin);
     }
     pub fn refuses(&self, origin: RemoteConn) -> bool {
         self.refused.contains(&origin)
     }
-    /// Its worker has heard of it.
+    /// Notes that its worker knows.
     pub fn gone(&mut self, origin: RemoteConn) {
         self.refused.remove(&origin);
     }
 
     // ---- answers ----
 
-    /// Bytes that an answer between two workers takes: what one counts for that is not there yet.
+    /// The usual bytes of an answer between two workers, used for an answer that has not arrived.
     pub fn usual_answer(&self) -> usize {
         self.usual_answer.0
     }
-    /// There was an answer of this many bytes.
+    /// Notes an answer of this many bytes.
     pub fn answered(&mut self, bytes: usize) {
         let before = self.usual_answer.0;
         self.usual_answer.0 = (before - before / 32 + bytes / 32).max(256);

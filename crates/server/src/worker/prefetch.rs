@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Prefetch: before the events of a round are taken one by one, the memory that they will read is
-//! requested together (`senko_cache::Shard::prefetch_line`).
+//! Prefetches the memory that a round's events will read, before the events are handled one by one
+//! (`senko_cache::Shard::prefetch_line`).
 //!
 //! Only the most frequent commands are recognised: `get` and `mg` of one key, at the start of the
-//! received bytes and directly after each other. Other keys are merely not prefetched, so this
-//! needs to be neither complete nor exact.
+//! received bytes and directly after each other. Other keys are just not prefetched, so this need
+//! not be complete or exact.
 
 use senko_cache::{Key, MAX_KEY};
 use senko_io::{Event, prefetch};
 
 use super::Worker;
 
-/// Most keys of a round whose memory is requested: it is to stay in the nearest caches until it is
+/// Most keys of a round whose memory is prefetched. It must stay in the nearest caches until it is
 /// used.
 pub(super) const MOST_KEYS: usize = 256;
-/// Bytes at the start of a frame that came: the header and the key of the first record.
+/// Bytes at the start of an arrived frame: the header and key of the first record.
 const FRAME_START: usize = 256;
 
 impl Worker {
-    /// Asks for the memory that the events of a round will read.
+    /// Prefetches the memory that the events of a round will read.
     pub(super) fn prefetch_events(&mut self, events: &[Event]) {
         self.coming.clear();
         for event in events {
@@ -29,7 +29,7 @@ impl Worker {
         self.ask_for_noted();
     }
 
-    /// Asks for the beginning of what the next `reads` that ended brought.
+    /// Prefetches the beginning of the frames of the next `reads` ended reads.
     pub(super) fn prefetch_frames(&self, reads: usize) {
         for frame in self
             .disk
@@ -42,7 +42,7 @@ impl Worker {
         }
     }
 
-    /// Notes the keys of this shard that are in commands.
+    /// Notes the keys of this shard in commands.
     pub(super) fn note_keys(&mut self, commands: &[u8]) {
         let (shards, me) = (self.core.shared.shards, self.index);
         let seed = self.core.shared.settings.hash_seed;
@@ -54,7 +54,7 @@ impl Worker {
         });
     }
 
-    /// Asks for the memory that look-ups of the keys noted will read.
+    /// Prefetches the memory that look-ups of the noted keys will read.
     pub(super) fn ask_for_noted(&mut self) {
         // A single key would be read right away.
         if self.coming.len() < 2 {
@@ -70,7 +70,7 @@ impl Worker {
     }
 }
 
-/// Shows the first key of each `get` and `mg` at the start of `data`.
+/// Passes the first key of each `get` and `mg` at the start of `data` to `show`.
 fn keys(mut data: &[u8], mut each: impl FnMut(&[u8])) {
     loop {
         let Some(rest) = data

@@ -9,17 +9,18 @@ use crate::tls::Stream;
 #[derive(Debug)]
 pub struct Secure {
     pub stream: Stream,
-    /// Bytes for the peer that answer nothing: of the handshake, or an alert.
+    /// Bytes for the peer that belong to no answer: of the handshake, or an alert.
     pub out: Vec<u8>,
-    /// Answers that are not ciphered yet.
+    /// Answers that are not encrypted yet.
     pub plain: Option<Box<SendBatch>>,
-    /// In the queue of handshakes.
+    /// Whether it is in the queue of handshakes.
     pub queued: bool,
-    /// More came than a step of a handshake needs: its socket is not read until its turn.
+    /// Whether more bytes came than a step of a handshake needs. Then its socket is not read until
+    /// its turn.
     pub enough: bool,
-    /// Some bytes came.
+    /// Whether any bytes came.
     pub spoke: bool,
-    /// Clock (ms) of the connection's begin.
+    /// Clock (ms) of the connection's start.
     pub since: u64,
 }
 
@@ -36,22 +37,22 @@ impl Secure {
         })
     }
 
-    /// Something of it is still to be sent.
+    /// Whether some of these bytes or answers are still to be sent.
     pub fn has_output(&self) -> bool {
         !self.out.is_empty() || self.plain.is_some()
     }
 
-    /// It waits for its turn with enough to do.
+    /// Whether it waits for its turn and has enough bytes.
     pub fn is_full(&self) -> bool {
         self.enough
     }
 
-    /// Bytes that it holds of what came.
+    /// Bytes of received ciphertext that it holds.
     pub fn held(&self) -> usize {
         self.stream.held()
     }
 
-    /// Bytes of answers that it holds: those that a batch owns.
+    /// Bytes of answers that it holds, as far as a batch owns them.
     pub fn answers(&self) -> usize {
         let plain = self.plain.as_ref().map_or(0, |plain| plain.bytes.len());
         self.out.len() + plain

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When a worker's upkeep is due, and the time that devices are judged by.
+//! When a worker's upkeep is due, and the clock for deadlines of devices.
 //!
-//! Upkeep follows the machine's own time, because a clock that a test drives may stand still.
+//! Upkeep uses the machine's own time, because a test may stop the server's clock.
 
 use std::time::{Duration, Instant};
 
-/// Longest wait for events: how late a tick, a delayed flush or another worker's counters may be.
+/// Longest wait for events, which bounds the delay of a tick, a delayed flush or another worker's
+/// counters.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-/// More time than this does not pass in one round, as far as devices are concerned.
+/// The most time that counts for devices in one round.
 const LONGEST_ROUND_MS: u64 = 250;
-/// How often connections are looked over for idle ones.
+/// How often idle connections are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// The timers of a worker.
@@ -19,7 +20,7 @@ pub(super) struct Timers {
     sweeps: u64,
     last_round: Instant,
     steady_ms: u64,
-    /// The second of the clock that was noted last.
+    /// The clock's second that was last noted.
     second: u32,
 }
 
@@ -54,8 +55,8 @@ impl Timers {
         Some(self.sweeps)
     }
 
-    /// A round begins: milliseconds in which this thread was running. Of a round that took longer
-    /// than any does, little counts: the machine slept, or the process was stopped. With more
+    /// Begins a round: counts the milliseconds in which this thread was running. Of an overlong
+    /// round only a little counts, because the machine slept or the process was stopped. With more
     /// `patience` the time passes more slowly.
     pub fn begin_round(&mut self, now: Instant, patience: u32) -> u64 {
         let passed = now.saturating_duration_since(self.last_round);
@@ -66,12 +67,12 @@ impl Timers {
         self.steady_ms += ms.min(LONGEST_ROUND_MS.div_ceil(patience));
         self.steady_ms
     }
-    /// The milliseconds that have passed so far.
+    /// The milliseconds so far.
     pub fn steady_ms(&self) -> u64 {
         self.steady_ms
     }
 
-    /// Whether the clock's second is another than at the last call.
+    /// Whether the clock's second differs from that of the last call.
     pub fn is_new(&mut self, second: u32) -> bool {
         std::mem::replace(&mut self.second, second) != second
     }
@@ -93,7 +94,7 @@ mod tests {
         assert!(timers.is_new(7) && !timers.is_new(7) && timers.is_new(6));
     }
 
-    /// A machine that slept an hour blames no device: a quarter of a second has passed.
+    /// A machine that slept for an hour blames no device: only a quarter of a second has passed.
     #[test]
     fn a_long_round_counts_little() {
         let start = Instant::now();
@@ -106,7 +107,7 @@ mod tests {
             timers.begin_round(start + Duration::from_secs(3600), 1),
             252
         );
-        // Twenty times as patient: 40 ms are two.
+        // With twenty times the patience, 40 ms count as two.
         let later = start + Duration::from_secs(3600) + Duration::from_millis(40);
         assert_eq!(timers.begin_round(later, 20), 254);
         assert_eq!(timers.steady_ms(), 254);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Watchers ([`crate::watch`]): a worker tells the events of its connections and its shard, and
-//! writes the lines of those connections that watch. It does so each round, and where a connection
-//! comes or goes.
+//! Watchers ([`crate::watch`]): a worker reports the events of its connections and its shard, and
+//! writes lines to connections that watch. It does so each round, and when a connection opens or
+//! closes.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::commands;
 use crate::connection::ConnKey;
 use crate::watch;
 
-/// Unsent bytes of a watcher's answers at which it gets no more.
+/// Unsent bytes of a watcher's answers at which it gets no more lines.
 const MOST_UNSENT: usize = 16 << 10;
 /// Bytes of lines that a watcher gets in a round.
 const TURN: usize = 32 << 10;
 
 impl Worker {
-    /// Tells of what was evicted, and moves lines to the connections that watch.
+    /// Reports evictions, and moves lines to the connections that watch.
     pub(super) fn tell_watchers(&mut self) {
         let wanted = self.core.shared.watchers.wants(watch::EVICTIONS);
         self.core.shard.watch_evictions(wanted);
@@ -55,7 +55,7 @@ impl Worker {
         self.watching.append(&mut watching);
     }
 
-    /// Tells of a connection that came or goes.
+    /// Reports a connection that opens or closes.
     pub(super) fn tell_of_conn(&mut self, at: ConnKey, kind: &str, reason: Option<&str>) {
         if !self.core.shared.watchers.wants(watch::CONNEVENTS) {
             return;
@@ -83,7 +83,7 @@ impl Worker {
         watchers.tell(watch::CONNEVENTS, self.now_ms, event.as_bytes());
     }
 
-    /// Tells of a connection that is about to be closed.
+    /// Reports a connection that is about to be closed.
     pub(super) fn tell_of_end(&mut self, at: ConnKey) {
         let Some(conn) = self.conns.get(at) else {
             return;

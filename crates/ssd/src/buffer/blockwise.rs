@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The common part of FAB, BPLRU, LB-CLOCK and PUD-LRU: they hold pages grouped by logical block
-//! and let whole blocks go. Which block goes is an [`Order`].
+//! and evict whole blocks. An [`Order`] chooses the block.
 
 use super::groups::{Entered, Groups};
 use super::{Buffer, Outgoing, Surroundings};
@@ -9,19 +9,19 @@ use crate::spec::Spec;
 
 /// Which block leaves next.
 pub trait Order: Send {
-    /// A page was written. Its group was entered with it, or grew, or stayed as it was.
+    /// A page was written. Its group is new, has grown, or is unchanged.
     fn written(&mut self, groups: &Groups, entered: Entered, lpn: Lpn);
 
-    /// A page was trimmed, and its group has others left.
+    /// A page was trimmed, and its group still has pages.
     fn shrunk(&mut self, groups: &Groups, slot: u32);
 
-    /// A group is about to go, or has lost its last page.
+    /// A group is about to leave, or has lost its last page.
     fn removed(&mut self, groups: &Groups, slot: u32);
 
-    /// The group that leaves next. There is one at least.
+    /// The group that leaves next. There is at least one group.
     fn victim(&mut self, groups: &Groups) -> u32;
 
-    /// Whether blocks are made whole from the flash when they leave.
+    /// Whether blocks are filled up from the flash when they leave.
     fn pads(&self) -> bool {
         false
     }
@@ -33,7 +33,7 @@ pub trait Order: Send {
     fn bytes(&self) -> u64;
 }
 
-/// A buffer that lets whole blocks go.
+/// A buffer that evicts whole blocks.
 pub struct Blockwise<O> {
     groups: Groups,
     order: O,

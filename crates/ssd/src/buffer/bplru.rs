@@ -2,13 +2,13 @@
 //! BPLRU: block padding LRU.
 //!
 //! Idea: three techniques. Block-level LRU: a write makes all pages of its block young, and the
-//! oldest block leaves as a whole. Page padding: the pages of that block that the buffer lacks are
-//! read from the flash. So the block is written whole and in order, and BAST's merge is a switch:
-//! one erase. LRU compensation: a block that was written from its first page to its last, in order,
-//! is taken as the oldest, since sequential data is not written again soon. Source: Kim and Ahn,
-//! "BPLRU: A Buffer Management Scheme for Improving Random Writes in Flash Storage", FAST 2008,
-//! sections 3.1 to 3.3. Deviation: none; as there, reads do not change the order. Options:
-//! `padding` and `compensation` switch the techniques off, as in the paper's measurements.
+//! oldest block is evicted as a whole. Page padding: the pages of that block that the buffer lacks
+//! are read from the flash. So the block is written whole and in order, and BAST's merge is a
+//! switch: one erase. LRU compensation: a block that was written from its first page to its last,
+//! in order, is taken as the oldest, since sequential data is not written again soon. Source: Kim
+//! and Ahn, "BPLRU: A Buffer Management Scheme for Improving Random Writes in Flash Storage", FAST
+//! 2008, sections 3.1 to 3.3. Deviation: none; as in the paper, reads do not change the order.
+//! Options: `padding` and `compensation` switch the techniques off, as in the paper's measurements.
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};

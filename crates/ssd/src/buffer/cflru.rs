@@ -5,9 +5,9 @@
 //! the clean-first region. Its oldest clean page leaves first, which costs nothing. Only if it has
 //! no clean page does the oldest dirty page leave. A larger region saves writes and costs read
 //! hits. Source: Park, Jung, Kang, Kim, Lee, "CFLRU: A Replacement Algorithm for Flash Memory",
-//! CASES 2006, section 4. Deviation: theirs manages the page cache of an operating system; here it
+//! CASES 2006, section 4. Deviation: theirs manages the page cache of an operating system; this one
 //! is in the drive. Parameter: `window`, the region's share of the buffer (their w; static, as in
-//! their first variant), half by default. A flush lets the dirty pages go and keeps the clean ones.
+//! their first variant), half by default. A flush writes the dirty pages and keeps the clean ones.
 
 use super::lists::Lists;
 use super::table::Table;
@@ -62,7 +62,7 @@ pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buf
 }
 
 impl Cflru {
-    /// Where a page of the region stands.
+    /// The part of the list that a page is in.
     fn region(&self, place: u32) -> usize {
         if self.dirty[place as usize] {
             DIRTY

@@ -32,8 +32,8 @@ impl Order for Fab {
     }
 
     fn shrunk(&mut self, groups: &Groups, slot: u32) {
-        // A block that lost a page is taken as the oldest of its new size: its order among them is
-        // not known any more.
+        // A block that lost a page is treated as the oldest of its new size, because its order
+        // among them is no longer known.
         self.sizes.enter_first(slot, groups.count(slot));
     }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The pages that a buffer holds, grouped by the logical block that they belong to: a slab of
-//! groups with a bit for each page, found through a [`Table`].
+//! groups with a bit for each page, and a [`Table`] to find them.
 //!
-//! Buffers that evict whole blocks use it. A group's place in the slab (`slot`) is what their lists
-//! hold. A page costs no entry of its own.
+//! Buffers that evict whole blocks use it. Their lists hold a group's place in the slab (`slot`). A
+//! page needs no entry of its own.
 
 use super::table::Table;
 use super::{Outgoing, Surroundings};
@@ -25,14 +25,14 @@ pub struct Groups {
     held: usize,
 }
 
-/// The fate of a page that was entered.
+/// The result of adding a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Entered {
-    /// The group that it is in.
+    /// Its group.
     pub slot: u32,
     /// Whether the group is new.
     pub new_group: bool,
-    /// Whether the page was there before.
+    /// Whether the page was held before.
     pub hit: bool,
 }
 
@@ -66,12 +66,12 @@ impl Groups {
         self.count[slot as usize]
     }
 
-    /// Groups there may be.
+    /// The most groups.
     pub fn places(&self) -> usize {
         self.block.len()
     }
 
-    /// Groups there are.
+    /// The present number of groups.
     pub fn len(&self) -> usize {
         self.block.len() - self.free.len()
     }
@@ -91,7 +91,7 @@ impl Groups {
         (self.bits[word] & mask != 0).then_some(slot)
     }
 
-    /// Enters a page. There is room for it, or it is held.
+    /// Adds a page. There must be room for it, or it must be held already.
     #[inline]
     pub fn enter(&mut self, lpn: Lpn) -> Entered {
         let block = lpn / self.pages_per_block;
@@ -122,7 +122,7 @@ impl Groups {
         }
     }
 
-    /// Takes one page out; the group that it was in, and whether the group is gone.
+    /// Removes one page; returns its group, and whether the group is gone.
     pub fn remove(&mut self, lpn: Lpn) -> Option<(u32, bool)> {
         let slot = self.find(lpn)?;
         let (word, mask) = self.bit(slot, lpn);
@@ -185,7 +185,7 @@ impl Groups {
         slot.into_iter().flat_map(|slot| self.pages(slot))
     }
 
-    /// Lets a whole group go, in ascending order; with `pad` the pages between are padded.
+    /// Evicts a whole group, in ascending order. With `pad`, the pages between are padded.
     pub fn let_go(&mut self, slot: u32, pad: bool, out: &mut Outgoing) {
         if pad {
             for (lpn, held) in self.whole(slot) {

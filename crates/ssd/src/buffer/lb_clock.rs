@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! LB-CLOCK: a clock over logical blocks.
 //!
-//! Idea: blocks lie on a circle, each with a bit that a write sets. To make room the hand
-//! continues, clearing bits, until it reaches a block whose bit is clear. Of all blocks whose bits
-//! are clear now, the one with the most pages leaves; of several, the one whose bit has been clear
-//! for longest. So recency decides who may leave and size who does, and which of the two weighs
-//! more follows the workload. A block whose last page is written in order has its bit cleared:
-//! sequential data is not written again soon. Source: Debnath, Subramanya, Du, Lilja, "Large Block
-//! CLOCK (LB-CLOCK): A Write Caching Algorithm for Solid State Disks", MASCOTS 2009, section III.
-//! Deviation: the original does not say exactly where the hand stops, nor how ties are resolved;
-//! the rules above are our choice. Options: `padding=true` makes blocks whole as BPLRU does, off by
-//! default; `sequential=false` leaves the last rule out.
+//! Idea: blocks lie on a circle, each with a bit that a write sets. To make room, the hand moves on
+//! and clears bits, until it reaches a block whose bit is clear. Of all blocks with clear bits, the
+//! one with the most pages leaves; of several, the one whose bit has been clear for longest. So
+//! recency decides which blocks may leave, and size decides which one does. The workload determines
+//! which of the two weighs more. When the last page of a block is written in order, its bit is
+//! cleared: sequential data is not written again soon. Source: Debnath, Subramanya, Du, Lilja,
+//! "Large Block CLOCK (LB-CLOCK): A Write Caching Algorithm for Solid State Disks", MASCOTS 2009,
+//! section III. Deviation: the original does not say exactly where the hand stops, nor how ties are
+//! resolved; the rules above are our choice. Options: `padding=true` makes blocks whole as BPLRU
+//! does, off by default; `sequential=false` leaves the last rule out.
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
@@ -24,7 +24,7 @@ struct LbClock {
     padding: bool,
     sequential: bool,
     pages_per_block: u32,
-    /// The circle, cut open; the hand stands on a block, or before the first one.
+    /// The circle, cut open at the hand, which is on a block or before the first one.
     circle: Lists,
     hand: Option<u32>,
     /// Blocks whose bits are clear.
@@ -51,7 +51,7 @@ impl Order for LbClock {
         let slot = entered.slot;
         let page = lpn % self.pages_per_block;
         if entered.new_group {
-            // Just behind the hand, which meets it last.
+            // Directly after the hand, which reaches it last.
             match self.hand {
                 Some(hand) => self.circle.insert_before(hand, slot),
                 None => self.circle.push_back(0, slot),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Doubly linked lists over the places of a slab: any number of lists, each place in one of them at
-//! most, all operations O(1), nothing allocated after the start.
+//! Doubly linked lists over the places of a slab: any number of lists, each place is in at most one
+//! of them. All operations are O(1), and nothing is allocated after the start.
 
 use crate::geometry::NONE;
 
@@ -93,14 +93,14 @@ impl Lists {
 #[derive(Clone, Debug)]
 pub struct BySize {
     lists: Lists,
-    /// The sizes of which there are places, a bit each.
+    /// A bit for each size that occurs.
     sizes: Vec<u64>,
-    /// Each place's size as it was entered, 0 where it is not.
+    /// Each place's size, 0 if the place is not in.
     size_of: Vec<u32>,
 }
 
 impl BySize {
-    /// None yet, of sizes up to `largest`.
+    /// An empty list of sizes up to `largest`.
     pub fn new(places: usize, largest: u32) -> Self {
         Self {
             lists: Lists::new(places, largest as usize + 1),
@@ -109,7 +109,7 @@ impl BySize {
         }
     }
 
-    /// Enters a place as the last touched of its size, wherever it was before.
+    /// Adds a place as the last touched of its size, wherever it was before.
     #[inline]
     pub fn touch(&mut self, place: u32, size: u32) {
         self.remove(place);
@@ -118,7 +118,7 @@ impl BySize {
         self.sizes[size as usize / 64] |= 1 << (size % 64);
     }
 
-    /// Enters a place as the one of its size that goes first.
+    /// Adds a place as the first of its size to leave.
     pub fn enter_first(&mut self, place: u32, size: u32) {
         self.remove(place);
         self.lists.push_front(size as usize, place);
@@ -126,7 +126,7 @@ impl BySize {
         self.sizes[size as usize / 64] |= 1 << (size % 64);
     }
 
-    /// Takes a place out, if it is in.
+    /// Removes a place, if it is in.
     #[inline]
     pub fn remove(&mut self, place: u32) {
         let size = std::mem::take(&mut self.size_of[place as usize]) as usize;
@@ -145,7 +145,7 @@ impl BySize {
         self.size_of[place as usize] != 0
     }
 
-    /// The largest; of several the one that was touched longest ago.
+    /// The largest; of several, the one that was touched longest ago.
     #[inline]
     pub fn largest(&self) -> Option<u32> {
         let (word, bits) = self
@@ -158,7 +158,7 @@ impl BySize {
             .front(word * 64 + 63 - bits.leading_zeros() as usize)
     }
 
-    /// Of each size that there is, ascending, the place that was touched longest ago.
+    /// For each size that occurs, in ascending order: the place that was touched longest ago.
     pub fn oldest_of_each(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.sizes.iter().enumerate().flat_map(move |(word, bits)| {
             let mut left = *bits;

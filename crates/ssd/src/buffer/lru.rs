@@ -20,10 +20,10 @@ struct Lru {
     capacity: usize,
     touch_reads: bool,
     fill_reads: bool,
-    /// Page to place.
+    /// From page to place.
     places: Table,
     lpns: Vec<Lpn>,
-    /// Of a place: whether its page was written. Empty where only written pages are held.
+    /// For each place: whether its page was written. Empty if only written pages are held.
     dirty: Vec<bool>,
     free: Vec<u32>,
     /// One list, the oldest first.
@@ -68,7 +68,7 @@ impl Lru {
         !self.fill_reads || self.dirty[place as usize]
     }
 
-    /// Marks a page; whether it was dirty before.
+    /// Marks a page as dirty; returns whether it was dirty before.
     fn mark(&mut self, place: u32, dirty: bool) -> bool {
         match self.dirty.get_mut(place as usize) {
             Some(mark) => std::mem::replace(mark, dirty),
@@ -166,9 +166,9 @@ impl Buffer for Lru {
 mod tests {
     use super::*;
 
-    /// A mutant of the sum lived. For 100 pages: 256 cells with a page and a place, 8 bytes each;
-    /// two neighbours of 4 bytes for each place and for the list's end; the page and the place in
-    /// the free list, 4 bytes each.
+    /// A wrong sum once went unnoticed by tests. For 100 pages there are 256 cells with a page and
+    /// a place, 8 bytes each. Each place and the list's end have two neighbours of 4 bytes. Each
+    /// place also has its page and its entry in the free list, 4 bytes each.
     #[test]
     fn tables_take_what_they_hold() {
         let around = Surroundings {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Write buffers: Write buffers: RAM before the translation layer. A buffer absorbs overwrites and
-//! chooses the pages that leave, and their order.
+//! Write buffers: RAM before the translation layer. A buffer absorbs overwrites and chooses the
+//! pages that leave, and their order.
 //!
-//! A buffer knows page numbers alone. It fills an [`Outgoing`] with the pages that leave, in the
+//! A buffer knows only page numbers. It fills an [`Outgoing`] with the pages that leave, in the
 //! order of writing; the drive moves the data.
 //!
 //! Always holds, for every buffer:
-//! - BUFFER-1: a page that was written is either held ([`Buffer::contains`]) or has left as
-//!   [`Leave::Dirty`] since its last write, unless it was trimmed.
-//! - BUFFER-2: a page leaves as dirty only if it was held and dirty, and is no longer dirty after;
-//!   pads ([`Leave::Pad`]) name pages that are not held dirty.
+//! - BUFFER-1: a written page is either held ([`Buffer::contains`]) or has left as [`Leave::Dirty`]
+//!   since its last write, unless it was trimmed.
+//! - BUFFER-2: a page leaves as dirty only if it was held and dirty, and is no longer dirty
+//!   afterwards. Pads ([`Leave::Pad`]) name pages that are not held dirty.
 //! - BUFFER-3: it holds no more pages than its capacity.
 
 use crate::Error;
@@ -21,7 +21,7 @@ mod groups;
 mod lists;
 mod table;
 
-// The common part of buffers that let whole blocks go.
+// The common part of buffers that evict whole blocks.
 mod blockwise;
 
 // The buffers, one file each.
@@ -38,25 +38,25 @@ mod seldom;
 // The buffer that chooses among them.
 mod adaptive;
 
-/// The fate of a page that a buffer lets go.
+/// How a page leaves a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// The buffer's contents go to the flash.
+    /// The buffer writes its contents to the flash.
     Dirty,
-    /// The flash's own contents are read and written again, to make a block whole. Where the flash
-    /// has none, nothing is done.
+    /// The flash's own contents are read and written again, to complete a block. If the flash has
+    /// none, nothing is done.
     Pad,
 }
 
 /// Pages that leave a buffer, in the order of writing.
 #[derive(Clone, Debug, Default)]
 pub struct Outgoing {
-    /// Pages, each with what is to be done.
+    /// Pages, each with what to do.
     pub pages: Vec<(Lpn, Leave)>,
 }
 
 impl Outgoing {
-    /// Lets a dirty page go.
+    /// Evicts a dirty page.
     pub fn dirty(&mut self, lpn: Lpn) {
         self.pages.push((lpn, Leave::Dirty));
     }
@@ -72,40 +72,40 @@ pub trait Buffer: Send {
     /// Its name with its parameters, as a specification.
     fn spec(&self) -> Spec;
 
-    /// Pages that it can hold.
+    /// The most pages that it can hold.
     fn capacity(&self) -> usize;
 
     /// Pages that it holds.
     fn len(&self) -> usize;
 
-    /// Whether it holds none.
+    /// Whether it holds no page.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether every page that is written leaves at once, as if there were no buffer.
+    /// Whether every written page leaves at once, as if there were no buffer.
     fn passes_through(&self) -> bool {
         false
     }
 
-    /// Whether it holds this page, with no effect on what leaves when.
+    /// Whether it holds this page. The call does not affect which pages leave.
     fn contains(&self, lpn: Lpn) -> bool;
 
-    /// Takes a page in; whether a dirty copy of it was there before, so that a write to the flash
-    /// is saved. Pages that have to make room go to `out`.
+    /// Takes a written page. Returns whether it held a dirty copy before, which saves a write to
+    /// the flash. Pages that make room for it go to `out`.
     fn write(&mut self, lpn: Lpn, out: &mut Outgoing) -> bool;
 
-    /// A host reads a page: whether it is here.
+    /// The host reads a page. Returns whether the buffer holds it.
     fn read(&mut self, lpn: Lpn) -> bool;
 
-    /// A page that was not here was read from the flash: a buffer that also caches reads may keep
-    /// it.
+    /// The host read a page from the flash that was not here. A buffer that also caches reads may
+    /// keep it.
     fn read_from_flash(&mut self, _lpn: Lpn, _out: &mut Outgoing) {}
 
     /// Forgets a page, unwritten.
     fn trim(&mut self, lpn: Lpn);
 
-    /// Lets everything dirty go, in the buffer's own order; what is clean may stay.
+    /// Evicts everything dirty, in the buffer's own order. Clean pages may stay.
     fn drain(&mut self, out: &mut Outgoing);
 
     /// RAM for the buffer's own tables, in bytes, beyond the pages' contents.
@@ -121,7 +121,7 @@ pub struct Surroundings {
     pub pages_per_block: u32,
     /// Logical pages: 0 to this.
     pub logical_pages: u32,
-    /// The translation layer below, with its options. Only the adaptive buffer looks.
+    /// The translation layer below, with its options. Only the adaptive buffer uses this.
     pub ftl: Spec,
 }
 

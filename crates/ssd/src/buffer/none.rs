@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! No write buffer.
 //!
-//! Idea: each page goes to the flash as it comes. The others are compared with this one.
+//! Idea: each page goes to the flash as it comes. The other buffers are compared with this one.
 
 use super::{Buffer, Outgoing, Surroundings};
 use crate::Error;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! PUD-LRU: blocks by their predicted average update distance.
 //!
-//! Idea: the predicted average update distance (PUD) of a block joins how often and how recently it
-//! was written. Blocks below a threshold are the frequently updated group and stay. The others are
-//! the infrequently updated group. Of these the block with the most pages leaves, so that an erase
-//! frees as much as it can. Source: Hu, Jiang, Tian, Xu, "PUD-LRU: An Erase-Efficient Write Buffer
-//! Management Algorithm for Flash Memory SSD", MASCOTS 2010, section III. Choices, where the
+//! Idea: the predicted average update distance (PUD) of a block combines how often and how recently
+//! it was written. Blocks below a threshold are the frequently updated group and stay. The others
+//! are the infrequently updated group. Of these the block with the most pages leaves, so that an
+//! erase frees as much as it can. Source: Hu, Jiang, Tian, Xu, "PUD-LRU: An Erase-Efficient Write
+//! Buffer Management Algorithm for Flash Memory SSD", MASCOTS 2010, section III. Choices, where the
 //! original has no exact formula. Time counts page writes. An update is a run of writes to one
 //! block (`runs=false`: each page is an update). The distance at time t is (S + t - last) / n,
 //! where n counts the block's updates since it came and S spans them. With `memory` below 1, each
@@ -29,17 +29,16 @@ use crate::spec::Spec;
 #[derive(Clone, Copy, Debug)]
 struct History {
     held: bool,
-    /// Updates, older ones forgotten.
+    /// Updates; older ones are partly forgotten.
     updates: f64,
-    /// From the first of them to the last.
+    /// The time from the first of them to the last.
     span: f64,
     last: u64,
-    /// When the earliest entry in the queue that is for this block is due; `u64::MAX` if there is
-    /// none.
+    /// When this block's earliest entry in the queue is due; `u64::MAX` if it has none.
     queued: u64,
 }
 
-/// The history of a place that no block had yet.
+/// The history of a place without a block.
 const NEVER: History = History {
     held: false,
     updates: 0.0,
@@ -56,12 +55,13 @@ struct PudLru {
     now: u64,
     /// The distance up to which blocks are frequently updated.
     limit: f64,
-    /// When it is set again.
+    /// When the threshold is computed again.
     renew: u64,
     last_slot: u32,
     history: Vec<History>,
-    /// Frequently updated blocks, by when they stop being so unless they are written before.
-    /// Entries may be early or for blocks that are gone; they are checked when they are due.
+    /// Frequently updated blocks, ordered by when they cease to be so unless they are written
+    /// before. Entries may be early, or for blocks that are gone; they are checked when they are
+    /// due.
     queue: BinaryHeap<Reverse<(u64, u32)>>,
     /// The infrequently updated group.
     infrequent: BySize,
@@ -106,7 +106,7 @@ impl PudLru {
         (history.span + (self.now - history.last) as f64) / history.updates
     }
 
-    /// The time from which a block, not written again, is infrequently updated.
+    /// The time from which a block is infrequently updated, if it is not written again.
     fn due(&self, history: &History) -> u64 {
         let due = history.last as f64 - history.span + self.limit * history.updates;
         due.max(0.0) as u64 + 1
@@ -121,7 +121,7 @@ impl PudLru {
         }
     }
 
-    /// Sets the threshold again. An infrequently updated block stays so until it is written.
+    /// Computes the threshold again. An infrequently updated block stays so until it is written.
     fn set_limit(&mut self, groups: &Groups) {
         let held = self.history.iter().filter(|history| history.held);
         let sum: f64 = held.map(|history| self.distance(history)).sum();
@@ -136,8 +136,8 @@ impl PudLru {
         }
     }
 
-    /// Moves the blocks whose time is over into the infrequently updated group; with `one`, the
-    /// next one in any case.
+    /// Moves the blocks whose time is over into the infrequently updated group. With `one`, it
+    /// moves the next one in any case.
     fn expire(&mut self, groups: &Groups, mut one: bool) {
         while let Some(Reverse((due, slot))) = self.queue.peek().copied() {
             if due > self.now && !one {
@@ -190,7 +190,7 @@ impl Order for PudLru {
             }
             history.last = now;
         }
-        // A block that was written is frequently updated until its distance says otherwise.
+        // A written block is frequently updated until its distance exceeds the threshold.
         self.infrequent.remove(slot);
         self.enqueue(slot);
         if now >= self.renew {

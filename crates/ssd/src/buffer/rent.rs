@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rent: logical blocks by how much room they have taken for how long.
+//! Rent: evicts logical blocks by how much room they have taken for how long.
 //!
-//! Idea: letting a block go costs a log-block layer about the same however many pages go. Holding
-//! it costs its pages for the time until it is written again. The time since it was last written is
-//! the best simple estimate of that. So the block leaves for which age * pages^power is largest.
-//! Power 0 is LRU by block; a very large one is FAB; between them large blocks leave early and old
-//! ones anyway, which neither does. A block that was written from its first page to its last, in
-//! order, leaves first, as in BPLRU. The number of writes of a block can also count. With `uses`
-//! above 0 the age is divided by that power of the number of runs of writes to the block since it
-//! came. So blocks that are written often stay longer (as in `seldom`). With `gaps` the mean time
-//! between those runs, or since it came if there was one, is added to the age. So a newcomer leaves
-//! before blocks that have stayed for long, and the buffer resists loops longer than itself.
-//! Source: our own, made for the adaptive buffer, which chooses the power; the size-aware weighing
-//! follows Cao and Irani, "Cost-Aware WWW Proxy Caching Algorithms" (GreedyDual-Size), USITS 1997.
-//! Options: `power`, `uses`, `gaps`; `padding=true` makes blocks whole from the flash as BPLRU
-//! does.
+//! Idea: evicting a block costs a log-block layer about the same for any number of pages. Holding
+//! it costs its pages for the time until it is written again. The time since its last write is the
+//! best simple estimate of that. So the block with the largest age * pages^power leaves. Power 0 is
+//! LRU by block, and a very large power is FAB. With a power in between, large blocks leave early
+//! and old ones leave anyway, which neither of the two does. A block that was written from its
+//! first page to its last, in order, leaves first, as in BPLRU. The number of writes of a block can
+//! also count. With `uses` above 0 the age is divided by that power of the number of runs of writes
+//! to the block since it came. So blocks that are written often stay longer (as in `seldom`). With
+//! `gaps` the mean time between those runs, or since it came if there was one, is added to the age.
+//! So a newcomer leaves before blocks that have stayed for long, and the buffer resists loops
+//! longer than itself. Source: our own, made for the adaptive buffer, which chooses the power; the
+//! size-aware weighing follows Cao and Irani, "Cost-Aware WWW Proxy Caching Algorithms"
+//! (GreedyDual-Size), USITS 1997. Options: `power`, `uses`, `gaps`; `padding=true` makes blocks
+//! whole from the flash as BPLRU does.
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
@@ -45,11 +45,11 @@ struct Rent {
     last_slot: u32,
     /// Page writes so far.
     now: u64,
-    /// When each block was last written; 0 if it is to leave first.
+    /// When each block was last written; 0 if it should leave first.
     last: Vec<u64>,
     /// As in BPLRU: the page that a block's writes would continue with.
     next: Vec<u32>,
-    /// Within a size the oldest is first, and so pays the most of its size.
+    /// Blocks by size. Within a size the oldest is first, and has the largest rent of its size.
     sizes: BySize,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buf
 }
 
 impl Rent {
-    /// The block that owes the most if its runs count: every block is looked at.
+    /// The block with the largest rent, if runs count: every block is checked.
     fn largest_of_all(&self, groups: &Groups) -> u32 {
         let mut victim = (0, f64::NEG_INFINITY);
         for slot in 0..groups.places() as u32 {
@@ -122,7 +122,7 @@ impl Order for Rent {
         let slot = entered.slot;
         if entered.new_group {
             self.uses[slot as usize] = 1;
-            // The write that brings it is counted in: a mean gap is never 0.
+            // The write that brings a block is counted, so a mean gap is never 0.
             self.came[slot as usize] = self.now - 1;
         } else if self.last_slot != slot {
             self.uses[slot as usize] = (self.uses[slot as usize] + 1).min(MOST_USES);
@@ -146,7 +146,7 @@ impl Order for Rent {
 
     fn shrunk(&mut self, groups: &Groups, slot: u32) {
         self.next[slot as usize] = NONE;
-        // Its order among those of its new size is not known: it is taken as the oldest.
+        // Its order among the blocks of its new size is unknown, so it is treated as the oldest.
         self.sizes.enter_first(slot, groups.count(slot));
     }
 
@@ -165,7 +165,7 @@ impl Order for Rent {
         for (size, slot) in self.sizes.oldest_of_each() {
             let age = (self.now - self.last[slot as usize]) as f64;
             let rent = age * self.weight[size as usize];
-            // Sizes come in ascending order: of two that owe the same, the larger leaves.
+            // Sizes come in ascending order: of two with equal rent, the larger leaves.
             if rent >= victim.1 {
                 victim = (slot, rent);
             }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Seldom: logical blocks by how long they were not written, against how often they were before.
+//! Seldom: evicts logical blocks by how long they were not written, relative to how often they were
+//! written before.
 //!
 //! Idea: evict the block whose age / uses is largest. `uses` counts runs of writes to the block
 //! since it came (consecutive writes to one block are a run). A block that was written ten times
-//! stays ten times as long as a block that was written once. So of blocks written at intervals
-//! longer than the buffer's turnover a part is kept, where LRU keeps none. Source: our own, made
-//! for the adaptive buffer as the candidate that resists loops and scans. Its ancestor is
+//! stays ten times as long as a block that was written once. So it keeps a part of the blocks that
+//! are written at intervals longer than the buffer's turnover, of which LRU keeps none. Source: our
+//! own, made for the adaptive buffer as the candidate that resists loops and scans. Its ancestor is
 //! least-frequently-used with age, by Robinson and Devarakonda, "Data Cache Management Using
 //! Frequency-Based Replacement", SIGMETRICS 1990. It has no options.
 
@@ -25,7 +26,7 @@ struct Seldom {
     last_slot: u32,
     last: Vec<u64>,
     uses: Vec<u32>,
-    /// By uses; among blocks of as many the oldest is first.
+    /// By uses; among blocks with equal uses, the oldest is first.
     by_uses: BySize,
 }
 
@@ -67,7 +68,7 @@ impl Order for Seldom {
         let mut victim = (0, 0, 1);
         for (uses, slot) in self.by_uses.oldest_of_each() {
             let age = self.now - self.last[slot as usize];
-            // age / uses, compared without a division; of two that are equal the one with fewer
+            // age / uses, compared without a division; of two that are equal, the one with fewer
             // uses leaves.
             if age * victim.2 > victim.1 * u64::from(uses) {
                 victim = (slot, age, u64::from(uses));
@@ -76,7 +77,7 @@ impl Order for Seldom {
         if victim.1 > 0 {
             return victim.0;
         }
-        // Every block was written just now: there is one, and it leaves.
+        // Every block was written just now. There is at least one, and it leaves.
         let newest = self.by_uses.largest();
         newest.expect("a group is held")
     }

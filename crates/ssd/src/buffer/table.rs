@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From page and block numbers to places in a buffer's slabs.
+//! Maps page and block numbers to places in a buffer's slabs.
 //!
 //! Open addressing with linear probes over at least twice as many cells as there can be entries.
-//! The hash is a multiplication (Knuth's), since numbers of pages are not an adversary's. Removal
-//! moves entries back instead of leaving marks. It never grows, so nothing allocates after the
-//! start, and it takes 16 to 32 bytes an entry whatever the drive's size.
+//! The hash is a multiplication (Knuth's), because no adversary chooses page numbers. Removal moves
+//! entries back instead of leaving marks. The table never grows, so nothing is allocated after the
+//! start. It takes 16 to 32 bytes per entry, whatever the drive's size.
 
 use crate::geometry::NONE;
 
@@ -30,7 +30,7 @@ impl Table {
         (u64::from(key).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
     }
 
-    /// The cell of a key, or the empty one where it would go.
+    /// The cell of a key, or the empty cell where the key would go.
     #[inline]
     fn cell(&self, key: u32) -> usize {
         let mask = self.cells.len() - 1;
@@ -41,21 +41,21 @@ impl Table {
         at
     }
 
-    /// What a key maps to.
+    /// The value of a key.
     #[inline]
     pub fn get(&self, key: u32) -> Option<u32> {
         let (found, value) = self.cells[self.cell(key)];
         (found == key).then_some(value)
     }
 
-    /// Enters a key, or changes what it maps to.
+    /// Adds a key, or changes its value.
     #[inline]
     pub fn insert(&mut self, key: u32, value: u32) {
         let at = self.cell(key);
         self.cells[at] = (key, value);
     }
 
-    /// Removes a key, if it is there.
+    /// Removes a key, if it exists.
     #[inline]
     pub fn remove(&mut self, key: u32) {
         let mask = self.cells.len() - 1;
@@ -70,7 +70,8 @@ impl Table {
             if entry.0 == NONE {
                 break;
             }
-            // An entry may move back to the hole unless its home lies between the hole and itself.
+            // An entry may move back to the hole unless its home cell lies between the hole and the
+            // entry.
             let from_home = at.wrapping_sub(self.home(entry.0)) & mask;
             if from_home >= at.wrapping_sub(hole) & mask {
                 self.cells[hole] = entry;

@@ -7,9 +7,9 @@
 /// The unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Numbers of this unit, empty where they count: 1000 becomes 1 k on long axes.
+    /// Numbers of this unit, which may be empty: 1000 becomes 1 k on long axes.
     Number(&'static str),
-    /// Whole things: no tick stands between two of them.
+    /// Whole things: no tick is between two of them.
     Whole(&'static str),
     /// Bytes, shown as kB, MB, GB.
     Bytes,
@@ -21,15 +21,15 @@ pub enum Unit {
     Share,
 }
 
-/// How values become places.
+/// How values are mapped to places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Equal distances for equal differences.
     Linear,
     /// Equal distances for equal ratios; only values above 0 have a place.
     Log,
-    /// Shares from 0 to below 1, by the number of nines: 90 %, 99 %, 99.9 % stand at equal
-    /// distances. For tails of distributions.
+    /// Shares from 0 to below 1, by the number of nines: 90 %, 99 %, 99.9 % are at equal distances.
+    /// For tails of distributions.
     Nines,
 }
 
@@ -40,9 +40,9 @@ pub struct Axis {
     pub name: String,
     /// The unit of the values.
     pub unit: Unit,
-    /// How values become places.
+    /// How values are mapped to places.
     pub scale: Scale,
-    /// Both ends; without it the ends are those of the values.
+    /// Both ends; `None`: those of the values.
     pub range: Option<(f64, f64)>,
 }
 
@@ -89,7 +89,7 @@ impl Axis {
             }
     }
 
-    /// A value on a scale on which equal distances are equal.
+    /// A value on a scale with equal distances.
     pub(super) fn flat(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => value,
@@ -128,7 +128,7 @@ impl Axis {
                 to = (to / step - 1e-9).ceil() * step;
             }
             Scale::Log => {
-                // A line that hugs the frame is hard to see; powers of two end where they end.
+                // A line along the frame is hard to see. Powers of two end at a power of two.
                 if from == to {
                     (from, to) = (from / 2.0, to * 2.0);
                 }
@@ -148,7 +148,7 @@ impl Axis {
         self.range.unwrap_or((0.0, 1.0))
     }
 
-    /// Where a value stands between the ends, 0 to 1.
+    /// The position of a value between the ends, 0 to 1.
     pub(super) fn place(&self, value: f64) -> f64 {
         let (from, to) = self.ends();
         let (from, to) = (self.flat(from), self.flat(to));
@@ -193,7 +193,7 @@ impl Axis {
         }
     }
 
-    /// Values with a tick, and its label; minor ticks have an empty one.
+    /// Values with a tick, and its label; minor ticks have an empty label.
     pub(super) fn ticks(&self) -> Vec<(f64, String)> {
         let (from, to) = self.ends();
         match self.scale {
@@ -309,7 +309,7 @@ impl Unit {
     }
 }
 
-/// A number with as many digits as a label needs: 0.25, 6.5, 250, 12 k, 3.5 M.
+/// A number with the digits that a label needs: 0.25, 6.5, 250, 12 k, 3.5 M.
 fn digits(value: f64) -> String {
     let size = value.abs();
     let (value, suffix) = match size {
@@ -321,7 +321,7 @@ fn digits(value: f64) -> String {
     if size > 0.0 && size < 1e-4 {
         return format!("{value:.0e}");
     }
-    // Three digits that count, or four before the point.
+    // Three significant digits, or four before the point.
     let places = match value.abs() {
         100.0.. => 0,
         10.0.. => 1,
@@ -369,7 +369,7 @@ mod tests {
             .collect()
     }
 
-    /// An axis up to 150 GB was labelled "150000 MB".
+    /// An axis up to 150 GB was once labelled "150000 MB".
     #[test]
     fn a_linear_axis_has_one_fitting_unit() {
         let mut axis = Axis::linear("address", Unit::Bytes);
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(labels(&axis), ["0", "1", "2", "3", "4"]);
     }
 
-    /// Blocks are erased a whole number of times, and ticks stood at fifths of an erase.
+    /// Blocks are erased a whole number of times, but ticks were once at fifths of an erase.
     #[test]
     fn whole_things_have_no_ticks_between_them() {
         let mut axis = Axis::linear("erases", Unit::Whole(""));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fills drives before a measured run, in no virtual time. Nothing of it is in later reports but
+//! Fills drives before a measured run, in no virtual time. Later reports show nothing of it except
 //! the wear.
 //!
-//! A fill in order goes through the timeline as the run does, so that its pages lie where a host
-//! would have put them. Random overwrites only count: they are many, and where each page lies is
-//! random anyhow.
+//! A fill in order goes through the timeline as the run does, so that its pages lie where a host's
+//! writes would be. Random overwrites are only counted: they are many, and the place of each page
+//! is random anyway.
 
 use senko_workload::Rng;
 
@@ -14,12 +14,12 @@ use crate::precondition::{
     MOST_WINDOWS, Precondition, Preparation, STEADY_WINDOWS, STEADY_WITHIN, Window, agree,
 };
 
-/// The stream of the seed that random overwrites are drawn from.
+/// The random stream for random overwrites.
 const OVERWRITES: u64 = 0x6f_7665_7277_0000;
 
 impl Drive {
-    /// Writes the first `share` of the pages once, in order, in no time. Nothing of it is in later
-    /// reports.
+    /// Writes the first `share` of the pages once, in order, in no time. Later reports show nothing
+    /// of it.
     ///
     /// # Errors
     /// If the drive wears out.
@@ -27,8 +27,8 @@ impl Drive {
         self.precondition_while(share, |_, _| true).map(|_| ())
     }
 
-    /// [`Drive::precondition`], as long as `go_on` says so. It is asked now and then, with the
-    /// pages that are written and those that are to be. Whether all were written.
+    /// [`Drive::precondition`], while `go_on` returns true. `go_on` is called now and then, with
+    /// the pages written and their total. Returns whether all were written.
     ///
     /// # Errors
     /// If the drive wears out.
@@ -45,9 +45,8 @@ impl Drive {
         Ok(true)
     }
 
-    /// Fills the drives in a way, as long as `go_on` says so. It is asked now and then, with the
-    /// pages that are written and those to be written, as far as these are known. `None` if it
-    /// ended the filling.
+    /// Fills the drives in a given way, while `go_on` returns true. `go_on` is called now and then,
+    /// with the pages written and their total, if that is known. `None` if it ended the filling.
     ///
     /// # Errors
     /// If a drive wears out.
@@ -101,7 +100,8 @@ impl Drive {
         Ok(whole.then_some(found))
     }
 
-    /// Fills the drives in order and overwrites pages at random. Whether it came to its end.
+    /// Fills the drives in order and overwrites pages at random. Returns whether it came to its
+    /// end.
     fn overwrite(
         &mut self,
         way: Precondition,
@@ -154,8 +154,8 @@ impl Drive {
         Ok(true)
     }
 
-    /// Writes the first pages in order, as long as `go_on` says so, which gets those that are
-    /// written. Whether all were.
+    /// Writes the first pages in order, while `go_on` returns true; it gets the number of written
+    /// pages. Returns whether all were written.
     fn fill(&mut self, pages: u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool, Error> {
         let timed = self.devices.iter().any(|device| device.nand().is_timed());
         let mut from = 0;
@@ -177,7 +177,7 @@ impl Drive {
         Ok(true)
     }
 
-    /// Lets everything come to the flash, and time begin at 0.
+    /// Writes everything to the flash, and restarts time at 0.
     fn settle(&mut self) -> Result<(), Error> {
         for device in &mut self.devices {
             device.flush(0);

@@ -4,18 +4,18 @@
 //!
 //! Writes of whole pages gather in a batch for each drive and go to it together
 //! ([`Device::write_many`](crate::device::Device::write_many)). All other requests wait until the
-//! batches are written, so each drive sees its pages in the trace's order. There is no time in
-//! which anything could be idle, so no background work is done.
+//! batches are written, so each drive sees its pages in the trace's order. There is no idle time,
+//! so no background work is done.
 
 use crate::drive::{Drive, Load};
 use crate::geometry::Lpn;
 use crate::report::{Course, Report, Responses};
 use crate::{Error, Op, Request, Time};
 
-/// Pages in a batch at most.
+/// Most pages in a batch.
 const BATCH: usize = 1024;
 
-/// Whole pages that wait to be written to one drive, all of one stream.
+/// Whole pages that wait to be written to one drive, all of the same stream.
 #[derive(Clone, Debug, Default)]
 struct Batch {
     lpns: Vec<Lpn>,
@@ -23,7 +23,7 @@ struct Batch {
 }
 
 impl Drive {
-    /// Does all requests, one after the other, in no time; what came of it.
+    /// Does all requests, one after the other, in no time; returns the report.
     pub(super) fn run_untimed<E: Into<Error>>(
         &mut self,
         requests: impl Iterator<Item = Result<Request, E>>,
@@ -102,7 +102,7 @@ impl Drive {
         self.write_batches(&mut batches, 0)
     }
 
-    /// Enters a write's pages into the batches.
+    /// Adds a write's pages to the batches.
     #[inline]
     fn gather(
         &mut self,

@@ -8,12 +8,13 @@
 //!
 //! Source: J. Kim, J. M. Kim, S. H. Noh, S. L. Min, Y. Cho, "A space-efficient flash translation
 //! layer for CompactFlash systems", IEEE Transactions on Consumer Electronics 48(2), 2002, where it
-//! is the log block scheme; the name is that of later papers. Options: `log-blocks`; `victim`,
-//! which log block goes when all are taken: `lru`, that which was written longest ago, or
-//! `round-robin`, that which was opened longest ago. The paper leaves the choice open. Deviations:
-//! the first version of a page goes to its place in the data block only as long as no later page
-//! was programmed there; else it goes to the log. Flash of today is programmed in order, and the
-//! paper's was not. A logical block whose last page is trimmed gives its blocks back.
+//! is the log block scheme; the name is that of later papers. Options: `log-blocks`; `victim`, the
+//! log block that is merged when all are in use: `lru`, the one written longest ago, or
+//! `round-robin`, the one opened longest ago. The paper leaves the choice open. Deviations: the
+//! first version of a page goes to its place in the data block only as long as no later page was
+//! programmed there; else it goes to the log. Today's flash must be programmed in order; the
+//! paper's flash did not have to be. A logical block whose last page is trimmed gives its blocks
+//! back.
 
 use crate::ftl::logs::Blocks;
 use crate::ftl::{Ftl, FtlCounts, Mapping};
@@ -29,7 +30,7 @@ pub(super) const NAME: &str = "bast";
 struct Log {
     lbn: u32,
     block: Block,
-    /// The log block with the smallest goes first.
+    /// The log block with the smallest value is merged first.
     age: u64,
 }
 

@@ -4,14 +4,14 @@
 //! Idea: logical block `b` lies in physical block `data[b]`, page `i` in page `i`. If neither the
 //! page nor any page after it was programmed yet, the page is programmed there. Any other write
 //! replaces the block. The pages before the written one are copied into an erased block, the
-//! written one is programmed, the pages after it are copied, and the old block is erased. An
-//! overwrite so costs a block of copies and an erase, whatever its size.
+//! written one is programmed, the pages after it are copied, and the old block is erased. So an
+//! overwrite costs a block of copies and an erase, whatever its size.
 //!
 //! Source: the usual description of block-level FTLs, such as T.-S. Chung et al., "A survey of
 //! Flash Translation Layer", Journal of Systems Architecture 55 (2009), section 3; the table's size
 //! is the second column of table 2 in the thesis on key-value stores for SSDs (section 2.2.2).
-//! Deviations: none in the mapping. A request of several pages is several replacements, since a
-//! layer here sees pages; a write buffer that lets blocks go in order makes no difference to that.
+//! Deviations: none in the mapping. A request of several pages causes several replacements, since a
+//! layer here sees single pages. A write buffer that evicts blocks in order does not change that.
 
 use crate::ftl::logs::Blocks;
 use crate::ftl::{Ftl, FtlCounts, Mapping};

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cached mapping table of DFTL: which entries of the page table are in RAM, and which of them
-//! are newer there than on the flash.
+//! The cached mapping table of DFTL: which entries of the page table are in RAM, and which of these
+//! are newer than on the flash.
 //!
 //! Idea: segmented LRU. A new entry goes to the front of the probationary segment, and a hit moves
 //! it to the front of the protected one. When the protected segment is over its share, its last
 //! entry goes back to the front of the probationary one. The last probationary entry leaves.
 //!
 //! Source: R. Karedla, J. S. Love, B. G. Wherry, "Caching strategies to improve disk system
-//! performance", IEEE Computer 27(3), 1994, as DFTL's section 3.3 takes it. Deviations: neither
-//! paper gives DFTL's shares; the protected segment is half of the table.
+//! performance", IEEE Computer 27(3), 1994, as DFTL's section 3.3 uses it. Deviations: neither
+//! paper states DFTL's shares; the protected segment is half of the table.
 
 use crate::geometry::{Lpn, NONE};
 
@@ -24,7 +24,7 @@ struct Entry {
     dirty: bool,
 }
 
-/// A segment: its entries from the one used last to the one used longest ago.
+/// A segment: its entries from the most recently used to the least recently used.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     first: u32,
@@ -50,7 +50,7 @@ pub(super) struct Cmt {
 }
 
 impl Cmt {
-    /// Room for `capacity` entries, at least one, of `logical_pages`.
+    /// A table for `capacity` entries, at least one, of `logical_pages`.
     pub fn new(capacity: u32, logical_pages: u32) -> Self {
         Self {
             capacity,
@@ -71,7 +71,7 @@ impl Cmt {
         self.slot_of[lpn as usize] != NONE
     }
 
-    /// Uses the entry of a page; whether it is here.
+    /// Uses the entry of a page; returns whether it is here.
     pub fn hit(&mut self, lpn: Lpn) -> bool {
         let slot = self.slot_of[lpn as usize];
         if slot == NONE {
@@ -87,7 +87,7 @@ impl Cmt {
         true
     }
 
-    /// Takes in the entry of a page, for which there is room, as the flash has it.
+    /// Adds the entry of a page as the flash has it. There must be room.
     pub fn insert(&mut self, lpn: Lpn) {
         let entry = Entry {
             lpn,
@@ -110,7 +110,7 @@ impl Cmt {
         self.link(slot, PROBATION);
     }
 
-    /// The entry that leaves next: its page, and whether the flash does not have it yet.
+    /// The entry that leaves next: its page, and whether it is newer than on the flash.
     pub fn victim(&self) -> Option<(Lpn, bool)> {
         let [probation, protected] = self.segments;
         let slot = if probation.len > 0 {
@@ -122,20 +122,20 @@ impl Cmt {
         Some((entry.lpn, entry.dirty))
     }
 
-    /// Drops the entry of a page, which is here.
+    /// Drops the entry of a page, which must be here.
     pub fn remove(&mut self, lpn: Lpn) {
         let slot = std::mem::replace(&mut self.slot_of[lpn as usize], NONE);
         self.unlink(slot);
         self.unused.push(slot);
     }
 
-    /// The entry of a page, which is here, is newer than on the flash.
+    /// Marks the entry of a page, which must be here, as newer than on the flash.
     pub fn set_dirty(&mut self, lpn: Lpn) {
         let slot = self.slot_of[lpn as usize];
         self.slots[slot as usize].dirty = true;
     }
 
-    /// The flash now has all entries of these pages.
+    /// Notes that the flash has the entries of these pages.
     pub fn clean(&mut self, pages: std::ops::Range<Lpn>) {
         for slot in &self.slot_of[pages.start as usize..pages.end as usize] {
             if *slot != NONE {
@@ -204,8 +204,8 @@ mod tests {
         // 0 is protected; 1 is now the oldest on probation.
         assert!(cmt.hit(0));
         assert_eq!(cmt.victim(), Some((1, false)));
-        // 2 and 3 are used again: the protected segment has room for two, so 0 comes back behind
-        // nothing but in front of 1.
+        // 2 and 3 are used again. The protected segment has room for two, so 0 goes back to the
+        // front of probation, before 1.
         assert!(cmt.hit(2));
         assert!(cmt.hit(3));
         cmt.remove(1);
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(cmt.victim(), Some((0, false)));
         assert!(!cmt.hit(1));
         cmt.remove(0);
-        // Only protected entries are left; the one used longest ago goes.
+        // Only protected entries are left; the least recently used one leaves.
         assert_eq!(cmt.victim(), Some((2, false)));
     }
 }

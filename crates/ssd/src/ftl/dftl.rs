@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! DFTL: page-level mapping whose table lies on the flash, with the entries in use cached in RAM.
 //!
-//! Idea: translation pages hold the page table in order; a directory in RAM (GTD) says where each
-//! lies. A host access needs its entry in the cached mapping table (`cmt.rs`). If it is missing,
+//! Idea: translation pages hold the page table in order; a directory in RAM (GTD) has the place of
+//! each. A host access needs its entry in the cached mapping table (`cmt.rs`). If it is missing,
 //! the last entry leaves. If that entry is newer than the flash's, its translation page is read,
 //! and written again with all newer entries of that page (batch update). Then the translation page
 //! of the missing entry is read. Data and translation pages fill their own blocks. Garbage
@@ -11,12 +11,12 @@
 //! each once a block.
 //!
 //! Source: A. Gupta, Y. Kim, B. Urgaonkar, "DFTL: a flash translation layer employing demand-based
-//! selective caching of page-level address mappings", ASPLOS 2009, section 3. Option: `cmt-bytes`,
-//! 8 a cached entry (page and place), 4 an entry in a translation page. Deviations: the spare area
-//! keeps a page's place over power cuts, so recovery needs no log of the cache: it scans, and
-//! writes the whole table again. A trim changes the entry. All map traffic, the collection of
-//! translation blocks included, goes under the cause `map`. Translation page `t` has the number
-//! `logical pages + t` in its spare area.
+//! selective caching of page-level address mappings", ASPLOS 2009, section 3. Option: `cmt-bytes`;
+//! a cached entry takes 8 bytes (page and place), an entry in a translation page 4. Deviations: the
+//! spare area keeps a page's place over power cuts, so recovery needs no log of the cache: it
+//! scans, and writes the whole table again. A trim changes the entry. All map traffic, including
+//! the collection of translation blocks, counts under the cause `map`. Translation page `t` has the
+//! number `logical pages + t` in its spare area.
 
 use std::collections::BTreeSet;
 
@@ -31,14 +31,14 @@ use crate::{Error, Time};
 /// Its name in specifications.
 pub(super) const NAME: &str = "dftl";
 
-/// Erased blocks below which blocks are collected. One collection takes up to two for the moved
-/// pages before it frees a block, and a power cut may repeat it.
+/// With fewer erased blocks than this, blocks are collected. One collection takes up to two for the
+/// moved pages before it frees a block, and a power cut may repeat it.
 const RESERVE: usize = 6;
 
 const CACHED_BYTES: u64 = 8;
 const ENTRY_BYTES: u32 = 4;
 
-/// Which of the two kinds of blocks, and of frontiers.
+/// The two kinds of blocks and of frontiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Data = 0,
@@ -54,14 +54,14 @@ struct Dftl {
     cmt: Cmt,
     /// Entries in a translation page.
     entries: u32,
-    /// Where each logical page lies, and after them where each translation page does (the GTD). The
-    /// first part is what cache and translation pages hold together.
+    /// Where each logical page lies, and after these, where each translation page lies (the GTD).
+    /// Cache and translation pages together contain the first part.
     places: Vec<Ppn>,
     /// Valid pages of each block.
     valid: Vec<u32>,
     /// Blocks that are full or given up, by valid pages.
     closed: BTreeSet<(u32, Block)>,
-    /// The block that each kind of page is written to, or [`NONE`].
+    /// The block to which each kind of page is written, or [`NONE`].
     frontiers: [Block; 2],
     free: FreeBlocks,
     counts: FtlCounts,
@@ -119,12 +119,12 @@ impl Dftl {
         }
     }
 
-    /// The number of the translation page with the entry of a page.
+    /// The number of the translation page that has the entry of a page.
     fn translation_of(&self, lpn: Lpn) -> Lpn {
         self.logical_pages + lpn / self.entries
     }
 
-    /// Changes the valid pages of a block.
+    /// Changes the count of valid pages of a block.
     fn count(&mut self, block: Block, more: i32) {
         let valid = self.valid[block as usize];
         let now = valid.wrapping_add_signed(more);
@@ -134,7 +134,7 @@ impl Dftl {
         self.valid[block as usize] = now;
     }
 
-    /// A number now lies elsewhere, or nowhere.
+    /// Notes that a number has a new place, or none.
     fn put(&mut self, number: Lpn, page: Ppn) {
         let old = std::mem::replace(&mut self.places[number as usize], page);
         if old != NONE {
@@ -160,7 +160,7 @@ impl Dftl {
         nand.geometry().first_page(block)
     }
 
-    /// Writes a translation page with all entries as they are now.
+    /// Writes a translation page with all its present entries.
     fn write_map(&mut self, nand: &mut Nand, number: Lpn, at: Time) -> Time {
         let old = self.places[number as usize];
         let ready = if old == NONE {
@@ -325,7 +325,7 @@ impl Ftl for Dftl {
         }
         let erased = (0..nand.blocks()).filter(|block| nand.next_page(*block) == 0);
         self.free = FreeBlocks::new(nand, erased);
-        // Which entries the cache held is not known: the whole map is written.
+        // It is unknown which entries the cache held, so the whole map is written.
         for first in (0..self.logical_pages).step_by(self.entries as usize) {
             let number = self.translation_of(first);
             let end = (first + self.entries).min(self.logical_pages);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! FAST: block-level mapping with log blocks that any logical block shares.
 //!
-//! Idea: one log block is for sequential writes. The first page of a logical block begins it; its
-//! earlier content is merged then, by switching or partially. The successor of its last page goes
-//! after it. Another page of its logical block ends it with a merge. All other overwrites go to the
+//! Idea: one log block is for sequential writes. The first page of a logical block starts it; its
+//! earlier content is then merged, by switching or partially. The successor of its last page is
+//! appended. Another page of its logical block ends it with a merge. All other overwrites go to the
 //! random log blocks, one page after the other. When these are full, the oldest is reclaimed: each
 //! logical block with a valid page in it is merged fully.
 //!
@@ -91,7 +91,7 @@ impl Fast {
         }
     }
 
-    /// Merges a logical block fully, its sequential log block included.
+    /// Merges a logical block fully, including its sequential log block.
     pub(super) fn merge(&mut self, nand: &mut Nand, lbn: u32, at: Time) -> Time {
         let merged = self.blocks.full_merge(nand, lbn, at);
         match self.sequential {
@@ -202,7 +202,8 @@ impl Ftl for Fast {
         let found = self.blocks.scan(nand);
         self.random = self.blocks.adopt(nand, found).into();
         self.isolated.clear();
-        // Nothing tells the two kinds of log blocks apart; the oldest are taken to be isolated.
+        // The two kinds of log blocks can't be distinguished, so the oldest are assumed to be
+        // isolated.
         while self.random.len() > self.random_blocks as usize {
             if self.isolated.len() == self.isolation_blocks as usize {
                 self.reclaim(nand, 0);

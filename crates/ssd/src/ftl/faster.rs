@@ -2,15 +2,15 @@
 //! FASTer: FAST in which a valid page of a reclaimed log block gets a second chance.
 //!
 //! Idea: in workloads such as OLTP many pages that are still valid when their log block is
-//! reclaimed are overwritten soon after. So they are not merged but copied to the isolation area,
-//! which is a queue of log blocks apart from the fresh ones. Most die there; those that are still
-//! valid when the area's oldest block must go are merged fully.
+//! reclaimed are overwritten soon after. So they are not merged but copied to the isolation area, a
+//! separate queue of log blocks. Most become invalid there. Pages that are still valid when the
+//! area's oldest block must be freed are merged fully.
 //!
 //! Source: S.-P. Lim, S.-W. Lee, B. Moon, "FASTer FTL for enterprise-class flash memory SSDs",
-//! SNAPI 2010. Options: `log-blocks`, all of them; `isolation-blocks`, of those the isolation
-//! area's, a quarter unless told. Deviations: the paper spreads the merges of the isolation area
-//! over the writes that follow, to even out response times. Here a block of it is merged at once.
-//! That changes when pages are copied and erased, but not how many.
+//! SNAPI 2010. Options: `log-blocks`, all of them; `isolation-blocks`, those of the isolation area,
+//! by default a quarter. Deviations: the paper spreads the merges of the isolation area over the
+//! writes that follow, to even out response times. Here a block of it is merged at once. That
+//! changes when pages are copied and erased, but not how many.
 
 use crate::ftl::Ftl;
 use crate::ftl::fast::Fast;
@@ -45,7 +45,7 @@ pub(super) fn make(
 }
 
 impl Fast {
-    /// Copies what is valid in a log block to the isolation area, and erases it.
+    /// Copies the valid pages of a log block to the isolation area, and erases it.
     pub(super) fn isolate(&mut self, nand: &mut Nand, victim: Block, at: Time) -> Time {
         let (mut ready, mut done) = (at, at);
         for lpn in self.blocks.live_in(nand, victim) {
@@ -64,7 +64,7 @@ impl Fast {
                     nand.geometry().first_page(block)
                 }
             };
-            // A merge may have taken it along.
+            // A merge may have moved it.
             if self.blocks.is_in(nand, lpn, victim) {
                 done = done.max(self.blocks.copy(nand, lpn, to, ready));
                 self.blocks.counts.gc_pages += 1;

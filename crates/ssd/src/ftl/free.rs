@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pool of erased blocks. Dynamic wear levelling is here: the least worn block is given first.
+//! The pool of erased blocks. It does dynamic wear levelling: the least worn block is taken first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,14 +7,14 @@ use std::collections::BinaryHeap;
 use crate::geometry::Block;
 use crate::nand::Nand;
 
-/// Erased blocks, the least worn first, among those of equal wear the lowest number.
+/// Erased blocks, the least worn first; of equally worn ones, the lowest number first.
 #[derive(Clone, Debug, Default)]
 pub struct FreeBlocks {
     heap: BinaryHeap<Reverse<(u32, Block)>>,
 }
 
 impl FreeBlocks {
-    /// All of `blocks`.
+    /// A pool of all `blocks`.
     pub fn new(nand: &Nand, blocks: impl Iterator<Item = Block>) -> Self {
         Self {
             heap: blocks
@@ -28,12 +28,12 @@ impl FreeBlocks {
         self.heap.len()
     }
 
-    /// Takes the least worn.
+    /// Takes the least worn block.
     pub fn take(&mut self) -> Option<Block> {
         self.heap.pop().map(|Reverse((_, block))| block)
     }
 
-    /// Gives one back, which was erased.
+    /// Returns an erased block.
     pub fn give(&mut self, nand: &Nand, block: Block) {
         self.heap.push(Reverse((nand.erases(block), block)));
     }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! LAST: log blocks by locality: sequential ones, and random ones for hot and for cold pages.
 //!
-//! Idea: long writes go to sequential log blocks, each of one logical block, which mostly merge by
-//! switching or partially. Short ones go to the random log: a page whose last version is still in
-//! the random log is hot and goes to the hot partition, another to the cold one. Hot pages die
-//! together, and a block without valid pages is erased with no merge. If there is none, the block
-//! that takes the fewest merges goes.
+//! Idea: long writes go to sequential log blocks, each of one logical block, which usually merge by
+//! switching or partially. Short writes go to the random log. A page whose last version is still in
+//! the random log is hot and goes to the hot partition; any other goes to the cold one. Hot pages
+//! become invalid together, and a block without valid pages is erased without a merge. If there is
+//! none, the block that needs the fewest merges is freed.
 //!
 //! Source: S. Lee, D. Shin, Y.-J. Kim, J. Kim, "LAST: locality-aware sector translation for NAND
 //! flash memory-based storage systems", ACM SIGOPS Operating Systems Review 42(6), 2008. Options:
-//! `log-blocks`, all of them; `sequential-blocks` and `hot-blocks` of those, a quarter each unless
-//! told; `threshold`, in pages. Deviations: a layer here sees pages, not requests: a write is long
-//! from the `threshold`th page in a row on (32 KB of 4 KB pages by default). The pages before it in
-//! its logical block are copied in front of it, so the log block stays in order. The partial merge
-//! would have had to copy them later anyway. The shares of the partitions are fixed, where the
-//! paper lets them move.
+//! `log-blocks`, all of them; `sequential-blocks` and `hot-blocks` of those, by default a quarter
+//! each; `threshold`, in pages. Deviations: a layer here sees pages, not requests: a write counts
+//! as long from the `threshold`th page in a row on (32 KB of 4 KB pages by default). The pages
+//! before it in its logical block are copied before it, so the log block stays in order. The
+//! partial merge would have had to copy them later anyway. The shares of the partitions are fixed,
+//! where the paper lets them move.
 
 use crate::ftl::logs::Blocks;
 use crate::ftl::{Ftl, FtlCounts, Mapping};
@@ -30,7 +30,7 @@ pub(super) const NAME: &str = "last";
 struct Sequential {
     lbn: u32,
     block: Block,
-    /// When it was written last.
+    /// When it was last written.
     age: u64,
 }
 
@@ -51,7 +51,7 @@ struct Last {
     threshold: u32,
     sequential: Vec<Sequential>,
     random: [Partition; 2],
-    /// The page written last, and how many in a row were.
+    /// The page written last, and the number of successive pages up to it.
     previous: Lpn,
     in_a_row: u32,
     clock: u64,
@@ -109,7 +109,7 @@ impl Last {
         self.blocks.merge_log(nand, lbn, block, at)
     }
 
-    /// Begins a sequential log block with a page, and what comes before it in its logical block.
+    /// Begins a sequential log block with a page and the pages before it in its logical block.
     fn begin(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {
         let (lbn, within) = self.blocks.split(lpn);
         let mut ready = at;
@@ -130,7 +130,7 @@ impl Last {
         self.blocks.program(nand, lpn, page, copied)
     }
 
-    /// Merges a logical block fully, its sequential log block included.
+    /// Merges a logical block fully, including its sequential log block.
     fn merge(&mut self, nand: &mut Nand, lbn: u32, at: Time) -> Time {
         let merged = self.blocks.full_merge(nand, lbn, at);
         match self.sequential_of(lbn) {
@@ -142,7 +142,7 @@ impl Last {
         }
     }
 
-    /// Frees a block of a partition: the one that takes the fewest merges, of several the oldest.
+    /// Frees a block of a partition: the one that needs the fewest merges; of several, the oldest.
     fn reclaim(&mut self, nand: &mut Nand, partition: usize, at: Time) -> Time {
         let merges = |block: &Block| self.blocks.logical_blocks_in(nand, *block).len();
         let blocks = &self.random[partition].blocks;
@@ -240,8 +240,8 @@ impl Ftl for Last {
         self.sequential.clear();
         let found = self.blocks.scan(nand);
         let mut others = self.blocks.adopt(nand, found);
-        // Nothing tells hot from cold; the blocks written last are taken to be cold, since the cold
-        // partition is the larger one.
+        // Hot and cold can't be distinguished. The blocks written last are assumed to be cold,
+        // since the cold partition is larger.
         let cold = others.len().saturating_sub(self.random[COLD].most as usize);
         self.random[COLD].blocks = others.split_off(cold);
         self.random[HOT].blocks = others;

@@ -8,14 +8,14 @@
 //! full      anything else                                      copy all pages into an erased block, erase the rest
 //! ```
 //!
-//! The simulator keeps one flat table of the newest version of every page ([`Blocks::newest`]),
-//! whatever the layer itself could afford; each layer's `mapping` reports the size of its own
-//! tables.
+//! For every layer, the simulator keeps one flat table of the newest version of each page
+//! ([`Blocks::newest`]). Each layer's `mapping` reports the size of the tables that the layer
+//! itself would need.
 //!
 //! Always holds:
 //! - MERGE-1: outside a write there are at least [`SPARE`] erased blocks beyond the data blocks and
 //!   the log blocks that the layer was built with. A merge needs one.
-//! - MERGE-2: a block is erased only when no page's newest version lies in it, so that the newest
+//! - MERGE-2: a block is erased only when no page's newest version lies in it, so the newest
 //!   version survives a power cut at any operation.
 
 use std::collections::BTreeSet;
@@ -26,8 +26,8 @@ use crate::geometry::{Block, Lpn, NONE, Ppn};
 use crate::nand::{Cause, Nand};
 use crate::{Error, Time};
 
-/// Erased blocks beyond data and log blocks: one for the target of a merge, and one more to repeat
-/// a merge that a power cut left half done.
+/// Erased blocks beyond data and log blocks: one for the target of a merge, and one to repeat a
+/// merge that a power cut interrupted.
 const SPARE: u32 = 2;
 
 /// Data blocks, erased blocks, and where each page's newest version lies.
@@ -37,7 +37,7 @@ pub(super) struct Blocks {
     pub pages: u32,
     /// Logical pages.
     pub logical_pages: u32,
-    /// The newest version of each page, [`NONE`] if it was never written or was trimmed.
+    /// The newest version of each page, or [`NONE`] if it was never written or was trimmed.
     pub newest: Vec<Ppn>,
     /// The data block of each logical block, [`NONE`] if it has none.
     pub data: Vec<Block>,
@@ -50,16 +50,16 @@ pub(super) struct Blocks {
     all_blocks: u32,
 }
 
-/// The pages of a block that were programmed.
+/// The programmed pages of a block.
 fn pages_in(nand: &Nand, block: Block) -> impl DoubleEndedIterator<Item = Ppn> + use<'_> {
     let first = nand.geometry().first_page(block);
     (first..first + nand.next_page(block)).filter(|page| nand.lpn(*page) != NONE)
 }
 
-/// The page with the newest version of each of the numbers below `numbers` that the spare areas
-/// name, [`NONE`] where there is none. Of two copies of a version, recovery takes that in the block
-/// with more newest versions, so that few blocks are needed. Within a block it takes the later one,
-/// which is the copy.
+/// For each number below `numbers`: the page with its newest version, as the spare areas say, or
+/// [`NONE`]. Of two copies of a version, recovery takes the one in the block with more newest
+/// versions, so that few blocks are needed. Within a block it takes the later one, which is the
+/// copy.
 pub(super) fn newest_versions(nand: &Nand, numbers: u32) -> Vec<Ppn> {
     let mut latest = vec![0u64; numbers as usize];
     for block in 0..nand.blocks() {
@@ -90,10 +90,10 @@ pub(super) fn newest_versions(nand: &Nand, numbers: u32) -> Vec<Ppn> {
     newest
 }
 
-/// A block that holds newest versions after a power cut.
+/// A block with newest versions after a power cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
-    /// Which.
+    /// Its number.
     pub block: Block,
     /// The sequence number of its latest page.
     pub last: u64,
@@ -123,7 +123,7 @@ impl Blocks {
         })
     }
 
-    /// The logical block of a page, and its place there.
+    /// The logical block of a page, and the page's place in it.
     pub fn split(&self, lpn: Lpn) -> (u32, u32) {
         (lpn / self.pages, lpn % self.pages)
     }
@@ -152,7 +152,7 @@ impl Blocks {
         done
     }
 
-    /// Forgets a page; whether it was the last of its logical block.
+    /// Forgets a page; returns whether it was the last of its logical block.
     pub fn forget(&mut self, lpn: Lpn) -> bool {
         if self.newest[lpn as usize] == NONE {
             return false;
@@ -170,7 +170,7 @@ impl Blocks {
             .expect("MERGE-1: there is an erased block for each merge")
     }
 
-    /// Erases a block in which nothing is needed any more.
+    /// Erases a block without newest versions.
     pub fn release(&mut self, nand: &mut Nand, block: Block, at: Time) -> Time {
         let done = nand.erase(block, at, Cause::Merge);
         self.free.give(nand, block);
@@ -187,8 +187,8 @@ impl Blocks {
         }
     }
 
-    /// The page's place in its data block, if it can still be programmed there. A logical block
-    /// without a data block gets one.
+    /// The page's place in its data block, if it can still be programmed. A logical block without a
+    /// data block gets one.
     pub fn home(&mut self, nand: &Nand, lpn: Lpn) -> Option<Ppn> {
         let (lbn, within) = self.split(lpn);
         if self.data[lbn as usize] == NONE {
@@ -197,7 +197,7 @@ impl Blocks {
         self.place(nand, self.data[lbn as usize], within)
     }
 
-    /// The page of a block, if it can still be programmed.
+    /// A page of a block, if it can still be programmed.
     pub fn place(&self, nand: &Nand, block: Block, within: u32) -> Option<Ppn> {
         (nand.next_page(block) <= within).then(|| nand.geometry().first_page(block) + within)
     }
@@ -215,8 +215,8 @@ impl Blocks {
         (0..).zip(first..end)
     }
 
-    /// Whether all pages of `block` are in their places, and are the newest versions if there still
-    /// is one. Then it can become the data block of `lbn`.
+    /// Whether all pages of `block` are in their places and are the newest existing versions. Then
+    /// it can become the data block of `lbn`.
     fn leads(&self, nand: &Nand, lbn: u32, block: Block) -> bool {
         let first = nand.geometry().first_page(block);
         self.is_data(nand, block) == Some(lbn)
@@ -236,8 +236,9 @@ impl Blocks {
         done
     }
 
-    /// Copies the newest versions of the pages with places in `within` to these places in `block`;
-    /// how many, and when that is done. All copies may begin at once: the planes order them.
+    /// Copies the newest versions of the pages with places in `within` to the same places in
+    /// `block`; returns their number and the end. All copies may begin at once: the planes order
+    /// them.
     pub fn copy_home(
         &mut self,
         nand: &mut Nand,
@@ -258,8 +259,8 @@ impl Blocks {
         (copied, done)
     }
 
-    /// Merges a logical block and the log block that holds pages of it alone: by switching,
-    /// partially, or fully. The log block is then the data block or erased.
+    /// Merges a logical block with a log block that has only pages of it: by switching, partially,
+    /// or fully. The log block is then the data block or erased.
     pub fn merge_log(&mut self, nand: &mut Nand, lbn: u32, log: Block, at: Time) -> Time {
         if !self.leads(nand, lbn, log) {
             let merged = self.full_merge(nand, lbn, at);
@@ -276,8 +277,8 @@ impl Blocks {
         done
     }
 
-    /// Copies all pages of a logical block into an erased block, which takes the place of its data
-    /// block. Log blocks that held them stay.
+    /// Copies all pages of a logical block into an erased block, which replaces its data block. The
+    /// log blocks that held them stay.
     pub fn full_merge(&mut self, nand: &mut Nand, lbn: u32, at: Time) -> Time {
         if self.live[lbn as usize] == 0 {
             return self.release_data(nand, lbn, at);
@@ -300,7 +301,7 @@ impl Blocks {
             .collect()
     }
 
-    /// Logical blocks with newest versions in a block: the merges that it takes to free it.
+    /// Logical blocks with newest versions in a block: the number of merges needed to free it.
     pub fn logical_blocks_in(&self, nand: &Nand, block: Block) -> BTreeSet<u32> {
         let live = self.live_in(nand, block);
         live.iter().map(|lpn| self.split(*lpn).0).collect()
@@ -320,9 +321,9 @@ impl Blocks {
             .all(|(page, lpn)| *lpn == NONE || self.newest[*lpn as usize] != page)
     }
 
-    /// After a power cut: finds the newest version of every page, and erases what holds none. Pages
-    /// that a half-done merge left behind are copies or older, and so go. Blocks with newest
-    /// versions come back in the order of their numbers.
+    /// After a power cut: finds the newest version of every page, and erases blocks without any.
+    /// Pages that an interrupted merge left are copies or older versions, so they go too. Blocks
+    /// with newest versions are returned in the order of their numbers.
     pub fn scan(&mut self, nand: &mut Nand) -> Vec<Found> {
         self.newest = newest_versions(nand, self.logical_pages);
         self.data.fill(NONE);
@@ -351,8 +352,7 @@ impl Blocks {
         found
     }
 
-    /// The logical block of which `block` holds pages in their places and nothing else, if there is
-    /// one.
+    /// The logical block of which `block` holds only pages in their places, if there is one.
     fn is_data(&self, nand: &Nand, block: Block) -> Option<u32> {
         let mut of = None;
         for (place, lpn) in (0..).zip(nand.spare(block)) {
@@ -368,9 +368,9 @@ impl Blocks {
         of
     }
 
-    /// After [`Blocks::scan`]: makes data blocks of the blocks that can be some. If there are
-    /// several for a logical block, they are merged. The others come back, in the order in which
-    /// they were written last.
+    /// After [`Blocks::scan`]: turns blocks into data blocks where possible. If there are several
+    /// for a logical block, they are merged. The other blocks are returned, in the order of their
+    /// last writes.
     pub fn adopt(&mut self, nand: &mut Nand, found: Vec<Found>) -> Vec<Block> {
         let mut homes: Vec<(u32, Block)> = Vec::new();
         let mut others: Vec<Found> = Vec::new();
@@ -395,7 +395,7 @@ impl Blocks {
         let mut logs = Vec::new();
         for Found { block, .. } in others {
             if self.is_dead(nand, block) {
-                // A merge above took the last of it.
+                // A merge above took its last newest version.
                 self.release(nand, block, 0);
             } else {
                 logs.push(block);
@@ -414,8 +414,8 @@ impl Blocks {
         Mapping::table(self.data.len() as u64, u64::from(self.all_blocks))
     }
 
-    /// The table of `blocks` log blocks in which any page may lie: which block, and which logical
-    /// page in each of its pages.
+    /// The size of the table of `blocks` log blocks in which any page may lie: the block, and the
+    /// logical page of each of its pages.
     pub fn log_table(&self, blocks: u32) -> Mapping {
         let pages = u64::from(blocks) * u64::from(self.pages);
         Mapping::table(u64::from(blocks), u64::from(self.all_blocks))

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Flash translation layers: where a logical page lies, and what has to move for it.
+//! Flash translation layers: they decide where a logical page lies, and what has to move for it.
 //!
 //! Each layer is a file that opens with its card. [`build`] makes one from a specification such as
 //! `bast:log-blocks=16`.
 //!
 //! Always holds, for every layer:
 //! - FTL-1: [`Ftl::locate`] names the page that was programmed last for a logical page, or none if
-//!   there is none or it was trimmed since.
+//!   it was never written or was trimmed since.
 //! - FTL-2: each [`Ftl::write`] programs exactly one page under
-//!   [`Cause::Host`](crate::nand::Cause::Host); all else goes under another cause.
-//! - FTL-3: no write fails: the layer was refused at its making if logical pages, log blocks and
-//!   reserve do not fit.
-//! - FTL-4: after a power cut at any operation, [`Ftl::recover`] makes of the spare areas alone a
-//!   state in which FTL-1 holds for every page whose program was done. A trim may be undone by a
+//!   [`Cause::Host`](crate::nand::Cause::Host); all other programs have another cause.
+//! - FTL-3: no write fails. A layer whose logical pages, log blocks and reserve do not fit is
+//!   refused when it is made.
+//! - FTL-4: after a power cut at any operation, [`Ftl::recover`] uses only the spare areas to make
+//!   a state in which FTL-1 holds for every page whose program was done. A trim may be undone by a
 //!   power cut.
 
 use serde::{Deserialize, Serialize};
@@ -22,12 +22,12 @@ use crate::nand::Nand;
 use crate::spec::Spec;
 use crate::{Error, Time};
 
-// The pool of erased blocks that several layers draw from.
+// The pool of erased blocks that several layers use.
 mod free;
 
 pub use free::FreeBlocks;
 
-// The page-level layer: each page anywhere.
+// The page-level layer: each page may lie anywhere.
 mod page;
 
 // Zones, written in order.
@@ -48,7 +48,7 @@ mod fast;
 // FASTer: FAST with a second chance.
 mod faster;
 
-// Superblocks: adjacent blocks whose pages lie freely within.
+// Superblocks: adjacent blocks in which pages may lie anywhere.
 mod superblock;
 
 // LAST: log blocks by locality.
@@ -68,54 +68,53 @@ pub trait Ftl: Send {
     /// Logical pages: 0 to this.
     fn logical_pages(&self) -> u32;
 
-    /// Writes a page; when it is on the flash.
+    /// Writes a page; returns when it is on the flash.
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, stream: u16, at: Time) -> Time;
 
-    /// Writes pages one after the other in no time, as [`Ftl::write`] does: for runs that ask for
-    /// write amplification alone.
+    /// Writes pages one after the other in no time, like [`Ftl::write`], for runs that measure only
+    /// write amplification.
     fn write_many(&mut self, nand: &mut Nand, lpns: &[Lpn], stream: u16) {
         for lpn in lpns {
             self.write(nand, *lpn, stream, 0);
         }
     }
 
-    /// Reads a page: where it was, if it was ever written, and when it is here.
+    /// Reads a page; returns its place, if it was ever written, and when the data is here.
     fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time);
 
     /// Forgets a page.
     fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time;
 
-    /// Makes the layer's own volatile state durable, as far as it has any that [`Ftl::recover`]
-    /// could not make again.
+    /// Makes the layer's volatile state durable, as far as [`Ftl::recover`] could not restore it.
     fn flush(&mut self, _nand: &mut Nand, at: Time) -> Time {
         at
     }
 
-    /// One step of background work; when it ends, or `None` if there is none to do.
+    /// Does one step of background work; returns its end, or `None` if there is none to do.
     fn idle(&mut self, _nand: &mut Nand, _at: Time) -> Option<Time> {
         None
     }
 
-    /// Where a page lies now, with nothing read and nothing counted.
+    /// Where a page lies now, without reading or counting anything.
     fn locate(&self, lpn: Lpn) -> Option<Ppn>;
 
-    /// Forgets all volatile state and makes it again from the spare areas, after a power cut.
-    /// [`Nand::keep_sequence`] was on from the start.
+    /// Forgets all volatile state and restores it from the spare areas, after a power cut.
+    /// [`Nand::keep_sequence`] must have been on from the start.
     fn recover(&mut self, nand: &mut Nand);
 
     /// Its work beyond operations on the flash.
     fn counts(&self) -> FtlCounts;
 
-    /// What its tables take.
+    /// The size of its tables.
     fn mapping(&self) -> Mapping;
 }
 
 /// A layer's work, in the terms of layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FtlCounts {
-    /// Merges in which a log block took the place of its data block.
+    /// Merges in which a log block became the data block.
     pub switch_merges: u64,
-    /// Merges that filled up a log block from its data block.
+    /// Merges that completed a log block from its data block.
     pub partial_merges: u64,
     /// Merges that wrote a new data block.
     pub full_merges: u64,
@@ -123,15 +122,15 @@ pub struct FtlCounts {
     pub gc_blocks: u64,
     /// Pages that garbage collection moved.
     pub gc_pages: u64,
-    /// Looks into a cached mapping table.
+    /// Look-ups in a cached mapping table.
     pub map_lookups: u64,
-    /// Those that found the entry there.
+    /// Look-ups that found the entry there.
     pub map_hits: u64,
     /// Pages of the host that went to a cache of single-level blocks.
     pub slc_pages: u64,
     /// Blocks of that cache that were folded.
     pub folded_blocks: u64,
-    /// Pages that were moved for it.
+    /// Pages that were moved for that.
     pub folded_pages: u64,
 }
 
@@ -140,13 +139,13 @@ senko_io::counters! {
         slc_pages folded_blocks folded_pages
 }
 
-/// What a mapping table takes.
+/// The size of a mapping table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mapping {
     /// In RAM, with entries of whole bits, in bits.
     pub bits: u64,
-    /// The same with entries of as many bits as their number of states has, fractions counted
-    /// (paper A's table 2).
+    /// The same with entries of exactly as many bits as their number of states needs, including
+    /// fractions (paper A's table 2).
     pub fractional_bits: f64,
     /// On flash, in bytes.
     pub flash_bytes: u64,
@@ -163,7 +162,7 @@ impl Mapping {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn and(self, other: Self) -> Self {
         Self {
             bits: self.bits + other.bits,

@@ -2,19 +2,19 @@
 //! Superblock: adjacent logical blocks share their physical blocks, in which their pages lie
 //! freely.
 //!
-//! Idea: `size` adjacent logical blocks are a superblock. It has as many physical blocks, and
-//! update blocks beyond that as long as there are any; a page goes to the next free page of its
-//! superblock. When no update block is left, one is won back within a superblock. The best victim
-//! has a block without valid pages. Else it is the one written longest ago, where the valid pages
-//! of the emptiest blocks are copied together. Only pages of neighbours are mixed, so that the map
-//! of a superblock is small, and hot pages gather in few blocks.
+//! Idea: `size` adjacent logical blocks are a superblock. It has as many physical blocks, and also
+//! update blocks as long as any are left. A page goes to the next free page of its superblock. When
+//! no update block is left, one is regained within a superblock. The best victim has a block
+//! without valid pages. Otherwise it is the superblock written longest ago, where the valid pages
+//! of the emptiest blocks are copied together. Only pages of neighbours are mixed, so the map of a
+//! superblock is small, and hot pages gather in few blocks.
 //!
 //! Source: J.-U. Kang, H. Jo, J.-S. Kim, J. Lee, "A superblock-based flash translation layer for
 //! NAND flash memory", EMSOFT 2006. Options: `log-blocks`, the update blocks of all superblocks
 //! together; `size`. Deviations: the paper keeps the map of pages in the spare areas in three
-//! levels, and caches parts of it. Here reading it costs nothing, and `mapping` counts it as on the
-//! flash. The paper also separates hot from cold pages when it collects; here pages are copied in
-//! the order of their block.
+//! levels, and caches parts of it. Here reading it costs nothing, and `mapping` counts it as being
+//! on the flash. The paper also separates hot from cold pages when it collects; here pages are
+//! copied in the order of their block.
 
 use crate::ftl::logs::Blocks;
 use crate::ftl::{Ftl, FtlCounts, Mapping};
@@ -30,7 +30,7 @@ pub(super) const NAME: &str = "superblock";
 struct Super {
     /// Its physical blocks, in the order in which they were taken. Pages are appended to the last.
     blocks: Vec<Block>,
-    /// When it was written last.
+    /// When it was last written.
     age: u64,
 }
 
@@ -78,7 +78,7 @@ impl Superblocks {
         (lpn / self.blocks.pages / self.size) as usize
     }
 
-    /// Logical blocks of a superblock: fewer in the last one.
+    /// Logical blocks of a superblock; the last one has fewer.
     fn logical_blocks(&self, of: usize) -> usize {
         let first = of * self.size as usize;
         (self.blocks.data.len() - first).min(self.size as usize)
@@ -101,14 +101,14 @@ impl Superblocks {
         self.blocks.release(nand, block, at)
     }
 
-    /// Counts a page out of the block where it is now, if it is anywhere.
+    /// Subtracts a page from the count of its present block, if it has one.
     fn leave(&mut self, nand: &Nand, lpn: Lpn) {
         if let Some(page) = self.blocks.locate(lpn) {
             self.valid[nand.geometry().block_of(page) as usize] -= 1;
         }
     }
 
-    /// The block of a superblock with the fewest valid pages. The one that is being filled only if
+    /// The block of a superblock with the fewest valid pages. It is the block being filled only if
     /// all others are full of valid pages.
     fn emptiest(&self, of: usize) -> Option<Block> {
         let (last, others) = self.supers[of].blocks.split_last()?;
@@ -121,7 +121,7 @@ impl Superblocks {
         }
     }
 
-    /// The superblock that has to give an update block back.
+    /// The superblock that has to give up an update block.
     fn victim(&self) -> Option<usize> {
         let is_free = |of: usize| {
             self.emptiest(of)
@@ -132,7 +132,7 @@ impl Superblocks {
             .min_by_key(|of| (!is_free(*of), self.supers[*of].age))
     }
 
-    /// Wins an update block back from a superblock.
+    /// Regains an update block from a superblock.
     fn collect(&mut self, nand: &mut Nand, of: usize, at: Time) -> Time {
         let target = self.supers[of].blocks.len() - 1;
         let mut done = at;
@@ -159,7 +159,7 @@ impl Superblocks {
         done
     }
 
-    /// Where a page that is copied out of `victim` goes.
+    /// The target for a page that is copied out of `victim`.
     fn next_page(&mut self, nand: &Nand, of: usize, victim: Block) -> Ppn {
         let last = self.supers[of].blocks.last().copied();
         let room = last
@@ -239,7 +239,7 @@ impl Ftl for Superblocks {
 
     fn recover(&mut self, nand: &mut Nand) {
         let mut found = self.blocks.scan(nand);
-        // The last one is that which was being filled.
+        // The last one is the one that was being filled.
         found.sort_by_key(|found| (nand.next_page(found.block) < self.blocks.pages, found.last));
         self.supers.fill(Super::default());
         self.updates = 0;
@@ -253,7 +253,7 @@ impl Ftl for Superblocks {
                 self.updates += u32::from(self.has_updates(of));
             }
         }
-        // A collection that was cut short has one block too many.
+        // An interrupted collection has one block too many.
         while self.updates > self.log_blocks
             && let Some(victim) = self.victim()
         {
@@ -266,8 +266,8 @@ impl Ftl for Superblocks {
     }
 
     fn mapping(&self) -> Mapping {
-        // In RAM: the physical blocks of each superblock. In the spare areas: for each page, which
-        // of the blocks of its superblock, and which page there.
+        // In RAM: the physical blocks of each superblock. In the spare areas: for each page, its
+        // block in the superblock, and its page in the block.
         let all_blocks = u64::from(self.blocks.all_blocks());
         let blocks = self.blocks.data.len() as u64 + u64::from(self.log_blocks);
         let places = u64::from(self.size + self.log_blocks) * u64::from(self.blocks.pages);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Zones: the address space in pieces that are written in order and reset as a whole.
 //!
-//! Idea: a zone is `blocks` blocks of the flash, its pages dealt out over them in turn. A write
-//! pointer goes through it; the table has an entry for each zone and none for pages. Nothing is
-//! collected: the host makes room by trimming a zone, which is its reset. Source: NVMe Zoned
+//! Idea: a zone is `blocks` blocks of the flash, over which its pages are distributed in turn. Each
+//! zone has a write pointer. The table has an entry for each zone and none for pages. There is no
+//! collection: the host makes room by trimming a zone, which resets it. Source: NVMe Zoned
 //! Namespace Command Set 1.1; Bjorling et al., "ZNS: Avoiding the block interface tax for
 //! flash-based SSDs", USENIX ATC 2021. Deviations: a simulator that replays any trace can't refuse
-//! requests. Writes that a zoned drive refuses are handled as in host-aware zones (ZAC, ZBC).
+//! requests. Writes that a zoned drive would refuse are handled as in host-aware zones (ZAC, ZBC).
 //! - Above the pointer: the pointer skips the pages in between, which stay unwritten until the
 //!   reset.
-//! - Below it: the zone is rewritten, its pages copied to fresh blocks around the new one, under
-//!   [`Cause::Merge`]; each is counted as a full merge. A host that keeps the rules has none, and a
-//!   write amplification of 1.
+//! - Below it: the zone is rewritten, its pages are copied to fresh blocks together with the new
+//!   one, under [`Cause::Merge`]. Each rewrite counts as a full merge. A host that keeps the rules
+//!   causes none, and has a write amplification of 1.
 //!
-//! A zone is reset when the last of its pages that were written and not trimmed is trimmed.
+//! A zone is reset when the last of its written, untrimmed pages is trimmed.
 
 use crate::ftl::{FreeBlocks, Ftl, FtlCounts, Mapping};
 use crate::geometry::{Block, Lpn, NONE, Ppn};
@@ -25,9 +25,9 @@ pub(super) const NAME: &str = "zns";
 
 #[derive(Clone, Debug, Default)]
 struct Zone {
-    /// Its blocks, empty as long as it is.
+    /// Its blocks; empty if the zone is empty.
     blocks: Vec<Block>,
-    /// The page that may be written next, counted in the zone.
+    /// The next page to be written, counted in the zone.
     pointer: u32,
     /// Pages that were written and not trimmed.
     live: u32,
@@ -50,7 +50,7 @@ pub(super) struct Zns {
 /// Makes the layer.
 ///
 /// # Errors
-/// If a zone has no block, or the zones and one more, for rewriting, do not fit.
+/// If a zone has no block, or if the zones and one more for rewriting do not fit.
 pub(super) fn make(
     spec: &mut Spec,
     nand: &Nand,
@@ -87,8 +87,8 @@ pub(super) fn make(
 }
 
 impl Zns {
-    /// Fresh blocks for a zone, each in the plane whose turn it is, or in the next one that has a
-    /// block.
+    /// Fresh blocks for a zone, each from the plane whose turn it is, or from the next one that has
+    /// a block.
     fn fresh(&mut self, zone: usize) -> Vec<Block> {
         let planes = self.free.len();
         let first = zone * self.blocks as usize;
@@ -112,13 +112,13 @@ impl Zns {
         done
     }
 
-    /// The page of the flash for a page of a zone that lies on these blocks.
+    /// The flash page for a page of a zone on these blocks.
     fn page_on(&self, blocks: &[Block], within: u32) -> Ppn {
         let block = blocks[(within % self.blocks) as usize];
         block * (self.pages / self.blocks) + within / self.blocks
     }
 
-    /// Writes a page below the pointer: all of the zone, to fresh blocks, in order.
+    /// Writes a page below the pointer: rewrites the zone to fresh blocks, in order.
     fn rewrite(&mut self, nand: &mut Nand, zone: usize, within: u32, lpn: Lpn, at: Time) -> Time {
         let to = self.fresh(zone);
         let from = std::mem::take(&mut self.zones[zone].blocks);
@@ -137,7 +137,7 @@ impl Zns {
             done = done.max(written);
         }
         if nand.is_off() {
-            // Only the old blocks' content counts now.
+            // Now only the contents of the old blocks count.
             self.zones[zone].blocks = from;
             return at;
         }
@@ -147,11 +147,11 @@ impl Zns {
         done
     }
 
-    /// Of two blocks that hold the same part of a zone, the one to keep and the other.
+    /// Of two blocks with the same part of a zone: the one to keep, and the other.
     ///
-    /// They are an old one and what a rewrite had made of it when the power went. If the part has
-    /// the rewrite's own page, the new part is kept and filled up from the old one. The other parts
-    /// have only copies, and the fuller one is kept.
+    /// One is old, the other is from a rewrite that the power cut interrupted. If the part has the
+    /// rewrite's own page, the new block is kept and completed from the old one. Other parts have
+    /// only copies, and the fuller one is kept.
     fn settle(&self, nand: &mut Nand, one: Block, other: Block) -> (Block, Block) {
         let rank = |block: Block| {
             let pages = nand.spare(block).iter();
@@ -302,7 +302,7 @@ impl Ftl for Zns {
     }
 
     fn mapping(&self) -> Mapping {
-        // Each block of each zone, and the zone's pointer.
+        // The blocks of each zone, and the zone's pointer.
         let zones = self.zones.len() as u64;
         let blocks = Mapping::table(zones * u64::from(self.blocks), self.physical_blocks.into());
         blocks.and(Mapping::table(zones, u64::from(self.pages) + 1))

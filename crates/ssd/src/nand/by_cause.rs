@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counts by cause as `{"host": 3, "gc": 1, ...}`: a reader of results needs no order of causes.
+//! Counts by cause as `{"host": 3, "gc": 1, ...}`: readers of results need not know the order of
+//! causes.
 
 use std::collections::BTreeMap;
 

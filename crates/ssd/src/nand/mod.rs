@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The flash: pages that are programmed once between erases and in order within their block,
+//! The flash. Pages are programmed once between erases, in order within their block. Operations are
 //! counted and timed.
 //!
 //! Translation layers call [`Nand::read`], [`Nand::program`], [`Nand::copy`] and [`Nand::erase`].
-//! Each takes the time from which the operation may begin and gives the time at which it ends.
-//! Operations that depend on it can begin there. In write-amplification mode there is no time: all
-//! is 0.
+//! Each takes the earliest start of the operation and returns its end, when operations that depend
+//! on it can begin. In write-amplification mode there is no time: all times are 0.
 //!
 //! Always holds, asserted in every run:
-//! - NAND-1: a page is programmed only above all pages that were programmed in its block since its
-//!   erase.
+//! - NAND-1: a page is programmed only after all programmed pages of its block, in the order of
+//!   page numbers since the erase.
 //! - NAND-2: only a programmed page is read or copied.
-//! - NAND-3: an erase takes what its block held; [`Counts`] has every operation once, under its
+//! - NAND-3: an erase removes the block's contents. [`Counts`] has every operation once, under its
 //!   [`Cause`].
 //!
-//! Failing and worn blocks are replaced below the translation layer (`remap.rs`), as controllers
-//! do: its block numbers stay.
+//! Failing and worn blocks are replaced below the translation layer (`remap.rs`), as in real
+//! controllers, so its block numbers stay valid.
 
 // Arrays by cause, as objects in results.
 mod by_cause;
@@ -33,7 +32,7 @@ use timeline::Timeline;
 pub use remap::Endurance;
 pub use timeline::Busy;
 
-/// How long the flash takes.
+/// The times of the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timing {
@@ -51,18 +50,18 @@ pub struct Timing {
     pub controller_ns: Time,
     /// A page into or out of the controller's RAM.
     pub ram_ns: Time,
-    /// Erases run when their plane is idle, as long as it is idle enough.
+    /// Whether erases run in the background, when their plane is idle.
     pub background_erase: bool,
-    /// Pages are copied within a plane without crossing the bus.
+    /// Whether pages are copied within a plane without crossing the bus.
     pub copy_back: bool,
 }
 
-/// Cells that hold one bit each, of flash whose cells hold more: faster, and with fewer pages in a
-/// block.
+/// The single-level mode of flash with several bits per cell: one bit per cell, faster, with fewer
+/// pages in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SingleLevel {
-    /// Bits of a cell otherwise: a block in single-level mode has this many times fewer pages.
+    /// Bits per cell in normal mode. A block in single-level mode has this many times fewer pages.
     pub bits: u32,
     /// From the cells to the plane's register, in nanoseconds.
     pub read_ns: Time,
@@ -70,14 +69,14 @@ pub struct SingleLevel {
     pub program_ns: Time,
 }
 
-/// Why the flash was touched.
+/// Why the flash was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub enum Cause {
-    /// The write buffer, or the host where there is none.
+    /// The write buffer, or the host if there is none.
     Host,
-    /// A write buffer filled up a block with what the flash had of it.
+    /// A write buffer completed a block from the flash's own contents.
     Pad,
     /// Garbage collection of a page-level layer.
     Gc,
@@ -109,7 +108,7 @@ impl Cause {
         Cause::Fold,
     ];
 
-    /// Its name in results.
+    /// The cause's name in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -129,16 +128,16 @@ impl Cause {
 /// In results each is an object that names the causes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Pages read, those of copies included.
+    /// Pages read, including those of copies.
     #[serde(with = "by_cause")]
     pub reads: [u64; CAUSES],
-    /// Pages programmed, those of copies included.
+    /// Pages programmed, including those of copies.
     #[serde(with = "by_cause")]
     pub programs: [u64; CAUSES],
     /// Blocks erased.
     #[serde(with = "by_cause")]
     pub erases: [u64; CAUSES],
-    /// Copies that did not cross the bus, among the above.
+    /// Copies that did not cross the bus; they are included above.
     pub copy_backs: u64,
 }
 
@@ -158,7 +157,7 @@ impl Counts {
         self.erases.iter().sum()
     }
 
-    /// Adds another drive's.
+    /// Adds another drive's counts.
     pub fn add(&mut self, other: &Counts) {
         for cause in 0..CAUSES {
             self.reads[cause] += other.reads[cause];
@@ -168,7 +167,7 @@ impl Counts {
         self.copy_backs += other.copy_backs;
     }
 
-    /// What happened since `earlier`.
+    /// The counts since `earlier`.
     pub fn since(&self, earlier: &Counts) -> Counts {
         let less = |now: &[u64; CAUSES], then: &[u64; CAUSES]| {
             std::array::from_fn(|at| now[at] - then[at])
@@ -190,31 +189,30 @@ pub struct Nand {
     by_planes: Divider,
     by_channels: Divider,
     seed: u64,
-    /// Pages programmed in each block since its erase; more exactly, the first page that may be
-    /// programmed (NAND-1).
+    /// For each block, the first page that may be programmed (NAND-1). Usually this is the number
+    /// of pages programmed since its erase.
     next: Vec<u32>,
-    /// The spare areas: which logical page each page holds, [`NONE`] if it is erased or was
-    /// skipped.
+    /// The spare areas: the logical page of each page, or [`NONE`] if it is erased or was skipped.
     lpns: Vec<Lpn>,
-    /// The spare areas' sequence numbers, where power cuts are simulated.
+    /// The spare areas' sequence numbers, if power cuts are simulated.
     sequence: Option<Vec<u64>>,
     last_sequence: u64,
     last_host_sequence: u64,
     counts: Counts,
     timeline: Option<Timeline>,
-    /// The timeline while there is no time ([`Nand::stop_time`]).
+    /// The timeline while time is stopped ([`Nand::stop_time`]).
     stopped: Option<Timeline>,
     copy_back: bool,
     single: Option<SingleLevel>,
-    /// Blocks in single-level mode; empty where the flash has none.
+    /// Blocks in single-level mode; empty if the flash has no such mode.
     is_single: Vec<bool>,
     remap: Remap,
-    /// Operations until the power goes; then nothing is done any more.
+    /// Operations until the power goes; after that, nothing is done.
     power: Option<u64>,
 }
 
 impl Nand {
-    /// Erased flash. Without `timing` it has no time.
+    /// Erased flash. Without `timing` there is no time.
     ///
     /// # Errors
     /// If the geometry or the endurance is impossible.
@@ -259,7 +257,7 @@ impl Nand {
             .get_or_insert_with(|| vec![0; self.lpns.len()]);
     }
 
-    /// Lets blocks be used in single-level mode.
+    /// Allows blocks in single-level mode.
     pub fn allow_single_level(&mut self, single: SingleLevel) {
         self.single = Some(single);
         self.is_single = vec![false; self.next.len()];
@@ -271,7 +269,7 @@ impl Nand {
         Some((self.geometry.pages / single.bits).max(1))
     }
 
-    /// Takes an erased block into single-level mode, until it is erased.
+    /// Puts an erased block into single-level mode, until its next erase.
     ///
     /// # Panics
     /// If it is not erased, or the flash has no such mode.
@@ -286,7 +284,7 @@ impl Nand {
         self.is_single.get(block as usize).copied().unwrap_or(false)
     }
 
-    /// The cell times of a page's block, where they are those of the single-level mode.
+    /// The cell times of a page's block, if it is in single-level mode.
     #[inline]
     fn single_of(&self, page: Ppn) -> Option<SingleLevel> {
         let single = self.single?;
@@ -304,17 +302,17 @@ impl Nand {
         self.geometry.pages
     }
 
-    /// Blocks that the translation layer may use: 0 to this.
+    /// Blocks that the translation layer may use, numbered from 0.
     pub fn blocks(&self) -> u32 {
         self.geometry.all_blocks()
     }
 
-    /// The seed of all that is random in the drive.
+    /// The seed of all randomness in the drive.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// What was done so far.
+    /// The counts so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -324,7 +322,7 @@ impl Nand {
         self.timeline.is_some()
     }
 
-    /// The logical page that a page holds by its spare area, [`NONE`] if it is erased or was
+    /// The logical page of a page according to its spare area, or [`NONE`] if it is erased or was
     /// skipped.
     pub fn lpn(&self, page: Ppn) -> Lpn {
         self.lpns[page as usize]
@@ -336,8 +334,8 @@ impl Nand {
         &self.lpns[first..first + self.next[block as usize] as usize]
     }
 
-    /// The sequence number that a page was programmed with: larger is later, 0 is erased. A copy
-    /// has its source's, so that it is no newer version.
+    /// The sequence number of a page's program: larger is later, 0 is erased. A copy has its
+    /// source's number, so it does not count as a newer version.
     ///
     /// # Panics
     /// If sequence numbers are not kept ([`Nand::keep_sequence`]).
@@ -350,18 +348,18 @@ impl Nand {
         self.last_host_sequence
     }
 
-    /// The first page of the block that may be programmed next, counted within the block; the
-    /// number of pages if the block is full.
+    /// The next page of the block that may be programmed, counted within the block. If the block is
+    /// full, this is the number of pages.
     pub fn next_page(&self, block: Block) -> u32 {
         self.next[block as usize]
     }
 
-    /// How often the block that now goes by this number was erased.
+    /// How often the block that now has this number was erased.
     pub fn erases(&self, block: Block) -> u32 {
         self.remap.erases(block)
     }
 
-    /// How often each physical block was erased, spare ones included.
+    /// How often each physical block was erased, including spare ones.
     pub fn wear(&self) -> &[u32] {
         self.remap.wear()
     }
@@ -371,20 +369,19 @@ impl Nand {
         self.remap.retired()
     }
 
-    /// Why the flash can accept no more writes, if that is so.
+    /// Why the flash can accept no more writes, if it can't.
     pub fn worn_out(&self) -> Option<&str> {
         self.remap.worn_out()
     }
 
-    /// Nothing will be issued before `now` any more.
+    /// Says that nothing will be issued before `now` any more.
     pub fn advance(&mut self, now: Time) {
         if let Some(timeline) = &mut self.timeline {
             timeline.advance(now);
         }
     }
 
-    /// Everything that was issued is taken as done at time 0, as after a preparation that is not
-    /// part of a run.
+    /// Treats everything issued so far as done at time 0, as after a preparation before a run.
     pub fn rest(&mut self) {
         if let Some(timeline) = &mut self.timeline {
             timeline.rest();
@@ -397,21 +394,22 @@ impl Nand {
         timeline.map_or(Busy::default(), Timeline::busy)
     }
 
-    /// Operations take no time until [`Nand::resume_time`]: they only count, which is faster.
+    /// Makes operations take no time until [`Nand::resume_time`]. They are then only counted, which
+    /// is faster.
     pub fn stop_time(&mut self) {
         if let Some(timeline) = self.timeline.take() {
             self.stopped = Some(timeline);
         }
     }
 
-    /// Operations take time again.
+    /// Makes operations take time again.
     pub fn resume_time(&mut self) {
         if let Some(timeline) = self.stopped.take() {
             self.timeline = Some(timeline);
         }
     }
 
-    /// When all that was issued to the plane of `block` is done.
+    /// When all operations issued to the plane of `block` are done.
     pub fn free_at(&self, block: Block) -> Time {
         match &self.timeline {
             Some(timeline) => timeline.free_at(self.by_planes.remainder(block)),
@@ -419,8 +417,8 @@ impl Nand {
         }
     }
 
-    /// Lets the power go after `operations` more programs and erases: those after it do nothing.
-    /// The caller then has the translation layer recover from what is there.
+    /// Cuts the power after `operations` more programs and erases; later ones do nothing. The
+    /// caller then makes the translation layer recover from the flash's contents.
     pub fn cut_power_after(&mut self, operations: u64) {
         self.power = Some(operations);
     }
@@ -430,7 +428,7 @@ impl Nand {
         self.power == Some(0)
     }
 
-    /// The power is back.
+    /// Restores the power.
     pub fn power_on(&mut self) {
         self.power = None;
     }
@@ -481,11 +479,10 @@ impl Nand {
         }
     }
 
-    /// Programs a page with the contents of a logical page (or of whatever the layer gives a number
-    /// to).
+    /// Programs a page with the contents of a logical page (or of anything that the layer numbers).
     ///
     /// # Panics
-    /// If the page, or one above it in its block, was programmed since the erase (NAND-1).
+    /// If the page, or a higher one in its block, was programmed since the erase (NAND-1).
     #[inline]
     pub fn program(&mut self, page: Ppn, lpn: Lpn, at: Time, cause: Cause) -> Time {
         if !self.has_power() {
@@ -501,11 +498,11 @@ impl Nand {
         self.spend_program(page, at)
     }
 
-    /// Copies a page to another: a read and a program, or a copy-back where both are in one plane
-    /// and the flash can.
+    /// Copies a page to another: a read and a program, or a copy-back if both are in one plane and
+    /// the flash supports it.
     ///
     /// # Panics
-    /// If the source was not programmed (NAND-2), or the target may not be (NAND-1).
+    /// If the source was not programmed (NAND-2), or the target must not be programmed (NAND-1).
     #[inline]
     pub fn copy(&mut self, from: Ppn, to: Ppn, at: Time, cause: Cause) -> Time {
         let lpn = self.lpns[from as usize];
@@ -539,8 +536,8 @@ impl Nand {
         self.spend_program(to, read)
     }
 
-    /// Whether operations only count: no time, no failing programs, no power to cut, no sequence
-    /// numbers. Then runs of pages may be done at a stroke.
+    /// Whether operations are only counted: no time, no failing programs, no power cut, no sequence
+    /// numbers. Then runs of pages may be done in one step.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.timeline.is_none()
@@ -549,8 +546,8 @@ impl Nand {
             && !self.remap.programs_fail()
     }
 
-    /// Programs consecutive pages from `page` on, all in one block, for the host: what
-    /// [`Nand::program`] does page by page, on flash that [`Nand::is_plain`].
+    /// Programs consecutive pages from `page` on, all in one block, for the host. It has the effect
+    /// of [`Nand::program`] for each page, on flash that [`Nand::is_plain`].
     ///
     /// # Panics
     /// As [`Nand::program`] does (NAND-1), or if the run leaves its block.
@@ -563,8 +560,8 @@ impl Nand {
         self.counts.programs[Cause::Host as usize] += lpns.len() as u64;
     }
 
-    /// Copies pages to consecutive ones from `to` on, all in one block; when the last is there.
-    /// [`Nand::copy`], page by page.
+    /// Copies pages to consecutive ones from `to` on, all in one block, like [`Nand::copy`] for
+    /// each page. Returns when the last one is done.
     ///
     /// # Panics
     /// As [`Nand::copy`] does (NAND-1, NAND-2), or if the run leaves its block.
@@ -588,7 +585,8 @@ impl Nand {
         at
     }
 
-    /// Moves a block's end of programmed pages over a run of pages, which begins there or above.
+    /// Moves a block's end of programmed pages past a run of pages, which begins at the end or
+    /// later.
     fn set_run(&mut self, page: Ppn, pages: usize) {
         let block = self.by_pages.quotient(page);
         let within = page - self.geometry.first_page(block);
@@ -636,8 +634,8 @@ impl Nand {
         self.check_program(page, done)
     }
 
-    /// A program fails now and then: its block is replaced by a spare one, to which all its pages
-    /// are copied.
+    /// Sometimes a program fails. Then a spare block replaces the block, and all pages are copied
+    /// to it.
     fn check_program(&mut self, page: Ppn, at: Time) -> Time {
         let block = self.geometry.block_of(page);
         if self.remap.program_fails(block) {
@@ -661,7 +659,7 @@ impl Nand {
         self.spare(block).iter().filter(|lpn| **lpn != NONE).count() as u64
     }
 
-    /// The time of copying pages within the plane of a block.
+    /// The time for copying pages within the plane of a block.
     fn spend_copies(&mut self, block: Block, pages: u64, mut at: Time) -> Time {
         let plane = self.geometry.plane_of(block);
         let channel = self.geometry.channel_of(plane);
@@ -681,8 +679,8 @@ impl Nand {
         at
     }
 
-    /// Erases a block. Where static wear levelling finds it much more worn than the least worn
-    /// block of its plane, the two change places.
+    /// Erases a block. If static wear levelling finds it much more worn than the least worn block
+    /// of its plane, the two are swapped.
     pub fn erase(&mut self, block: Block, at: Time, cause: Cause) -> Time {
         if !self.has_power() {
             return at;
@@ -705,8 +703,8 @@ impl Nand {
             self.remap.retire(block);
         }
         if let Some(cold) = self.remap.colder(block) {
-            // The cold block's pages move to the worn block, which rests from now on; the cold
-            // block is erased and goes by the worn block's number.
+            // The cold block's pages move to the worn block, which is not erased often from now on.
+            // The cold block is erased and gets the worn block's number.
             let moved = self.programmed(cold);
             self.counts.reads[Cause::Wear as usize] += moved;
             self.counts.programs[Cause::Wear as usize] += moved;

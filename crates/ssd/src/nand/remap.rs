@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Below the translation layer: which physical block goes by which number, wear, failures, spare
+//! Below the translation layer: the physical block of each block number, wear, failures, spare
 //! blocks, static wear levelling.
 //!
 //! Idea: a controller keeps a table of blocks under its translation layer. A block that fails is
-//! replaced by a spare one of its plane. When an erased block is worn `wear_threshold` cycles more
-//! than the average of its plane, it is swapped with the plane's least worn block, whose data has
-//! not moved for longest (the swap of hot and cold blocks that L.-P. Chang, "On efficient wear
-//! leveling for large-scale flash-memory storage systems", SAC 2007, calls dual-pool; here with one
-//! threshold). A swap copies all programmed pages, valid or not, so it costs a little more than one
-//! inside the layer.
+//! replaced by a spare one of its plane. If the wear of an erased block exceeds the average of its
+//! plane by `wear_threshold` cycles, it is swapped with the plane's least worn block. That block's
+//! data has not moved for longest. L.-P. Chang, "On efficient wear leveling for large-scale
+//! flash-memory storage systems", SAC 2007, calls this swap of hot and cold blocks dual-pool; here
+//! it has one threshold. A swap copies all programmed pages, valid or not, so it costs a little
+//! more than a swap inside the layer.
 
 use senko_workload::Rng;
 use serde::{Deserialize, Serialize};
@@ -16,16 +16,16 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::geometry::{Block, Geometry};
 
-/// How long the flash lives and what is done for it.
+/// The endurance of the flash, and the measures that extend it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Endurance {
-    /// Program/erase cycles that a block lives on average.
+    /// Program/erase cycles that a block endures on average.
     pub cycles: u32,
-    /// Standard deviation of that, as a share of it. 0: all alike.
+    /// Standard deviation of that, as a share of it. 0: all blocks are equal.
     #[serde(default)]
     pub cycles_spread: f64,
-    /// Whether blocks fail at the end of their lives. Where not, wear is only counted.
+    /// Whether blocks fail at the end of their lives. Otherwise wear is only counted.
     #[serde(default)]
     pub enforce: bool,
     /// The chance that a program fails.
@@ -37,8 +37,8 @@ pub struct Endurance {
     /// Spare blocks in each plane, beyond the geometry's.
     #[serde(default)]
     pub spare_blocks: u32,
-    /// Static wear levelling: cycles above the plane's average at which a block is swapped with the
-    /// least worn. Absent: none.
+    /// Static wear levelling: if a block's cycles exceed the plane's average by this, it is swapped
+    /// with the least worn. Absent: none.
     #[serde(default)]
     pub wear_threshold: Option<u32>,
 }
@@ -63,7 +63,7 @@ pub(super) struct Remap {
     endurance: Endurance,
     planes: u32,
     blocks: u32,
-    /// The physical block of each number; empty as long as each goes by its own.
+    /// The physical block of each number; empty while each block has its own number.
     physical: Vec<u32>,
     /// Erases of each physical block; spare ones follow the geometry's.
     wear: Vec<u32>,
@@ -183,7 +183,7 @@ impl Remap {
         (f64::from(cycles) * (1.0 + cycles_spread * normal)).max(1.0) as u32
     }
 
-    /// Counts an erase; whether it failed.
+    /// Counts an erase; returns whether it failed.
     pub(super) fn erase(&mut self, block: Block) -> bool {
         let physical = self.physical(block);
         self.wear[physical as usize] += 1;
@@ -193,8 +193,8 @@ impl Remap {
         by_chance || self.endurance.enforce && self.wear[physical as usize] >= self.life(physical)
     }
 
-    /// Puts a spare block in the place of this one. Without one the drive is worn out, and the
-    /// block stays.
+    /// Replaces this block by a spare one. If there is none, the drive is worn out, and the block
+    /// stays.
     pub(super) fn retire(&mut self, block: Block) -> bool {
         let plane = block % self.planes;
         let Some(spare) = self.spares[plane as usize].pop() else {
@@ -211,8 +211,8 @@ impl Remap {
         true
     }
 
-    /// The least worn block of the plane of `block`, if `block` is worn so much more than the
-    /// average that the two should change places.
+    /// The least worn block of the plane of `block`, if `block` exceeds the average wear so much
+    /// that the two should be swapped.
     pub(super) fn colder(&self, block: Block) -> Option<Block> {
         let threshold = self.endurance.wear_threshold?;
         let plane = block % self.planes;

@@ -3,7 +3,7 @@
 //!
 //! An operation gets its time when it is issued. The plane executes operations in the order of
 //! issue, and a bus gives an operation the first gap that is long enough. So a transfer that waits
-//! for a busy plane does not hold up transfers to others on the same bus.
+//! for a busy plane does not delay transfers to other planes on the same bus.
 //!
 //! ```text
 //! read     plane |--- cell read ---|     .. wait for the bus ..     |--- transfer ---|
@@ -11,8 +11,8 @@
 //! erase    plane |--- erase ---|
 //! ```
 //!
-//! A background erase costs its plane idle time first. It is a debt, paid as far as the plane is
-//! idle before its later operations.
+//! A background erase uses idle time of its plane first. It is a debt, paid in the idle time before
+//! the plane's later operations.
 
 use crate::Time;
 use crate::bus::Bus;
@@ -20,20 +20,20 @@ use crate::nand::Timing;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Plane {
-    /// When it has done all that was issued.
+    /// When all operations issued to it are done.
     free: Time,
-    /// Background work that it still owes.
+    /// Background work that it still has to do.
     debt: Time,
 }
 
-/// How long all planes and buses together were busy, in nanoseconds.
+/// Total busy time of all planes and buses, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
-    /// Cells that were read.
+    /// Reading cells.
     pub read_ns: Time,
-    /// Cells that were programmed.
+    /// Programming cells.
     pub program_ns: Time,
-    /// Blocks that were erased, those in the background too.
+    /// Erasing blocks, including in the background.
     pub erase_ns: Time,
     /// Pages on buses.
     pub bus_ns: Time,
@@ -43,7 +43,7 @@ senko_io::counters! {
     Busy: read_ns program_ns erase_ns bus_ns
 }
 
-/// The state of every plane and bus in time.
+/// The state of every plane and bus over time.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
     timing: Timing,
@@ -70,20 +70,20 @@ impl Timeline {
         self.busy
     }
 
-    /// Nothing will be issued before `now` any more.
+    /// Says that nothing will be issued before `now` any more.
     pub(crate) fn advance(&mut self, now: Time) {
         for bus in &mut self.buses {
             bus.forget_before(now);
         }
     }
 
-    /// Everything that was issued is taken as done at time 0.
+    /// Treats everything issued so far as done at time 0.
     pub(crate) fn rest(&mut self) {
         self.planes.fill(Plane::default());
         self.buses.fill(Bus::default());
     }
 
-    /// When the plane can begin something that is issued at `at`.
+    /// When the plane can begin an operation that is issued at `at`.
     fn begin(&mut self, plane: u32, at: Time) -> Time {
         let plane = &mut self.planes[plane as usize];
         if at > plane.free {
@@ -135,7 +135,7 @@ impl Timeline {
         self.busy.erase_ns += self.timing.erase_ns;
         let begin = self.begin(plane, at);
         let plane = &mut self.planes[plane as usize];
-        // The part for which the last one found no idle time is due before the next.
+        // The part of the last erase that found no idle time is due before the next one.
         let owed = std::mem::take(&mut plane.debt);
         if self.timing.background_erase {
             plane.debt = self.timing.erase_ns;
@@ -147,7 +147,7 @@ impl Timeline {
         }
     }
 
-    /// When the plane has done all that was issued to it.
+    /// When all operations issued to the plane are done.
     pub(crate) fn free_at(&self, plane: u32) -> Time {
         self.planes[plane as usize].free
     }
@@ -192,7 +192,7 @@ mod tests {
         let mut time = timeline(true);
         assert_eq!(time.erase(0, 0), 0);
         assert_eq!(time.program(0, 0, 1_000_000), 1_210_000);
-        // 1,000,000 were paid, 500,000 are due when the next erase comes.
+        // Of the last erase, 1,000,000 were paid, and 500,000 are due when the next erase comes.
         time.erase(0, 1_210_000);
         assert_eq!(time.free_at(0), 1_710_000);
     }

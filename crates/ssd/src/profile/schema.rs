@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys of a profile: their names, their values, and a sentence for everything else. It is
-//! checked before the profile is built, so messages name keys and lines, and never the program's
-//! own types.
+//! The keys of a profile: their names, their values, and a sentence for everything else. Profiles
+//! are checked before they are built, so messages name keys and lines, and never the program's own
+//! types.
 //!
 //! A whole number may also be text in the command line's grammar: `user_bytes = "256g"`.
 
@@ -9,7 +9,7 @@ use toml::{Table, Value};
 
 use crate::spec::{bytes, whole};
 
-/// What a key holds.
+/// The kind of a key's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// A whole number of up to this many bits.
@@ -17,13 +17,13 @@ enum Kind {
     Decimal,
     Flag,
     Text,
-    /// One of these.
+    /// One of these words.
     Word(&'static [&'static str]),
-    /// A table with keys of its own.
+    /// A table with its own keys.
     Keys(&'static [Key]),
 }
 
-/// A key's name, what it holds, whether it must be there.
+/// A key's name, its kind, and whether it is required.
 type Key = (&'static str, Kind, bool);
 
 use Kind::{Decimal, Flag, Keys, Text, Whole, Word};
@@ -103,8 +103,8 @@ const PROFILE: &[Key] = &[
     ),
 ];
 
-/// The table of a profile that has all keys that it must have and no others, each with a value of
-/// its kind.
+/// Checks that a profile's table has all required keys and no others, each with a value of its
+/// kind.
 pub(super) fn checked(text: &str) -> Result<Table, String> {
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(String::new(), |span| {
@@ -144,7 +144,7 @@ fn kind_of(section: &Table) -> &str {
     section.get("kind").and_then(Value::as_str).unwrap_or("")
 }
 
-/// Refuses a section that lacks a key of its kind, or has one that its kind has not.
+/// Refuses a section that lacks a required key, or has an unknown one.
 fn check_kind(
     name: &str,
     section: &Table,
@@ -233,7 +233,7 @@ fn check_value(name: &str, within: &str, value: &mut Value, kind: Kind) -> Resul
     }
 }
 
-/// The known name that is spelled most alike, if one is.
+/// The known name with the most similar spelling, if one is similar.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let plain = |text: &str| text.replace(['-', ' '], "_").to_ascii_lowercase();
     let name = plain(name);
@@ -242,7 +242,7 @@ fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     (changes * 3 <= best.len().max(name.len())).then_some(best)
 }
 
-/// Letters that are to be put in, left out or changed to make one word of another (Levenshtein).
+/// The number of letters to insert, delete or change to turn one word into the other (Levenshtein).
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether write amplification stayed over a run: counts at a few moments, and the quarters of the
-//! host's writes that lie between them.
+//! Whether write amplification was steady during a run: counts at a few moments, and from these the
+//! quarters of the host's writes.
 
 use crate::precondition::{Window, agree};
 
-/// Samples that are kept; when there are as many, every second goes.
+/// Most samples. When there are as many, every second one is dropped.
 const MOST_SAMPLES: usize = 256;
 
-/// Parts that a run's writes are cut into.
+/// Parts into which a run's writes are cut.
 const PARTS: u64 = 4;
 
-/// The last parts must agree: the first is where a run comes from the state before it.
+/// The last parts must agree. In the first part a run still moves away from the state before it.
 const LAST_PARTS: usize = 3;
 
-/// The largest less the smallest write amplification of those, as a share of their mean. A quarter
-/// of a short run has few writes, so this is wider than for a drive that is prepared.
+/// The most by which write amplification of those may vary, as a share of their mean. A quarter of
+/// a short run has few writes, so this is wider than for preconditioning.
 const WITHIN: f64 = 0.1;
 
 /// Counts at moments of a run: the host's pages and the flash's programs, since the drive was new.
@@ -25,7 +25,7 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// A run that begins at these counts.
+    /// A run that begins with these counts.
     pub(crate) fn new(counts: (u64, u64)) -> Self {
         Self {
             every: 1,
@@ -39,7 +39,7 @@ impl Course {
         requests & (self.every - 1) == 0
     }
 
-    /// The counts at a moment.
+    /// Adds the counts at a moment.
     pub(crate) fn add(&mut self, counts: (u64, u64)) {
         self.samples.push(counts);
         if self.samples.len() >= MOST_SAMPLES {
@@ -52,8 +52,7 @@ impl Course {
         }
     }
 
-    /// The run's writes in quarters, with the counts at its end; empty if it wrote too little for
-    /// that.
+    /// The run's writes in quarters, with the counts at its end; empty if it wrote too little.
     pub(crate) fn quarters(mut self, end: (u64, u64)) -> Vec<Window> {
         self.samples.push(end);
         let (first, last) = (self.samples[0], end);
@@ -74,7 +73,7 @@ impl Course {
     }
 }
 
-/// Whether the quarters of a run agree, but for the first. Nothing where there are none.
+/// Whether the quarters of a run agree, except the first. `None` if there are none.
 pub(crate) fn steady(quarters: &[Window]) -> Option<bool> {
     (!quarters.is_empty()).then(|| agree(quarters, LAST_PARTS, WITHIN))
 }

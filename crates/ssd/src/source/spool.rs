@@ -2,7 +2,7 @@
 //! A pipe as a file: its bytes are copied to the system's temporary folder, to be read several
 //! times.
 //!
-//! The copy has no name: it is unlinked as soon as it is open, and disappears with the last reader,
+//! The copy has no name: it is unlinked as soon as it is open. It disappears with the last reader,
 //! however the process ends.
 
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::Error;
 
-/// Names that are tried for the file, while others have them.
+/// How many names are tried for the file while others are using them.
 const NAMES: u32 = 1000;
 
 /// The copy.
@@ -24,7 +24,7 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Reads `path` to its end.
+    /// Copies `path` to its end.
     pub(super) fn of(path: &Path) -> Result<Spool, Error> {
         let told = |source| Error::File {
             path: path.to_path_buf(),
@@ -36,7 +36,7 @@ impl Spool {
             path: folder.clone(),
             source,
         })?;
-        // One error for both sides: the folder's is the likelier to be full, so it is named too.
+        // One error for both sides. The folder is more likely to be full, so it is named too.
         let bytes = io::copy(&mut pipe, &mut file).map_err(|error| {
             let folder = folder.display();
             told(io::Error::new(
@@ -57,7 +57,7 @@ impl Spool {
         self.bytes
     }
 
-    /// A reader of its own, from the start.
+    /// An independent reader, from the start.
     pub(super) fn read(&self) -> SpoolReader {
         SpoolReader {
             file: Arc::clone(&self.file),
@@ -66,7 +66,7 @@ impl Spool {
     }
 }
 
-/// A new file in `folder` that is open and has no name any more.
+/// A new, open file in `folder` that no longer has a name.
 fn unnamed(folder: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create_new(true);

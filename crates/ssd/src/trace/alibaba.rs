@@ -2,8 +2,8 @@
 //! Alibaba Cloud's block traces.
 //!
 //! Source: the README of Alibaba's `block-traces` repository (Li et al., "An In-Depth Analysis of
-//! Cloud Block Storage Workloads in Large-Scale Production", IISWC 2020). One request a line:
-//! `device_id,opcode,offset,length,timestamp`.
+//! Cloud Block Storage Workloads in Large-Scale Production", IISWC 2020). Each line has one
+//! request: `device_id,opcode,offset,length,timestamp`.
 //!
 //! | field | unit |
 //! |---|---|

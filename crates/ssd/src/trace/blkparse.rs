@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The text that `blkparse` makes of a block trace of Linux, in its default format.
+//! The text output of `blkparse`, from block traces of Linux, in its default format.
 //!
-//! Source: blkparse(1) and the kernel's `blk_fill_rwbs`. One event a line:
+//! Source: blkparse(1) and the kernel's `blk_fill_rwbs`. Each line has one event:
 //! `major,minor cpu number seconds pid action RWBS sector + sectors [process]`; then totals.
 //!
 //! A request passes several points: Q (it is queued), G, I (inserted into the scheduler), D (sent
-//! to the drive), C (completed). Counting more than one event would count a request more than once,
-//! so one is chosen. Option `event` names it; without the option it is the first of Q, I, D and C
-//! that the head of the trace shows. D shows the operations on the drive after merging and
+//! to the drive), C (completed). Counting several of these events would count a request several
+//! times, so one is chosen. Option `event` names it; without the option it is the first of Q, I, D
+//! and C that the head of the trace shows. D shows the operations on the drive after merging and
 //! splitting, Q the application's requests.
 //!
 //! RWBS: the first of R, W and D is the operation (D with or without E is a discard: a trim). An F
-//! before it is a flush before the write, and an F after it is FUA. An event that holds an F and no
+//! before it is a flush before the write, and an F after it is FUA. An event with an F and no
 //! sectors is a flush. On zoned drives the operation is Z and a letter: ZA appends (a write), ZR
 //! resets a zone (a trim of its sectors). ZRA (reset all), ZO, ZC and ZF (open, close, finish) move
-//! no data and are other events. The kernel names a reset zone by its start alone, with no sectors;
-//! option `zone` says how many bytes a zone has. Without it such a reset is an other event.
+//! no data and are other events. The kernel names a reset zone only by its start, without sectors;
+//! option `zone` has the bytes of a zone. Without the option, such a reset is an other event.
 //!
-//! Deviations: the flush before a write that carries data is not told apart from the write (FUA
-//! likewise); packet commands (N) are other events. The device is `major << 20 | minor`, as Linux
-//! numbers it.
+//! Deviations: the flush before a write with data is not separate from the write (nor is FUA);
+//! packet commands (N) are other events. The device is `major << 20 | minor`, as Linux numbers it.
 
 use super::fields::{self, SECOND, Words};
 use super::parser::{LineParser, Parsed, Raw, want};
@@ -28,28 +27,28 @@ use crate::Op;
 /// Bytes of a sector, in any block trace of Linux.
 const SECTOR: u64 = 512;
 
-/// The points that can be chosen, the preferred first.
+/// The events that can be chosen, the preferred first.
 const EVENTS: [u8; 4] = [b'Q', b'I', b'D', b'C'];
 
 pub(super) struct Blkparse {
     pub event: u8,
-    /// Bytes of a zone, where they are known.
+    /// Bytes of a zone, if known.
     pub zone: Option<u64>,
 }
 
-/// The operation that an RWBS field asks for.
+/// The operation in an RWBS field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Do(Op),
     /// The reset of a zone.
     Reset,
-    /// Nothing that has data or an address.
+    /// An event without data or address.
     Nothing,
 }
 
 /// The operation of an RWBS field.
 fn asked(rwbs: &[u8]) -> Asked {
-    // An F in front is a flush before the operation.
+    // A leading F is a flush before the operation.
     let after = rwbs.strip_prefix(b"F").unwrap_or(rwbs);
     if let [b'Z', rest @ ..] = after {
         return match rest {
@@ -69,7 +68,7 @@ fn asked(rwbs: &[u8]) -> Asked {
 }
 
 impl Blkparse {
-    /// The point to count at for a trace that starts with `head`, and what to tell of the choice.
+    /// The event to count for a trace that starts with `head`, and the note on the choice.
     pub(super) fn choose(head: &[u8]) -> (u8, String) {
         let mut seen = [0u64; EVENTS.len()];
         for line in head.split(|&byte| byte == b'\n') {
@@ -98,7 +97,7 @@ impl Blkparse {
     }
 }
 
-/// The action of a line, if it is an event's.
+/// The action of a line, if the line is an event.
 pub(super) fn action(line: &[u8]) -> Option<&[u8]> {
     let mut words = Words::of(line);
     device(words.next()?)?;
@@ -160,7 +159,7 @@ impl LineParser for Blkparse {
                 want!(count.checked_mul(SECTOR), "the size is beyond 2^64"),
             )
         } else if asked == Asked::Reset {
-            // Some versions print no count where there is none.
+            // Some versions omit a count of zero.
             let sector = want!(fields::uint(sector), "the sector is not a number");
             let offset = want!(sector.checked_mul(SECTOR), "the address is beyond 2^64");
             (offset, 0)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bytes of a trace after decompression. First comes its head, by which the format is
-//! recognised, then lines or records of a fixed size. All come out of one buffer that is filled
-//! again when it is empty.
+//! The bytes of a trace after decompression. Its head comes first, for recognising the format, then
+//! lines or records of a fixed size. One buffer serves all of them, and is filled again when it is
+//! empty.
 //!
-//! Always: whatever was read before an error of the source is delivered first, and the half line or
-//! record at the break is not taken for a whole one.
+//! Always holds: everything that was read before an error of the source is delivered first. An
+//! incomplete line or record at the error is not taken for a complete one.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -13,7 +13,7 @@ use std::ops::Range;
 const CAPACITY: usize = 256 << 10;
 /// Bytes of the head.
 pub(super) const HEAD: usize = 64 << 10;
-/// A line longer than this is damaged, whatever stands on it.
+/// A longer line than this is damaged, whatever it contains.
 pub(super) const MAX_LINE: usize = 64 << 10;
 
 /// A buffered source of lines and records.
@@ -22,9 +22,9 @@ pub(super) struct Buffer {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// Bytes that were handed out and dropped from the buffer before `start`.
+    /// Bytes that were returned and dropped from the buffer before `start`.
     dropped: u64,
-    /// No more comes: the end, or an error that waits to be told.
+    /// Whether no more bytes come: the source has ended, or its error is still to be returned.
     ended: bool,
     error: Option<io::Error>,
 }
@@ -35,7 +35,7 @@ pub(super) enum Line {
     At(Range<usize>),
     /// A line of more than [`MAX_LINE`] bytes, skipped.
     TooLong,
-    /// There is none.
+    /// There is no line.
     End,
 }
 
@@ -52,20 +52,20 @@ impl Buffer {
         }
     }
 
-    /// Up to [`HEAD`] bytes from the current place on, which stay.
+    /// Up to [`HEAD`] bytes from the current place on, without consuming them.
     pub(super) fn head(&mut self) -> &[u8] {
         while self.end - self.start < HEAD && self.more() {}
         &self.bytes[self.start..self.end.min(self.start + HEAD)]
     }
 
-    /// Drops the mark that some editors put in front of UTF-8.
+    /// Drops the byte order mark that some editors put before UTF-8.
     pub(super) fn skip_mark(&mut self) {
         if self.head().starts_with(b"\xef\xbb\xbf") {
             self.start += 3;
         }
     }
 
-    /// The error that broke the stream off, if one has and nothing is left before it.
+    /// The error that ended the stream, if there was one and nothing is left before it.
     pub(super) fn broken(&mut self) -> Option<io::Error> {
         if self.start == self.end {
             self.error.take()
@@ -74,12 +74,12 @@ impl Buffer {
         }
     }
 
-    /// How many bytes were handed out.
+    /// The number of bytes returned so far.
     pub(super) fn position(&self) -> u64 {
         self.dropped + self.start as u64
     }
 
-    /// A part of the buffer that was just handed out.
+    /// A part of the buffer that was just returned.
     #[inline]
     pub(super) fn slice(&self, range: Range<usize>) -> &[u8] {
         &self.bytes[range]
@@ -88,7 +88,7 @@ impl Buffer {
     /// The next line.
     ///
     /// # Errors
-    /// The source's, after the last whole line.
+    /// The source's error, after the last complete line.
     #[inline]
     pub(super) fn line(&mut self) -> io::Result<Line> {
         let mut searched = 0;
@@ -122,7 +122,7 @@ impl Buffer {
     /// The next `count` bytes (at most a few dozen); fewer at the end.
     ///
     /// # Errors
-    /// The source's, in place of the bytes that are missing.
+    /// The source's error, in place of the missing bytes.
     pub(super) fn record(&mut self, count: usize) -> io::Result<Range<usize>> {
         while self.end - self.start < count {
             if !self.more() {
@@ -146,7 +146,7 @@ impl Buffer {
         }
     }
 
-    /// Drops what there is up to the next end of line.
+    /// Drops everything up to the next end of line.
     fn skip_line(&mut self) -> io::Result<Line> {
         loop {
             match memchr::memchr(b'\n', &self.bytes[self.start..self.end]) {
@@ -195,7 +195,7 @@ impl Buffer {
     }
 }
 
-/// For a reader that takes a stream: the native format's.
+/// For a reader that takes a stream: that of the native format.
 impl Read for Buffer {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if into.is_empty() {

@@ -2,7 +2,7 @@
 //! CloudPhysics traces as text.
 //!
 //! Source: the traces of Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015,
-//! as libCacheSim's users pass them on. A heading, then one request a line:
+//! in the form that libCacheSim's users distribute. A heading, then one request per line:
 //! `version,time,op,size,lbn`.
 //!
 //! | field | unit |
@@ -13,8 +13,8 @@
 //! | size | bytes |
 //! | lbn | 512 B blocks (option `sector`) |
 //!
-//! Deviation: requests of one second come at once, since the format knows no better; the binary
-//! format does.
+//! Deviation: requests of the same second come at once, since the format has no finer times; the
+//! binary format has.
 
 use super::fields::{self, Commas};
 use super::parser::{LineParser, Parsed, Raw, sectors, want};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which column of a trace holds what, as `columns=tdasf` says. `columns.rs` parses by it.
+//! The contents of a trace's columns, as in `columns=tdasf`. `columns.rs` parses with it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use crate::Error;
 /// The most columns that a line may have.
 pub(super) const MAX_COLUMNS: usize = 16;
 
-/// Which column holds what; `None` for what there is not.
+/// The contents of the columns; `None` for an absent one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Columns {
     pub(super) time: Option<usize>,
@@ -17,7 +17,7 @@ pub struct Columns {
     pub(super) address: usize,
     pub(super) sectors: usize,
     pub(super) flag: usize,
-    /// How many there are in all.
+    /// The number of columns.
     pub(super) count: usize,
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Five columns of numbers: the input of DiskSim, MQSim, SSDsim and their descendants.
 //!
-//! Source: the manuals of DiskSim 4.0 ("ASCII" format) and MQSim, and SSDsim's reader.
-//! One request a line, columns apart by spaces, tabs or commas: `time device address sectors flag`.
+//! Source: the manuals of DiskSim 4.0 ("ASCII" format) and MQSim, and SSDsim's reader. Each line
+//! has one request, with columns separated by spaces, tabs or commas:
+//! `time device address sectors flag`.
 //!
 //! The tools agree on the order and on little else:
 //!
@@ -13,8 +14,8 @@
 //! | `write` or `read` | the flag of a write, or of a read: 0 or 1; words such as `R` and `Write` need none | a write is 0 |
 //! | `columns` | a letter for each column: `t`ime, `d`evice, `a`ddress, `s`ectors, `f`lag, `-` ignored | `tdasf`; another place for the flag if only one other column holds nothing but 0 and 1 |
 //!
-//! A note tells each guess, with figures that show whether it was good: the share of writes and the
-//! rate at the head of the trace.
+//! A note reports each guess, with figures that show whether it is plausible: the share of writes
+//! and the rate at the head of the trace.
 
 use super::column_order::{Columns, MAX_COLUMNS};
 use super::fields::{self, Fields, Stamp};
@@ -23,10 +24,10 @@ use super::parser::{LineParser, Parsed, Raw, read_or_write, sectors, want};
 use super::unit::TimeUnit;
 use crate::Op;
 
-/// Lines of the head that the guesses are made from.
+/// Lines of the head that guesses are based on.
 const LOOKED_AT: usize = 2000;
 
-/// The parser, with everything decided.
+/// The parser, after all decisions.
 pub(super) struct FiveColumns {
     pub columns: Columns,
     pub unit: TimeUnit,
@@ -36,7 +37,7 @@ pub(super) struct FiveColumns {
 }
 
 impl FiveColumns {
-    /// A parser for a trace that starts with `head`, and what was guessed.
+    /// A parser for a trace that starts with `head`, and the guesses.
     pub(super) fn new(head: &[u8], spec: &TraceSpec) -> (FiveColumns, Vec<String>) {
         let mut notes = Vec::new();
         let columns = spec.options.columns.unwrap_or_else(|| {
@@ -62,7 +63,7 @@ impl FiveColumns {
         (parser, notes)
     }
 
-    /// The guesses, and how the head of the trace looks with them.
+    /// The guesses, and the figures of the trace's head with them.
     fn describe(&self, head: &[u8], spec: &TraceSpec, notes: &mut Vec<String>) {
         let mut probe = FiveColumns { ..*self };
         let (mut requests, mut writes, mut words) = (0u64, 0u64, 0u64);
@@ -100,13 +101,13 @@ impl FiveColumns {
     }
 }
 
-/// The whole lines of a head.
+/// The complete lines of a head.
 fn rows(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     let whole = memchr::memrchr(b'\n', head).map_or(head, |at| &head[..at]);
     whole.split(|&byte| byte == b'\n').take(LOOKED_AT)
 }
 
-/// The usual order, unless its flag cannot be one and another column can.
+/// The usual order, unless its flag column cannot be a flag and another column can.
 fn guess_columns(head: &[u8]) -> Columns {
     let usual = Columns::USUAL;
     let mut can_be = [true; 5];

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which format the head of a trace shows.
+//! Recognises a trace's format by its head.
 //!
-//! Own design. Binary formats show a magic number, or records that hold together. Text shows a
+//! This is our own design. Binary formats show a magic number, or consistent records. Text shows a
 //! heading, or its first lines vote: the parser of each format reads them. A format needs requests
 //! in half of the lines, and they must be plausible for a trace (`plausible.rs`). The format with
-//! the better signs has it, then the one with more requests. A weak guess or a tie leads to a
-//! warning, with the option that settles it.
+//! the better signs wins, then the one with more requests. A weak guess or a tie leads to a
+//! warning, with the option that decides it.
 
 use super::blkparse::{self, Blkparse};
 use super::cloudphysics::CloudPhysics;
@@ -24,7 +24,8 @@ use crate::Op;
 /// Lines that vote.
 const VOTERS: usize = 200;
 
-/// Files that are told by name instead of being taken for a damaged trace: (offset, magic, name).
+/// Other kinds of files, which are refused by name instead of as damaged traces: (offset, magic,
+/// name).
 const ARCHIVES: [(usize, &[u8], &str); 6] = [
     (257, b"ustar", "a tar archive"),
     (0, b"PK\x03\x04", "a zip archive"),
@@ -34,10 +35,10 @@ const ARCHIVES: [(usize, &[u8], &str); 6] = [
     (0, b"\xfe\xff", "text in UTF-16"),
 ];
 
-/// A format that was recognised, and why a user should look again, if so.
+/// A recognised format, and why a user should check it, if there is a reason.
 type Found = (Format, Option<String>);
 
-/// The format of a trace that starts with `head`, or what was seen instead.
+/// The format of a trace that starts with `head`, or what was found instead.
 pub(super) fn recognise(head: &[u8]) -> Result<Found, String> {
     if head.is_empty() {
         return Err("it is empty".to_owned());
@@ -62,7 +63,7 @@ pub(super) fn recognise(head: &[u8]) -> Result<Found, String> {
 }
 
 fn text(head: &[u8]) -> Result<Found, String> {
-    // A line that the head cuts off votes in vain, unless it is the only one.
+    // A line cut off by the end of the head does not count, unless it is the only one.
     let whole = memchr::memrchr(b'\n', head).map_or(head, |at| &head[..at]);
     let mut lines: Vec<&[u8]> = whole
         .split(|&byte| byte == b'\n')
@@ -85,7 +86,7 @@ fn text(head: &[u8]) -> Result<Found, String> {
     })
 }
 
-/// The format that the lines show, or what speaks against the one that reads them.
+/// The format of the lines, or the evidence against the only format that reads them.
 fn vote(lines: &[&[u8]]) -> Result<Found, Option<String>> {
     let mut against = None;
     // Requests, format, and what is missing.
@@ -106,7 +107,7 @@ fn vote(lines: &[&[u8]]) -> Result<Found, Option<String>> {
         }
     }
     let worth = |&(requests, _, weak): &(usize, Format, Option<&str>)| (weak.is_none(), requests);
-    // Of equal formats the first one stands.
+    // Of equal formats, the first one wins.
     let best = candidates.iter().copied().reduce(|best, next| {
         if worth(&next) > worth(&best) {
             next
@@ -170,8 +171,8 @@ fn by_heading(first: &[u8], lines: &[&[u8]]) -> Option<Format> {
     }
 }
 
-/// How many lines are requests (events, in blkparse's text) to a format's parser, and whether they
-/// can be.
+/// How many lines are requests (in blkparse's text: events) for a format's parser, and whether they
+/// are plausible.
 fn weigh(format: Format, lines: &[&[u8]]) -> (usize, Grade) {
     let count = |is: &dyn Fn(&[u8]) -> bool| lines.iter().filter(|line| is(line)).count();
     let own = match format {
@@ -195,8 +196,8 @@ fn weigh(format: Format, lines: &[&[u8]]) -> (usize, Grade) {
     };
     let evidence = Evidence::of(format, &mut *parser, lines);
     let mut grade = evidence.grade(format);
-    // Five numbers between commas, of which any may be the flag, are Tencent's as soon as anything
-    // else.
+    // Five numbers between commas, of which any may be the flag, are as likely Tencent's as another
+    // format's.
     let commas = lines[0].contains(&b',');
     if format == Format::Columns && commas && grade == Grade::Good && !usual_columns(&head) {
         grade = Grade::Weak("its columns are not in the usual order");
@@ -204,14 +205,14 @@ fn weigh(format: Format, lines: &[&[u8]]) -> (usize, Grade) {
     (evidence.requests, grade)
 }
 
-/// Four numbers: the parser itself needs but two.
+/// Four numbers: the parser itself needs only two.
 fn is_lis(line: &[u8]) -> bool {
     let words = fields::Words::of(line);
     words.clone().count() == 4 && words.clone().all(|word| fields::uint(word).is_some())
 }
 
-/// A parser of a text format for a trace that starts with `head`, and what was guessed from it.
-/// `None` for a binary format.
+/// A parser of a text format for a trace that starts with `head`, and its guesses. `None` for a
+/// binary format.
 pub(super) fn parser(
     format: Format,
     head: &[u8],

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Figures of a trace that a user should look at again: a wrong unit, times without order, devices
-//! that overlap. Each doubt is a sentence with the option that helps.
+//! Figures of a trace that a user should check: a wrong unit, times without order, devices that
+//! overlap. Each doubt is a sentence with the option that helps.
 //!
-//! A doubt is not an error. Every one of these can be as it should be, and the user knows.
+//! A doubt is not an error. Each of these can be correct, and only the user knows.
 
 use super::fields::SECOND;
 use super::fold::Fold;
@@ -10,11 +10,11 @@ use super::format::Format;
 use super::signs::SQUARE;
 use super::summary::Summary;
 
-/// Requests from which on a habit of all of them is a sign.
+/// With at least this many requests, a common habit of all of them is a sign.
 const ENOUGH: u64 = 8;
-/// A trace is recorded over weeks at most.
+/// Traces are recorded over weeks at most.
 const LONG_NS: u64 = 180 * 86_400 * SECOND;
-/// No host sends more requests a second.
+/// No host sends more requests a second than this.
 const FASTEST: f64 = 20e6;
 
 /// `nearly` all of `all`.

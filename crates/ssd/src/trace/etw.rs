@@ -6,7 +6,7 @@
 //! Storage Workload Traces from Production Windows Servers", IISWC 2008) and the dumps of `xperf`.
 //!
 //! A block `BeginHeader ... EndHeader` has a line for each kind of event, with the names of its
-//! columns; after it come events:
+//! columns. Events follow:
 //!
 //! ```text
 //! DiskRead, TimeStamp, Process Name (PID), ThreadID, IrpPtr, ByteOffset, IOSize, ElapsedTime, DiskNum, ...
@@ -19,8 +19,8 @@
 //! | DiskNum | number of the disk |
 //!
 //! Columns are found by the header's names, since dumps differ; without a header the columns above
-//! are taken. `DiskRead`, `DiskWrite` and `DiskFlush` (a flush) count, all other events are skipped
-//! and counted as such.
+//! are assumed. `DiskRead`, `DiskWrite` and `DiskFlush` (a flush) count, all other events are
+//! skipped and counted as such.
 //!
 //! Deviation: Windows logs an event when the request completes, so `TimeStamp` is late by
 //! `ElapsedTime`. It is used unchanged, because the lines would not be in order otherwise.
@@ -29,10 +29,10 @@ use super::fields::{self, Commas, MICROSECOND};
 use super::parser::{LineParser, Parsed, Raw, want};
 use crate::Op;
 
-/// Columns that a line may have; those behind are not looked at.
+/// Most columns of a line; further ones are ignored.
 const MAX_COLUMNS: usize = 64;
 
-/// Where the columns of one kind of event stand, counted from 0 with the event's name.
+/// The columns of one kind of event, counted from 0 with the event's name.
 #[derive(Clone, Copy)]
 struct Places {
     time: usize,
@@ -41,7 +41,7 @@ struct Places {
     disk: usize,
 }
 
-/// The columns of every dump that was published.
+/// The columns of every published dump.
 const USUAL: Places = Places {
     time: 1,
     offset: 5,

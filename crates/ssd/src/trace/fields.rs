@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers and words of a line of text. Every parser of a text format uses these; none of them
-//! allocates, and none panics on any bytes.
+//! Parses numbers and words of a line of text. Every parser of a text format uses these functions.
+//! None of them allocates, and none panics on any bytes.
 
 /// Nanoseconds in a second.
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -63,12 +63,12 @@ pub(super) fn hex(field: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// A point in time as a trace tells it.
+/// A point in time in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     /// Nanoseconds; 0 for a negative time.
     pub ns: u64,
-    /// Whether it stood below 0.
+    /// Whether it was negative.
     pub negative: bool,
 }
 
@@ -84,8 +84,8 @@ impl Stamp {
 }
 
 /// A time of `unit_ns` nanoseconds a unit, with an optional sign and fraction. The fraction's first
-/// nine digits count, which is exact to the nanosecond up to units of a second. `None` for anything
-/// else, and beyond 2^64 ns (584 years).
+/// nine digits count, so times are exact to the nanosecond for units of up to a second. `None` for
+/// anything else, and beyond 2^64 ns (584 years).
 #[inline]
 pub(super) fn time(field: &[u8], unit_ns: u64) -> Option<Stamp> {
     let (negative, digits) = match field {
@@ -123,7 +123,7 @@ pub(super) fn time(field: &[u8], unit_ns: u64) -> Option<Stamp> {
     })
 }
 
-/// The fields between commas, with the spaces around each taken off.
+/// The fields between commas, without the spaces around them.
 #[derive(Clone)]
 pub(super) struct Commas<'a> {
     rest: Option<&'a [u8]>,
@@ -142,7 +142,7 @@ impl<'a> Iterator for Commas<'a> {
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
         let line = self.rest?;
-        // Fields are short: a plain loop beats a call of a vector search.
+        // Fields are short, so a plain loop is faster than calling a vector search.
         let field = match line.iter().position(|&byte| byte == b',') {
             Some(at) => {
                 self.rest = Some(&line[at + 1..]);
@@ -189,7 +189,7 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-/// The fields of a line of columns: between commas if it has any, else between spaces and tabs.
+/// The fields of a line: separated by commas if it has any, otherwise by spaces and tabs.
 #[derive(Clone)]
 pub(super) enum Fields<'a> {
     Commas(Commas<'a>),
@@ -219,7 +219,8 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Whether a line names its columns: no digit begins a field, and a field begins with a letter.
+/// Whether a line is a heading: no field begins with a digit, and at least one begins with a
+/// letter.
 pub(super) fn is_heading(line: &[u8]) -> bool {
     let mut letters = false;
     for field in Fields::of(line) {

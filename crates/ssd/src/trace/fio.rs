@@ -9,12 +9,12 @@
 //! file read|write|trim|sync|datasync|wait offset length
 //! ```
 //!
-//! and in version 3 the same with a time in microseconds before each line, and without `wait`.
+//! and in version 3 the same, with a time in microseconds before each line, and without `wait`.
 //! Offset and length are bytes, except for `wait`, whose offset is a time in microseconds since the
 //! `wait` before it. `sync` and `datasync` are flushes.
 //!
 //! Files are numbered as devices in the order in which they are first named. A version 2 log
-//! without `wait` has no times: all its requests come at time 0.
+//! without `wait` has no times: all of its requests come at time 0.
 //!
 //! Deviations: fio ignores waits of less than 100 us; here they count. Logs of several runs one
 //! after the other are one trace.
@@ -27,7 +27,7 @@ use crate::Op;
 
 /// How a log starts, before the version.
 pub(super) const START: &[u8] = b"fio version ";
-/// Files that are told apart.
+/// Most files that are distinguished.
 const MAX_FILES: usize = 1 << 16;
 
 pub(super) struct Fio {
@@ -50,7 +50,7 @@ impl Fio {
             files: HashMap::new(),
             last: (Box::default(), 0),
             now: 0,
-            // Known from the start, if the head tells.
+            // Known from the start if the head says it.
             timed: third || memchr::memmem::find(head, b" wait ").is_some(),
         }
     }
@@ -80,7 +80,7 @@ impl Fio {
                 3
             }
             Some(_) => {
-                // Read on as the newest: a later version may have only added to it.
+                // Read as the newest known version: a later one may have only added to it.
                 self.version = 3;
                 return Parsed::Damaged("only versions 2 and 3 of fio's logs are known");
             }

@@ -2,7 +2,7 @@
 //! The traces of Florida International University (homes, mail, web servers; cheetah).
 //!
 //! Source: the README of the SNIA IOTTA set 390 (Koller and Rangaswami, "I/O Deduplication", FAST
-//! 2010). One request a line: `ts pid process lba sectors R|W major minor md5`.
+//! 2010). Each line has one request: `ts pid process lba sectors R|W major minor md5`.
 //!
 //! | field | unit |
 //! |---|---|
@@ -17,7 +17,7 @@
 use super::fields::{self, Stamp, Words};
 use super::parser::{LineParser, Parsed, Raw, read_or_write, sectors, want};
 
-/// Words of a line that are looked at.
+/// Words of a line that are parsed.
 const MAX_WORDS: usize = 24;
 
 pub(super) struct Fiu {
@@ -36,7 +36,7 @@ impl LineParser for Fiu {
         let words = &words[..count];
         let Some((at, op)) = (5..count).find_map(|at| {
             let op = read_or_write(words[at])?;
-            // A process may be called R; numbers stand around the real one.
+            // A process may be called R; the real R has numbers around it.
             fields::uint(words[at - 1]).map(|_| (at, op))
         }) else {
             return Parsed::Damaged("there is no R or W after the address and the size");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Addresses of a trace into the capacity of a drive: what to do with several devices, and with
-//! addresses beyond the end. Nothing is folded unless the user requests it, since every way changes
-//! the meaning of a trace.
+//! Folds a trace's addresses into the capacity of a drive: several devices, and addresses beyond
+//! the end. It folds only on request, since every way of folding changes the meaning of a trace.
 //!
 //! | devices | |
 //! |---|---|
@@ -15,9 +14,9 @@
 //! itself); a request across the end continues at the start |
 //! | `compact` | extents are numbered in the order in which they are first touched, so that a sparse trace fits a drive of its footprint. Neighbours within an extent stay neighbours, extents need not. A trim does not touch; what it trims of untouched extents is dropped |
 //!
-//! Always: a folded request lies within the capacity, and has device 0 unless devices are ignored;
-//! all bytes of a request are in its pieces, once and in order. A read or write longer than its
-//! target is an error; a trim is cut to it.
+//! Always holds: a folded request lies within the capacity, and has device 0 unless devices are
+//! ignored; all bytes of a request are in its pieces, once and in order. A read or write longer
+//! than its target is an error; a trim is cut to it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -26,7 +25,7 @@ use std::str::FromStr;
 use crate::spec::Spec;
 use crate::{Error, Op, Request};
 
-/// What becomes of the devices.
+/// How devices are folded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Devices {
     /// They share the drive's addresses.
@@ -36,7 +35,7 @@ pub enum Devices {
     Concatenate(Vec<(u32, u64)>),
 }
 
-/// The fate of addresses beyond the end.
+/// How addresses beyond the end are folded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Range {
     /// They are errors.
@@ -48,10 +47,10 @@ pub enum Range {
     Compact(u64),
 }
 
-/// Bytes of an extent, where nothing is said: large enough to keep blocks of flash together.
+/// Default bytes of an extent: large enough to keep blocks of flash together.
 pub const DEFAULT_EXTENT: u64 = 1 << 20;
 
-/// Extents smaller than a sector only cost memory.
+/// Smaller extents than a sector only cost memory.
 const LEAST_EXTENT: u64 = 512;
 
 /// How addresses are folded.
@@ -64,13 +63,13 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// Whether devices whose addresses begin and end as in `ranges` overlap when they are folded
-    /// into `capacity` bytes: then a write to one is an overwrite of another's data.
+    /// Whether devices with the address ranges `ranges` overlap when they are folded into
+    /// `capacity` bytes. Then a write to one overwrites another's data.
     pub fn overlaps(&self, ranges: impl IntoIterator<Item = (u64, u64)>, capacity: u64) -> bool {
         if self.devices != Devices::Ignore || matches!(self.range, Range::Compact(_)) {
             return false;
         }
-        // Each device's addresses as one or two stretches of the drive.
+        // Each device's addresses, as one or two stretches of the drive.
         let mut taken: Vec<(u64, u64)> = Vec::new();
         for (first, end) in ranges {
             if end <= first {
@@ -94,7 +93,7 @@ impl Fold {
     }
 }
 
-/// The ways to fold, for users: name, what it does, options.
+/// The ways to fold, for users: name, description, options.
 pub const WAYS: [(&str, &str, &[&str]); 3] = [
     (
         "none",
@@ -128,14 +127,14 @@ pub enum FoldError {
         number: u64,
         /// The request.
         request: Request,
-        /// Where it ends.
+        /// Its end.
         end: u64,
         /// The drive, or a device's part of it.
         what: &'static str,
         /// Its bytes.
         capacity: u64,
     },
-    /// The request is longer than what it is folded into.
+    /// The request is longer than its target.
     #[error(
         "request {number} is for {} bytes, more than {what} has, which are {capacity}",
         request.bytes
@@ -188,7 +187,7 @@ pub struct Folder {
     parts: Option<HashMap<u32, Part>>,
     range: Range,
     capacity: u64,
-    /// Device and extent, to the extent on the drive.
+    /// Maps device and extent to the extent on the drive.
     extents: HashMap<(u32, u64), u64>,
     number: u64,
 }
@@ -232,11 +231,10 @@ impl Folder {
         })
     }
 
-    /// Folds a request; gives each piece to `each`.
+    /// Folds a request; passes each piece to `each`.
     ///
     /// # Errors
-    /// If it can't be folded in the way that was chosen. Pieces before the one in trouble may have
-    /// been given.
+    /// If it can't be folded in the chosen way. Earlier pieces may have been passed already.
     #[inline]
     pub fn fold(
         &mut self,
@@ -276,7 +274,7 @@ impl Folder {
         }
     }
 
-    /// The device that a folded request is for.
+    /// The device of a folded request.
     fn device(&self, request: &Request) -> u32 {
         let ignored = self.parts.is_none() && !matches!(self.range, Range::Compact(_));
         if ignored { request.device } else { 0 }
@@ -344,7 +342,7 @@ impl Folder {
         }
         let mut offset = request.offset;
         let end = request.offset.saturating_add(request.bytes);
-        // Extents that lie one after the other are one piece.
+        // Adjacent extents become one piece.
         let mut piece: Option<Request> = None;
         while offset < end {
             let number = offset / extent;
@@ -386,8 +384,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Trims the extents that were touched; a walk over the trim's extents or over those that were
-    /// touched, whichever are fewer.
+    /// Trims the touched extents. It walks over the trim's extents or over the touched ones,
+    /// whichever are fewer.
     fn compact_trim(&self, request: Request, extent: u64, each: &mut dyn FnMut(Request)) {
         let end = request.offset.saturating_add(request.bytes);
         if request.bytes == 0 {
@@ -411,7 +409,7 @@ impl Folder {
                 }
             }
         } else {
-            // In the order of addresses, so that a run is the same each time.
+            // In the order of addresses, so that every run is the same.
             let mut touched: Vec<(u64, u64)> = self
                 .extents
                 .iter()

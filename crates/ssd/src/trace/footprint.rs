@@ -3,11 +3,11 @@
 //!
 //! Idea: a sparse bitmap, in chunks of 4096 pages (16 MiB of address) that exist once touched. When
 //! there are more than [`MAX_CHUNKS`] (a footprint spread over about 2 TB), half of the chunks,
-//! chosen by a hash, are forgotten and never kept again. Those that stay count double, and so on.
-//! Exact until then, an estimate after it, whose relative error is about 1 in the square root of
-//! the chunks kept, below 1 %. Source: adaptive sampling, due to Wegman; Flajolet, "On adaptive
-//! sampling", Computing 43, 1990. Deviation: chunks of pages are sampled in place of pages, which
-//! makes the bitmap small and the estimate a little worse.
+//! chosen by a hash, are forgotten and never kept again. The remaining ones count double, and so
+//! on. The count is exact until then. After that it is an estimate, whose relative error is about 1
+//! divided by the square root of the kept chunks, below 1 %. Source: adaptive sampling, due to
+//! Wegman; Flajolet, "On adaptive sampling", Computing 43, 1990. Deviation: chunks of pages are
+//! sampled in place of pages, which makes the bitmap small and the estimate a little worse.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -20,10 +20,10 @@ pub const PAGE_BYTES: u64 = 4096;
 const CHUNK_PAGES: u64 = 4096;
 /// Words of a chunk.
 const WORDS: usize = CHUNK_PAGES as usize / 64;
-/// Chunks that are kept at most: 64 MiB of bits.
+/// Most chunks that are kept: 64 MiB of bits.
 const MAX_CHUNKS: usize = 1 << 17;
 
-/// Chunk numbers are mixed once; that is their hash.
+/// Mixing a chunk number once gives its hash.
 #[derive(Default)]
 struct Mixed(u64);
 
@@ -54,7 +54,7 @@ pub struct Footprint {
     words: Vec<u64>,
     /// Pages whose bit is set.
     pages: u64,
-    /// Chunks are kept when this many low bits of their hash are 0.
+    /// A chunk is kept if this many low bits of its hash are 0.
     level: u32,
     most: usize,
     /// The last chunk, since the next request often falls into it.
@@ -115,7 +115,7 @@ impl Footprint {
         self.level == 0
     }
 
-    /// Where the words of a chunk start, unless the sample leaves it out.
+    /// Where the words of a chunk start, unless the sample excludes it.
     fn words_of(&mut self, chunk: Chunk) -> Option<usize> {
         if let Some((last, words)) = self.last
             && last == chunk
@@ -169,7 +169,7 @@ impl Footprint {
 }
 
 fn is_kept((device, chunk): Chunk, level: u32) -> bool {
-    // Another mixing than the table's, which takes the same bits.
+    // A different mixing from the table's, which uses the same bits.
     mix64(chunk.rotate_left(32) ^ mix64(u64::from(device) ^ 0x5eed)).trailing_zeros() >= level
 }
 

@@ -46,7 +46,7 @@ pub enum Format {
     Senko,
 }
 
-/// A format's names, the first of which it is shown by, and its options.
+/// A format's names, of which the first is displayed, and its options.
 const NAMES: [(Format, &[&str], &[&str]); 15] = [
     (Format::Spc, &["spc"], &["sector"]),
     (Format::Msr, &["msr"], &[]),
@@ -69,7 +69,7 @@ const NAMES: [(Format, &[&str], &[&str]); 15] = [
     (Format::Senko, &["senko", "native"], &["streams"]),
 ];
 
-/// The name that stands for recognising the format.
+/// The name that requests recognition of the format.
 const AUTO: &str = "auto";
 
 impl Format {
@@ -133,7 +133,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// A user's words on a trace; `None` leaves it to the format or to the content.
+/// A user's settings for a trace; `None` leaves a setting to the format or to the content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// `unit`: of the times.
@@ -144,7 +144,7 @@ pub struct Options {
     pub write_flag: Option<u64>,
     /// `columns`: their order.
     pub columns: Option<Columns>,
-    /// `event`: the point of a request's life at which blkparse's events count.
+    /// `event`: the event at which blkparse's requests count.
     pub event: Option<u8>,
     /// `op`: what a page reference does.
     pub op: Option<Op>,
@@ -152,13 +152,13 @@ pub struct Options {
     pub page: Option<u64>,
     /// `zone`: bytes of a zone of a zoned drive.
     pub zone: Option<u64>,
-    /// `block`: bytes of a block of Tectonic's.
+    /// `block`: bytes of a block of Tectonic.
     pub block: Option<u64>,
-    /// `streams=purpose`: the purpose in Senko's own trace is the stream.
+    /// `streams=purpose`: in Senko's own trace, the purpose becomes the stream.
     pub streams: Option<bool>,
 }
 
-/// A format, or none to recognise it, with options.
+/// A format with options, or none to recognise it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceSpec {
     /// The format; `None` recognises it.
@@ -173,11 +173,11 @@ pub struct TraceSpec {
 const KNOWN: [&str; 11] = [
     "unit", "sector", "write", "read", "columns", "event", "op", "page", "zone", "block", "streams",
 ];
-/// Sectors, pages, blocks and zones beyond this are mistakes.
+/// Larger sectors, pages, blocks and zones than this are mistakes.
 const MAX_UNIT_BYTES: u64 = 1 << 40;
 
 impl TraceSpec {
-    /// A format that is known, without options.
+    /// A given format, without options.
     pub fn of(format: Format) -> TraceSpec {
         TraceSpec {
             format: Some(format),
@@ -185,7 +185,7 @@ impl TraceSpec {
         }
     }
 
-    /// Complains of an option that `format` does not have.
+    /// Refuses an option that `format` does not have.
     pub(super) fn check(&self, format: Format) -> Result<(), Error> {
         let Some(foreign) = self
             .given
@@ -276,8 +276,7 @@ impl FromStr for TraceSpec {
     }
 }
 
-/// `columns=t,d,a,s,f` as `columns=tdasf`: columns may be named with the commas that stand between
-/// them in the trace.
+/// `columns=t,d,a,s,f` as `columns=tdasf`: columns may be separated by commas, as in the trace.
 fn without_commas_in_columns(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut in_columns = false;

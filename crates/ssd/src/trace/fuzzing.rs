@@ -9,10 +9,10 @@ use crate::{Op, Request};
 /// Bytes of the drive that requests are folded into.
 const CAPACITY: u64 = 1 << 30;
 
-/// Reads `data` as a trace. The first byte chooses the format: recognised, or one of them by force.
+/// Reads `data` as a trace. The first byte chooses the format: recognised, or a given one.
 ///
 /// # Panics
-/// When a rule of the reader, of folding or of writing does not hold.
+/// If a rule of the reader, of folding or of writing is broken.
 pub fn any_trace(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else {
         return;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The page references of the ARC paper (`.lis`), as requests to a drive.
 //!
-//! Source: Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003. One
-//! run a line: `start count ignored ignored`: references to the pages `start`, `start + 1`, ... A
-//! line becomes one request of `count` pages, so the references of a trace are its pages, not its
-//! requests.
+//! Source: Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003. Each
+//! line has one run, `start count ignored ignored`: references to the pages `start`, `start + 1`,
+//! ... A line becomes one request of `count` pages. So the number of references of a trace is the
+//! number of its pages, not of its requests.
 //!
 //! Options: `op` says whether references read (the default) or write; `page` is the bytes of a page
 //! (4096). The format has no times: all requests come at time 0.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Traces of what hosts asked of drives: bytes in, a stream of [`Request`](crate::Request)s out,
-//! and back into files.
+//! Traces of hosts' requests to drives. They are read from bytes as a stream of
+//! [`Request`](crate::Request)s, and written back to files.
 //!
-//! [`Reader::open`] undoes the compression and recognises the format by the content (never by the
+//! [`Reader::open`] decompresses the trace and recognises its format by the content (never by the
 //! file's name). It yields one request at a time, and never holds the trace in memory. [`Summary`]
 //! is printed on load, [`Fold`] maps the addresses into a drive, [`TraceWriter`] converts.
 //!
@@ -11,33 +11,33 @@
 //!                                                                                  \----> Summary, TraceWriter
 //! ```
 //!
-//! Every reader keeps these rules, whatever the format:
+//! Every reader keeps these rules, for every format:
 //!
 //! - TRACE-1: a line or record that makes no sense is counted as damaged, and the first few are
 //!   kept with their number and the reason. Reading continues.
-//! - TRACE-2: a request for no bytes is dropped and counted; a flush is not one of them.
+//! - TRACE-2: a request for no bytes is dropped and counted, unless it is a flush.
 //! - TRACE-3: times start with 0 at the first request. A time before its predecessor's (or below 0)
-//!   is raised to it, and counted. After one damaged time far in the future the count tells that
-//!   all later ones were raised.
+//!   is raised to it, and counted. After a damaged time far in the future, the count shows that all
+//!   later ones were raised.
 //! - TRACE-4: sizes and addresses are bytes, whatever the trace's unit; nothing is rounded to
 //!   sectors or pages.
-//! - TRACE-5: a stream that breaks off (a truncated archive, a failing disk) ends with an error
-//!   that says where, after all that was whole.
+//! - TRACE-5: a stream that ends early (a truncated archive, a failing disk) yields everything that
+//!   was intact, and then an error with the place.
 
 // The formats' names, and a trace's description on the command line: `columns:unit=ms,write=0`.
 mod format;
 // The order of columns, and the units of times.
 mod column_order;
 mod unit;
-// Numbers and words of a line, with no allocation.
+// Numbers and words of a line, without allocation.
 mod fields;
 // The bytes of a trace: its head to be recognised, then lines or records.
 mod buffer;
 // The trait of a parser, and the results of a line.
 mod parser;
-// Which format the head of a trace shows.
+// Recognises the format by a trace's head.
 mod detect;
-// Whether what a parser makes of the head can be a trace.
+// Whether a parser's result for the head can be a trace.
 mod plausible;
 // The formats, one file each.
 mod alibaba;
@@ -57,13 +57,13 @@ mod tencent;
 mod vscsi;
 // The reader: rules TRACE-1 to TRACE-5, and the counts.
 mod reader;
-// A trace in figures.
+// A summary of a trace.
 mod footprint;
 mod summary;
-// Doubts about those figures, and the habits of requests that raise them.
+// Doubts about those figures, and the habits of requests that cause them.
 mod doubts;
 mod signs;
-// Addresses into a drive's capacity.
+// Folds addresses into a drive's capacity.
 mod fold;
 // Conversion.
 mod write;
@@ -80,7 +80,7 @@ pub use write::{TraceWriter, WriteFormat, Written};
 
 pub use senko_workload::Compression;
 
-/// For the fuzz target: any bytes as a trace of any kind.
+/// For the fuzz target: reads any bytes as a trace of any kind.
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! MSR Cambridge traces.
 //!
 //! Source: the README of the SNIA IOTTA set 388 (Narayanan, Donnelly and Rowstron, "Write
-//! Off-Loading", FAST 2008). One request a line:
+//! Off-Loading", FAST 2008). Each line has one request:
 //! `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`.
 //!
 //! | field | unit |
@@ -13,17 +13,17 @@
 //! | Offset, Size | bytes |
 //! | ResponseTime | 100 ns; not used |
 //!
-//! Deviation: where a file holds several hosts, the device is the disk's number plus 65,536 for
-//! each host that was seen before, so that disks of different hosts stay apart.
+//! Deviation: if a file has several hosts, the device is the disk's number plus 65,536 for each
+//! earlier host, so that disks of different hosts stay separate.
 
 use super::fields::{self, Commas, Stamp};
 use super::parser::{LineParser, Parsed, Raw, read_or_write, want};
 
 /// Nanoseconds of a FILETIME's unit.
 const TICK: u64 = 100;
-/// Hosts that are told apart.
+/// Most hosts that are distinguished.
 const MAX_HOSTS: usize = 1 << 12;
-/// Disks that a host may have.
+/// Most disks of a host.
 const MAX_DISKS: u64 = 1 << 16;
 
 #[derive(Default)]

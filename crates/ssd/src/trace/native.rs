@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Senko's own trace (`docs/formats/trace.md`): what reached a device under one of the engines. The
-//! reader of the `io` crate decodes it; here its records become requests.
+//! Senko's own trace (`docs/formats/trace.md`): the operations of an engine on a device. The reader
+//! of the `io` crate decodes it; here its records become requests.
 //!
 //! | record | request |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | engine, purpose | not used; with `streams=purpose` the purpose is the host's stream, as an engine would give it to a drive with streams or FDP |
 //!
 //! Deviation: a damaged record ends the trace with an error, as its format's document says; it is
-//! not skipped, because nothing but damage to the file explains it.
+//! not skipped, because only damage to the file can cause it.
 
 use senko_io::trace::Record;
 use senko_io::{Op as DeviceOp, PAGE_SIZE};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The trait of a text format's parser, and the results of a line. A parser knows its format and
-//! nothing of the rules that all traces obey; those are applied by the reader, in one place.
+//! The trait of a text format's parser, and the results of a line. A parser knows only its format.
+//! The reader applies the rules for all traces, in one place.
 
 use super::fields::Stamp;
 use crate::Op;
@@ -8,7 +8,7 @@ use crate::Op;
 /// A request as it is in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Raw {
-    /// When, by the trace's own clock.
+    /// The time, by the trace's own clock.
     pub time: Stamp,
     pub device: u32,
     pub op: Op,
@@ -18,31 +18,31 @@ pub(super) struct Raw {
     pub stream: u16,
 }
 
-/// What a line held.
+/// The contents of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     /// A request.
     Request(Raw),
     /// A heading, a comment, a total.
     Heading,
-    /// An event that asks nothing of the drive, or not at the point that was chosen.
+    /// An event that is no request to the drive, or not the chosen event.
     Other,
-    /// Nothing that the format allows, and why.
+    /// Something that the format does not allow, and why.
     Damaged(&'static str),
 }
 
 /// A text format.
 pub(super) trait LineParser: Send {
-    /// Takes one line, which is not blank and no `#` comment.
+    /// Parses one line, which is neither blank nor a `#` comment.
     fn line(&mut self, line: &[u8]) -> Parsed;
 
-    /// Whether what was read so far had times.
+    /// Whether the lines so far had times.
     fn timed(&self) -> bool {
         true
     }
 }
 
-/// `Some` of what a field holds, or out of the parser with a reason.
+/// `Some` for a field's value; otherwise it leaves the parser with a reason.
 macro_rules! want {
     ($field:expr, $why:literal) => {
         match $field {

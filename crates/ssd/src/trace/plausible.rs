@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a parser's reading of the head of a trace can be a trace. Lines that parse are not
-//! enough: five columns of any numbers do.
+//! Whether a parser's result for the head of a trace is plausible. That lines can be parsed is not
+//! enough: any five columns of numbers can be.
 //!
-//! A trace shows three signs. Sizes are whole sectors and no larger than a request is. Times rise.
-//! Operations are named, or both kinds occur. With a name for the operation a line is hardly
-//! anything else, so that a missing sign only makes the guess weak. If all columns are numbers,
-//! impossible sizes or times rule the format out.
+//! A trace shows three signs. Sizes are whole sectors and not too large for a request. Times rise.
+//! Operations are named, or both kinds occur. If a line names its operation, it is very likely a
+//! request, so another missing sign only makes the guess weak. If all columns are numbers,
+//! implausible sizes or times exclude the format.
 
 use super::fields::{self, Words};
 use super::format::Format;
@@ -13,20 +13,20 @@ use super::parser::{LineParser, Parsed};
 use super::tencent;
 use crate::Op;
 
-/// The largest request of which a head is believed to have many.
+/// The largest request size that may be frequent in a head.
 const USUAL_MOST: u64 = 64 << 20;
-/// Requests from which on disorder rules a format out.
+/// With at least this many requests, disorder excludes a format.
 const ENOUGH: usize = 8;
 
 /// The evidence that one format's parser finds in the head of a trace.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Evidence {
-    /// Lines that were read as requests.
+    /// Lines that were parsed as requests.
     pub requests: usize,
-    /// Of those with bytes, those with a size that a request has.
+    /// Of the requests with bytes, those with a plausible size.
     sized: usize,
     with_bytes: usize,
-    /// Of the pairs of neighbours, those of which the second is not before the first.
+    /// Of the pairs of neighbours, those in the order of time.
     rising: usize,
     reads: usize,
     writes: usize,
@@ -34,18 +34,18 @@ pub(super) struct Evidence {
     foreign: bool,
 }
 
-/// What the evidence is worth.
+/// How strong the evidence is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Grade {
     /// It can't be this format, and why.
     No(&'static str),
-    /// It can, but a sign is missing.
+    /// It can be, but a sign is missing.
     Weak(&'static str),
     Good,
 }
 
 impl Evidence {
-    /// What `parser` makes of `lines`.
+    /// The evidence of `parser` in `lines`.
     pub(super) fn of(format: Format, parser: &mut dyn LineParser, lines: &[&[u8]]) -> Evidence {
         let mut found = Evidence::default();
         let mut before = None;
@@ -73,7 +73,7 @@ impl Evidence {
         found
     }
 
-    /// Its worth for `format`.
+    /// The strength of the evidence for `format`.
     pub(super) fn grade(&self, format: Format) -> Grade {
         let named = matches!(
             format,
@@ -86,7 +86,8 @@ impl Evidence {
         );
         if self.with_bytes == 0 || self.sized * 2 < self.with_bytes {
             let why = "most sizes are not whole sectors, or larger than a request";
-            // Names of operations tell more than sizes, but a SCSI command is but a number.
+            // Names of operations are a better sign than sizes, but a SCSI command is only a
+            // number.
             let sure = named && format != Format::CloudPhysics;
             return if sure {
                 Grade::Weak(why)

@@ -21,9 +21,9 @@ use super::vscsi::Version;
 use crate::error::TraceError;
 use crate::{Op, Request, Time};
 
-/// Damaged lines that are kept with their number and reason; the others are only counted.
+/// Damaged lines that are kept with number and reason; further ones are only counted.
 const NAMED: usize = 8;
-/// A read or write of more bytes than this is damage: no interface can carry it. Trims may be as
+/// A read or write of more bytes than this is damaged: no interface can carry it. Trims may be as
 /// long as a drive.
 const MAX_TRANSFER: u64 = 1 << 32;
 
@@ -32,36 +32,36 @@ const MAX_TRANSFER: u64 = 1 << 32;
 pub struct Damage {
     /// Its number, from 1.
     pub number: u64,
-    /// What is wrong with it.
+    /// The problem.
     pub why: &'static str,
     /// Its first characters; empty for a binary record.
     pub text: String,
 }
 
-/// Counts of requests read and left out, by cause. `items` is the sum of `requests`, `zero_sized`,
+/// Counts of requests read and dropped, by cause. `items` is the sum of `requests`, `zero_sized`,
 /// `damaged`, `other_events` and `headings`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
     /// Lines, or binary records.
     pub items: u64,
-    /// Requests that were given out.
+    /// Requests that were returned.
     pub requests: u64,
     /// Requests for no bytes, dropped.
     pub zero_sized: u64,
     /// Lines or records that make no sense, dropped.
     pub damaged: u64,
-    /// Events that ask nothing of the drive, dropped.
+    /// Events that are no requests to the drive, dropped.
     pub other_events: u64,
     /// Blank lines, headings, comments and totals, dropped.
     pub headings: u64,
-    /// Requests whose time lay before their predecessor's or below 0, given out at their
-    /// predecessor's.
+    /// Requests whose time was before their predecessor's or negative; they are returned at their
+    /// predecessor's time.
     pub backwards: u64,
     /// The first damaged lines or records.
     pub first_damaged: Vec<Damage>,
 }
 
-/// Counts what is taken from a file, at the far end of the decoder.
+/// Counts the bytes read from a file, below the decompressor.
 struct Metered<R> {
     input: R,
     taken: Arc<AtomicU64>,
@@ -84,14 +84,14 @@ enum Source {
 /// A trace that is being read: an iterator that ends after its first error.
 pub struct Reader {
     source: Source,
-    /// Bytes that were taken from the file.
+    /// Bytes read from the file.
     taken: Arc<AtomicU64>,
     format: Format,
     compression: Compression,
     notes: Vec<String>,
-    /// Doubts about the format that was recognised.
+    /// Doubts about the recognised format.
     doubt: Option<String>,
-    /// Whether the user said the format.
+    /// Whether the user named the format.
     said: bool,
     counts: Counts,
     /// The trace's clock at the first request.
@@ -105,8 +105,8 @@ impl Reader {
     /// Opens the trace at `path`.
     ///
     /// # Errors
-    /// If it can't be opened, its format is not known, or `spec` has an option that the format has
-    /// not.
+    /// If it can't be opened, its format is unknown, or `spec` has an option that the format does
+    /// not have.
     pub fn open(path: &Path, spec: &TraceSpec) -> Result<Reader, TraceError> {
         let file = File::open(path).map_err(|source| TraceError::Open {
             path: path.to_path_buf(),
@@ -183,7 +183,7 @@ impl Reader {
         })
     }
 
-    /// The format, recognised or said.
+    /// The format, recognised or named by the user.
     pub fn format(&self) -> Format {
         self.format
     }
@@ -193,18 +193,18 @@ impl Reader {
         self.compression
     }
 
-    /// Guesses from the content, in sentences for people, with the option that says otherwise.
+    /// Guesses from the content, as sentences, each with the option that overrides it.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Doubts about the format that was recognised, with the option that says better.
+    /// Doubts about the recognised format, with the option that corrects it.
     pub fn doubt(&self) -> Option<&str> {
         self.doubt.as_deref()
     }
 
-    /// Refuses a trace, read so far, that is none: nothing in it is a request, or most of it is
-    /// damaged. `name` is the user's for it.
+    /// Refuses input that is not a trace: nothing in it is a request, or most of it is damaged.
+    /// `name` is the user's name for it.
     ///
     /// # Errors
     /// The sentence for the user.
@@ -240,8 +240,7 @@ impl Reader {
         })
     }
 
-    /// Bytes of the file that were taken so far, before decompression: for a progress bar, against
-    /// the file's length.
+    /// Bytes of the file that were read so far, before decompression, for a progress bar.
     pub fn input_bytes(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
@@ -251,8 +250,8 @@ impl Reader {
         &self.counts
     }
 
-    /// Whether requests have times; without, all come at time 0. Known when the trace is opened,
-    /// but for a log of fio whose first `wait` comes late.
+    /// Whether requests have times; without them, all come at time 0. This is known when the trace
+    /// is opened, except for a log of fio whose first `wait` comes late.
     pub fn timed(&self) -> bool {
         match &self.source {
             Source::Lines(_, parser) => parser.timed(),
@@ -278,7 +277,7 @@ impl Reader {
         }
     }
 
-    /// The next request, past everything that is none.
+    /// The next request, skipping everything else.
     fn advance(&mut self) -> Result<Option<Request>, TraceError> {
         loop {
             let raw = match &mut self.source {
@@ -342,7 +341,7 @@ impl Reader {
         }
     }
 
-    /// Gives a request out: its time starts with 0 at the first, and never goes back (TRACE-3).
+    /// Returns a request. Its time is 0 at the first one, and never goes back (TRACE-3).
     #[inline]
     fn admit(&mut self, raw: Raw) -> Request {
         let Stamp { ns, negative } = raw.time;
@@ -380,7 +379,7 @@ impl Iterator for Reader {
 }
 
 impl Counts {
-    /// Counts a line or record; gives its request, if it is one that keeps the rules.
+    /// Counts a line or record; returns its request, if it is a valid one.
     #[inline]
     fn judge(&mut self, parsed: Parsed, text: &[u8]) -> Option<Raw> {
         self.items += 1;
@@ -437,7 +436,7 @@ impl Counts {
     }
 }
 
-/// A line that no parser is asked about: nothing on it, or a comment.
+/// A line that no parser needs to see: blank, or a comment.
 #[inline]
 fn is_blank(line: &[u8]) -> bool {
     match line.iter().find(|byte| !byte.is_ascii_whitespace()) {

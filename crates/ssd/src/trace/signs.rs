@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Habits of a trace's requests, counted as they pass. `doubts.rs` judges them.
+//! Habits of a trace's requests, counted while they are read. `doubts.rs` judges them.
 
 use super::fields::SECOND;
 use crate::{Op, Request, Time};
 
-/// Sectors of this many bytes that are counted as bytes, or the other way round, are off by this
+/// If sectors of this many bytes are counted as bytes, or the other way round, the error is this
 /// factor.
 const SECTOR: u64 = 512;
-/// A byte count that is whole sectors is a multiple of this when it is taken for a count of
-/// sectors.
+/// If a byte count of whole sectors is taken for a count of sectors, it is a multiple of this.
 pub(super) const SQUARE: u64 = SECTOR * SECTOR;
-/// Sizes below this that are not whole sectors look like counts of sectors.
+/// Smaller sizes than this that are not whole sectors look like counts of sectors.
 const FEW: u64 = 4096;
 
-/// Habits of a trace's requests, counted as they pass.
+/// Habits of a trace's requests, counted while they are read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Signs {
     pub requests: u64,
@@ -25,7 +24,7 @@ pub(super) struct Signs {
     pub odd: u64,
     /// Requests at a whole second.
     pub whole_seconds: u64,
-    /// Times that differ from the one before, and the last.
+    /// Times that differ from the previous one, and the last time.
     pub times: u64,
     pub last: Option<Time>,
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! SPC traces: Financial and WebSearch of the UMass trace repository.
 //!
-//! Source: "SPC Trace File Format Specification", revision 1.0.1, Storage Performance
-//! Council, 2002. One request a line: `ASU,LBA,bytes,opcode,seconds[,more]`.
+//! Source: "SPC Trace File Format Specification", revision 1.0.1, Storage Performance Council, 2002.
+//! Each line has one request: `ASU,LBA,bytes,opcode,seconds[,more]`.
 //!
 //! | field | unit |
 //! |---|---|
@@ -12,7 +12,8 @@
 //! | opcode | `R` or `W`, in any case |
 //! | seconds | decimal, from the start of the trace |
 //!
-//! Deviation: further fields are ignored, as the specification asks; spaces around fields are too.
+//! Deviation: further fields are ignored, as the specification requires; so are spaces around
+//! fields.
 
 use super::fields::{self, Commas, SECOND};
 use super::parser::{LineParser, Parsed, Raw, read_or_write, sectors, want};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A trace in figures. They are printed when it is loaded, so that a user sees a wrong unit or a
-//! swapped flag before believing a result.
+//! A summary of a trace. It is printed when a trace is loaded, so that a user sees a wrong unit or
+//! a swapped flag before believing a result.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::signs::Signs;
 use crate::error::TraceError;
 use crate::{Op, Request, Time};
 
-/// Devices that are described one by one; of further ones only their number and totals are kept.
+/// Devices that are described one by one. For further ones only their number and totals are kept.
 const MAX_DEVICES: usize = 1 << 16;
 /// Devices that are printed.
 const SHOWN_DEVICES: usize = 8;
@@ -44,7 +44,7 @@ impl Mix {
         self.reads + self.writes + self.trims + self.flushes
     }
 
-    /// Writes among reads and writes, by requests; `None` where there are none.
+    /// Writes among reads and writes, by requests; `None` if there are none.
     pub fn write_share(&self) -> Option<f64> {
         share(self.writes, self.reads)
     }
@@ -81,15 +81,15 @@ fn share(of: u64, other: u64) -> Option<f64> {
 /// One device of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct DeviceSummary {
-    /// Requests but flushes.
+    /// Requests, without flushes.
     pub requests: u64,
     /// The lowest address.
     pub first_byte: u64,
-    /// The end of the highest request: the least capacity that holds them all.
+    /// The end of the highest request: the least capacity for all of them.
     pub end_byte: u64,
 }
 
-/// A trace in figures. Fed with requests, or taken whole by [`Summary::of`].
+/// A summary of a trace. Add requests one by one, or use [`Summary::of`] for a whole trace.
 #[derive(serde::Serialize)]
 pub struct Summary {
     /// The format; none for generated requests.
@@ -109,11 +109,11 @@ pub struct Summary {
     pub devices: BTreeMap<u32, DeviceSummary>,
     /// The time of the last request, from the first, in nanoseconds.
     pub duration_ns: Time,
-    /// Requests left out, and why.
+    /// Dropped requests, and why.
     pub counts: Counts,
     /// Guesses from the content.
     pub notes: Vec<String>,
-    /// Doubts that should make a user look again.
+    /// Doubts that the user should check.
     pub warnings: Vec<String>,
     #[serde(skip)]
     pub(super) signs: Signs,
@@ -145,7 +145,7 @@ impl Summary {
     /// Reads a trace to its end.
     ///
     /// # Errors
-    /// Where the trace breaks off; what was read until then is lost. Use [`Summary::add`] and
+    /// If the trace ends early; everything read until then is lost. Use [`Summary::add`] and
     /// [`Summary::finish`] to keep it.
     pub fn of(reader: &mut Reader) -> Result<Summary, TraceError> {
         let mut summary = Summary::default();
@@ -185,7 +185,7 @@ impl Summary {
         device.end_byte = device.end_byte.max(end);
     }
 
-    /// Takes what `reader` knows besides its requests: format, what was left out, notes.
+    /// Adds what `reader` knows besides its requests: format, dropped lines, notes.
     pub fn finish(&mut self, reader: &Reader) {
         self.format = Some(reader.format());
         self.compression = reader.compression();
@@ -209,7 +209,7 @@ impl Summary {
     }
 }
 
-/// Bytes in a unit that suits them, by powers of 1000 as drives are sold.
+/// Bytes in a suitable unit, by powers of 1000, as drives are sold.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {

@@ -2,7 +2,7 @@
 //! The VDI traces of SYSTOR '17.
 //!
 //! Source: the SNIA IOTTA set 4964 (Lee et al., "Understanding Storage Traffic Characteristics on
-//! Enterprise Virtual Desktop Infrastructure", SYSTOR 2017). One request a line:
+//! Enterprise Virtual Desktop Infrastructure", SYSTOR 2017). Each line has one request:
 //! `Timestamp,Response,IOType,LUN,Offset,Size`.
 //!
 //! | field | unit |

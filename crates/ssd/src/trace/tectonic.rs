@@ -3,8 +3,8 @@
 //!
 //! Source: the traces of Wong et al., "Baleen: ML Admission & Prefetching for Flash Caches", FAST
 //! 2024, and its simulator's list of operations. A comment with the columns' names, then one
-//! request a line, columns apart by spaces: `block_id io_offset io_size op_time op_name` and three
-//! to five more, which differ by year.
+//! request per line, with columns separated by spaces: `block_id io_offset io_size op_time op_name`
+//! and three to five more, which differ by year.
 //!
 //! | field | unit |
 //! |---|---|
@@ -13,9 +13,9 @@
 //! | op_time | seconds since 1970, decimal |
 //! | op_name | 1, 2 and 5 get (read), 3, 4 and 6 put (write), by kind of data |
 //!
-//! A block lies at its number times a block's bytes. The further columns (pipeline, namespace,
-//! user, host, ...) are not used. Deviation: a request that leaves its block, as the last one of a
-//! larger block would, is damaged.
+//! A block's address is its number times the bytes of a block. The further columns (pipeline,
+//! namespace, user, host, ...) are not used. Deviation: a request that leaves its block, as the
+//! last one of a larger block would, is damaged.
 
 use super::fields::{self, Fields, SECOND};
 use super::parser::{LineParser, Parsed, Raw, want};
@@ -23,7 +23,7 @@ use crate::Op;
 
 /// Bytes of a block, unless option `block` says otherwise.
 pub(super) const BLOCK: u64 = 8 << 20;
-/// Columns that a line has at least.
+/// Least columns of a line.
 pub(super) const LEAST_COLUMNS: usize = 8;
 
 pub(super) struct Tectonic {

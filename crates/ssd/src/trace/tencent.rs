@@ -2,8 +2,8 @@
 //! Tencent's traces of cloud block storage.
 //!
 //! Source: the README of the SNIA IOTTA set 27917 (Zhang et al., "OSCA: An Online-Model Based Cache
-//! Allocation Scheme in Cloud Block Storage Systems", USENIX ATC 2020).
-//! One request a line: `Timestamp,Offset,Size,IOType,VolumeID`.
+//! Allocation Scheme in Cloud Block Storage Systems", USENIX ATC 2020). Each line has one request:
+//! `Timestamp,Offset,Size,IOType,VolumeID`.
 //!
 //! | field | unit |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | IOType | 0 reads, 1 writes |
 //! | VolumeID | number of the volume |
 //!
-//! Deviation: requests of one second come at once, since the format knows no better.
+//! Deviation: requests of the same second come at once, since the format has no finer times.
 
 use super::fields::{self, Commas};
 use super::parser::{LineParser, Parsed, Raw, sectors, want};
@@ -23,7 +23,7 @@ pub(super) struct Tencent {
     pub sector: u64,
 }
 
-/// The Unix times that a guess takes for Tencent's: from 2001 to 2286.
+/// Unix times that a guess accepts as Tencent's: from 2001 to 2286.
 pub(super) fn is_unix_time(line: &[u8]) -> bool {
     let first = Commas::of(line).next().unwrap_or_default();
     fields::uint(first).is_some_and(|second| (1_000_000_000..10_000_000_000).contains(&second))

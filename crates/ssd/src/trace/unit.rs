@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::fields::{MICROSECOND, MILLISECOND, SECOND};
 use crate::Error;
 
-/// What a trace's times count.
+/// The unit of a trace's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {
     /// 10^-9 s.
@@ -21,7 +21,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// Nanoseconds in one.
+    /// The unit in nanoseconds.
     #[inline]
     pub fn nanoseconds(self) -> u64 {
         match self {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! VMware's `vscsiStats` traces in binary, of which CloudPhysics' are the best known.
 //!
-//! Source: the layouts that libCacheSim documents; commands by SCSI's SBC-3. Records without a
+//! Source: the layouts that libCacheSim documents; commands as in SCSI's SBC-3. Records without a
 //! header, little-endian:
 //!
 //! ```text
@@ -17,8 +17,8 @@
 //! ```
 //!
 //! Commands that neither read, write, trim nor flush are counted as other events. A record with
-//! another version is damaged. Deviation: an unmap holds its addresses in its data, which is not
-//! traced, so it counts as another event.
+//! another version is damaged. Deviation: an unmap has its addresses in its data, and data is not
+//! traced. So an unmap counts as another event.
 
 use super::fields::{MICROSECOND, Stamp};
 use super::parser::{Parsed, Raw};
@@ -33,7 +33,7 @@ pub(super) enum Version {
 
 /// Bytes of a block.
 const BLOCK: u64 = 512;
-/// Records that are looked at to recognise the format.
+/// Records that are checked to recognise the format.
 const LOOKED_AT: usize = 64;
 
 impl Version {
@@ -45,8 +45,8 @@ impl Version {
         }
     }
 
-    /// The version whose records `head` holds, if nearly all of them have its number and half of
-    /// them known commands.
+    /// The version of the records in `head`, if nearly all of them have its number and half of them
+    /// known commands.
     pub(super) fn recognise(head: &[u8]) -> Option<Version> {
         [Version::One, Version::Two].into_iter().find(|version| {
             let records = head.chunks_exact(version.record_bytes()).take(LOOKED_AT);
@@ -101,7 +101,7 @@ fn number(bytes: &[u8]) -> u64 {
         .fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// The operation that a SCSI command asks for.
+/// The operation of a SCSI command.
 #[inline]
 pub(super) fn operation(command: u64) -> Option<Op> {
     match command {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes requests as traces of other formats: what `trace convert` does, and a way to hand
-//! generated load to other tools.
+//! Writes requests as traces in other formats, for `trace convert`, and to pass generated load to
+//! other tools.
 //!
 //! | format | addresses and sizes | times | what it can't say |
 //! |---|---|---|---|
@@ -10,8 +10,8 @@
 //! | `fio` (version 3) | bytes | us | streams; devices are files, which readers number again |
 //! | `senko` | pages of 4096 | ns | streams; devices above 65,535 get free numbers from there down, and are counted |
 //!
-//! A request that does not start or end at a sector or page is widened, and a time is cut to the
-//! unit. [`Written`] counts both, and requests that a format can't represent.
+//! A request that does not start or end at a sector or page is widened, and a time is truncated to
+//! the unit. [`Written`] counts both, and requests that a format can't represent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -30,7 +30,7 @@ const UNIX_EPOCH: u64 = 116_444_736_000_000_000;
 /// Nanoseconds of a FILETIME's unit.
 const TICK: u64 = 100;
 
-/// A format to write.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteFormat {
     /// SPC.
@@ -42,7 +42,7 @@ pub enum WriteFormat {
     Msr,
     /// `time device address sectors flag`.
     Columns {
-        /// Of the times.
+        /// The unit of times.
         unit: TimeUnit,
         /// Bytes of a sector.
         sector: u64,
@@ -83,18 +83,18 @@ impl FromStr for WriteFormat {
     }
 }
 
-/// The requests written, and those lost on the way.
+/// The requests written, and those lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Written {
     /// Requests written.
     pub requests: u64,
-    /// Trims and flushes that the format can't say.
+    /// Trims and flushes that the format can't represent.
     pub left_out: u64,
     /// Requests that were widened to sectors or pages.
     pub widened: u64,
-    /// Requests whose time was cut to the format's unit.
+    /// Requests whose time was truncated to the format's unit.
     pub cut_times: u64,
-    /// Devices that have another number, since theirs has no place in the format.
+    /// Devices that got another number, since the format can't represent theirs.
     pub renumbered: u64,
 }
 
@@ -105,7 +105,7 @@ pub struct TraceWriter<W: Write> {
     written: Written,
     /// fio's files that were opened.
     opened: BTreeSet<u32>,
-    /// Numbers of devices in Senko's format, and those that are taken there.
+    /// Numbers of devices in Senko's format, and the numbers in use there.
     numbers: BTreeMap<u32, u16>,
     taken: BTreeSet<u16>,
     last_us: u64,
@@ -130,7 +130,7 @@ impl<W: Write> TraceWriter<W> {
     /// Writes a request.
     ///
     /// # Errors
-    /// The writer's; and where a device's number, an address or a time has no place in the format.
+    /// The writer's error; or the format can't represent a device number, an address or a time.
     pub fn write(&mut self, request: &Request) -> io::Result<()> {
         self.start()?;
         let says_all = matches!(self.format, WriteFormat::Fio | WriteFormat::Senko);
@@ -153,10 +153,10 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Writes what a format ends with and flushes the writer.
+    /// Writes the end of the format and flushes the writer.
     ///
     /// # Errors
-    /// The writer's.
+    /// The writer's error.
     pub fn finish(mut self) -> io::Result<(W, Written)> {
         self.start()?;
         for device in &self.opened {
@@ -166,7 +166,7 @@ impl<W: Write> TraceWriter<W> {
         Ok((self.out, self.written))
     }
 
-    /// What a format starts with.
+    /// Writes the start of the format.
     fn start(&mut self) -> io::Result<()> {
         if self.started {
             return Ok(());
@@ -179,8 +179,8 @@ impl<W: Write> TraceWriter<W> {
                 self.out.write_all(&VERSION.to_le_bytes())?;
                 self.out.write_all(&(RECORD_BYTES as u32).to_le_bytes())?;
                 self.out.write_all(&(PAGE_SIZE as u32).to_le_bytes())?;
-                // Reserved, and the start of the recording, which nothing depends on: equal input
-                // gives an equal file.
+                // A reserved field, and the start of the recording. Nothing depends on them, so
+                // equal input gives an equal file.
                 self.out.write_all(&[0; 12])
             }
             _ => Ok(()),
@@ -299,8 +299,8 @@ impl<W: Write> TraceWriter<W> {
         )
     }
 
-    /// A device's number in Senko's format: its own, or a free one where it has no place or was
-    /// given away.
+    /// A device's number in Senko's format: its own, or a free one if its own is too large or in
+    /// use.
     fn number(&mut self, device: u32) -> io::Result<u16> {
         if let Some(&number) = self.numbers.get(&device) {
             return Ok(number);

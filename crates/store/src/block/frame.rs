@@ -4,7 +4,7 @@
 use senko_io::PAGE_SIZE;
 use senko_io::le::u32_at;
 
-/// Bytes in front of a head page's payload.
+/// Bytes before a head page's payload.
 pub const HEAD_HEADER: usize = 16;
 /// Bytes of payload in a head page.
 pub const HEAD_PAYLOAD: usize = PAGE_SIZE - HEAD_HEADER;
@@ -25,7 +25,7 @@ pub(crate) fn seal(page: &mut [u8], id: u64, number: u32) {
     page[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Checks one head page and gives its payload.
+/// Checks one head page and returns its payload.
 pub(crate) fn check(page: &[u8], id: u64, number: u32) -> Result<&[u8], &'static str> {
     let half = |at: usize| u32_at(page, at);
     if half(0) != crc32c::crc32c_append(seed(id), &page[4..]) {

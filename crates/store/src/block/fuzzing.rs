@@ -19,11 +19,11 @@ const ID: u64 = 0x0123_4567_89ab_cdef;
 const TAG: Tag = Tag::store(Purpose::Recover);
 
 /// Reads a run of one to four data pages as a look-up, a scan and a verification do. An odd first
-/// byte means: first correct the pages' checksums and numbers, so that the code behind the checks
-/// is reached. Its next bit asks for pages of 8 KiB.
+/// byte means: first correct the pages' checksums and numbers, so that the input reaches the code
+/// after the checks. Its next bit asks for pages of 8 KiB.
 ///
 /// # Panics
-/// When a look-up gives something that does not lie in the run.
+/// If a look-up returns something that is not in the run.
 pub fn pages(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else {
         return;
@@ -68,7 +68,7 @@ pub fn pages(data: &[u8]) {
     scan(&run, size);
 }
 
-/// Keys and times of elements that a page seems to hold, wherever they lie, and a key that none
+/// Keys and times of elements that a page seems to hold, at any offset, and a key that no element
 /// has.
 fn keys(run: &[u8], size: usize) -> Vec<(Vec<u8>, u64)> {
     let mut keys = vec![(b"no such key".to_vec(), 1)];
@@ -79,7 +79,7 @@ fn keys(run: &[u8], size: usize) -> Vec<(Vec<u8>, u64)> {
             keys.push((element.key.to_vec(), element.time));
             at += len;
         }
-        // One that goes on in the next page: its key, if that lies here.
+        // An element that continues in the next page: its key, if the whole key is in this page.
         if let Ok(header) =
             crate::element::ElementHeader::decode(page.get(at..).unwrap_or_default())
             && let Some(key) = page.get(at + header.key_at()..at + header.value_at())
@@ -156,7 +156,8 @@ fn walk(scan: &mut BlockScan<Arc<FaultyDevice>>, bytes: usize) {
 /// Reads a head: `data` is what the payloads of its pages hold, one after the other.
 ///
 /// # Panics
-/// When something is accepted that is not written again in the same way, or leads out of the block.
+/// If a reader accepts something that does not encode to the same bytes, or that points out of the
+/// block.
 pub fn head(data: &[u8]) {
     if let Some(record) = data
         .first_chunk()
@@ -203,7 +204,7 @@ pub fn head(data: &[u8]) {
     open(&device, &record);
 }
 
-/// Opens a block whose head is on the device, and asks it everything.
+/// Opens a block whose head is on the device, and calls every reader of it.
 fn open(device: &Arc<FaultyDevice>, record: &BlockRecord) {
     let hasher = Hasher::new([1; 16]);
     verify_block(&**device, record, &hasher);

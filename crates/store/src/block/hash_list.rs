@@ -2,9 +2,9 @@
 //! The hash list in a block's head: what compaction and the making of maps read in place of the
 //! elements.
 //!
-//! Entries of 19 bytes, sorted as the elements, 214 to a page, none across pages; a directory of
-//! 257 numbers in the head's first page says where each shard begins. The top byte of `order` is
-//! the shard and is not written.
+//! Entries have 19 bytes and the order of the elements. A page has 214 of them, and none straddles
+//! two pages. A directory of 257 numbers in the head's first page says where each shard begins. The
+//! top byte of `order` is the shard and is not written.
 
 use super::frame::HEAD_PAYLOAD;
 use crate::element::{END_OF_TIME, EXPIRY, LARGE, TOMBSTONE};
@@ -80,8 +80,8 @@ impl HashEntry {
         })
     }
 
-    /// Whether `self` may are in front of `next`: by hash; of equal hashes either may be another
-    /// key, so times say nothing.
+    /// Whether `self` may come before `next`. Entries are in the order of their hashes. Two entries
+    /// with equal hashes may be of different keys, so their times are not compared.
     pub(crate) fn may_precede(&self, next: &HashEntry) -> bool {
         self.key <= next.key
     }
@@ -92,7 +92,7 @@ impl HashEntry {
 pub(crate) struct Directory([u32; SHARDS + 1]);
 
 impl Directory {
-    /// From how many entries each shard has.
+    /// Builds the directory from the number of entries of each shard.
     pub fn from_counts(counts: &[u32; SHARDS]) -> Directory {
         let mut starts = [0; SHARDS + 1];
         for (shard, count) in counts.iter().enumerate() {
@@ -107,7 +107,8 @@ impl Directory {
         }
     }
 
-    /// Reads a directory of this many entries; `None` if it is of others, or not in order.
+    /// Reads a directory of this many entries; `None` if its count differs or its numbers are not
+    /// in order.
     pub fn decode(from: &[u8], elements: u64) -> Option<Directory> {
         let mut starts = [0; SHARDS + 1];
         if from.len() != DIRECTORY_BYTES {
@@ -120,13 +121,13 @@ impl Directory {
         (ordered && u64::from(starts[SHARDS]) == elements).then_some(Directory(starts))
     }
 
-    /// Entries in front of a shard's.
+    /// Entries before a shard's first.
     pub fn start(&self, shard: usize) -> usize {
         self.0[shard] as usize
     }
 
-    /// The shard of an entry; entries come in order, so the search begins at the one of the entry
-    /// before.
+    /// The shard of an entry; entries come in order, so the search begins at the previous entry's
+    /// shard.
     pub fn shard_of(&self, entry: usize, from: usize) -> usize {
         let mut shard = from;
         while shard + 1 < SHARDS && self.start(shard + 1) <= entry {

@@ -39,7 +39,8 @@ pub(crate) fn meta_pages(index_bytes: u64, large: u64) -> u64 {
     bytes.div_ceil(HEAD_PAYLOAD as u64)
 }
 
-/// No head of a block with as many data pages, elements and large values has more pages.
+/// The most pages that the head of a block with these counts of data pages, elements and large
+/// values can have.
 pub(crate) fn pages_bound(data_pages: u64, elements: u64, large: u64) -> u64 {
     meta_pages(PageIndex::encoded_bound(data_pages), large)
         + elements.div_ceil(ENTRIES_PER_PAGE as u64)
@@ -62,7 +63,7 @@ impl Meta {
         out
     }
 
-    /// Reads the payloads of the meta pages, put together.
+    /// Reads the payloads of the meta pages and joins them.
     pub fn decode(from: &[u8]) -> Result<Meta, &'static str> {
         const CUT: &str = "the head is shorter than it says";
         let (record, index_bytes) = decode_header(from)?;
@@ -120,9 +121,9 @@ pub(crate) fn directory(payload: &[u8], record: &BlockRecord) -> Result<Director
         .ok_or("the directory of the hash list is not in order")
 }
 
-/// The record of the block whose head begins in this page, if one does: how blocks are found where
-/// no manifest can be read. `page` is any page of the device; chance or the bytes of a value pass
-/// for a head once in 2^32, and then only if they were made to.
+/// The record of the block whose head begins in this page, if one does. A repair finds blocks this
+/// way if no manifest can be read. `page` is any page of the device. By chance, a page that is no
+/// head passes once in 2^32; only bytes made for it pass on purpose.
 ///
 /// ```
 /// # let device = senko_store::example::device();

@@ -2,16 +2,15 @@
 //! Sorted blocks: written once, read one page a look-up.
 //!
 //! A block lies in one extent. Data pages with the elements, sorted by the hash of their keys, come
-//! first. A head with all that is known about them follows. In DRAM a block is its record and its
-//! page index, about 8 bits a page. A look-up goes
+//! first. Their head follows, with everything that is known about them. In DRAM a block is its
+//! record and its page index, about 8 bits a page. A look-up goes
 //!
 //! ```text
 //!   hash -> Block::find -> PageRun -> (any driver reads it) -> Block::search in its bytes
 //! ```
 //!
-//! and nothing on that way does I/O but the driver. `docs/formats/store.md` has the bytes. There is
-//! no policy here: the engine decides the purpose of a block, which of its elements are dead and
-//! when it is freed.
+//! and only the driver does I/O. `docs/formats/store.md` has the bytes. There is no policy here:
+//! the engine decides the purpose of a block, which of its elements are dead and when it is freed.
 //!
 //! Always holds: a finished block never changes. A reader trusts data on the device only after a
 //! check of its checksum, which includes the block's id.
@@ -69,7 +68,7 @@ pub struct PageRun {
 }
 
 impl PageRun {
-    /// Whether there is nothing to read: the hash lies outside of what the block covers.
+    /// Whether there is nothing to read: the hash lies outside of the block's range.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -96,7 +95,7 @@ impl PageRun {
     }
 }
 
-/// A sorted block as it is known in DRAM.
+/// An open sorted block: what is kept of it in DRAM.
 ///
 /// ```
 /// # let device = senko_store::example::device();
@@ -150,7 +149,7 @@ impl Block {
         Ok(Block::new(read_meta(device, record, tag)?))
     }
 
-    /// What the manifest keeps.
+    /// What the manifest keeps about the block.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -198,7 +197,7 @@ impl Block {
         &self.large
     }
 
-    /// Everything that the block takes of DRAM.
+    /// All DRAM that the block takes.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -210,9 +209,9 @@ impl Block {
         size_of::<Block>() + self.index.heap_bytes() + size_of_val::<[ExtentRef]>(&self.large)
     }
 
-    /// The pages that hold every element of a hash, if the block has any. Usually it is one page.
+    /// The pages that hold every element of a hash, if the block has any. Usually this is one page.
     /// It is more for elements longer than a page, or if the versions of a key do not fit into one
-    /// page. Empty if the hash lies outside of what the block covers.
+    /// page. It is empty if the hash lies outside of the block's range.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -234,7 +233,7 @@ impl Block {
     }
 
     /// The newest version of `key` no newer than `at` in the bytes of the run that [`Block::find`]
-    /// gave.
+    /// returned.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -262,7 +261,7 @@ impl Block {
             .map_err(|bad| damage(run.page, bad))
     }
 
-    /// All versions of `key` in the bytes of the run that [`Block::find`] gave, newest first.
+    /// All versions of `key` in the bytes of the run that [`Block::find`] returned, newest first.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -339,13 +338,13 @@ fn damage(page: u64, bad: BadPage) -> StoreError {
     StoreError::damaged(page * PAGE_SIZE as u64 + bad.at as u64, bad.what)
 }
 
-/// No block whose elements take as many bytes has more data pages (BLOCK-2).
+/// The most data pages of a block whose elements take this many bytes (BLOCK-2).
 fn data_pages_bound(encoded_bytes: u64, page_bytes: usize) -> u64 {
     let payload = (page_bytes - PAGE_HEADER) as u64;
     (2 * encoded_bytes).div_ceil(payload) + 4
 }
 
-/// Reads the meta part of a block's head, and holds it against the record.
+/// Reads the meta part of a block's head, and compares it with the record.
 fn read_meta(device: &dyn Device, record: &BlockRecord, tag: Tag) -> Result<Meta, StoreError> {
     let damaged = |what: &str| StoreError::damaged(record.head_offset(0), what);
     let mut stream = Vec::new();
@@ -362,7 +361,8 @@ fn read_meta(device: &dyn Device, record: &BlockRecord, tag: Tag) -> Result<Meta
     Ok(meta)
 }
 
-/// Reads a range of head pages in bounded pieces, checks each, and hands its number and payload on.
+/// Reads a range of head pages in bounded pieces, checks each, and passes its number and payload
+/// on.
 fn read_head(
     device: &dyn Device,
     record: &BlockRecord,

@@ -23,7 +23,7 @@ use senko_io::le::{u16_at, u32_at};
 use crate::element::{self, Element, ElementHeader};
 use crate::{Hasher, KeyHash};
 
-/// Bytes in front of a page's elements.
+/// Bytes before a page's elements.
 pub const PAGE_HEADER: usize = 16;
 
 /// An error in a run of pages.
@@ -63,11 +63,11 @@ fn bad<T>(at: usize, what: &'static str) -> Result<T, BadPage> {
 pub struct PageHead {
     /// Elements that begin in the page.
     pub count: u16,
-    /// Where the first of them begins.
+    /// Where the first of these elements begins.
     pub first: u16,
 }
 
-/// The facts that all pages of one block share.
+/// What all pages of one block have in common.
 ///
 /// ```
 /// use senko_store::block::{PAGE_HEADER, PageFormat, PageHead};
@@ -88,7 +88,7 @@ pub struct PageFormat {
 }
 
 impl PageFormat {
-    /// Of the block `id`.
+    /// For the pages of block `id`.
     ///
     /// ```
     /// let format = senko_store::block::PageFormat::new(2, 8192);
@@ -177,8 +177,8 @@ impl PageFormat {
         Ok(head)
     }
 
-    /// The newest version of `key` no newer than `at`, in the bytes of a run of pages of which the
-    /// first has this number.
+    /// The newest version of `key` no newer than `at`, in the bytes of a run of pages. `number` is
+    /// the number of the run's first page.
     ///
     /// The versions of one key lie side by side, newest first, so the first that is old enough is
     /// the answer.
@@ -269,13 +269,13 @@ impl PageFormat {
                         return bad(base + at, "an element runs into the next");
                     }
                     if !same_len || !begins_like(page, at + header.key_at(), key) {
-                        // The last of the page: on to the next.
+                        // This was the last element of the page: continue with the next page.
                         break;
                     }
                     let mut element = Vec::new();
                     if !self.gather(bytes, number, base + at, &header, &mut element)? {
-                        // Elements of other hashes may begin in the run's last page; one of this
-                        // hash does not continue behind it.
+                        // Elements of other hashes may begin in the run's last page. An element of
+                        // this hash never continues after it.
                         return if at + header.value_at() <= page.len() {
                             bad(base + at, "an element reaches beyond its pages")
                         } else {
@@ -297,7 +297,7 @@ impl PageFormat {
         Ok(())
     }
 
-    /// The newest time among the elements of the run whose key has this hash, for whoever knows
+    /// The newest time among the elements of the run whose key has this hash, for callers that know
     /// only the hash.
     pub(crate) fn newest_of(
         &self,
@@ -320,7 +320,7 @@ impl PageFormat {
                     None if left > 0 => return bad(base + at, "an element runs into the next"),
                     None => {
                         if !self.gather(bytes, number, base + at, &header, &mut long)? {
-                            // Not of this hash, or the run would not end here.
+                            // It has another hash; otherwise the run would not end here.
                             break;
                         }
                         &long[header.key_at()..header.value_at()]
@@ -335,8 +335,8 @@ impl PageFormat {
         Ok(newest)
     }
 
-    /// Puts the bytes of an element that begins at `at` of the run and continues in the pages
-    /// behind into `to`; false if it continues behind the run.
+    /// Copies the bytes of an element into `to`. It begins at `at` of the run and may continue in
+    /// later pages. False if it continues after the run.
     fn gather(
         &self,
         bytes: &[u8],
@@ -365,8 +365,8 @@ impl PageFormat {
         Ok(true)
     }
 
-    /// The `part` bytes with which a page, which begins at `at` of the run, continues with the
-    /// element before.
+    /// The `part` bytes at the start of a page that continue the previous element. The page begins
+    /// at `at` of the run.
     pub(crate) fn rest_in<'b>(
         &self,
         page: &'b [u8],
@@ -382,7 +382,7 @@ impl PageFormat {
     }
 }
 
-/// Whether as much of the key at `at` as lies in the page is that of `key`.
+/// Whether the part of the key at `at` that lies in the page equals the start of `key`.
 fn begins_like(page: &[u8], at: usize, key: &[u8]) -> bool {
     let end = (at + key.len()).min(page.len());
     page[at..end] == key[..end - at]
@@ -441,7 +441,7 @@ impl<'b> Found<'b> {
         }
     }
 
-    /// Whether it says that the key is gone.
+    /// Whether this version is a deletion.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -458,7 +458,7 @@ impl<'b> Found<'b> {
         self.flags & element::TOMBSTONE != 0
     }
 
-    /// Whether the value lies in its own extent, and what is found is a reference to it.
+    /// Whether the value lies in its own extent, so that these bytes are a reference to it.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -475,7 +475,7 @@ impl<'b> Found<'b> {
         self.flags & element::LARGE != 0
     }
 
-    /// Whether it is gone at this Unix second.
+    /// Whether the version has expired at this Unix second.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -492,8 +492,8 @@ impl<'b> Found<'b> {
         self.expiry != 0 && now_seconds >= self.expiry
     }
 
-    /// Where the value lies in the bytes that were searched, if it does in one piece: a caller who
-    /// keeps the bytes need not copy.
+    /// Where the value lies in the searched bytes, if it is in one piece. A caller who keeps the
+    /// bytes need not copy it.
     ///
     /// ```
     /// # let device = senko_store::example::device();

@@ -6,16 +6,16 @@
 //! to a *cell* of 2^shift. The separators ascend, so an Elias-Fano list holds them. The low bits of
 //! each are in an array. The high bits are in unary: a 1 for each page, a 0 where the next high
 //! value begins. The place of every 128th 0 is noted, so a look-up goes straight to the pages that
-//! share its high bits. The last page whose separator is no larger than the hash's cell is the one.
-//! Source: paper A, 9.3 (the page index apart from the pages, so that one read suffices); Elias
-//! 1974 and Fano 1971; Vigna 2013 (selection by sampled zeros). Deviation: the paper holds full
-//! hashes and reads the index from flash. Cells are 2^-6 of the range of a page, chosen from the
-//! block's own density; the writer makes sure that two pages do not share a cell. If this is
+//! share its high bits. The result is the last page whose separator is no larger than the hash's
+//! cell. Source: paper A, 9.3 (the page index apart from the pages, so that one read suffices);
+//! Elias 1974 and Fano 1971; Vigna 2013 (selection by sampled zeros). Deviation: the paper holds
+//! full hashes and reads the index from flash. Cells are 2^-6 of the range of a page, chosen from
+//! the block's own density; the writer makes sure that two pages do not share a cell. If this is
 //! impossible (two elements that only just fit a page each), the pages get the same separator, and
-//! the whole hash of the boundary is kept beside the list: a *split*. Pages that share a whole hash
+//! a list beside it keeps the whole hash of the boundary: a *split*. Pages that share a whole hash
 //! (many versions of one key) are read together.
 //!
-//! Always holds: an element of a hash begins and ends in the pages that [`PageIndex::find`] gives
+//! Always holds: an element of a hash begins and ends in the pages that [`PageIndex::find`] returns
 //! for it.
 
 use senko_io::le::u32_at;
@@ -25,7 +25,7 @@ use senko_io::le::u32_at;
 /// (0.8 % of a page at 6).
 const CELL_BITS: u32 = 6;
 
-/// A 0 of the unary part in this many has its place written down.
+/// One in this many zeros of the unary part has its place stored.
 const SAMPLE: usize = 128;
 
 /// The size of a cell for pages that cover `gap` of the hash range each, as a power of two.
@@ -35,16 +35,16 @@ pub(crate) fn shift_for(gap: u64) -> u32 {
     log.saturating_sub(CELL_BITS).min(63)
 }
 
-/// The writer's facts about a page that it has closed.
+/// What the writer knows about a page that it has closed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageNote {
     /// `order` of the first element that begins in it.
     pub first: u64,
-    /// `order` of the last one.
+    /// `order` of the last element that begins in it.
     pub last: u64,
-    /// No element begins in it; `first` and `last` are the page before's.
+    /// No element begins in it; `first` and `last` are the previous page's.
     pub rest_only: bool,
-    /// It begins with the rest of an element.
+    /// It begins with the rest of an earlier element.
     pub tail: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct PageIndex {
     pages: u32,
     shift: u8,
     low_bits: u8,
-    /// The first separator; the others are written less this.
+    /// The first separator; the others are stored as differences from it.
     base: u64,
     /// Unary: page p is the 1 at place `high(p) + p`.
     high: Box<[u64]>,
@@ -71,7 +71,7 @@ pub struct PageIndex {
     zeros: Box<[u32]>,
     /// A bit for each page that begins with the rest of an element; empty if none does.
     tails: Box<[u64]>,
-    /// Pages that have the separator of the page before, but not its last hash, and their first
+    /// Pages with the same separator as the page before but another last hash, with their first
     /// hashes.
     split_pages: Box<[u32]>,
     split_orders: Box<[u64]>,
@@ -85,10 +85,10 @@ pub(crate) struct Pages {
 }
 
 impl PageIndex {
-    /// Bytes of the fixed part, where it is saved.
+    /// Bytes of the fixed part of the encoded index.
     pub const HEADER: usize = 24;
 
-    /// Of the pages of a block.
+    /// The index of the pages of a block.
     pub(crate) fn build(notes: &[PageNote]) -> PageIndex {
         let span = notes.last().map_or(0, |last| last.last - notes[0].first);
         let shift = shift_for(span / (notes.len() as u64).max(1));
@@ -105,8 +105,8 @@ impl PageIndex {
             }
             separators.push(cell);
         }
-        // More come from keys that were chosen to share cells only, and without them the pages are
-        // read together.
+        // Only keys that were chosen to share cells need more. Without more, the pages are read
+        // together.
         pages.truncate(split_bound(notes.len()));
         orders.truncate(pages.len());
         let tails: Vec<bool> = notes.iter().map(|note| note.tail).collect();
@@ -165,7 +165,7 @@ impl PageIndex {
         self.pages
     }
 
-    /// Bytes of DRAM besides the value itself.
+    /// Bytes of DRAM besides the `PageIndex` itself.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -178,7 +178,7 @@ impl PageIndex {
             + 4 * (self.zeros.len() + self.split_pages.len())
     }
 
-    /// The pages in which elements of this `order` may lie; for one below the block's first, none.
+    /// The pages in which elements of this `order` may lie; none if it is below the block's first.
     #[inline]
     pub(crate) fn find(&self, order: u64) -> Pages {
         let cell = order >> self.shift;
@@ -191,14 +191,14 @@ impl PageIndex {
         // The pages that share the high bits: a run of ones.
         let (mut begin, mut first) = match self.bucket(bucket) {
             Some(place) => (place, (place as u64 - bucket) as u32),
-            // Above every page's.
+            // Above the separators of all pages.
             None => (self.high.len() * 64, self.pages),
         };
         let mut count = self.ones_from(begin);
         let mut below = first + self.partition(first, count, |page| page <= low);
         if below == first {
-            // No page has such a separator, so the result is the last page before. Page 0 has the
-            // value 0, so there is one.
+            // No page has such a separator, so the result is the last page before it. There always
+            // is a page before it, because page 0 has the value 0.
             let last = self.one_before(begin);
             count = self.ones_to(last);
             begin = last + 1 - count as usize;
@@ -215,7 +215,7 @@ impl PageIndex {
             self.split(start, below, order)
         };
         if self.begins_with_tail(end) {
-            // The last element continues there.
+            // The last element of the run continues in this page.
             end += 1;
         }
         Pages { first: start, end }
@@ -276,8 +276,8 @@ impl PageIndex {
         value & mask(bits as u32)
     }
 
-    /// The place at which the pages with these high bits begin: behind the zero that ends the
-    /// bucket before. `None` after the last bucket.
+    /// The place at which the pages with these high bits begin: after the zero that ends the
+    /// previous bucket. `None` after the last bucket.
     #[inline]
     fn bucket(&self, bucket: u64) -> Option<usize> {
         let Some(before) = bucket.checked_sub(1) else {
@@ -319,7 +319,7 @@ impl PageIndex {
         count
     }
 
-    /// Ones in a row up to this place, which has one.
+    /// Ones in a row that end at this place, which holds a one.
     fn ones_to(&self, place: usize) -> u32 {
         let mut count = 0;
         let mut end = place + 1;
@@ -337,7 +337,7 @@ impl PageIndex {
         count
     }
 
-    /// The last place in front of this one that has a one.
+    /// The last place before this one that holds a one.
     fn one_before(&self, place: usize) -> usize {
         let mut word = place / 64;
         let mut bits = match self.high.get(word) {
@@ -359,7 +359,7 @@ impl PageIndex {
             + 12 * self.split_pages.len()
     }
 
-    /// No block of as many pages needs more bytes to save its index.
+    /// The most bytes that the saved index of a block with this many pages can take.
     pub(crate) fn encoded_bound(pages: u64) -> u64 {
         // 6.5 bits of cells, 3 in unary, a bit of tails, 3 of splits; words that are not full.
         PageIndex::HEADER as u64 + 2 * pages + 12 * split_bound(0) as u64 + 32
@@ -384,7 +384,7 @@ impl PageIndex {
         }
     }
 
-    /// Reads what was saved; every look-up in what is accepted ends, with pages that the block has.
+    /// Reads a saved index. If it is accepted, every look-up ends and returns pages of the block.
     pub(crate) fn decode(from: &[u8]) -> Result<PageIndex, &'static str> {
         const CUT: &str = "the page index has another length than it says";
         let (head, words) = from.split_at_checked(PageIndex::HEADER).ok_or(CUT)?;
@@ -428,7 +428,7 @@ impl PageIndex {
         Ok(index)
     }
 
-    /// That what was read is what [`PageIndex::encode_separators`] makes of some separators.
+    /// Checks that the index read is one that [`PageIndex::encode_separators`] can write.
     fn check(&self) -> Result<(), &'static str> {
         const ORDER: &str = "the page index is not in order";
         let mut before = None;
@@ -478,7 +478,7 @@ fn split_bound(pages: usize) -> usize {
     16 + pages / 32
 }
 
-/// Words of the unary part: a one for each page, a zero behind each bucket.
+/// Words of the unary part: a one for each page, a zero after each bucket.
 fn high_words(pages: usize, largest: u64) -> usize {
     if pages == 0 {
         return 0;
@@ -492,7 +492,7 @@ fn sample_zeros(high: &[u64]) -> Box<[u32]> {
     for (nth, word) in high.iter().enumerate() {
         let mut zeros = !*word;
         let ones = zeros.count_ones() as usize;
-        // The next one to be written down lies in this word or not.
+        // The next sampled zero may lie in this word.
         let next = count.next_multiple_of(SAMPLE);
         if next < count + ones {
             for _ in count..next {

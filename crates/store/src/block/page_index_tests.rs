@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The page index against the list of notes that it was built from.
+//! The page index against the list of pages that it was built from.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn must_hold(notes: &[PageNote], order: u64) -> Option<(u32, u32)> {
     });
     let first = pages.next()?;
     let mut last = pages.next_back().unwrap_or(first);
-    // The last element of the page continues in the pages with a tail.
+    // The page's last element continues in the next pages if they have a tail.
     while notes[last].last == order && notes.get(last + 1).is_some_and(|next| next.tail) {
         last += 1;
         if !notes[last].rest_only {

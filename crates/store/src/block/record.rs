@@ -2,8 +2,8 @@
 //! The manifest's record of a sorted block: 96 bytes, enough to open it, to judge it and to skip
 //! it.
 //!
-//! The block's head has the same bytes. So a head says where its block lies, and a reader notices a
-//! record that was mixed up. The manifest's own checksum covers a record.
+//! The block's head has the same bytes. So a head says where its block lies, and a reader notices
+//! if a record belongs to another block. The manifest's own checksum covers a record.
 
 use senko_io::PAGE_SIZE;
 use senko_io::le::{u32_at, u64_at};
@@ -32,7 +32,7 @@ pub struct BlockRecord {
     pub extent: Extent,
     /// Data pages, of `page_bytes` each, from the extent's start.
     pub data_pages: u32,
-    /// Pages of the device behind the data pages.
+    /// Pages of the device after the data pages.
     pub head_pages: u32,
     /// Bytes of a data page.
     pub page_bytes: u32,
@@ -54,7 +54,7 @@ pub struct BlockRecord {
     pub expiring: u32,
     /// Elements whose value lies in its own extent.
     pub large: u32,
-    /// Head pages in front of the hash list: what is read to open the block.
+    /// Head pages before the hash list; opening the block reads these.
     pub meta_pages: u32,
 }
 
@@ -154,7 +154,7 @@ impl BlockRecord {
         to
     }
 
-    /// Reads a record, or says what cannot be about it.
+    /// Reads a record, or says which of its values is impossible.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -191,7 +191,7 @@ impl BlockRecord {
         Ok(record)
     }
 
-    /// Checks that must hold before any field is used for arithmetic.
+    /// Checks that must pass before any field is used in arithmetic.
     fn check(&self) -> Result<(), &'static str> {
         let page_bytes = self.page_bytes as usize;
         if !page_bytes.is_power_of_two() || !(MIN_PAGE_BYTES..=MAX_PAGE_BYTES).contains(&page_bytes)

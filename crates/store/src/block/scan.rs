@@ -66,9 +66,9 @@ pub struct BlockScan<D> {
 /// Where an element lies.
 #[derive(Clone, Copy)]
 enum Place {
-    /// From a byte of the buffer on.
+    /// In the scan's buffer, from this byte on.
     Here(usize),
-    /// In the buffer for long ones.
+    /// In the buffer for long elements.
     Long,
 }
 
@@ -76,7 +76,7 @@ impl<D> BlockScan<D>
 where
     D: Deref<Target: Device>,
 {
-    /// From the block's first element on, with a buffer of about `read_ahead` bytes (at least two
+    /// Begins at the block's first element, with a buffer of about `read_ahead` bytes (at least two
     /// pages of the block).
     ///
     /// ```
@@ -100,7 +100,7 @@ where
         BlockScan::of_record(device, block.record(), hasher, read_ahead, tag)
     }
 
-    /// From the first element on whose `order` is not smaller than `from`.
+    /// Begins at the first element whose `order` is not smaller than `from`.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -132,7 +132,7 @@ where
         scan
     }
 
-    /// Of a block whose head cannot be read; from the first element on.
+    /// Scans a block whose head cannot be read, from the first element on.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -176,8 +176,8 @@ where
         }
     }
 
-    /// Of a block that was sorted by hashes of another secret, which is lost: the order says
-    /// nothing.
+    /// Scans a block that was sorted by hashes of another, lost secret, so the order is not
+    /// checked.
     pub(crate) fn in_any_order(self) -> BlockScan<D> {
         BlockScan {
             ordered: false,
@@ -185,8 +185,8 @@ where
         }
     }
 
-    /// The next element and its key's hash; `None` at the end. After an error the same error again,
-    /// until [`BlockScan::skip_damage`].
+    /// The next element and its key's hash; `None` at the end. After an error it returns the same
+    /// error again, until [`BlockScan::skip_damage`] is called.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -268,7 +268,7 @@ where
         Some((*hash, Element::of(header, key, value)))
     }
 
-    /// Goes on after damage: with the next page in which an element begins. The elements of the
+    /// Continues after damage, with the next page in which an element begins. The elements of the
     /// damaged page are lost, and so is an element that continues into it. False if the scan had
     /// not met damage.
     ///
@@ -363,7 +363,7 @@ where
         self.last = Some(hash);
         self.at = end;
         self.left -= 1;
-        // In the last of the pages that a long element continues in, another may begin.
+        // Another element may begin in the last page of a long element.
         if goes_on > 0 {
             self.page += goes_on;
             self.at = 0;
@@ -372,7 +372,7 @@ where
     }
 
     /// Assembles the element that begins at `self.at` of the current page, a page at a time, so it
-    /// may be longer than the buffer. Gives the number of pages that it continues in.
+    /// may be longer than the buffer. Returns the number of further pages that it takes.
     fn gather(&mut self, header: &ElementHeader) -> Result<u32, StoreError> {
         let size = self.format.page_bytes();
         let len = header.element_len();
@@ -400,7 +400,7 @@ where
         Ok(pages as u32)
     }
 
-    /// Makes sure that a page is in the buffer, and says where.
+    /// Makes sure that a page is in the buffer, and returns where.
     fn load(&mut self, page: u32) -> Result<usize, StoreError> {
         let size = self.format.page_bytes();
         if page < self.window || page >= self.window + self.held {
@@ -414,7 +414,7 @@ where
             };
             let mut result = read(&mut self.buf, count);
             if result.is_err() && count > 1 {
-                // The unreadable part may be further on: the pages before it are not lost with it.
+                // The unreadable page may be a later one of the piece, so read this page alone.
                 count = 1;
                 result = read(&mut self.buf, count);
             }

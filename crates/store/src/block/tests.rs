@@ -53,7 +53,7 @@ impl Owned {
     }
 }
 
-/// How hashes come about.
+/// How the hashes of a test's keys are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hashes {
     /// From the keys.
@@ -219,7 +219,7 @@ fn look_up(built: &Built, hash: KeyHash, key: &[u8], at: u64) -> Result<Option<O
     }))
 }
 
-/// Everything that a reader can ask, against the list.
+/// Compares every answer of a reader with the list.
 fn check(built: &Built, made: &Made) {
     let Built {
         device,
@@ -374,7 +374,7 @@ fn model() {
     }
 }
 
-/// Minutes of blocks with other seeds: `cargo test -p senko_store many_models -- --ignored`.
+/// Runs for minutes, with other seeds: `cargo test -p senko_store many_models -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]
 fn many_models() {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Everything about a block that can be checked, checked: each page, the order, the hash list
-//! against the elements, the page index, the counts.
+//! Checks all of a block: each page, the order, the hash list against the elements, the page index,
+//! the counts.
 //!
-//! It continues after damage, so one run finds all of it. Memory is that of a scan and of one page
-//! of the hash list.
+//! It continues after damage, so one run finds all of it. It needs the memory of a scan and of one
+//! page of the hash list.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
@@ -16,7 +16,7 @@ use super::scan::BlockScan;
 use crate::element::{EXPIRY, Element, ExtentRef};
 use crate::{Hasher, KeyHash, StoreError};
 
-/// Something that is not as it should be.
+/// A problem in a block.
 ///
 /// ```
 /// let problem = senko_store::Problem { offset: 4096, what: "the checksum is wrong".to_owned() };
@@ -100,7 +100,7 @@ pub fn verify_block(device: &dyn Device, record: &BlockRecord, hasher: &Hasher) 
 struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Notes a problem, once for a place.
+    /// Notes a problem, unless it equals the last one.
     fn add(&mut self, offset: u64, what: &str) {
         let problem = Problem {
             offset,
@@ -111,7 +111,7 @@ impl Problems {
         }
     }
 
-    /// Notes an error; `offset` is where one that does not say lies.
+    /// Notes an error. `offset` is the place of an error that does not name one.
     fn error(&mut self, offset: u64, error: &StoreError) {
         match error {
             StoreError::Damaged { what, offset } => self.add(*offset, what),
@@ -120,7 +120,7 @@ impl Problems {
     }
 }
 
-/// Totals over the elements, to be compared with the record.
+/// Totals over the elements, for the comparison with the record.
 #[derive(Default)]
 struct Seen {
     elements: u64,
@@ -136,7 +136,7 @@ struct Walk<'d> {
     record: &'d BlockRecord,
     meta: Option<&'d Meta>,
     list: HashReader<'d>,
-    /// The hash and the time of the element before, whose key is in `key`.
+    /// The hash and the time of the previous element; its key is in `key`.
     before: Option<(KeyHash, u64)>,
     key: Vec<u8>,
     seen: Seen,
@@ -144,8 +144,8 @@ struct Walk<'d> {
 }
 
 impl Walk<'_> {
-    /// Looks at the next element; what is wrong with it. With `damaged`, elements in front of it
-    /// may be missing.
+    /// Checks the next element and returns its problem, if it has one. With `damaged`, elements
+    /// before it may be missing.
     fn element(
         &mut self,
         hash: KeyHash,
@@ -226,11 +226,11 @@ struct HashReader<'d> {
     record: &'d BlockRecord,
     meta: Option<&'d Meta>,
     page: AlignedBuf,
-    /// The page of the list that is in `page`.
+    /// The number of the hash-list page in `page`.
     held: Option<u32>,
     next: usize,
     shard: usize,
-    /// A page of the list could not be read: what it should have is not known.
+    /// A page of the list could not be read, so its entries are unknown.
     broken: bool,
 }
 
@@ -252,7 +252,7 @@ impl<'d> HashReader<'d> {
         }
     }
 
-    /// The next entry, which stays the next one.
+    /// The next entry, without stepping over it.
     fn peek(&mut self, problems: &mut Problems) -> Option<HashEntry> {
         let meta = self.meta?;
         while (self.next as u64) < self.record.elements {
@@ -292,8 +292,8 @@ impl<'d> HashReader<'d> {
         None
     }
 
-    /// Whether the list has this entry next. Where elements may be missing, entries in front of it
-    /// are stepped over.
+    /// Whether the list has this entry next. If elements may be missing, it steps over the entries
+    /// before it.
     fn take(&mut self, entry: &HashEntry, damaged: bool, problems: &mut Problems) -> bool {
         while let Some(next) = self.peek(problems) {
             if next == *entry {
@@ -315,7 +315,7 @@ impl<'d> HashReader<'d> {
         self.broken || self.meta.is_none()
     }
 
-    /// At the end of the elements: what the list has besides.
+    /// At the end of the elements: reports entries that the list has beyond them.
     fn rest(&mut self, damaged: bool, problems: &mut Problems) {
         while self.peek(problems).is_some() {
             let number = self.record.meta_pages + (self.next / ENTRIES_PER_PAGE) as u32;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes a sorted block: elements come in order, pages are packed, pieces of 512 KiB go to the
-//! device, the head goes last.
+//! Writes a sorted block. The writer takes elements in order, packs them into pages, and writes
+//! pieces of 512 KiB to the device. It writes the head last.
 //!
 //! Idea: an element goes into the current page or, if it does not fit, begins the next. Two rules
 //! keep a look-up at one page. Elements whose hashes share a cell of the page index are not parted:
@@ -8,13 +8,14 @@
 //! page begins in its own page, or directly after the rest of another long one; small elements may
 //! follow its rest. Source: paper A, 6.2 (figure 40: sorted pages that no element straddles) and
 //! 9.3. Deviation: the paper keeps smallest and largest hash in each page's header; here the page
-//! index has all there is to know.
+//! index has that information.
 //!
-//! BLOCK-1. Nothing is taken that could make the block larger than its extent; a refused push
-//! changes nothing. BLOCK-2. Two pages in a row hold more than one page's elements. There are three
-//! exceptions: a page before a long element, the end of elements that share a hash (one of these
-//! pages is half full), and the end of the block. This gives [`super::data_pages_bound`]. BLOCK-3.
-//! The device is written in order, each page once; flushing is the caller's.
+//! BLOCK-1. The writer refuses an element that could make the block larger than its extent. A
+//! refused push changes nothing. BLOCK-2. Two successive pages hold more elements than fit into one
+//! page. There are three exceptions. One is a page before a long element. Another is the end of the
+//! elements that share a hash, where one of the two pages is half full. The last is the end of the
+//! block. From this follows [`super::data_pages_bound`]. BLOCK-3. The device is written in order,
+//! each page once; flushing is the caller's.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Tag};
 
@@ -32,8 +33,8 @@ use crate::{Extent, KeyHash, SHARDS, StoreError};
 /// Bytes written at once.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// Pages until the estimate of what a page covers is trusted; before, cells are taken twice as
-/// large.
+/// After this many pages, the writer trusts its estimate of the range that a page covers. Before,
+/// it takes cells twice as large.
 const TRUSTED_PAGES: u64 = 64;
 
 /// A sorted block while it is written.
@@ -53,7 +54,7 @@ pub struct BlockWriter<'d> {
     device: &'d dyn Device,
     tag: Tag,
     format: PageFormat,
-    /// Whole pages that are not written yet, and the current one behind them.
+    /// Whole pages that are not written yet, then the current page.
     piece: AlignedBuf,
     /// Where the current page begins in the piece.
     page_at: usize,
@@ -63,10 +64,10 @@ pub struct BlockWriter<'d> {
     at: usize,
     /// The elements that begin in the current page.
     starts: Vec<Start>,
-    /// Where the rest of the element before ends in the current page; [`PAGE_HEADER`] if it has
+    /// Where the rest of the previous element ends in the current page; [`PAGE_HEADER`] if it has
     /// none.
     tail: usize,
-    /// The current page began with the hash that the page before ended with.
+    /// The current page began with the last hash of the previous page.
     in_run: bool,
     notes: Vec<PageNote>,
     hashes: Vec<u8>,
@@ -75,7 +76,7 @@ pub struct BlockWriter<'d> {
     record: BlockRecord,
     /// Pages of the device that the block may have.
     limit: u64,
-    /// The last element's hash, time and key, to see that elements come in order.
+    /// The last element's hash, time and key, to check the order of elements.
     last: Option<(KeyHash, u64)>,
     last_key: Vec<u8>,
     /// Elements that move to the next page.
@@ -102,8 +103,8 @@ impl<'d> BlockWriter<'d> {
     /// ```
     ///
     /// # Panics
-    /// When `page_bytes` is not a power of two from 4,096 to 32,768, or the extent has no room for
-    /// an empty block.
+    /// If `page_bytes` is not a power of two from 4,096 to 32,768, or the extent has no room for an
+    /// empty block.
     pub fn new(
         device: &'d dyn Device,
         extent: Extent,
@@ -178,8 +179,8 @@ impl<'d> BlockWriter<'d> {
         self.record.elements
     }
 
-    /// Adds the next element; false if the block has no room for it (nothing was taken, the block
-    /// can be finished).
+    /// Adds the next element; false if the block has no room for it. Then nothing was added, and
+    /// the block can be finished.
     ///
     /// Elements come by hash, then key, then from the newest time to the oldest; anything else is
     /// refused with an error, as is an element that could not be read again. After an error of the
@@ -215,7 +216,7 @@ impl<'d> BlockWriter<'d> {
         Ok(true)
     }
 
-    /// That the element can be written, and comes after the last one.
+    /// Checks that the element can be written and comes after the last one.
     fn check(&self, hash: KeyHash, element: &Element<'_>) -> Result<Option<ExtentRef>, StoreError> {
         let invalid = |what: &str| Err(StoreError::Invalid(what.to_string()));
         if !element.is_valid() {
@@ -241,10 +242,10 @@ impl<'d> BlockWriter<'d> {
         }
     }
 
-    /// BLOCK-1: whether the block stays within its extent with one element more.
+    /// BLOCK-1: whether the block stays within its extent with one more element.
     fn has_room(&self, len: usize, large: bool) -> bool {
         let size = self.format.page_bytes();
-        // The current page counts, and the next where the element does not fit here.
+        // Counts the current page, and the next one if the element does not fit here.
         let more = if len > self.format.payload() {
             2 + len.div_ceil(self.format.payload())
         } else {
@@ -258,13 +259,13 @@ impl<'d> BlockWriter<'d> {
         pages <= self.limit && elements < u64::from(u32::MAX)
     }
 
-    /// Sees to it that an element of this hash and length may begin at `self.at`.
+    /// Makes sure that an element of this hash and length may begin at `self.at`.
     fn make_room(&mut self, order: u64, len: usize) -> Result<(), StoreError> {
         let (size, payload) = (self.format.page_bytes(), self.format.payload());
         let long = len > payload;
         let needed = if long { MAX_HEADER } else { len };
         if self.starts.is_empty() {
-            // Nothing but the rest of a long element lies in the page.
+            // The page holds only the rest of a long element.
             return if self.at + needed > size {
                 self.close_page(self.starts.len())
             } else {
@@ -304,16 +305,16 @@ impl<'d> BlockWriter<'d> {
         Ok(())
     }
 
-    /// The size of a cell, from what the pages so far and this element cover.
+    /// The size of a cell, estimated from the hashes of the pages so far and of this element.
     fn shift(&self, order: u64) -> u32 {
         let pages = self.notes.len() as u64 + 1;
         let shift = shift_for((order - self.record.first_order) / pages);
-        // Cells that are too large move a few elements too many; cells that are too small make
-        // pages that are read together.
+        // Cells that are too large move a few elements too many. Cells that are too small make a
+        // look-up read several pages.
         shift + u32::from(pages < TRUSTED_PAGES && shift < 63)
     }
 
-    /// Appends an element for which there is room.
+    /// Appends an element that is known to fit.
     fn put_element(
         &mut self,
         order: u64,
@@ -343,13 +344,13 @@ impl<'d> BlockWriter<'d> {
         Ok(())
     }
 
-    /// Appends bytes of an element that goes on over pages.
+    /// Appends bytes of an element that continues over pages.
     fn put_long(&mut self, mut part: &[u8]) -> Result<(), StoreError> {
         while !part.is_empty() {
             let room = self.format.page_bytes() - self.at;
             if room == 0 {
                 self.close_page(self.starts.len())?;
-                // Until it is known where the element ends: not in this page.
+                // Set until the end of the element is known: it does not end in this page.
                 self.tail = self.format.page_bytes();
                 continue;
             }
@@ -362,7 +363,7 @@ impl<'d> BlockWriter<'d> {
         Ok(())
     }
 
-    /// Ends the current page behind its first `keep` elements; the others move to the new current
+    /// Ends the current page after its first `keep` elements; the others move to the new current
     /// page.
     fn close_page(&mut self, keep: usize) -> Result<(), StoreError> {
         let end = self
@@ -452,9 +453,9 @@ impl<'d> BlockWriter<'d> {
         self.last_key.extend_from_slice(element.key);
     }
 
-    /// Writes what is left and the head. The record's extent is shortened to what is in use.
-    /// Nothing is flushed: until the caller has done that, and the record is in the manifest, there
-    /// is not a block.
+    /// Writes what is left and the head. The record's extent is shortened to what is in use. It
+    /// flushes nothing. The block exists only after the caller has flushed and the manifest has the
+    /// record.
     ///
     /// ```
     /// use senko_io::{Purpose, Tag};
@@ -489,7 +490,7 @@ impl<'d> BlockWriter<'d> {
             u64::from(used) <= self.limit,
             "a block stays within its extent (BLOCK-1)"
         );
-        // An extent ends on a unit, where the one that was given did.
+        // The extent ends on a unit, as the given extent did.
         let extent = &mut record.extent;
         extent.pages = used.next_multiple_of(UNIT_PAGES as u32).min(extent.pages);
         let meta = Meta {
@@ -533,13 +534,13 @@ impl<'d> BlockWriter<'d> {
 /// ```
 pub fn bytes_needed(elements: u64, encoded_bytes: u64, page_bytes: usize) -> u64 {
     let data_pages = data_pages_bound(encoded_bytes, page_bytes);
-    // An element that names an extent takes its reference, and at least 11 bytes and a key.
+    // An element with a value in its own extent takes a reference, at least 11 bytes, and a key.
     let large = elements.min(encoded_bytes / (ExtentRef::BYTES as u64 + 12));
     extent_bytes(data_pages, elements, large, page_bytes)
 }
 
-/// Bytes that a block of elements of about the same length takes, and some percent more. It is for
-/// callers that continue in another block when [`BlockWriter::push`] says that this one is full.
+/// The bytes that a block of elements of similar length takes, plus some percent. It is for callers
+/// that continue in another block when [`BlockWriter::push`] says that this one is full.
 ///
 /// ```
 /// let bytes = senko_store::block::bytes_expected(40_000, 40_000 * 1019, 4096);
@@ -549,7 +550,8 @@ pub fn bytes_expected(elements: u64, encoded_bytes: u64, page_bytes: usize) -> u
     let payload = (page_bytes - PAGE_HEADER) as u64;
     let mean = encoded_bytes.div_ceil(elements.max(1));
     let mut data_pages = if mean <= payload {
-        // The larger of what equal elements leave over and what mixed ones do (half of one).
+        // The larger of the space that equal elements leave unused and the space that mixed
+        // elements do (half a page).
         let equal = elements.div_ceil(payload / mean.max(1));
         let mixed = encoded_bytes.div_ceil(payload - mean / 2);
         equal.max(mixed)

@@ -3,13 +3,14 @@
 //!
 //! Idea: each block has a Bloom filter of its keys, all of one size, with the same hash functions.
 //! The bits of all blocks for one position lie side by side, as a *row*. A key's k positions name k
-//! rows, and the ones in the AND of these rows are the candidate blocks. An element has 16 bits;
-//! then, by equation 1, k = round(16 ln 2) = 11.
+//! rows, and the ones in the AND of these rows are the candidate blocks. At 16 bits an element,
+//! equation 1 gives k = round(16 ln 2) = 11.
 //!
-//! Deviations: rows are whole cache lines where that costs little, and memory is in large pages.
+//! Deviations: rows are whole cache lines if that costs little space, and memory is in large pages.
 //! All k rows are prefetched before the first is read. Rows are ANDed from the newest block to the
 //! oldest, four cache lines of each at a time. So a look-up that stops at the first block with the
-//! key reads no more of the rows than that. The map can get another block as a column later.
+//! key reads no more of the rows than that. Another block can be added to the map later, as a
+//! column.
 //!
 //! ```text
 //!                    blocks 0..          ..B-1
@@ -27,19 +28,19 @@ use crate::KeyHash;
 use crate::hash::mix;
 use and::{PIECE_BYTES, Piece};
 
-/// Bits an element that the thesis takes.
+/// Bits per element in the thesis.
 pub const BITS_PER_ELEMENT: u32 = 16;
 
 /// Most hash functions.
 pub const MAX_HASHES: usize = 24;
 
-/// Keys whose rows are requested ahead of those at hand, if they are short.
+/// Keys whose rows are prefetched ahead of the current key, if rows are short.
 const AHEAD: usize = 4;
 
 /// Bytes of the head of an encoded map.
 const HEAD: usize = 16;
 
-/// Equation 1: the best number of hash functions for this many bits an element.
+/// Equation 1: the best number of hash functions for this many bits per element.
 ///
 /// ```
 /// use senko_store::index::bloom_map::best_hashes;
@@ -50,7 +51,7 @@ pub fn best_hashes(bits_per_element: u32) -> u32 {
     best.clamp(1, MAX_HASHES as u32)
 }
 
-/// Which positions of a filter a key has.
+/// The positions that a key has in a filter.
 ///
 /// ```
 /// use senko_store::index::bloom_map::Filter;
@@ -134,7 +135,7 @@ impl Positions {
     }
 }
 
-/// The filter of one block, as it is filled, before it becomes a column.
+/// The filter of one block while it is filled, before it becomes a column of the map.
 ///
 /// ```
 /// # let key = senko_store::example::hasher().hash(b"colour");
@@ -152,7 +153,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// Of a block without elements.
+    /// The filter of a block without elements.
     ///
     /// ```
     /// use senko_store::index::bloom_map::{Column, Filter};
@@ -232,8 +233,8 @@ pub struct BloomMap {
     rows: Memory,
 }
 
-/// Bytes of a row for this many blocks: what wastes little is rounded up so that rows are whole
-/// lines, or whole parts of one.
+/// Bytes of a row for this many blocks. They are rounded up to whole lines, or whole parts of a
+/// line, if that wastes little.
 fn stride_for(blocks: u32) -> usize {
     let bytes = (blocks as usize).div_ceil(8).max(1);
     let rounded = if bytes <= LINE {
@@ -254,7 +255,7 @@ fn stride_for(blocks: u32) -> usize {
 }
 
 impl BloomMap {
-    /// A map of `blocks` blocks without elements, with room for no more.
+    /// A map of `blocks` blocks without elements, and without room for more blocks.
     ///
     /// ```
     /// use senko_store::index::bloom_map::{BloomMap, Filter};
@@ -263,7 +264,7 @@ impl BloomMap {
     /// ```
     ///
     /// # Panics
-    /// If there are more than [`MAX_BLOCKS`], or the filter is none.
+    /// If there are more than [`MAX_BLOCKS`], or the filter has no position.
     pub fn new(filter: Filter, blocks: u32) -> BloomMap {
         assert!(
             blocks <= MAX_BLOCKS,
@@ -282,8 +283,7 @@ impl BloomMap {
         }
     }
 
-    /// The map of `entries`, in any order. All blocks have filters of the size that the fullest
-    /// needs.
+    /// The map of `entries`, in any order. All filters have the size that the fullest block needs.
     ///
     /// ```
     /// # let key = senko_store::example::hasher().hash(b"colour");
@@ -293,7 +293,7 @@ impl BloomMap {
     /// ```
     ///
     /// # Panics
-    /// If there are more than [`MAX_BLOCKS`] blocks, or an entry names one that there is not.
+    /// If there are more than [`MAX_BLOCKS`] blocks, or an entry names a block that does not exist.
     pub fn build(entries: &[MapEntry], blocks: u32) -> BloomMap {
         let mut counts = vec![0u32; blocks as usize];
         for entry in entries {
@@ -319,7 +319,7 @@ impl BloomMap {
     /// ```
     ///
     /// # Panics
-    /// If there is no such block.
+    /// If the block does not exist.
     pub fn insert(&mut self, key: KeyHash, block: u32) {
         assert!(block < self.blocks, "block {block} of {}", self.blocks);
         let (byte, bit) = (block as usize / 8, 1u8 << (block % 8));
@@ -328,9 +328,9 @@ impl BloomMap {
         }
     }
 
-    /// Adds blocks, each as a column, behind those that there are; gives the ordinal of the first.
-    /// Eight at a time, beginning at a multiple of eight, are cheapest. The rows grow with room to
-    /// spare, so that adding blocks one by one copies each bit a few times in all.
+    /// Adds blocks, each as a column, after the existing ones; returns the ordinal of the first new
+    /// block. Eight at a time, beginning at a multiple of eight, are cheapest. The rows grow with
+    /// room to spare, so that adding blocks one by one copies each bit a few times in all.
     ///
     /// ```
     /// # let key = senko_store::example::hasher().hash(b"colour");
@@ -344,7 +344,7 @@ impl BloomMap {
     /// ```
     ///
     /// # Panics
-    /// If a column is of another filter, or there are more than [`MAX_BLOCKS`].
+    /// If a column has another filter, or there are more than [`MAX_BLOCKS`].
     pub fn push_blocks(&mut self, columns: &[Column]) -> u32 {
         let first = self.blocks;
         let blocks = columns.len() as u64 + u64::from(first);
@@ -426,7 +426,7 @@ impl BloomMap {
         }
     }
 
-    /// Which positions keys have.
+    /// The positions that keys have.
     ///
     /// ```
     /// use senko_store::index::bloom_map::{BloomMap, Filter};
@@ -459,7 +459,7 @@ impl BloomMap {
         self.filter.hashes as usize * self.stride
     }
 
-    /// Bytes of a row that blocks have bits in.
+    /// Bytes of a row that contain bits of blocks.
     fn row_bytes(&self) -> usize {
         (self.blocks as usize).div_ceil(8)
     }
@@ -475,7 +475,7 @@ impl BloomMap {
         rows
     }
 
-    /// Asks for the newest `window` bytes of all rows, all of them before the first is read.
+    /// Prefetches the newest `window` bytes of all rows, before any of them is read.
     #[inline]
     fn ask_first(&self, rows: &Rows, window: usize) {
         let end = self.row_bytes();
@@ -483,7 +483,7 @@ impl BloomMap {
         rows.ask(&self.rows, from, end);
     }
 
-    /// The candidates of a key, newest first, found as they are requested.
+    /// The candidates of a key, newest first. Each is searched for when it is requested.
     ///
     /// ```
     /// # let key = senko_store::example::hasher().hash(b"colour");
@@ -499,7 +499,8 @@ impl BloomMap {
         NewestFirst::new(self, rows, None, WINDOW)
     }
 
-    /// The same for a key whose memory was requested with [`BlockMap::prefetch`] not long ago.
+    /// As [`BloomMap::newest_first`], for a key whose memory was just prefetched with
+    /// [`BlockMap::prefetch`].
     ///
     /// ```
     /// # let key = senko_store::example::hasher().hash(b"colour");
@@ -527,7 +528,7 @@ impl BloomMap {
     /// ```
     ///
     /// # Errors
-    /// If the bytes are not those of a map.
+    /// If the bytes do not encode a map.
     pub fn decode(bytes: &[u8]) -> Result<BloomMap, Damage> {
         let Some((head, rows)) = bytes.split_at_checked(HEAD) else {
             return Err(Damage("its head is cut"));
@@ -568,11 +569,11 @@ fn transposed(mut square: u64) -> u64 {
     square
 }
 
-/// Bytes of each row that are requested ahead of the piece at hand, where the search may end at any
-/// candidate: what was requested beyond it was in vain.
+/// Bytes of each row that are prefetched ahead of the current piece, if the search may end at any
+/// candidate. A search that ends early does not need what was prefetched beyond.
 const WINDOW: usize = 2 * PIECE_BYTES;
 
-/// The same where all candidates are wanted.
+/// The same, if the search wants all candidates.
 const WIDE_WINDOW: usize = 4 * PIECE_BYTES;
 
 /// The candidates of one key, the newest block first. Reads a piece of each row at a time.
@@ -594,8 +595,7 @@ pub struct NewestFirst<'a> {
     piece: Piece,
     /// Byte of the rows where the piece begins.
     at: usize,
-    /// Rows of the key that will be requested next: their memory is requested as this one's comes
-    /// to its end.
+    /// Rows of the next key. Their memory is prefetched when this key's rows come to their end.
     next: Option<Rows>,
     /// Bytes of each row that are requested ahead.
     window: usize,
@@ -619,7 +619,7 @@ impl Rows {
         &self.at[..self.count]
     }
 
-    /// Asks for bytes `from..to` of all rows.
+    /// Prefetches bytes `from..to` of all rows.
     #[inline]
     fn ask(&self, bytes: &[u8], from: usize, to: usize) {
         for row in self.all() {
@@ -629,8 +629,7 @@ impl Rows {
 }
 
 impl<'a> NewestFirst<'a> {
-    /// The candidates of the key with these rows, of which the first `window` bytes have been
-    /// requested.
+    /// The candidates of the key with these rows, whose first `window` bytes were prefetched.
     #[inline]
     fn new(map: &'a BloomMap, rows: Rows, next: Option<Rows>, window: usize) -> NewestFirst<'a> {
         NewestFirst {
@@ -681,7 +680,7 @@ impl Iterator for NewestFirst<'_> {
                     self.piece.some ^= 1 << at;
                 }
                 let block = self.at as u32 * 8 + at * 64 + bit;
-                // Bits after the last block are zero, unless the map was damaged.
+                // Bits after the last block are zero, unless the map is damaged.
                 if block < self.map.blocks {
                     return Some(block);
                 }
@@ -708,8 +707,8 @@ impl BlockMap for BloomMap {
     }
 
     fn candidates_of(&self, keys: &[KeyHash], out: &mut [Candidates]) {
-        // Of long rows, only the next key's are requested, as this key's come to their end: more
-        // would not stay in the processor's first cache.
+        // If rows are long, only the next key's rows are prefetched, when this key's rows come to
+        // their end. More would not stay in the processor's first-level cache.
         let long = self.row_bytes() > WIDE_WINDOW;
         let ahead = if long { 1 } else { AHEAD };
         let mut coming = [Rows::NONE; AHEAD];

@@ -8,7 +8,7 @@ use crate::hash::mix;
 /// Decodes a map and, if that succeeds, looks up some keys and encodes it again.
 ///
 /// # Panics
-/// If a look-up gives what no map may give, or the map is not encoded as it was.
+/// If a look-up returns something that no map may return, or the map encodes to other bytes.
 pub fn map(bytes: &[u8]) {
     let Ok(map) = decode(bytes) else { return };
     let key = |n: u64| KeyHash {

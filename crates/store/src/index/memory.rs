@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bytes of a map: beginning on a cache line where the map is large enough for that to matter, in
-//! large pages where it is large enough for those. Small ones are one allocation without slack,
-//! since a store has hundreds of them.
+//! The bytes of a map. A large map begins on a cache line, and a very large one is in large pages.
+//! A small map is one allocation without slack, since a store has hundreds of them.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -12,34 +11,34 @@ use senko_io::{AlignedBuf, PAGE_SIZE};
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 
-/// From here on the first byte lies at the beginning of a cache line.
+/// From this size on, the first byte is at the beginning of a cache line.
 const ALIGNED_FROM: usize = 4 << 10;
 
-/// From here on the memory is mapped from the system: an allocator rounds such sizes up, by a tenth
-/// as a rule, and this is most of what a store takes of DRAM.
+/// From this size on, the memory is mapped from the system. An allocator rounds such sizes up,
+/// usually by a tenth, and maps are most of a store's DRAM.
 const MAPPED_FROM: usize = 64 << 10;
 
-/// From here on the system is requested large pages.
+/// From this size on, the system is asked for large pages.
 const LARGE_FROM: usize = 1 << 20;
 
 /// Zeroed bytes.
 pub(crate) enum Memory {
     /// On the heap.
     Small(Box<[u8]>),
-    /// On the heap, with the rest of a line to spare: the first `skip` bytes are not used.
+    /// On the heap, with up to a line to spare: the first `skip` bytes are not used.
     Lines { bytes: Box<[u8]>, skip: u8 },
-    /// Mapped; of the last page only `len` counts.
+    /// Mapped; only `len` bytes of it are used.
     Mapped(Box<(AlignedBuf, usize)>),
 }
 
 impl Memory {
-    /// As many bytes, all zero.
+    /// `len` bytes, all zero.
     pub(crate) fn zeroed(len: usize) -> Memory {
         if len < ALIGNED_FROM {
             Memory::Small(vec![0; len].into_boxed_slice())
         } else if len < MAPPED_FROM {
             let bytes = vec![0u8; len + LINE - 1].into_boxed_slice();
-            // The allocator may decline to say; then the memory is used as it is.
+            // The system may decline; then the memory is used as it is.
             let skip = bytes.as_ptr().align_offset(LINE);
             let skip = if skip < LINE { skip as u8 } else { 0 };
             Memory::Lines { bytes, skip }
@@ -59,7 +58,7 @@ impl Memory {
         memory
     }
 
-    /// The size of its other fields, without the value.
+    /// The size of its other fields, without the size of the value itself.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Memory::Small(bytes) => bytes.len(),
@@ -119,7 +118,7 @@ pub(crate) fn set_word(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at * 8..at * 8 + 8].copy_from_slice(&value.to_le_bytes());
 }
 
-/// Asks for all cache lines of `from..to`, which begins on no line in general.
+/// Prefetches all cache lines of `from..to`, which need not begin on a line.
 #[inline]
 pub(crate) fn prefetch(bytes: &[u8], from: usize, to: usize) {
     let to = to.min(bytes.len());

@@ -2,9 +2,9 @@
 //! From the hash of a key to the blocks that may hold it: the second step of a look-up, after the
 //! logs.
 //!
-//! The blocks of a generation have ordinals 0, 1, 2, ..., the newest the highest. A map is made of
-//! (hash, ordinal) pairs, one map a shard ([`crate::SHARDS`]), and never changes afterwards; the
-//! engine makes a new one when blocks are sealed or generations merged.
+//! The blocks of a generation have ordinals 0, 1, 2, ...; the newest has the highest. Each shard
+//! ([`crate::SHARDS`]) has one map, made of (hash, ordinal) pairs. A map never changes afterwards.
+//! The engine makes a new one when blocks are sealed or generations are merged.
 //!
 //! Always holds:
 //! - MAP-1: the candidates of a key that went into the map include its block (in a [`StaticMap`],
@@ -13,7 +13,7 @@
 //! - MAP-3: the same entries in the same order and the same options give the same bytes, on every
 //!   machine.
 //! - MAP-4: [`decode`] of arbitrary bytes is a [`Damage`] or a map whose look-ups obey MAP-2. The
-//!   checksum is the caller's.
+//!   caller verifies the checksum.
 
 mod memory; // bytes that begin on a cache line
 
@@ -44,7 +44,7 @@ use crate::KeyHash;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum IndexKind {
-    /// [`StaticMap`]: exact for its members, and few false candidates of others.
+    /// [`StaticMap`]: exact for its members, and few false candidates for other keys.
     #[default]
     Static,
     /// [`BloomMap`]: the thesis's Bloom Filter Map, 16 bits a key.
@@ -52,7 +52,7 @@ pub enum IndexKind {
 }
 
 impl IndexKind {
-    /// The number on flash.
+    /// The kind's number on flash.
     pub(crate) fn byte(self) -> u8 {
         match self {
             IndexKind::Static => 0,
@@ -60,7 +60,7 @@ impl IndexKind {
         }
     }
 
-    /// The kind with a number.
+    /// The kind with this number.
     pub(crate) fn from_byte(byte: u8) -> Option<IndexKind> {
         [IndexKind::Static, IndexKind::BloomMap]
             .into_iter()
@@ -96,13 +96,13 @@ pub struct MapOptions {
     pub kind: IndexKind,
     /// How many blocks there are; at most [`MAX_BLOCKS`].
     pub blocks: u32,
-    /// Bits a key that tell absent keys from members, of a [`StaticMap`]; fractions count. An
-    /// absent key has a candidate with a chance of about 2 to the minus this, at most. A
-    /// [`BloomMap`] always takes 16 bits a key.
+    /// Bits per key that tell absent keys from members, of a [`StaticMap`]; fractions count. An
+    /// absent key has a candidate with a probability of at most about 2 to the minus this number. A
+    /// [`BloomMap`] always takes 16 bits per key.
     pub fingerprint_bits: f32,
 }
 
-/// Most blocks of one map.
+/// The most blocks of one map.
 pub const MAX_BLOCKS: u32 = 1 << 20;
 
 /// The decoded bytes are not a map.
@@ -115,7 +115,7 @@ pub const MAX_BLOCKS: u32 = 1 << 20;
 #[error("not a map of blocks: {0}")]
 pub struct Damage(pub(crate) &'static str);
 
-/// Answers which blocks may hold a key.
+/// A map from a key to the blocks that may hold it.
 ///
 /// ```
 /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
@@ -141,7 +141,7 @@ pub trait BlockMap: Send + Sync {
     /// ```
     fn candidates(&self, key: KeyHash, out: &mut Candidates);
 
-    /// Asks for the memory that [`candidates`](BlockMap::candidates) of this key will read.
+    /// Prefetches the memory that [`candidates`](BlockMap::candidates) of this key will read.
     ///
     /// ```
     /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
@@ -153,8 +153,8 @@ pub trait BlockMap: Send + Sync {
     /// ```
     fn prefetch(&self, key: KeyHash);
 
-    /// The candidates of many keys, `out[i]` (cleared here) those of `keys[i]`, with the memory of
-    /// later ones on its way meanwhile.
+    /// The candidates of many keys: `out[i]` (cleared here) gets those of `keys[i]`. The memory of
+    /// later keys is prefetched meanwhile.
     ///
     /// ```
     /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
@@ -167,7 +167,7 @@ pub trait BlockMap: Send + Sync {
     /// ```
     ///
     /// # Panics
-    /// If there are fewer `out` than `keys`.
+    /// If `out` is shorter than `keys`.
     fn candidates_of(&self, keys: &[KeyHash], out: &mut [Candidates]) {
         for key in keys.iter().take(AHEAD) {
             self.prefetch(*key);
@@ -192,7 +192,7 @@ pub trait BlockMap: Send + Sync {
     /// ```
     fn exact_for_members(&self) -> bool;
 
-    /// Bytes of memory, all told.
+    /// All bytes of memory.
     ///
     /// ```
     /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
@@ -203,7 +203,7 @@ pub trait BlockMap: Send + Sync {
     /// ```
     fn bytes(&self) -> usize;
 
-    /// Appends what [`decode`] reads.
+    /// Appends the encoded map, which [`decode`] reads.
     ///
     /// ```
     /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
@@ -217,7 +217,7 @@ pub trait BlockMap: Send + Sync {
     fn encode(&self, out: &mut Vec<u8>);
 }
 
-/// Keys whose memory is requested ahead of the one at hand.
+/// Keys whose memory is prefetched ahead of the current one.
 const AHEAD: usize = 8;
 
 /// Ordinals of candidate blocks, newest first. Up to [`Candidates::INLINE`] of them need no
@@ -237,10 +237,10 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// How many fit without an allocation.
+    /// The number of ordinals that fit without an allocation.
     pub const INLINE: usize = 8;
 
-    /// None yet.
+    /// An empty list.
     ///
     /// ```
     /// assert!(senko_store::index::Candidates::new().is_empty());
@@ -262,7 +262,7 @@ impl Candidates {
         self.many.clear();
     }
 
-    /// Adds one.
+    /// Adds an ordinal.
     ///
     /// ```
     /// let mut candidates = senko_store::index::Candidates::new();
@@ -304,9 +304,9 @@ impl Deref for Candidates {
 /// ```
 #[derive(Debug)]
 pub enum ShardMap {
-    /// The better map.
+    /// A map of [`IndexKind::Static`].
     Static(StaticMap),
-    /// The thesis's.
+    /// A map of [`IndexKind::BloomMap`].
     Bloom(Box<BloomMap>),
 }
 
@@ -314,8 +314,8 @@ pub enum ShardMap {
 const KIND_STATIC: u8 = 1;
 const KIND_BLOOM: u8 = 2;
 
-/// Builds a map. For [`IndexKind::Static`] each key stands among the entries once; they may come in
-/// any order, and in that of [`KeyHash::order`] it is fastest.
+/// Builds a map. Entries may come in any order; in the order of [`KeyHash::order`] it is fastest.
+/// For [`IndexKind::Static`], the entries must not have the same key twice.
 ///
 /// ```
 /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
@@ -326,7 +326,8 @@ const KIND_BLOOM: u8 = 2;
 /// ```
 ///
 /// # Panics
-/// If there are no blocks or more than [`MAX_BLOCKS`], or an entry names a block that there is not.
+/// If there are no blocks or more than [`MAX_BLOCKS`], or an entry names a block that does not
+/// exist.
 pub fn build(entries: &[MapEntry], options: &MapOptions) -> ShardMap {
     match options.kind {
         IndexKind::Static => ShardMap::Static(StaticMap::build(
@@ -353,7 +354,7 @@ pub fn build(entries: &[MapEntry], options: &MapOptions) -> ShardMap {
 /// ```
 ///
 /// # Errors
-/// If the bytes are not those of a map.
+/// If the bytes do not encode a map.
 pub fn decode(bytes: &[u8]) -> Result<ShardMap, Damage> {
     match bytes.split_first() {
         Some((&KIND_STATIC, rest)) => Ok(ShardMap::Static(StaticMap::decode(rest)?)),

@@ -13,8 +13,8 @@
 //! to build.
 //!
 //! A value is a block's ordinal and a fingerprint of the key. An absent key reads an almost random
-//! value. With f bits of fingerprint, a share 2^-f of absent keys has a candidate, except those
-//! whose ordinal no block has.
+//! value. With f bits of fingerprint, a share of 2^-f of absent keys has a candidate. This share is
+//! smaller if some ordinals belong to no block.
 //!
 //! Deviations from the paper. Thresholds are whole bytes (1/32 of a bit a key) and exact; that
 //! wastes fewer rows than two bits for a bucket of half that size. Keys arrive in the order of
@@ -74,7 +74,7 @@ impl StaticMap {
     ///
     /// # Panics
     /// If there are no blocks or more than [`super::MAX_BLOCKS`], or an entry names a block that
-    /// there is not.
+    /// does not exist.
     pub fn build(entries: &[MapEntry], blocks: u32, fingerprint_bits: f32) -> StaticMap {
         StaticMap {
             memory: Memory::copy_of(&build::build(entries, blocks, fingerprint_bits)),
@@ -93,7 +93,7 @@ impl StaticMap {
     /// ```
     ///
     /// # Errors
-    /// If the bytes are not those of a map.
+    /// If the bytes do not encode a map.
     pub fn decode(bytes: &[u8]) -> Result<StaticMap, Damage> {
         Shape::check(bytes)?;
         Ok(StaticMap {
@@ -101,7 +101,7 @@ impl StaticMap {
         })
     }
 
-    /// The block of a member; of an absent key none, or now and then any.
+    /// The block of a member. For an absent key: none, or now and then any block.
     ///
     /// ```
     /// # let key = senko_store::example::hasher().hash(b"colour");
@@ -129,7 +129,7 @@ impl StaticMap {
         }
     }
 
-    /// Where the look-up of a key reads its value, and asks for that memory.
+    /// Where the look-up of a key reads its value. Prefetches that memory.
     fn ask(&self, key: KeyHash) {
         let bytes: &[u8] = &self.memory;
         let shape = Shape::of(bytes);
@@ -176,8 +176,7 @@ impl BlockMap for StaticMap {
 }
 
 impl Shape {
-    /// The ordinal in a value that was read for a key, if the value is one that a member could
-    /// have.
+    /// The ordinal in a value that was read for a key, if a member could have this value.
     #[inline]
     fn accept(&self, key: KeyHash, value: u32, columns: u32) -> Option<u32> {
         let block = value & mask(self.block_bits);
@@ -201,13 +200,13 @@ fn window(bytes: &[u8], layer: &Layer, start: usize, coefficients: u64) -> (u32,
     let low = coefficients << offset;
     let high = (coefficients >> 1) >> (GROUP - 1 - offset);
     let next = (group + 1).min(layer.groups() - 1);
-    // The wide groups are the first: a key has the more bit if both of its groups have it.
+    // The wide groups come first. A key has the additional bit if both of its groups have it.
     let columns = layer.columns + usize::from(next < layer.wide);
     let (from, to) = (layer.group_at(group), layer.group_at(next));
     let full = group < next && next < layer.rows / GROUP;
     let mut value = 0;
     for first in (0..columns).step_by(READ) {
-        // Words behind the columns belong to somebody else; their bits are cut off below.
+        // Words after the columns belong to the next group; their bits are cut off below.
         let part = if full
             && let Some(a) = bytes.get(from + first * 8..).and_then(<[u8]>::first_chunk)
             && let Some(b) = bytes.get(to + first * 8..).and_then(<[u8]>::first_chunk)

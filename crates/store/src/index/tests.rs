@@ -36,7 +36,7 @@ fn options(kind: IndexKind, blocks: u32, fingerprint_bits: f32) -> MapOptions {
     }
 }
 
-/// Encodes and decodes on the way, so that every test tests that too.
+/// Encodes and decodes the map, so that every test covers that too.
 fn made(entries: &[MapEntry], options: &MapOptions) -> ShardMap {
     let map = build(entries, options);
     let mut bytes = Vec::new();
@@ -67,7 +67,7 @@ fn check_members(map: &ShardMap, entries: &[MapEntry]) {
     }
 }
 
-/// Candidates an absent key, on average.
+/// The average number of candidates of an absent key.
 fn false_rate(map: &ShardMap, keys: &[KeyHash]) -> f64 {
     let found: usize = keys.iter().map(|key| candidates(map, *key).len()).sum();
     found as f64 / keys.len() as f64
@@ -101,8 +101,8 @@ fn values_of_32_bits_and_more_are_cut() {
     }
 }
 
-/// n absent keys with chance p: within six standard deviations, so that this fails by bad luck once
-/// in 10^8 seeds.
+/// `n` absent keys with probability `p` each: within six standard deviations. So this fails by
+/// chance once in 10^8 seeds.
 fn assert_near(rate: f64, p: f64, keys: usize) {
     let deviation = (p * (1.0 - p).max(0.0) / keys as f64).sqrt();
     assert!(
@@ -167,7 +167,7 @@ fn static_maps_waste_little() {
 
 #[test]
 fn hashes_that_are_no_hashes_are_mapped_too() {
-    // In the first layer all of these begin in one place.
+    // In the first layer all of these keys begin at one place.
     let equal_orders = (0..5000).map(|n| KeyHash {
         order: 77,
         check: n,
@@ -296,8 +296,8 @@ fn columns_are_the_same_as_single_insertions() {
     }
 }
 
-/// Rows of several pieces, whole and in part, one key at a time and many, with the next key's rows
-/// asked for.
+/// Rows of several pieces, whole and in part, for one key at a time and for many, where the next
+/// key's rows are prefetched.
 #[test]
 fn wide_rows() {
     for blocks in [2047u32, 2048, 2049, 8192, 8200, 9000, 20_000] {

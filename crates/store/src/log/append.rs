@@ -41,8 +41,8 @@ impl Log {
     /// to look-ups when this returns, all at once for look-ups at [`Log::visible_time`]; they are
     /// on the device when the ticket is [committed](Log::commit).
     ///
-    /// Nothing of the batch is visible, now or after a replay, where this fails. No I/O, unless
-    /// [`Log::MOST_UNWRITTEN`] bytes wait to be written or the batch has more than that.
+    /// If this fails, no part of the batch is visible, now or after a replay. It does no I/O unless
+    /// [`Log::MOST_UNWRITTEN`] bytes wait to be written, or the batch has more than that.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -106,11 +106,11 @@ impl Log {
         Ok(ticket)
     }
 
-    /// Returns when what the ticket stands for is as durable as asked: `None`: at once; `Buffered`:
-    /// written; `Synced`: written and flushed. One write and one flush serve all threads that wait
-    /// together.
+    /// Returns when the ticket's writes are as durable as asked. `None` returns at once, `Buffered`
+    /// after the write, `Synced` after the write and the flush. Threads that wait together share
+    /// one write and one flush.
     ///
-    /// The first failure of the device is returned as it is; everything after it fails with
+    /// The first failure of the device is returned as it is. Every later call fails with
     /// [`StoreError::ReadOnly`].
     ///
     /// ```
@@ -130,8 +130,8 @@ impl Log {
         }
     }
 
-    /// Writes the chunks that are full. For a thread in the background, called when
-    /// [`Log::unwritten_chunks`] is not 0 after an append, so that no append ever has to.
+    /// Writes the chunks that are full. A background thread calls it when [`Log::unwritten_chunks`]
+    /// is not 0 after an append, so that no append has to.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -175,7 +175,7 @@ impl Log {
         }
     }
 
-    /// Takes nothing more: every later append fails as in a full log.
+    /// Closes the log to writes: every later append fails as in a full log.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -188,7 +188,7 @@ impl Log {
         self.tail.write().full = true;
     }
 
-    /// Lets every later append and commit fail with [`StoreError::ReadOnly`]: another part of the
+    /// Makes every later append and commit fail with [`StoreError::ReadOnly`]: another part of the
     /// store saw the device fail.
     ///
     /// ```
@@ -205,8 +205,8 @@ impl Log {
     }
 }
 
-/// Room that a batch may lose to padding: whenever it releases the tail to write, others may cut
-/// the page that is being filled, once. In between it fills at least two chunks.
+/// Space that a batch may lose to padding. Whenever the append unlocks the tail to write, other
+/// threads may cut the current page, once. In between it fills at least two chunks.
 pub(super) fn slack(bytes: u64) -> u64 {
     if bytes <= Log::MOST_UNWRITTEN as u64 {
         return 0;
@@ -214,7 +214,7 @@ pub(super) fn slack(bytes: u64) -> u64 {
     (bytes / (2 * CHUNK_BYTES) + 1) * PAYLOAD as u64
 }
 
-/// Bytes of a batch, if it may be appended.
+/// The bytes of a batch, if the log can take it.
 fn check(
     elements: &[(KeyHash, Element<'_>)],
     time: u64,
@@ -262,7 +262,8 @@ impl Sink for Log {
             if !whole {
                 tail.cut(self.flushed.load(Ordering::Relaxed));
             }
-            // Not what is appended from now on: the waiting thread would wait for it too.
+            // Waits only for what is in the buffer now. If it also waited for later appends, the
+            // thread would wait for those too.
             tail.end()
         };
         loop {

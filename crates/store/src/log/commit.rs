@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Group commit: the first thread writes, or flushes, for all that wait. Called by
+//! Group commit: the first thread writes or flushes for all waiting threads. Called by
 //! [`super::Log::commit`].
 //!
 //! ```text
@@ -10,12 +10,13 @@
 //! ```
 //! COMMIT-1. At most one thread writes and at most one flushes; a write may run at the same time as
 //! a flush. COMMIT-2. `flushed` becomes the value of `written` at the start of the flush, never
-//! more. COMMIT-3. A thread that wants to flush writes as the flusher only: those who come while a
-//! flush runs gather, unwritten, for the next one. COMMIT-4. After a failure no thread gets a turn
-//! any more: no write follows a failed write, and no flush a failed flush. (Linux drops data after
-//! a failed write, and a second flush would report success.) Operations in flight end. Tickets
-//! reached before stay reached. COMMIT-5. A thread that panics while it has a turn releases it, as
-//! after a failure: no thread waits for it forever.
+//! more. COMMIT-3. A thread that needs a flush writes only when it is the flusher. Threads that
+//! arrive during a flush gather, and their pages are written by the next flusher. COMMIT-4. After a
+//! failure no thread gets a turn any more. No write follows a failed write, and no flush a failed
+//! flush. Linux drops data after a failed write, and a second flush would report success.
+//! Operations in flight run to their end. Tickets reached before stay reached. COMMIT-5. If a
+//! thread panics during its turn, it releases the turn as after a failure. So no thread waits for
+//! it forever.
 //!
 //! The lock and the condition are in [`Monitor`], so that a test can run the same protocol under a
 //! scheduler that tries interleavings.
@@ -38,10 +39,10 @@ pub(super) struct Progress {
 
 /// A value behind a lock, whose changes can be waited for.
 pub(super) trait Monitor {
-    /// With a first value.
+    /// A monitor with this first value.
     fn new(progress: Progress) -> Self;
-    /// Runs `step` under the lock until it gives something, and waits for a change between two
-    /// runs.
+    /// Runs `step` under the lock until it returns something. Between two runs it waits for a
+    /// change.
     fn when<R>(&self, step: impl FnMut(&mut Progress) -> Option<R>) -> R;
     /// Changes the value and wakes those who wait.
     fn change<R>(&self, change: impl FnOnce(&mut Progress) -> R) -> R;
@@ -80,12 +81,12 @@ impl Monitor for Threads {
 
 /// The target of commits: the log's buffers and its device.
 pub(super) trait Sink {
-    /// Pages that hold what was appended so far, the last one counted whole.
+    /// Pages that hold all appended data; the last one counts as whole.
     fn end(&self) -> u32;
-    /// Writes what was appended and not written (`whole`: only chunks that are full). Gives the
-    /// pages that are now written.
+    /// Writes the appended, unwritten pages. With `whole`, it writes only full chunks. Returns the
+    /// number of pages that are now written.
     fn write(&self, whole: bool) -> Result<u32, StoreError>;
-    /// Makes all that was written durable; `written` pages are.
+    /// Makes all written pages durable; `written` is their number.
     fn flush(&self, written: u32) -> Result<(), StoreError>;
 }
 
@@ -104,7 +105,7 @@ fn latched(cause: &StoreError) -> StoreError {
 }
 
 impl<M: Monitor> Group<M> {
-    /// With this many pages written already.
+    /// Starts with this many written pages.
     pub fn new(written: u32) -> Group<M> {
         let progress = Progress {
             written,
@@ -123,7 +124,7 @@ impl<M: Monitor> Group<M> {
         })
     }
 
-    /// Behaves from now on as after a failed write.
+    /// Makes all later calls behave as after a failed write.
     pub fn latch(&self, cause: &StoreError) {
         self.monitor.change(|p| {
             p.failed.get_or_insert_with(|| cause.clone());
@@ -145,7 +146,7 @@ impl<M: Monitor> Group<M> {
         }
     }
 
-    /// Writes the chunks that are full, after whoever is writing now.
+    /// Writes the chunks that are full, after the current writer.
     pub fn write_whole(&self, sink: &impl Sink) -> Result<(), StoreError> {
         self.monitor.when(Self::turn_to_write)?;
         self.write_now(sink, true)
@@ -228,7 +229,7 @@ impl<M: Monitor> Group<M> {
     }
 }
 
-/// Dropped only where a thread panics while it writes or flushes for the others (COMMIT-5).
+/// Dropped only when a thread panics while it writes or flushes for the others (COMMIT-5).
 struct Died<'g, M: Monitor>(&'g Group<M>, fn(&mut Progress));
 
 impl<M: Monitor> Drop for Died<'_, M> {

@@ -2,10 +2,10 @@
 //! For the fuzz target `store_log`: a log's extent of arbitrary bytes is replayed, read, appended
 //! to and replayed again.
 //!
-//! The first byte says how the rest becomes pages. 0: unchanged. Otherwise each page is composed
-//! with the right checksum. 6 bytes give its header (life, behind, whether the chain breaks here,
-//! where the first element begins, bytes of payload in 2), and the payload follows. So the code
-//! behind the checksum is reached as well.
+//! The first byte says how the rest becomes pages. With 0 the bytes are the pages. Otherwise each
+//! page is composed with the right checksum. 6 bytes give its header (life, behind, whether the
+//! chain breaks here, where the first element begins, bytes of payload in 2), and the payload
+//! follows. So the input also reaches the code after the checksum.
 
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, PAGE_SIZE, Purpose, Tag};
@@ -20,7 +20,7 @@ const ID: u64 = 9;
 const PAGES: u32 = 16;
 const TAG: Tag = Tag::store(Purpose::Meta);
 
-/// The pages that an input stands for.
+/// The pages that an input describes.
 fn pages(data: &[u8]) -> Vec<u8> {
     let (composed, mut data) = data.split_first().map_or((0, data), |(c, rest)| (*c, rest));
     let mut all = vec![0; PAGES as usize * PAGE_SIZE];
@@ -70,7 +70,7 @@ fn check(log: &Log) {
         let this = (element.key.to_vec(), element.time);
         let found = log.get(hash, element.key, element.time);
         let found = found.expect("no damage").expect("it is in the log");
-        // Of two of one key in one batch, the later is found, which comes first.
+        // If a batch has a key twice, the later element is found. It comes first.
         if before.as_ref() != Some(&this) {
             assert_eq!(found.element(), element);
         }
@@ -78,7 +78,7 @@ fn check(log: &Log) {
     }
 }
 
-/// Runs one input. Gives the elements that were replayed.
+/// Runs one input. Returns the number of replayed elements.
 pub fn replay(data: &[u8]) -> u64 {
     let device = FaultyDevice::new(u64::from(PAGES), 1);
     let extent = Extent {
@@ -118,7 +118,7 @@ pub fn replay(data: &[u8]) -> u64 {
         Ok(ticket) => log
             .commit(ticket, Durability::Synced)
             .expect("a sound device"),
-        // The log is full, or its times are at their end.
+        // The log is full, or its times have reached their end.
         Err(AppendError::Full | AppendError::Store(StoreError::Invalid(_))) => {
             return log.elements();
         }

@@ -12,11 +12,11 @@
 //! ```
 //! A tag is the hash's `check`. With the shard that makes 40 bits, so in a log of 2^19 elements two
 //! keys share a chain about once in eight logs. A look-up compares the whole key and continues
-//! along the chain, so that this costs a read, never an answer. The time of an element is the time
-//! of its page (the time of the first element that begins there) plus its age. An append begins a
-//! new page before an age would overflow. DRAM: 16 bytes (17 with the room to grow), the number in
-//! the table with its control byte at a load between 7/16 and 7/8 (5.7 to 11.4), and 8 bytes a
-//! page.
+//! along the chain. So a shared chain costs a read, but never returns a wrong answer. The time of
+//! an element is the time of its page (the time of the first element that begins there) plus its
+//! age. An append begins a new page before an age would overflow. DRAM: 16 bytes (17 with the room
+//! to grow), the number in the table with its control byte at a load between 7/16 and 7/8 (5.7 to
+//! 11.4), and 8 bytes a page.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,7 +34,7 @@ const NONE: u32 = (1 << 24) - 1;
 pub(super) const MAX_ELEMENTS: u64 = NONE as u64;
 /// Ages are below this: nine minutes, in microseconds.
 pub(super) const MAX_AGE: u64 = 1 << 29;
-/// Most pages that an element may touch.
+/// The most pages that an element may touch.
 pub(super) const MAX_PAGES: u32 = 256;
 
 /// Where an element is, and when it was written.
@@ -48,12 +48,12 @@ pub(super) struct Located {
     pub time: u64,
     /// TOMBSTONE, EXPIRY, LARGE.
     pub flags: u8,
-    /// The entry of its shard that is next in the chain.
+    /// The next entry of its shard in the chain.
     before: u32,
 }
 
 impl Located {
-    /// For [`LogIndex::insert`].
+    /// The arguments of [`LogIndex::insert`].
     pub fn new(place: u32, pages: u32, time: u64, flags: u8) -> Located {
         debug_assert!((1..=MAX_PAGES).contains(&pages));
         Located {
@@ -70,7 +70,7 @@ impl Located {
 struct Entry {
     tag: u32,
     place: u32,
-    /// The entry before with the same tag, and pages - 1 in the top byte.
+    /// The previous entry with the same tag; the top byte is the number of pages less 1.
     link: u32,
     /// Microseconds after the page's time, and the flags in the top 3 bits.
     age: u32,
@@ -85,19 +85,19 @@ struct Shard {
 /// The index. Many threads look up while one inserts.
 pub(super) struct LogIndex {
     shards: Box<[RwLock<Shard>]>,
-    /// Of each page, the time of the first element that begins in it.
+    /// For each page, the time of the first element that begins in it.
     times: Box<[AtomicU64]>,
     count: AtomicU64,
 }
 
-/// `HashTable` takes its control bytes from the top bits and the bucket from the low ones; a
-/// product has both.
+/// `HashTable` takes its control bytes from the top bits and the bucket from the low bits. A
+/// product mixes both.
 fn spread(tag: u32) -> u64 {
     u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl LogIndex {
-    /// Of a log of `pages` pages.
+    /// The index of a log of `pages` pages.
     pub fn new(pages: u32) -> LogIndex {
         LogIndex {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
@@ -113,8 +113,8 @@ impl LogIndex {
 
     /// Sets the time of a page, before any element of it is inserted.
     pub fn set_page_time(&self, page: u32, time: u64) {
-        // A thread that finds an element of the page took a lock of a shard that the inserting
-        // thread released later.
+        // A thread that finds an element of the page locked a shard which the inserting thread
+        // released later than this. So it sees the time.
         self.times[page as usize].store(time, Ordering::Relaxed);
     }
 
@@ -143,7 +143,7 @@ impl LogIndex {
             }
         };
         if entries.len() == entries.capacity() {
-            // An eighth at a time: the log's whole index is DRAM that a user counts.
+            // Grows by an eighth at a time: the whole index counts as DRAM of the log.
             entries.reserve_exact((entries.len() / 8).max(4));
         }
         entries.push(Entry {
@@ -163,7 +163,7 @@ impl LogIndex {
         self.walk(&shard, newest, at)
     }
 
-    /// The next older one in the chain behind `located`, which was found under `hash`.
+    /// The next older element in the chain after `located`, which was found under `hash`.
     pub fn next(&self, hash: KeyHash, located: &Located) -> Option<Located> {
         let shard = self.shards[hash.shard()].read();
         self.walk(&shard, located.before, u64::MAX)

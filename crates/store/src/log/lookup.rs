@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a key to its element in the log. A state machine that yields page reads: [`Log::lookup`],
-//! then [`LogRead::finish`] until it is not a read.
+//! From a key to its element in the log. A look-up is a state machine that yields page reads:
+//! [`Log::lookup`], then [`LogRead::finish`] until it is not a read.
 //!
-//! Elements still in DRAM are returned at once. An element that is half on the device and half in
-//! DRAM (it straddles the end of the written part) takes the second half along.
+//! An element that is still in DRAM is returned at once. An element may straddle the end of the
+//! written part, and be half on the device and half in DRAM. Then the read carries the second half
+//! along.
 
 use std::sync::atomic::Ordering;
 
@@ -16,7 +17,7 @@ use super::Log;
 use super::index::Located;
 use super::page::{self, PageHeader};
 
-/// What a look-up came to.
+/// The result of a step of a look-up.
 ///
 /// ```
 /// # let device = senko_store::example::device();
@@ -36,7 +37,7 @@ pub enum LogFind {
     Absent,
     /// The element.
     Found(LogElement),
-    /// These pages have to be read first.
+    /// The caller must read these pages first.
     Read(LogRead),
 }
 
@@ -56,7 +57,7 @@ pub struct LogElement {
 }
 
 impl LogElement {
-    /// Of bytes that begin with an element of `len` bytes.
+    /// From bytes that begin with an element of `len` bytes.
     fn new(bytes: &[u8], len: usize) -> LogElement {
         let mut encoded = bytes[..len].to_vec();
         // A mark of the log, not of the element.
@@ -120,7 +121,7 @@ pub struct LogRead {
     located: Located,
     page: u64,
     pages: u32,
-    /// Payload of the element's pages that were not written yet.
+    /// Payload of the element's pages that are not written yet.
     rest: Vec<u8>,
 }
 
@@ -146,7 +147,7 @@ impl Log {
         self.chase(hash, key, self.index.find(hash, at))
     }
 
-    /// As [`Log::lookup`], with the reads.
+    /// As [`Log::lookup`], but does the reads.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -177,7 +178,7 @@ impl Log {
         }
     }
 
-    /// Goes along a chain to the first element that has the key, or has to be read.
+    /// Follows a chain to the first element that has the key, or that has to be read.
     fn chase(
         &self,
         hash: KeyHash,
@@ -191,7 +192,7 @@ impl Log {
             let mut rest = Vec::new();
             if end > self.written.load(Ordering::Acquire) {
                 let tail = self.tail.read();
-                // Between the two looks, the pages may have been written.
+                // The pages may have been written between the two looks.
                 let split = tail.written().clamp(first, end);
                 device_pages = split - first;
                 let begin = |number| {
@@ -231,7 +232,8 @@ impl Log {
         Ok(LogFind::Absent)
     }
 
-    /// The element that the index knows at `located`, if it has the key; its bytes begin with it.
+    /// The element that the index has at `located`, if it has the key. `bytes` begin with the
+    /// element.
     fn accept(
         &self,
         located: &Located,
@@ -273,12 +275,12 @@ impl LogRead {
         self.page
     }
 
-    /// The time of the element that is expected there.
+    /// The time that the index has for the element.
     pub(crate) fn time(&self) -> u64 {
         self.located.time
     }
 
-    /// How many.
+    /// The number of pages to read.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -298,7 +300,7 @@ impl LogRead {
         self.pages
     }
 
-    /// Goes on with what was read: checks the pages and compares the key.
+    /// Continues with the pages that were read: checks them and compares the key.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -316,7 +318,7 @@ impl LogRead {
     /// ```
     ///
     /// # Panics
-    /// When `bytes` are not as many as asked for.
+    /// If `bytes` has another length than the pages to read.
     pub fn finish(self, log: &Log, key: &[u8], bytes: &[u8]) -> Result<LogFind, StoreError> {
         assert_eq!(bytes.len(), self.pages as usize * PAGE_SIZE, "whole pages");
         let first = self.located.place / PAGE_SIZE as u32;

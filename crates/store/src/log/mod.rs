@@ -10,20 +10,20 @@
 //! - WAL-1. A page that was written is never written again in this life of the log.
 //! - WAL-2. After any crash, replay gives a prefix of the batches that were appended, and at least
 //!   those whose commit returned for `Synced`.
-//! - WAL-3. No page of an earlier life, or of another log, is ever taken for one of this log: each
+//! - WAL-3. A page of an earlier life, or of another log, is never taken for one of this log: each
 //!   page names the CRC of the page before.
 //! - WAL-4. Elements of a batch become visible together, to look-ups at [`Log::visible_time`], and
 //!   after a crash together or not at all.
 //! - WAL-5. After a failed write or flush, nothing more is acknowledged; look-ups continue.
 //!
-//! One thing does not hold. A process gets the error of a failed flush, ends, and starts again
-//! while the machine stays up. It may then read pages from the system's or the device's memory that
-//! never become durable. WAL-2 counts what such a log acknowledges later only once it was rewritten
-//! into a block.
+//! There is one exception. Suppose that a flush fails, the process ends, and it starts again while
+//! the machine stays up. It may then read pages from the system's or the device's memory that never
+//! become durable. For what such a log acknowledges later, WAL-2 holds only after the log was
+//! rewritten into a block.
 //!
 //! Locks, in the order in which they are taken: appender, progress of commits (never held during
-//! I/O), tail, shard of the index. Device I/O is done with none but the appender's, and that only
-//! where an append has to make room.
+//! I/O), tail, shard of the index. During device I/O no lock is held but the appender's, and that
+//! only when an append has to make room.
 
 mod page; // one page: header, checksum, chain
 mod tail; // the end of the log in DRAM
@@ -63,7 +63,7 @@ use commit::{Group, Threads};
 use index::LogIndex;
 use tail::{MOST_CHUNKS, Tail};
 
-/// Stands for everything appended up to a point.
+/// Names a point in the log: everything appended before it.
 ///
 /// ```
 /// # let device = senko_store::example::device();
@@ -79,7 +79,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Pages of the log up to there.
+    /// Pages of the log up to this point.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -91,7 +91,7 @@ impl Ticket {
     }
 }
 
-/// Why nothing was appended.
+/// Why an append failed.
 ///
 /// ```
 /// # let device = senko_store::example::device();
@@ -104,7 +104,7 @@ impl Ticket {
 /// ```
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AppendError {
-    /// The batch does not fit behind what the log has: it belongs into the next log.
+    /// The batch does not fit into the rest of this log, and should go into the next log.
     #[error("the log is full")]
     Full,
     /// The batch cannot be appended to this or any log, or the log accepts no writes.
@@ -112,7 +112,8 @@ pub enum AppendError {
     Store(#[from] StoreError),
 }
 
-/// A log in an extent of a device. One thread at a time appends; any number commit and look up.
+/// A log in an extent of a device. One thread at a time appends; any number of threads commit and
+/// look up.
 ///
 /// ```
 /// # let device = senko_store::example::device();
@@ -131,7 +132,7 @@ pub struct Log {
     tail: RwLock<Tail>,
     index: LogIndex,
     group: Group<Threads>,
-    /// Pages on the device: a copy of the tail's, for look-ups that need not lock it.
+    /// Pages on the device: a copy of the tail's count, for look-ups without a lock.
     written: AtomicU32,
     /// Pages known to be durable.
     flushed: AtomicU32,
@@ -139,11 +140,11 @@ pub struct Log {
     visible: AtomicU64,
     /// The end of the log before this one; 0 for none.
     follows: AtomicU32,
-    /// Behind the end lies a part of a page that would follow.
+    /// After the end there is a part of a page that would follow it.
     stale_end: AtomicBool,
 }
 
-/// Fails if the device has no such extent, or a log cannot number its bytes.
+/// Fails if the device has no such extent, or the log is too large to number its bytes.
 fn check_extent(device: &dyn Device, extent: Extent) -> Result<(), StoreError> {
     let most = u32::MAX / PAGE_SIZE as u32;
     let end = extent.first.checked_add(u64::from(extent.pages));
@@ -159,11 +160,11 @@ fn check_extent(device: &dyn Device, extent: Extent) -> Result<(), StoreError> {
 }
 
 impl Log {
-    /// From this many bytes on that wait to be written, an append writes.
+    /// An append writes if at least this many bytes wait to be written.
     pub const MOST_UNWRITTEN: usize = MOST_CHUNKS * tail::CHUNK_BYTES as usize;
 
-    /// An empty log. `id` was never used before in this store. Nothing is written until something
-    /// is appended.
+    /// An empty log. `id` was never used before in this store. The first append writes the first
+    /// page.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -226,9 +227,9 @@ impl Log {
         }
     }
 
-    /// Makes this empty log the successor of a log that ended with `chain` ([`Log::chain`]). So a
-    /// replay of both can tell whether the first one is complete. To be called before anything is
-    /// appended.
+    /// Makes this empty log the successor of a log that ended with `chain` ([`Log::chain`]). A
+    /// replay of both logs can then tell whether the first one is complete. Call it before the
+    /// first append.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -247,7 +248,7 @@ impl Log {
         }
     }
 
-    /// The argument of [`Log::follow`], in this life or an earlier one.
+    /// The argument of [`Log::follow`], from this life or an earlier one.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -259,8 +260,8 @@ impl Log {
         self.follows.load(Ordering::Relaxed)
     }
 
-    /// The CRC of its last whole page. After everything was committed as [`Durability::Buffered`],
-    /// that is its end.
+    /// The CRC of its last whole page. Once everything is committed as [`Durability::Buffered`],
+    /// this is the log's end.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -276,7 +277,7 @@ impl Log {
         self.tail.read().prev()
     }
 
-    /// The number that its pages carry.
+    /// The number in its pages.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -288,7 +289,7 @@ impl Log {
         self.id
     }
 
-    /// Where it lies.
+    /// The extent of the log.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -312,7 +313,7 @@ impl Log {
         u64::from(self.extent.pages) * PAGE_SIZE as u64
     }
 
-    /// Bytes of it that hold something, in whole pages.
+    /// Bytes of its extent that are in use, in whole pages.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -350,7 +351,7 @@ impl Log {
         self.index.len()
     }
 
-    /// Whether there are none.
+    /// Whether the log has no elements.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -362,7 +363,7 @@ impl Log {
         self.elements() == 0
     }
 
-    /// Time of the oldest element; `u64::MAX` in an empty log.
+    /// Time of the oldest element; `u64::MAX` if the log is empty.
     ///
     /// ```
     /// # let device = senko_store::example::device();
@@ -398,9 +399,9 @@ impl Log {
         self.visible_time()
     }
 
-    /// Pages known to be durable: after a replay, those of which a later page of the log says so.
-    /// If there are any, the log before this one ([`Log::follows`]) was durable to its end, and an
-    /// end that is not there is damage.
+    /// Pages known to be durable. After a replay these are the pages that a later page of the log
+    /// declares durable. If there are any, the previous log ([`Log::follows`]) was durable to its
+    /// end, and a missing end is damage.
     ///
     /// ```
     /// # let device = senko_store::example::device();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which keys were read lately and not kept: fingerprints, that fade. Called by [`super::shard`].
+//! Remembers which keys were read lately and not kept, as fingerprints that fade. Called by
+//! [`super::shard`].
 //!
-//! A set of eight words a key; the oldest is replaced. An entry counts for as many later entries as
-//! the part has records (S3-FIFO's ghost queue has as many), told by a coarse clock that ticks
-//! eight times in that span. After 4096 ticks an age is taken for a young one; by then most sets
-//! are new.
+//! A key has a set of eight words, of which the oldest is replaced. An entry counts until as many
+//! later entries came as the part has records; S3-FIFO's ghost queue has the same length. A coarse
+//! clock measures this span in eight ticks. After 4096 ticks an old entry looks young again, but by
+//! then most sets have new entries.
 
 use crate::KeyHash;
 
@@ -19,14 +20,14 @@ const STAMP: u32 = (1 << STAMP_BITS) - 1;
 #[derive(Debug, Default)]
 pub(super) struct Ghost {
     words: Vec<u32>,
-    /// Never 0 in a word in use, so that an empty word is nobody's.
+    /// A word in use is never 0, so an empty word matches no key.
     tick: u32,
     /// Entries since the last tick.
     since: usize,
 }
 
 impl Ghost {
-    /// Of about this many bytes.
+    /// A ghost of about this many bytes.
     pub fn new(bytes: usize) -> Ghost {
         Ghost {
             words: vec![0; (bytes / 4 / SET).max(1) * SET],
@@ -36,7 +37,7 @@ impl Ghost {
     }
 
     fn set(&mut self, hash: KeyHash) -> (&mut [u32], u32) {
-        // The check's bits: those of the order chose the part.
+        // The bits of `check`, because those of `order` chose the part.
         let sets = (self.words.len() / SET) as u64;
         let mixed = (hash.order as u32 ^ hash.check.rotate_left(16)).wrapping_mul(0x9e37_79b1);
         let at = ((u64::from(mixed) * sets) >> 32) as usize * SET;
@@ -44,8 +45,8 @@ impl Ghost {
         (&mut self.words[at..at + SET], print)
     }
 
-    /// Whether the key is there, which it is not any more then; otherwise it is from now on. `span`
-    /// is for how many entries one counts.
+    /// Removes the key and returns true if it is there; otherwise adds it. `span` is the number of
+    /// later entries for which an entry counts.
     pub fn take_or_put(&mut self, hash: KeyHash, span: usize) -> bool {
         let tick = self.tick;
         let age = |word: u32| (tick.wrapping_sub(word)) & STAMP;

@@ -3,9 +3,9 @@
 //! for the next one.
 //!
 //! [`crate::lookup`] asks it before each read, and offers records after a read. [`crate::write`]
-//! reports writes, which keeps the cache's version of a key the newest. [`crate::seal`] reports
-//! seals. A record is a key's element, whole, found by its hash and compared by its key. Only
-//! inline values are kept. The reference to a large value would save one read of many, and a
+//! reports writes, so that the cache's version of a key stays the newest. [`crate::seal`] reports
+//! seals. A record is the whole element of a key. It is found by its hash and compared by its key.
+//! Only inline values are kept. The reference to a large value would save one read of many, and a
 //! tombstone may stand for an expired element that a snapshot still sees.
 //!
 //! ```text
@@ -17,29 +17,30 @@
 //! ```
 //!
 //! Always holds:
-//! - RECORD-1: a record is an element that was written, byte for byte; its key and time name it,
-//!   since a key is written once at a time.
+//! - RECORD-1: a record is an element that was written, byte for byte; its key and time identify
+//!   it, since no two writes of a key have the same time.
 //! - RECORD-2: no record is older than the key's element in a sealed block of the current version,
 //!   nor than its element in a log whose sealing has passed it. So a get that found nothing in its
-//!   version's logs may answer with a record, if that is no later than the get may see. Every write
-//!   up to that bound is in the version (WRITE-2). So the version has the record too, or the write
-//!   that made it old.
-//! - RECORD-3: a log's index knows a key's newest element in it exactly, so of a log only the
-//!   record of that very time is taken, whatever else is kept.
+//!   version's logs may answer with a record, if that record is not later than the get's bound.
+//!   Every write up to that bound is in the version (WRITE-2). So the version has the record too,
+//!   or a newer write of the key.
+//! - RECORD-3: a log's index knows the time of a key's newest element in that log. If a look-up
+//!   finds the key there, it takes only the record with that exact time.
 //! - RECORD-4: a record enters only with a ticket that was taken before loading the version in
-//!   which the record was found, and only while that ticket is current. A sealing takes a new
-//!   ticket out when its log is frozen. Then it removes all records that are older than the log's,
-//!   part by part, under the part's lock. So a record that was found without the log's last writes
-//!   is refused, or enters before the removal and is removed. A look-up with the new ticket sees
-//!   the whole log, or its block. Nobody waits, and no insertion is held up. A put needs no ticket:
-//!   it only takes the place of an older record, and RECORD-2 is a lower bound.
+//!   which the record was found, and only while that ticket is current. A sealing makes a new
+//!   ticket current when its log is frozen. Then it removes all records that are older than the
+//!   log's, part by part, under the part's lock. So a record that was found without the log's last
+//!   writes is refused, or enters before the removal and is removed. A look-up with the new ticket
+//!   sees the whole log, or its block. No thread waits, and no insertion is delayed. A put needs no
+//!   ticket: it only replaces an older record, and RECORD-2 is a lower bound.
 //! - RECORD-5: nothing else makes a record wrong. Compaction moves elements. If compaction, sealing
-//!   or time turns an element into a tombstone, the element has expired, and every get notices that
-//!   by itself. A merge drops tombstones, which the cache never holds.
-//! - RECORD-6: all memory is counted ([`CacheCounts::bytes`]) and never more than was requested.
+//!   or time turns an element into a tombstone, the element has expired, and every get checks
+//!   expiry itself. A merge drops tombstones, which the cache never holds.
+//! - RECORD-6: all memory is counted ([`CacheCounts::bytes`]) and never exceeds the requested
+//!   bytes.
 //!
-//! A look-up that sees only an old moment (a snapshot, an older version of a key) uses records and
-//! offers none: its result need not be the newest.
+//! A look-up that sees only an old moment (a snapshot, an older version of a key) uses records but
+//! offers none, because its result need not be the newest.
 
 mod ghost; // what was asked for lately and not kept
 mod ring; // bytes of records, in the order in which they came
@@ -57,20 +58,20 @@ use shard::Shard;
 
 pub(crate) use shard::MIN_BYTES;
 
-/// Bytes of a part, at least, where there is more than one: enough that its share of hot keys
-/// differs little from another's.
+/// The least bytes of a part if there is more than one. With this size, each part has nearly the
+/// same share of hot keys.
 const PART_BYTES: u64 = 512 << 10;
-/// Parts, unless they would become too large for their index.
+/// The number of parts, unless they would be too large for their index.
 const PARTS: u64 = 64;
 
-/// Keys of a log that are gathered before a part's lock is taken.
+/// Keys of a log that are gathered before a part is locked.
 const GATHERED: usize = 256;
 
-/// Stands for the seals that had begun when it was taken (RECORD-4).
+/// Represents the seals that had begun when it was taken (RECORD-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FillTicket(u64);
 
-/// A key's element, as it may be kept.
+/// A key's element that the cache may keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
     pub hash: KeyHash,
@@ -80,12 +81,12 @@ pub(crate) struct Record<'a> {
     pub value: &'a [u8],
 }
 
-/// Which record of a key is an answer.
+/// Which record of a key a look-up may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeBound {
-    /// The one of this time (RECORD-3).
+    /// The record with this time (RECORD-3).
     Exactly(u64),
-    /// Any that is not later (RECORD-2).
+    /// Any record that is not later (RECORD-2).
     UpTo(u64),
 }
 
@@ -100,7 +101,7 @@ pub(crate) trait Means {
 
 /// See [`Means`].
 pub(crate) trait Locked<T> {
-    /// With a first value.
+    /// A value behind a lock, with this first value.
     fn new(value: T) -> Self;
     /// Runs `work` under the lock.
     fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R;
@@ -108,14 +109,14 @@ pub(crate) trait Locked<T> {
 
 /// See [`Means`].
 pub(crate) trait Counted: Default {
-    /// The counts. A thread that gets them sees all that happened before an [`Counted::add`] that
-    /// is counted.
+    /// The count. A thread that reads it sees everything that happened before each counted
+    /// [`Counted::add`].
     fn get(&self) -> u64;
-    /// One more.
+    /// Adds one.
     fn add(&self);
 }
 
-/// Those of real threads.
+/// The lock and counter of real threads.
 pub(crate) enum Threads {}
 
 impl Means for Threads {
@@ -146,11 +147,11 @@ impl Counted for AtomicU64 {
 /// The contents and counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheCounts {
-    /// Look-ups that it answered.
+    /// Look-ups that the cache answered.
     pub hits: u64,
     /// Records that entered.
     pub fills: u64,
-    /// Records in it.
+    /// Records in the cache.
     pub records: u64,
     /// Bytes of DRAM.
     pub bytes: u64,
@@ -167,8 +168,8 @@ pub(crate) struct RecordCache<M: Means = Threads> {
 }
 
 impl<M: Means> RecordCache<M> {
-    /// A cache that takes at most `bytes`; none if that is too little for one. Memory is taken when
-    /// the first records come.
+    /// A cache that takes at most `bytes`; `None` if that is too little for a cache. Memory is
+    /// allocated when the first records enter.
     pub fn new(bytes: u64) -> Option<RecordCache<M>> {
         if bytes < MIN_BYTES {
             return None;
@@ -190,7 +191,7 @@ impl<M: Means> RecordCache<M> {
         })
     }
 
-    /// Taken before a version is loaded, to offer what is found in it (RECORD-4).
+    /// Take it before loading a version, to offer records that are found in the version (RECORD-4).
     pub fn ticket(&self) -> FillTicket {
         FillTicket(self.seals.get())
     }
@@ -200,16 +201,16 @@ impl<M: Means> RecordCache<M> {
     }
 
     fn part_of(&self, hash: KeyHash) -> usize {
-        // Shifted twice, since a word cannot be shifted by all of its bits.
+        // Shifted twice, because a word cannot be shifted by its full width.
         (hash.order >> 1 >> (63 - self.part_bits)) as usize
     }
 
-    /// The record of a key, if it is the answer.
+    /// The record of a key, if it satisfies `which`.
     pub fn get(&self, hash: KeyHash, key: &[u8], want: TimeBound) -> Option<Hit> {
         self.part(hash).with(|part| part.get(hash, key, want))
     }
 
-    /// Takes note of an element that was read from the device, and keeps it if it is worth it.
+    /// Notes an element that was read from the device, and keeps it if the policy says so.
     pub fn offer(&self, ticket: FillTicket, hash: KeyHash, key: &[u8], found: &Hit) {
         let record = Record {
             hash,
@@ -222,16 +223,16 @@ impl<M: Means> RecordCache<M> {
             return;
         }
         self.part(hash).with(|part| {
-            // Under the lock: a sealing that begins now comes to this part later, and removes it if
-            // it must (RECORD-4).
+            // Checked under the lock: a sealing that begins now comes to this part later, and then
+            // removes the record if it is too old (RECORD-4).
             if self.ticket() == ticket {
                 part.offer(&record);
             }
         });
     }
 
-    /// Takes note of an element that was appended to a log. It replaces the record of its key, if
-    /// there is one. So it need not be read once the log has no copy in DRAM any more.
+    /// Notes an element that was appended to a log. It replaces the record of its key, if there is
+    /// one. So the element need not be read when the log no longer has a copy in DRAM.
     pub fn written(&self, hash: KeyHash, element: &Element<'_>) {
         let record = Record {
             hash,
@@ -255,8 +256,8 @@ impl<M: Means> RecordCache<M> {
         flags & (TOMBSTONE | LARGE) == 0 && record.key.len() + record.value.len() <= self.longest
     }
 
-    /// A log is about to be sealed that accepts no more writes. Each of its keys, with its newest
-    /// time, goes to [`Sealing::key`]; when that is [done](Sealing::done), the log's block may be
+    /// Begins the sealing of a log that accepts no more writes. Pass each of its keys, with its
+    /// newest time, to [`Sealing::key`]. When that is [done](Sealing::done), the log's block may be
     /// published.
     pub fn seal(&self) -> Sealing<'_, M> {
         self.seals.add();
@@ -267,7 +268,7 @@ impl<M: Means> RecordCache<M> {
         }
     }
 
-    /// What it holds and did.
+    /// The cache's contents and counters.
     pub fn counts(&self) -> CacheCounts {
         let own = size_of::<Self>() + self.parts.len() * size_of::<M::Lock<Shard>>();
         let mut all = CacheCounts {
@@ -285,7 +286,7 @@ impl<M: Means> RecordCache<M> {
     }
 }
 
-/// The keys of a log that is being sealed, on their way past the cache.
+/// Passes the keys of a log that is being sealed to the cache.
 pub(crate) struct Sealing<'c, M: Means = Threads> {
     cache: &'c RecordCache<M>,
     part: usize,
@@ -293,8 +294,8 @@ pub(crate) struct Sealing<'c, M: Means = Threads> {
 }
 
 impl<M: Means> Sealing<'_, M> {
-    /// A key's newest element in the log has this time. Keys come in the order of their hashes, so
-    /// that a lock is taken for many of them.
+    /// Passes a key with the time of its newest element in the log. Keys come in the order of their
+    /// hashes, so that each lock serves many of them.
     pub fn key(&mut self, hash: KeyHash, time: u64) {
         let part = self.cache.part_of(hash);
         if part != self.part || self.gathered.len() == GATHERED {
@@ -304,7 +305,7 @@ impl<M: Means> Sealing<'_, M> {
         self.gathered.push((hash, time));
     }
 
-    /// No record is older than the log any more.
+    /// Ends the pass: from now on no record is older than the log.
     pub fn done(mut self) {
         self.remove();
     }

@@ -10,9 +10,9 @@
 //!  record: u32 length, its low bits the padding, its top bit: dead | u32 check | u64 order | u56 time, u8 uses | u40 expiry, u24 key length
 //!          | key | value | padding to 16
 //! ```
-//! Always holds: a record lies in one piece. A dead record fills the end of the bytes where no
-//! other fits. Positions only grow. Between tail and head there is nothing but records, some of
-//! them dead.
+//! Always holds: a record lies in one piece. If no record fits into the end of the bytes, a dead
+//! record fills it. Positions only grow. Between tail and head there is nothing but records, some
+//! of them dead.
 
 use senko_io::le::{u32_at, u64_at};
 
@@ -21,14 +21,14 @@ use crate::KeyHash;
 
 /// Places are multiples of this.
 pub(super) const UNIT: usize = 16;
-/// Bytes in front of a key.
+/// Bytes before a key.
 pub(super) const HEADER: usize = 32;
 
 const DEAD: u32 = 1 << 31;
 const TIME: u64 = (1 << 56) - 1;
 const EXPIRY: u64 = (1 << 40) - 1;
 
-/// The most that a record's uses are counted to.
+/// The highest count of a record's uses.
 pub(super) const MOST_USES: u8 = 3;
 
 /// The header of a record.
@@ -55,17 +55,17 @@ pub(super) struct Ring {
     tail: u64,
 }
 
-/// Bytes of a record.
+/// The size of a record.
 pub(super) fn record_len(key: usize, value: usize) -> usize {
     (HEADER + key + value).next_multiple_of(UNIT)
 }
 
 impl Ring {
-    /// Of this many bytes, a multiple of [`UNIT`].
+    /// A ring of this many bytes, a multiple of [`UNIT`].
     pub fn new(bytes: usize) -> Ring {
         debug_assert!(bytes.is_multiple_of(UNIT));
         Ring {
-            // Zeroed pages of the system's, so that memory is in use only when records come to it.
+            // Zeroed pages from the system. They take memory only when records are written to them.
             bytes: vec![0; bytes],
             head: 0,
             tail: 0,
@@ -76,8 +76,8 @@ impl Ring {
         (position % self.bytes.len() as u64) as usize
     }
 
-    /// Bytes that a record of `len` takes at the head: its own bytes, and the rest of the ring if
-    /// the record does not fit there.
+    /// Bytes that a record of `len` needs at the head: its own bytes, and the rest of the ring if
+    /// it does not fit there.
     fn taken(&self, len: usize) -> usize {
         let to_end = self.bytes.len() - self.place(self.head);
         if len <= to_end { len } else { to_end + len }
@@ -88,7 +88,7 @@ impl Ring {
         self.taken(len) as u64 <= self.bytes.len() as u64 - (self.head - self.tail)
     }
 
-    /// How far a place is from the tail: the smaller, the older.
+    /// The distance of a place from the tail. A record with a smaller distance is older.
     pub fn age_order(&self, place: usize) -> usize {
         let tail = self.place(self.tail);
         (place + self.bytes.len() - tail) % self.bytes.len()
@@ -113,7 +113,7 @@ impl Ring {
             len & DEAD != 0,
         );
         if dead {
-            // It may be too short to have more than its length.
+            // It may be too short for more than its length.
             return Head {
                 place,
                 len,
@@ -164,25 +164,25 @@ impl Ring {
         self.bytes[place + 23] = uses;
     }
 
-    /// The record leaves when the tail comes to it.
+    /// Marks a record as dead. It leaves when the tail reaches it.
     pub fn kill(&mut self, place: usize) {
         let len = self.u32_at(place) & !(UNIT as u32 - 1);
         self.put_u32(place, len | DEAD);
     }
 
-    /// The oldest record. There must be one.
+    /// The oldest record. The ring must not be empty.
     pub fn oldest(&self) -> Head {
         debug_assert!(self.tail < self.head, "a record is in the ring");
         self.head(self.place(self.tail))
     }
 
-    /// Lets go of the oldest record.
+    /// Drops the oldest record.
     pub fn drop_oldest(&mut self, head: &Head) {
         self.tail += head.len as u64;
     }
 
-    /// Makes room for `len` bytes at the head, which is there; gives their place, and the place
-    /// that is to be filled by a dead record, with its length.
+    /// Reserves `len` bytes at the head; the caller has checked that they are free. Returns their
+    /// place. Also returns the place and length of a gap that a dead record must fill.
     fn advance(&mut self, len: usize) -> (usize, Option<(usize, u32)>) {
         let at = self.place(self.head);
         let taken = self.taken(len);
@@ -200,8 +200,8 @@ impl Ring {
         }
     }
 
-    /// Moves the oldest record to the head; gives its new place, or none where it does not fit
-    /// there: then it is gone.
+    /// Moves the oldest record to the head and returns its new place. If it does not fit there, it
+    /// is dropped and the result is `None`.
     pub fn renew_oldest(&mut self, head: &Head) -> Option<usize> {
         self.drop_oldest(head);
         if !self.fits(head.len) {
@@ -210,12 +210,12 @@ impl Ring {
         let (to, gap) = self.advance(head.len);
         self.bytes
             .copy_within(head.place..head.place + head.len, to);
-        // After the copy: the gap may begin where the record did.
+        // Fill the gap only after the copy: the gap may begin where the record was.
         self.fill(gap);
         Some(to)
     }
 
-    /// Writes a record at the head, where it fits; gives its place.
+    /// Writes a record at the head, if it fits; returns its place.
     pub fn push(&mut self, new: &Record<'_>, uses: u8) -> usize {
         let (hash, key, value) = (new.hash, new.key, new.value);
         let own = HEADER + key.len() + value.len();

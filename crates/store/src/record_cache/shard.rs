@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One part of the cache: an index over a ring of records, and who enters and who leaves. Behind a
-//! lock in [`super::RecordCache`].
+//! One part of the cache: an index over a ring of records, and the policy that admits and evicts
+//! them. [`super::RecordCache`] has a lock for each part.
 //!
 //! Card. Idea: the main and the ghost queue of S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues
 //! are all you need for cache eviction", SOSP 2023). A hit counts up to three in the record and
@@ -8,19 +8,19 @@
 //! the front again, with its count reduced. A record that is read for the first time is not kept.
 //! It leaves a fingerprint, and enters if it is read again while the fingerprint is young.
 //!
-//! Deviations: there is no small queue in front. The small queue of S3-FIFO makes records that are
-//! read once leave quickly. Here such records never enter. So a load without hot keys costs a word
-//! a get and no copy, and the small queue's share holds proven records. The price is one read more
-//! for each key that becomes hot, and that a record has to be read again, not hit, within the
-//! ghost's span. Until the first eviction everything enters, as in the server's
-//! (`docs/measurements/dram-policy.md`). A newer element of a key that is kept, read or written,
-//! takes its place at once, with its count.
+//! Deviations: there is no small queue. The small queue of S3-FIFO makes records that are read once
+//! leave quickly. Here such records never enter. So a load without hot keys costs a word a get and
+//! no copy, and the small queue's share of memory holds proven records. The price is one more read
+//! for each key that becomes hot. The second read must also come within the ghost's span. Until the
+//! first eviction every record enters, as in the server's policy
+//! (`docs/measurements/dram-policy.md`). When a newer element of a kept key is read or written, it
+//! replaces the record at once and keeps its count.
 //!
 //! ```text
 //! index: lines of 16 words, a line a hash: place in the ring 22 bits, tag 10 bits ---> ring: record, record, record ...
 //! ```
-//! Always holds: a live record has one word in its line, and a key has one live record. A line that
-//! is full lets its oldest record go, so memory is bounded whatever the records' sizes.
+//! Always holds: a live record has one word in its line, and a key has one live record. A full line
+//! drops its oldest record. So memory is bounded for any sizes of records.
 
 use super::ghost::Ghost;
 use super::ring::{HEADER, Head, MOST_USES, Ring, UNIT, record_len};
@@ -28,9 +28,9 @@ use super::{CacheCounts, Record, TimeBound};
 use crate::KeyHash;
 use crate::hit::Hit;
 
-/// The least that a cache can be made of.
+/// The least bytes of a cache.
 pub(crate) const MIN_BYTES: u64 = 64 << 10;
-/// The most that one part can have: its places are told in 22 bits.
+/// The most bytes of one part: places are stored in 22 bits.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
 
 const TAG_BITS: u32 = 10;
@@ -38,16 +38,18 @@ const TAG: u32 = (1 << TAG_BITS) - 1;
 
 /// Words of a line.
 const WORDS: usize = 16;
-/// Bytes of the part for each line of 64: records of 64 bytes fill the index as they fill the ring.
+/// Bytes of the part for each line of 64 bytes. With records of 64 bytes, index and ring fill at
+/// the same rate.
 const BYTES_PER_LINE: usize = 1024 + 64;
 /// Bytes of the part for each byte of the ghost.
 const BYTES_PER_GHOST_BYTE: usize = 64;
 /// The ring holds at least this many records.
 const LEAST_RECORDS: usize = 16;
-/// Records that are renewed to make room for one, at most: it bounds how long the lock is held.
+/// The most records that are moved to the front to make room for one. It bounds how long the lock
+/// is held.
 const MOST_RENEWED: usize = 32;
 
-/// Records whose hashes lie together; 0 is not a word.
+/// Words of records whose hashes are neighbours; 0 is an empty word.
 #[repr(align(64))]
 #[derive(Clone, Copy, Debug, Default)]
 struct Line([u32; WORDS]);
@@ -55,17 +57,17 @@ struct Line([u32; WORDS]);
 /// The part.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    /// The size of the three parts below when they exist.
+    /// The size of the three fields below once they are allocated.
     ring_bytes: usize,
     lines: usize,
     ghost_bytes: usize,
-    /// The bits of an `order` that all keys of the part have.
+    /// The top bits of `order` that all keys of the part share.
     part_bits: u32,
 
     index: Vec<Line>,
     ring: Ring,
     ghost: Ghost,
-    /// Something was evicted: from now on only what is read twice enters.
+    /// Whether a record was evicted. From then on only records that are read twice enter.
     full: bool,
     hits: u64,
     fills: u64,
@@ -81,8 +83,8 @@ fn place_of(word: u32) -> usize {
 }
 
 impl Shard {
-    /// Of at most `bytes`, all counted but this struct. `part_bits` top bits of every `order` were
-    /// used to choose it.
+    /// A part of at most `bytes`; all memory but this struct is counted. `part_bits` top bits of
+    /// every `order` were used to choose it.
     pub fn new(bytes: usize, part_bits: u32) -> Shard {
         let lines = (bytes / BYTES_PER_LINE).max(1);
         let ghost_bytes = Ghost::new(bytes / BYTES_PER_GHOST_BYTE).bytes();
@@ -103,12 +105,12 @@ impl Shard {
         }
     }
 
-    /// Bytes of the longest key and value that it takes.
+    /// Bytes of the longest key and value that the part takes.
     pub fn longest(&self) -> usize {
         self.ring_bytes / LEAST_RECORDS / UNIT * UNIT - HEADER
     }
 
-    /// Takes the memory.
+    /// Allocates the memory.
     fn begin(&mut self) {
         self.index = vec![Line::default(); self.lines];
         self.ring = Ring::new(self.ring_bytes);
@@ -129,13 +131,13 @@ impl Shard {
         }
     }
 
-    /// Keys in the order of their hashes come to lines that follow on each other.
+    /// Keys in the order of their hashes go to successive lines.
     fn line_of(&self, hash: KeyHash) -> usize {
         let bits = hash.order << self.part_bits >> 32;
         ((bits * self.lines as u64) >> 32) as usize
     }
 
-    /// The word of a hash's record, and its place; with a key, only of that very key.
+    /// The word of a hash's record, and its place; if a key is given, only of that key.
     fn find(&self, hash: KeyHash, key: Option<&[u8]>) -> Option<(usize, Head)> {
         let line = self.index.get(self.line_of(hash))?;
         let tag = hash.check & TAG;
@@ -187,8 +189,7 @@ impl Shard {
         }
     }
 
-    /// Puts a newer element of a key that is kept in the place of the older; gives whether the key
-    /// is kept.
+    /// Replaces the record of a kept key by a newer element; returns whether the key is kept.
     pub fn renew(&mut self, new: &Record<'_>) -> bool {
         let Some((at, head)) = self.find(new.hash, Some(new.key)) else {
             return false;
@@ -210,7 +211,7 @@ impl Shard {
         self.fills += 1;
     }
 
-    /// Removes what is kept of a hash if it is older than `time`.
+    /// Removes the record of a hash if it is older than `time`.
     pub fn remove_older(&mut self, hash: KeyHash, time: u64) {
         if let Some((at, head)) = self.find(hash, None)
             && head.time < time
@@ -219,14 +220,14 @@ impl Shard {
         }
     }
 
-    /// Takes a record out of the index; its bytes are dead.
+    /// Removes a record from the index; its bytes are dead.
     fn take_out(&mut self, line: usize, at: usize) {
         let word = std::mem::take(&mut self.index[line].0[at]);
         self.ring.kill(place_of(word));
         self.records -= 1;
     }
 
-    /// A free word of a line, if need be that of its oldest record.
+    /// A free word of a line. If there is none, the line's oldest record is dropped.
     fn free_word(&mut self, line: usize) -> usize {
         let words = &self.index[line].0;
         if let Some(free) = words.iter().position(|&word| word == 0) {

@@ -33,7 +33,7 @@ fn found(time: u64, len: usize) -> Hit {
     }
 }
 
-/// Each key's element that is in "blocks", and the cache in front of them.
+/// Each key's element in "blocks", and the cache before them.
 struct Model {
     cache: RecordCache,
     hasher: Hasher,
@@ -119,7 +119,7 @@ fn what_is_found_is_the_newest_and_memory_stays_within_its_bound() {
             if rng.below(1000) == 0 {
                 model.seal(&mut rng, keys);
             }
-            // The square makes low numbers hot.
+            // Squaring makes low numbers hot.
             let hot = rng.next_f64() * rng.next_f64();
             hits += u64::from(model.get((hot * hot * keys as f64) as u64, &mut rng));
         }
@@ -154,7 +154,7 @@ fn records_of_all_lengths_come_back_as_they_were() {
     let hash = hasher.hash(&long);
     cache.offer(cache.ticket(), hash, &long, &found(1, 10));
     assert_eq!(cache.get(hash, &long, TimeBound::UpTo(u64::MAX)), None);
-    // A larger one takes the longest key there is.
+    // A larger cache takes the longest possible key.
     let cache: RecordCache = RecordCache::new(256 << 20).expect("a cache");
     cache.offer(cache.ticket(), hash, &long, &found(1, 10));
     assert_eq!(
@@ -181,7 +181,7 @@ fn tombstones_and_large_values_are_not_kept_and_a_newer_element_takes_the_place(
         assert_eq!(get(), Some(found(has, 50)));
     }
     assert_eq!(cache.counts().records, 1);
-    // Two keys with one hash are told apart.
+    // Two keys with the same hash are distinguished.
     assert_eq!(cache.get(hash, b"yek", TimeBound::UpTo(u64::MAX)), None);
     let old = cache.ticket();
     let mut sealing = cache.seal();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Free space that goes back to the file system: the file's end is cut off, inner parts become
-//! holes. Called by `shrink.rs`, and at the opening.
+//! Gives free space back to the file system: cuts off the file's end and makes holes of inner
+//! parts. Called by `shrink.rs`, and when a store is opened.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,10 +11,11 @@ use super::{Free, Runs, Space};
 use crate::StoreError;
 use crate::extent::{UNIT_BYTES, UNIT_PAGES};
 
-/// Units that are punched at a time, at most: 64 MiB.
+/// The most units that are punched at a time: 64 MiB.
 const PUNCH_UNITS: u64 = 1024;
 
-/// The background gives space back when this many units are free, and one in so many of the file's.
+/// The background gives space back if this many units are free, and one in this many of the file's
+/// units.
 const LEAST_RELEASE: u64 = 256;
 const LEAST_SHARE: u64 = 16;
 
@@ -26,8 +27,8 @@ pub(crate) struct Released {
 }
 
 impl Free {
-    /// Keeps `keep` units of what is free, in one piece where there is one: the first long enough,
-    /// so that the file's end becomes free. Gives the rest.
+    /// Keeps `keep` of the free units and returns the rest. It keeps the first piece that is long
+    /// enough, if there is one, so that the file's end becomes free.
     fn all_but(&self, keep: u64) -> Runs {
         let mut rest = self.runs.clone();
         let mut left = keep;
@@ -43,7 +44,7 @@ impl Free {
         rest
     }
 
-    /// The first unit of the free part at the file's end, none of which is to stay.
+    /// The first unit of the free part at the file's end, if no unit of it is to stay.
     fn end_to_cut(&self, rest: &Runs) -> u64 {
         let mut end = self.units;
         while let Some((first, _)) = rest.ending_at(end).or_else(|| self.holes.ending_at(end)) {
@@ -54,8 +55,8 @@ impl Free {
 }
 
 impl Space {
-    /// At the opening, once all is claimed that the manifest names: what it calls holes counts as
-    /// such, as far as it is free.
+    /// Called during opening, after all extents of the manifest were claimed. The holes that the
+    /// manifest names are holes, as far as they are free.
     pub fn set_holes(&self, holes: &[(u64, u64)]) {
         let mut free = self.free.lock();
         for &(first, units) in holes {
@@ -67,7 +68,7 @@ impl Space {
         free.least = free.stored();
     }
 
-    /// The holes that a manifest is to name (SPACE-4). `record`: this manifest is being committed.
+    /// The holes that a manifest must name (SPACE-4). `record`: this manifest is being committed.
     pub fn holes(&self, record: bool) -> Vec<(u64, u64)> {
         let mut free = self.free.lock();
         if record {
@@ -82,18 +83,18 @@ impl Space {
         (free.holes.total() + free.punching.total()) * UNIT_BYTES
     }
 
-    /// Whether the manifest on flash names holes that have storage, which is relied on.
+    /// Whether the manifest on flash still names holes whose storage is needed.
     pub fn unrecorded(&self) -> bool {
         self.free.lock().unrecorded
     }
 
-    /// The manifest that was to name the holes did not become durable.
+    /// Notes that the manifest with the holes did not become durable.
     pub fn not_recorded(&self) {
         self.free.lock().unrecorded = true;
     }
 
-    /// Bytes of free space that nobody needed since the last answer, once `window` has passed;
-    /// `None` before that, or if it is not worth the work.
+    /// Bytes of free space that were unused since the last call, once `window` has passed. `None`
+    /// before that, or if it is not worth the work.
     pub fn idle_bytes(&self, window: Duration) -> Option<u64> {
         let mut free = self.free.lock();
         let now = Instant::now();
@@ -108,16 +109,16 @@ impl Space {
         worth.then_some(idle * UNIT_BYTES)
     }
 
-    /// Bytes that are free and have storage.
+    /// Free bytes that have storage.
     pub fn stored_bytes(&self) -> u64 {
         self.free.lock().stored() * UNIT_BYTES
     }
 
-    /// Takes what is free, but for `keep` bytes: cuts off what lies at the file's end, and gives
-    /// the rest to be punched. Gives the bytes that were cut off.
+    /// Takes all free space except `keep` bytes. It cuts off the part at the file's end, and
+    /// returns the bytes that it cut off. The rest is to be punched.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn release(&self, keep: u64) -> Result<u64, StoreError> {
         let mut free = self.free.lock();
         free.give_up_logs();
@@ -128,7 +129,7 @@ impl Space {
             self.device
                 .shrink(end * UNIT_PAGES)
                 .map_err(StoreError::io("cutting the end off the file"))?;
-            // A device keeps its length.
+            // A block device keeps its length.
             let units = (self.device.pages() / UNIT_PAGES).clamp(end, old);
             for (first, length) in rest.within(units, old - units) {
                 rest.remove(first, length);
@@ -149,10 +150,10 @@ impl Space {
     }
 
     /// Punches what [`Space::release`] took, after the manifest that names it is durable (SPACE-4).
-    /// Gives the bytes; where the device can't do it, all of that is free again.
+    /// Returns the bytes. If the device cannot punch holes, all of that space is free again.
     ///
     /// # Errors
-    /// What the system says. Space that may not have been punched stays a hole.
+    /// The system's error. Space that may not have been punched stays a hole.
     pub fn punch(self: &Arc<Space>) -> Result<u64, StoreError> {
         let mut bytes = 0;
         loop {
@@ -195,7 +196,7 @@ impl Space {
         }
     }
 
-    /// Space that was to be punched, and was not, keeps its storage.
+    /// Space that was to be punched but was not keeps its storage.
     pub fn keep_storage(&self) {
         let left: Vec<_> = self.free.lock().punching.iter().collect();
         for (first, length) in left {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A set of units, as runs: what of the file is free, and which free parts have no storage.
-//! Used by `space.rs`.
+//! A set of units, stored as runs. `space.rs` has such sets of the free units, and of the free
+//! units without storage.
 
 use std::collections::BTreeMap;
 
-/// A set of units; neighbours are joined.
+/// A set of units; neighbouring runs are joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Runs {
     /// Lengths by first unit.
@@ -40,7 +40,7 @@ impl Runs {
         self.runs.insert(first, units);
     }
 
-    /// Takes given units out; false, with nothing done, if not all of them are there.
+    /// Removes given units; false, and nothing removed, if not all of them are in the set.
     pub fn remove(&mut self, first: u64, units: u64) -> bool {
         let Some((&run, &length)) = self.runs.range(..=first).next_back() else {
             return false;
@@ -60,7 +60,7 @@ impl Runs {
         true
     }
 
-    /// The shortest run of at least this many units, and of these the first.
+    /// The shortest run of at least this many units; the first of several.
     pub fn shortest(&self, least: u64) -> Option<(u64, u64)> {
         let fits = self.iter().filter(|&(_, length)| length >= least);
         fits.min_by_key(|&(_, length)| length)
@@ -90,7 +90,7 @@ impl Runs {
         .collect()
     }
 
-    /// Both sets, which share no unit, in one.
+    /// Joins two sets that share no unit.
     pub fn joined(&self, other: &Runs) -> Runs {
         let mut all = self.clone();
         for (first, units) in other.iter() {

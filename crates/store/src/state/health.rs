@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::StoreError;
 
-/// Why a store that was opened to be read accepts no writes: the latch keeps everything from the
-/// device that would change it.
+/// Why a store that is open for reading accepts no writes. The latch prevents every change on the
+/// device.
 pub(crate) const READ_ONLY: &str = "it was opened to be read";
 
 /// Why a closed store accepts no writes.
@@ -21,12 +21,12 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Ends writing; the first cause stays.
+    /// Ends writing; the first cause is kept.
     pub fn latch(&self, cause: impl Into<String>) {
         let _ = self.latch.set(cause.into());
     }
 
-    /// Whether nothing is written any more.
+    /// Whether writing has ended.
     pub fn is_latched(&self) -> bool {
         self.latch.get().is_some()
     }
@@ -46,7 +46,7 @@ impl Health {
         }
     }
 
-    /// Refuses what callers write, after a failure and from the beginning of a close on.
+    /// Refuses callers' writes after a failure, and after a close has begun.
     pub fn check_takes_writes(&self) -> Result<(), StoreError> {
         self.check_writable()?;
         if self.is_closed() {
@@ -55,23 +55,23 @@ impl Health {
         Ok(())
     }
 
-    /// Refuses callers' writes from now on; true if that was so already.
+    /// Refuses callers' writes from now on; true if they were refused already.
     pub fn close(&self) -> bool {
         self.closed.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether a close began.
+    /// Whether a close has begun.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Latches if the thread panics while the guard is there.
+    /// Latches if the thread panics while the guard exists.
     pub fn latch_on_panic(&self) -> LatchOnPanic<'_> {
         LatchOnPanic(self)
     }
 }
 
-/// A thread that died would be waited for: writing ends instead.
+/// Other threads would wait for this dead thread, so writing ends instead.
 pub(crate) struct LatchOnPanic<'h>(&'h Health);
 
 impl Drop for LatchOnPanic<'_> {

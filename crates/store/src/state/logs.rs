@@ -8,23 +8,23 @@ use parking_lot::Mutex;
 use crate::space::Held;
 use crate::version::LogHandle;
 
-/// Who appends.
+/// The state of the thread that appends.
 pub(crate) struct Writer {
-    /// The log that takes the writes; also the first of the version's. None in a store that is only
-    /// read.
+    /// The active log, which is also the version's first log. `None` in a store that is open for
+    /// reading.
     active: Option<Arc<LogHandle>>,
     /// The time of the last write.
     last_time: u64,
-    /// Pages of the active log when it was last looked at whether it is to take more (SPACE-6).
+    /// Pages of the active log when it was last checked whether it takes more (SPACE-6).
     looked_at: u32,
-    /// It is not.
+    /// The active log takes no more.
     full: bool,
-    /// It was taken for deletes, though there is no room for it.
+    /// The active log was allocated for deletes, although the store is full.
     tight: bool,
 }
 
 impl Writer {
-    /// Without a log so far.
+    /// A writer without a log.
     pub fn new(last_time: u64) -> Writer {
         Writer {
             active: None,
@@ -35,12 +35,13 @@ impl Writer {
         }
     }
 
-    /// The log that takes the writes.
+    /// The active log.
     pub fn active(&self) -> Option<Arc<LogHandle>> {
         self.active.clone()
     }
 
-    /// Turns to a log; `tight`: it was taken for deletes, though there is no room for it.
+    /// Makes a log the active one. `tight`: it was allocated for deletes, although the store is
+    /// full.
     pub fn turn_to(&mut self, log: Arc<LogHandle>, tight: bool) {
         self.active = Some(log);
         self.looked_at = 0;
@@ -48,12 +49,12 @@ impl Writer {
         self.tight = tight;
     }
 
-    /// Whether the active log was taken for deletes, though there is no room for it.
+    /// Whether the active log was allocated for deletes, although the store is full.
     pub fn is_tight(&self) -> bool {
         self.tight
     }
 
-    /// The log was sealed: there is none until [`Writer::turn_to`].
+    /// Notes that the log was sealed. There is no active log until [`Writer::turn_to`].
     pub fn let_go(&mut self) {
         self.active = None;
     }
@@ -63,68 +64,69 @@ impl Writer {
         now.max(self.last_time + 1)
     }
 
-    /// The last write has this time.
+    /// Sets the time of the last write.
     pub fn wrote(&mut self, time: u64) {
         self.last_time = time;
     }
 
-    /// Whether the active log is to accept no more, though there is room in it (SPACE-6).
+    /// Whether the active log takes no more, although it has room (SPACE-6).
     pub fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Says that it is to accept no more, or may.
+    /// Sets whether the active log takes no more.
     pub fn set_full(&mut self, full: bool) {
         self.full = full;
     }
 
-    /// Whether the log, of `pages` now, has another number of pages than at the last such question.
+    /// Whether the log has another number of pages than at the last call; `pages` is the number
+    /// now.
     pub fn has_another_page(&mut self, pages: u32) -> bool {
         std::mem::replace(&mut self.looked_at, pages) != pages
     }
 }
 
-/// An empty log, in the manifest, that can take writes at once.
+/// An empty log that the manifest already names, ready for use.
 #[derive(Default)]
 pub(crate) struct Spare {
     log: Mutex<Option<Arc<LogHandle>>>,
 }
 
 impl Spare {
-    /// Whether there is one.
+    /// Whether a log is ready.
     pub fn is_there(&self) -> bool {
         self.log.lock().is_some()
     }
 
-    /// Takes it into use.
+    /// Takes the log.
     pub fn take(&self) -> Option<Arc<LogHandle>> {
         self.log.lock().take()
     }
 
-    /// Prepares one for later.
+    /// Stores a log for later.
     pub fn put(&self, log: Arc<LogHandle>) {
         *self.log.lock() = Some(log);
     }
 }
 
-/// Space for a log, so that a full store still takes deletes.
+/// The space for a log that a full store needs for deletes.
 #[derive(Default)]
 pub(crate) struct Reserve {
     held: Mutex<Option<Held>>,
 }
 
 impl Reserve {
-    /// Whether it is there.
+    /// Whether the space is reserved.
     pub fn is_there(&self) -> bool {
         self.held.lock().is_some()
     }
 
-    /// Lets anyone have it; false if it was not there.
+    /// Releases the space to all users; false if none was reserved.
     pub fn give_up(&self) -> bool {
         self.held.lock().take().is_some()
     }
 
-    /// Fills it where it is not there.
+    /// Reserves the space if it is not reserved.
     pub fn fill(&self, take: impl FnOnce() -> Option<Held>) {
         let mut held = self.held.lock();
         if held.is_none() {

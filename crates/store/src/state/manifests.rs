@@ -10,12 +10,12 @@ use crate::StoreError;
 use crate::space::{Held, Space};
 use crate::superblock::{LogRecord, Manifest, SavedIndex, Shape, Superblock};
 
-/// The places that a commit writes to, and the flag that it sets when it fails.
+/// The places of the next commit, and the latch that a failed commit sets.
 pub(crate) struct Target<'c> {
     pub device: &'c dyn Device,
     pub space: &'c Arc<Space>,
     pub health: &'c Health,
-    /// The time of the last write that can be seen.
+    /// The time of the last visible write.
     pub visible: u64,
 }
 
@@ -24,14 +24,14 @@ pub(crate) struct Manifests {
     superblock: Superblock,
     manifest: Manifest,
     next_generation: u64,
-    /// The saved index of the last clean close, as long as the manifest names it.
+    /// The saved index of the last clean close, while the manifest names it.
     saved_index: Option<Held>,
-    /// Extents of logs that the recovery found lost, as long as the manifest on flash names them.
+    /// Extents of logs that recovery dropped, while the manifest on flash names them.
     retired: Vec<Held>,
 }
 
 impl Manifests {
-    /// What lies on the device.
+    /// The contents of the manifest.
     pub fn new(superblock: Superblock, manifest: Manifest) -> Manifests {
         Manifests {
             superblock,
@@ -42,7 +42,7 @@ impl Manifests {
         }
     }
 
-    /// The shape that the store was made with.
+    /// The shape that the store was created with.
     pub fn shape(&self) -> Shape {
         self.superblock.shape
     }
@@ -58,29 +58,29 @@ impl Manifests {
         self.manifest.next_id - 1
     }
 
-    /// The first of `count` new numbers for generations.
+    /// During opening: marks the manifest's space as used.
     pub fn take_generations(&mut self, count: u64) -> u64 {
         self.next_generation += count;
         self.next_generation - count
     }
 
-    /// At the opening: marks the place of the manifest as used.
+    /// During opening: marks the place of the manifest as used.
     pub fn claim(&mut self, space: &Arc<Space>) -> Result<(), StoreError> {
         self.superblock.claim(space)
     }
 
-    /// At the opening: takes the place of the next manifest.
+    /// During opening: allocates the place of the next manifest.
     pub fn prepare(&mut self, space: &Arc<Space>) {
         self.superblock.prepare(space);
     }
 
-    /// Keeps the saved maps' place as long as the manifest on flash names them.
+    /// Keeps the space of the saved maps while the manifest on flash names them.
     pub fn hold_saved_index(&mut self, held: Held) {
         self.saved_index = Some(held);
     }
 
-    /// At the opening: the next commit names only the logs in `known`. The places of the others are
-    /// kept until then (SPACE-1).
+    /// During opening: keeps only the logs in `known` for the next commit. The space of the others
+    /// is kept until then (SPACE-1).
     pub fn keep_logs(&mut self, known: &[u64]) {
         self.manifest.logs.retain(|log| known.contains(&log.id));
     }
@@ -90,7 +90,7 @@ impl Manifests {
         self.retired = logs;
     }
 
-    /// Enters an empty log, which the next commit names.
+    /// Adds an empty log, which the next commit will name.
     pub fn add_log(&mut self, id: u64, held: &Held) {
         self.manifest.logs.push(LogRecord {
             id,
@@ -102,7 +102,8 @@ impl Manifests {
     /// Commits the manifest, as it is now.
     pub fn commit(&mut self, to: &Target<'_>) -> Result<(), StoreError> {
         to.health.check_writable()?;
-        // A panic releases what the manifest names: the latch is set before anyone can take it.
+        // A panic releases extents that the manifest names. The latch is set before anyone can
+        // allocate them.
         let _latch = to.health.latch_on_panic();
         self.manifest.last_time = self.manifest.last_time.max(to.visible);
         self.manifest.index = None;
@@ -112,8 +113,8 @@ impl Manifests {
         Ok(())
     }
 
-    /// Commits the manifest with `change`; after a failure it is as it was before. `kept` is what
-    /// the manifest names, and is given back when it is durable.
+    /// Commits the manifest with `change`. After a failure the manifest is as before. `kept` holds
+    /// what the manifest names, and is returned when the commit is durable.
     pub fn commit_with<K>(
         &mut self,
         to: &Target<'_>,
@@ -124,8 +125,8 @@ impl Manifests {
         if let Err(error) = self.commit(to) {
             self.manifest = before;
             if to.health.is_latched() {
-                // The commit may have reached the device all the same: what it names keeps its
-                // place as long as the process lives.
+                // The commit may have reached the device all the same. So the space that it names
+                // is kept for the life of the process.
                 std::mem::forget(named);
             }
             return Err(error);
@@ -133,13 +134,13 @@ impl Manifests {
         Ok(named)
     }
 
-    /// Changes the manifest, which is still to be committed.
+    /// Changes the manifest; a later commit writes the change.
     pub fn edit(&mut self, change: impl FnOnce(&mut Manifest)) {
         change(&mut self.manifest);
     }
 
-    /// Commits the manifest of a clean close, with the saved maps in `saved`. Without space the
-    /// state before names everything, but for the maps.
+    /// Commits the manifest of a clean close, with the saved maps in `saved`. If there is no space
+    /// for it, the previous state stays, which names everything but the maps.
     pub fn commit_saved(
         &mut self,
         to: &Target<'_>,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests to the background threads, and the threads that wait for them. Part of `core.rs`;
-//! `jobs.rs` does it.
+//! `jobs.rs` does the work.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// How long the background waits before it looks again though nobody asked.
+/// How long the background waits for a request before it looks for work anyway.
 pub(crate) const NAP: Duration = Duration::from_millis(200);
 
 /// The result of an attempt to do a piece of work.
@@ -20,15 +20,15 @@ pub(crate) enum Work {
 #[derive(Default)]
 struct Asked {
     stop: bool,
-    /// Counts up when something may be to do.
+    /// Incremented when there may be work.
     asked: u64,
-    /// Counts up when a piece of work is done.
+    /// Incremented when a piece of work is done.
     done: u64,
-    /// Counts up when the thread of the blocks found nothing to do, or no space to do it in.
+    /// Incremented when the block thread found no work, or no space to do it in.
     idle_looks: u64,
-    /// When the rate limit lets compaction continue.
+    /// When the rate limit allows the next compaction.
     compact_from: Option<Instant>,
-    /// Someone waits for space: compaction goes without its rate limit.
+    /// Someone waits for space, so compaction ignores its rate limit.
     hurry: bool,
 }
 
@@ -37,7 +37,7 @@ struct Asked {
 pub(crate) struct Requests {
     asked: Mutex<Asked>,
     changed: Condvar,
-    /// Whether full chunks of the active log wait to be written, and who is told.
+    /// Whether full chunks of the active log wait to be written, and the signal for it.
     chunks: Mutex<bool>,
     chunks_wait: Condvar,
     /// Held while one thread works on blocks (seals or compacts), and while one merges maps.
@@ -47,12 +47,12 @@ pub(crate) struct Requests {
     turns: AtomicU32,
 }
 
-/// Whether a thread that waited for the background got what it waited for.
+/// The result of a wait for the background.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waited {
     /// A piece of work was done.
     Done,
-    /// The background looked, after the call, and could do nothing.
+    /// The background looked for work after the call, and could do nothing.
     InVain,
     /// The background stops.
     Stopped,
@@ -74,7 +74,7 @@ impl Requests {
         self.turns.load(Ordering::Relaxed)
     }
 
-    /// Counts compactions since the last seal.
+    /// Counts a compaction since the last seal.
     pub fn set_turns(&self, turns: u32) {
         self.turns.store(turns, Ordering::Relaxed);
     }
@@ -85,19 +85,19 @@ impl Requests {
         self.changed.notify_all();
     }
 
-    /// Lets the background end after the pieces of work under way.
+    /// Makes the background end after the pieces of work under way.
     pub fn stop(&self) {
         self.asked.lock().stop = true;
         self.changed.notify_all();
         self.ask_to_write_chunks();
     }
 
-    /// Whether the background ends.
+    /// Whether the background is to end.
     pub fn stopping(&self) -> bool {
         self.asked.lock().stop
     }
 
-    /// Tells the thread that writes chunks.
+    /// Wakes the thread that writes chunks.
     pub fn ask_to_write_chunks(&self) {
         let mut asked = self.chunks.lock();
         if !std::mem::replace(&mut *asked, true) {
@@ -105,7 +105,7 @@ impl Requests {
         }
     }
 
-    /// Waits until chunks are to be written; false if the background ends.
+    /// Waits until chunks must be written; false if the background ends.
     pub fn wait_for_chunks(&self) -> bool {
         let mut asked = self.chunks.lock();
         while !*asked {
@@ -116,13 +116,14 @@ impl Requests {
         !self.stopping()
     }
 
-    /// Waits until something may be to do that was not there at `seen`, or for a nap; gives whether
-    /// the nap was undisturbed. `None` if the background ends. `held_back`: the compaction's rate
-    /// limit cuts the nap short.
+    /// Waits until there may be work that is newer than `seen`, or for the length of a nap. Returns
+    /// whether the nap passed without a request, or `None` if the background ends. `held_back`: the
+    /// nap ends when the compaction's rate limit does.
     pub fn next(&self, seen: &mut u64, held_back: bool) -> Option<bool> {
         let mut jobs = self.asked.lock();
         let mut idle = false;
-        // Threads that wait for different work share the signal, so a wake-up alone says nothing.
+        // Threads that wait for different work share the signal, so a wake-up alone does not mean
+        // that there is work.
         while jobs.asked == *seen && !idle && !jobs.stop {
             let held_back = jobs
                 .compact_from
@@ -139,7 +140,7 @@ impl Requests {
         Some(idle)
     }
 
-    /// Says what came of a look at what there is to do. `counts`: waiting writers count the look.
+    /// Notes the result of a look for work. `counts`: waiting writers count this look.
     pub fn looked(&self, work: Work, counts: bool) {
         let mut jobs = self.asked.lock();
         match work {
@@ -153,14 +154,14 @@ impl Requests {
         self.changed.notify_all();
     }
 
-    /// Waits until the background did a piece of work, as long as `goes_on` says that it can.
-    /// `hurry`: compaction goes without its rate limit.
+    /// Waits until the background did a piece of work, while `goes_on` says that it can. `hurry`:
+    /// compaction ignores its rate limit.
     pub fn wait_for_work(&self, hurry: bool, goes_on: impl Fn() -> bool) -> Waited {
         let mut jobs = self.asked.lock();
         let (done, looks) = (jobs.done, jobs.idle_looks);
         jobs.hurry |= hurry;
         while !jobs.stop && jobs.done == done {
-            // One look may have been under way.
+            // One look may have been under way already.
             if jobs.idle_looks >= looks + 2 || !goes_on() {
                 jobs.hurry &= !hurry;
                 return Waited::InVain;
@@ -187,8 +188,8 @@ impl Requests {
         from.is_some_and(|from| Instant::now() < from)
     }
 
-    /// A compaction ended, and nobody waits for it any more; the next is to begin no sooner than at
-    /// `next`, where one is given.
+    /// Notes that a compaction ended and no writer waits for space any more. `next`, if given, is
+    /// the earliest start of the next one.
     pub fn compacted(&self, next: Option<Instant>) {
         let mut jobs = self.asked.lock();
         jobs.hurry = false;
@@ -197,13 +198,13 @@ impl Requests {
         }
     }
 
-    /// How often the thread of the blocks found nothing to do.
+    /// How often the block thread found nothing to do.
     #[cfg(test)]
     pub fn idle_looks(&self) -> u64 {
         self.asked.lock().idle_looks
     }
 
-    /// A signal that asks in vain.
+    /// Wakes the background although there is no work.
     #[cfg(test)]
     pub fn signal(&self) {
         self.changed.notify_all();

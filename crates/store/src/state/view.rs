@@ -12,14 +12,14 @@ use crate::version::Version;
 /// The current version.
 pub(crate) struct View {
     version: ArcSwap<Version>,
-    /// Held while the next version is made of the current one.
+    /// Held while the next version is made from the current one.
     publish: Mutex<()>,
-    /// Time up to which every write can be seen whole.
+    /// Every write up to this time is completely visible.
     visible: AtomicU64,
 }
 
 impl View {
-    /// Of nothing.
+    /// A view of an empty store.
     pub fn empty() -> View {
         View {
             version: ArcSwap::from_pointee(Version::empty()),
@@ -33,28 +33,28 @@ impl View {
         self.version.load_full()
     }
 
-    /// The current version for a moment, cheaper than [`View::current`].
+    /// The current version for a short use, cheaper than [`View::current`].
     pub fn glance(&self) -> Guard<Arc<Version>> {
         self.version.load()
     }
 
-    /// The time up to which every write can be seen whole.
+    /// The time up to which every write is completely visible.
     pub fn visible(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
     }
 
-    /// Says that all writes up to `time` can be found (WRITE-2).
+    /// Makes all writes up to `time` visible (WRITE-2).
     pub fn show(&self, time: u64) {
         self.visible.store(time, Ordering::Release);
     }
 
-    /// As [`View::show`], unless a later time was shown.
+    /// As [`View::show`], unless a later time is already visible.
     pub fn show_at_least(&self, time: u64) {
         self.visible.fetch_max(time, Ordering::AcqRel);
     }
 
-    /// A version, and the time up to which it has every write. If the active log was the same
-    /// before and after, no write up to that time is in a later log, and no log was trimmed for a
+    /// A version, and the time up to which it has every write. If the active log is the same before
+    /// and after, then no write up to that time is in a later log, and no log was trimmed for a
     /// later one.
     pub fn moment(&self) -> (Arc<Version>, u64) {
         let mut version = self.current();
@@ -69,8 +69,8 @@ impl View {
         }
     }
 
-    /// Swaps in the next version: the current one with a change. A thread that changes it at the
-    /// same time waits for a moment.
+    /// Makes the next version from the current one with a change. Another thread that changes it at
+    /// the same time waits for a moment.
     pub fn publish(&self, change: impl FnOnce(&mut Version)) {
         let _publishing = self.publish.lock();
         let mut next = self.current().next();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Recognises a trace's format by the look of its first lines.
+//! Recognises a trace's format by its first lines.
 
 use std::fmt;
 use std::io::{self, BufRead, Read};
 
 use super::oracle;
 
-/// How many decompressed bytes are looked at to recognise the format.
+/// How many decompressed bytes are read to recognise the format.
 const PEEK: usize = 16 << 10;
 
 /// A trace format.
@@ -34,7 +34,7 @@ impl fmt::Display for Format {
 }
 
 impl Format {
-    /// The format whose beginning `head` is, or what was seen instead.
+    /// The format whose beginning is `head`, or what was found instead.
     pub(super) fn recognise(head: &[u8]) -> Result<Self, String> {
         if head.is_empty() {
             return Err("it is empty".to_string());
@@ -78,7 +78,7 @@ impl Format {
     }
 }
 
-/// The first [`PEEK`] bytes, or all there are.
+/// The first [`PEEK`] bytes, or fewer if the input is shorter.
 pub(super) fn peek(input: &mut dyn BufRead) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(PEEK);
     input.take(PEEK as u64).read_to_end(&mut head)?;

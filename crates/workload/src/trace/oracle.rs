@@ -11,7 +11,7 @@ use std::io::Read;
 use super::{Record, TraceOp, TraceReader, Trouble};
 
 const RECORD_LEN: usize = 24;
-/// A next access is a record number, which fits 48 bits by far; -1 and `i64::MAX` both stand for
+/// A next access is a record number, which fits easily into 48 bits; -1 and `i64::MAX` both mean
 /// "never".
 const MAX_NEXT: i64 = 1 << 48;
 
@@ -39,8 +39,8 @@ fn sane_next(next: i64) -> bool {
     (-1..MAX_NEXT).contains(&next) || next == i64::MAX
 }
 
-/// Whether `head` may be the beginning of such a trace: times that do not go back, next accesses
-/// that are record numbers.
+/// Whether `head` may be the beginning of such a trace: its times do not go back, and its next
+/// accesses are record numbers.
 pub(super) fn plausible(head: &[u8]) -> bool {
     let (records, _) = head.as_chunks::<RECORD_LEN>();
     let mut last = 0;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The traces of one reference, or one run of references, a line: ARC's `.lis` and LIRS's `.trace`.
+//! Traces with one reference or one run of references per line: ARC's `.lis` and LIRS's `.trace`.
 
 use std::io::{BufRead, Read};
 
 use super::{Record, TraceOp, TraceReader, Trouble};
 
-/// The longest line taken, in bytes.
+/// The longest accepted line, in bytes.
 const MAX_LINE: u64 = 4096;
 
-/// Moves to the next line that is not blank and leaves it, trimmed, in `reader.line`; `false` at
+/// Moves to the next line that is not blank and puts it, trimmed, into `reader.line`; `false` at
 /// the end.
 pub(super) fn next_line(reader: &mut TraceReader<'_>) -> Result<bool, Trouble> {
     loop {
@@ -69,7 +69,7 @@ pub(super) fn next_arc(reader: &mut TraceReader<'_>) -> Result<Option<Record>, T
     Ok(Some(reference(reader, key)))
 }
 
-/// A line of a `.lis` file: the first page, and how many follow from there.
+/// A line of a `.lis` file: the first page, and the number of pages from there.
 ///
 /// # Errors
 /// The problem of the line.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Least recently used.
 //!
-//! Card. Paper E, section 3.1, tiers key-value pairs between DRAM and flash by LRU. One list a size
-//! class; a hit moves the item to the head, the victim is the tail. Deviation: lists are per class
-//! (see `policy/mod.rs`).
+//! Card. Paper E, section 3.1, tiers key-value pairs between DRAM and flash by LRU. Each size class
+//! has one list. A hit moves the item to the head, and the victim is the tail. Deviation: lists are
+//! per class (see `policy/mod.rs`).
 
 use super::{List, Policy};
 use crate::arena::{Arena, Handle};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which items leave DRAM first: the trait, and the lists that its implementations share.
+//! Eviction policies of DRAM: the trait, and the lists that its implementations share.
 //!
-//! Each size class has its own queues, since a victim must free a chunk of the class that asks;
-//! pages move between classes by the age of their oldest items (`memory.rs`).
+//! Each size class has its own queues, since a victim must free a chunk of the requesting class.
+//! Pages move between classes by the age of their oldest items (`memory.rs`).
 
 mod lru; // paper E's policy
 mod s3fifo; // three FIFO queues
@@ -10,45 +10,45 @@ mod s3fifo; // three FIFO queues
 use crate::arena::{Arena, Handle};
 use crate::config::PolicyKind;
 
-/// An item's place in a list: the chunk before it.
+/// Offset of an item's link to the previous chunk in its list.
 const PREV: usize = 0;
-/// The chunk behind it.
+/// Offset of its link to the next chunk.
 const NEXT: usize = 4;
-/// A byte of an item for its policy: frequency and queue.
+/// Offset of a byte for the policy: frequency and queue.
 const NOTE: usize = 30;
 
-/// Orders the items of DRAM. An item is handed in once ([`Policy::insert`]), and taken out once
+/// Orders the items of DRAM. An item is inserted once ([`Policy::insert`]), and removed once
 /// ([`Policy::remove`]).
 pub(crate) trait Policy: std::fmt::Debug + Send {
-    /// An item became visible. `known`: it was wanted before (promoted from flash), so it need not
-    /// prove itself.
+    /// Adds an item that became visible. `known`: it was requested before (promoted from flash), so
+    /// it is not on probation.
     fn insert(&mut self, arena: &mut Arena, class: usize, item: Handle, hash: u64, known: bool);
-    /// An item was read.
+    /// Notes that an item was read.
     fn hit(&mut self, arena: &mut Arena, class: usize, item: Handle);
-    /// An item goes, whatever the reason.
+    /// Removes an item, for whatever reason.
     fn remove(&mut self, arena: &mut Arena, class: usize, item: Handle);
-    /// The item of a class that should go next; it stays in its queue until [`Policy::remove`].
-    /// Items for which `pinned` holds are passed over.
+    /// The item of a class that should be evicted next. It stays in its queue until
+    /// [`Policy::remove`]. Items for which `pinned` holds are skipped.
     fn victim(
         &mut self,
         arena: &mut Arena,
         class: usize,
         pinned: &dyn Fn(&Arena, Handle) -> bool,
     ) -> Option<Handle>;
-    /// The victim is going because it was chosen, not deleted: remember it. Called before `remove`.
+    /// Remembers a victim that is being evicted, not deleted. Called before `remove`.
     fn evicted(&mut self, arena: &Arena, item: Handle, hash: u64);
-    /// The oldest item of a class, to compare classes by.
+    /// The oldest item of a class, for comparisons between classes.
     fn oldest(&self, class: usize) -> Option<Handle>;
-    /// The items of a class, oldest first, and whether each has proved itself (what `known` says of
-    /// it at [`Policy::insert`]).
+    /// The items of a class, oldest first, and for each whether it passed its probation (`known` of
+    /// [`Policy::insert`]).
     fn order(&self, arena: &Arena, class: usize) -> Vec<(Handle, bool)>;
-    /// Items of a class.
+    /// The number of items of a class.
     fn len(&self, class: usize) -> usize;
     /// Bytes that the policy itself uses.
     fn bytes(&self) -> usize;
 }
 
-/// Makes a policy for an arena with `classes` item classes of `bytes` bytes.
+/// Makes a policy for an arena of `bytes` bytes with `classes` item classes.
 pub(crate) fn make(kind: PolicyKind, classes: usize, bytes: usize) -> Box<dyn Policy> {
     match kind {
         PolicyKind::Lru => Box::new(lru::Lru::new(classes)),

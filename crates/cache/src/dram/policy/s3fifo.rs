@@ -10,16 +10,16 @@
 //!
 //! Deviations: queues are per size class. The ghost queue is one direct-mapped table of 32-bit
 //! fingerprints for all classes, so an entry leaves when another maps to its place, and not in FIFO
-//! order. An item promoted from flash has proved itself (its slot counted hits) and enters the main
-//! queue. Until a class evicts for the first time, new items that find the small queue full enter
-//! the main queue (`docs/measurements/dram-policy.md` has what that gains).
+//! order. An item promoted from flash enters the main queue, because its slot has counted hits.
+//! Until a class evicts for the first time, new items that find the small queue full enter the main
+//! queue (`docs/measurements/dram-policy.md` has the gain).
 
 use super::{List, NOTE, Policy};
 use crate::arena::{Arena, Handle};
 
 const COUNT: u8 = 3;
 const IN_MAIN: u8 = 4;
-/// Bytes of arena for one ghost entry.
+/// Bytes of arena per ghost entry.
 const ARENA_BYTES_PER_GHOST: usize = 512;
 
 /// The queues.
@@ -89,8 +89,8 @@ impl Policy for S3Fifo {
         class: usize,
         pinned: &dyn Fn(&Arena, Handle) -> bool,
     ) -> Option<Handle> {
-        // Each pass lowers a counter or moves an item from small to main, so this many passes see
-        // every item at 0.
+        // Each pass lowers a counter or moves an item from small to main, so after this many passes
+        // every item has been seen with a counter of 0.
         let bound = 5 * (self.small[class].len + self.main[class].len) + 1;
         for _ in 0..bound {
             let (small, main) = (self.small[class].len, self.main[class].len);

@@ -9,12 +9,12 @@ use senko_io::PAGE_SIZE;
 use super::Log;
 
 impl Log {
-    /// Every live record is to be kept, and none has more than `largest` pages.
+    /// Makes the log keep every live record. No record has more than `largest` pages.
     pub fn keep_all(&mut self, largest: u64) {
         let largest = largest.min(self.region_pages);
         self.kept = Some((2 * self.region_pages + largest, largest));
     }
-    /// Pages that a record which is not in the log yet must leave free (KEEP-4).
+    /// Pages that a record which is not yet in the log must leave free (KEEP-4).
     pub fn reserve(&self) -> u64 {
         self.kept.map_or(0, |(reserve, _)| reserve)
     }
@@ -24,12 +24,12 @@ impl Log {
     pub(super) fn region_bytes(&self) -> u64 {
         self.region_pages * PAGE_SIZE as u64
     }
-    /// A slot went, or a clean copy, whose record of this many pages ([`crate::index::Slot::len`])
-    /// is here.
+    /// Notes that a slot or a clean copy is gone. Its record in this log has this many pages
+    /// ([`crate::index::Slot::len`]).
     pub fn died(&mut self, pages: usize) {
         self.dead.died(pages);
     }
-    /// A region was freed, of which copies took this many pages.
+    /// Notes that a region was freed whose copies took this many pages.
     pub(super) fn gained(&mut self, taken: u64) {
         let gain = (self.region_pages as i64 - taken as i64) * PAGE_SIZE as i64;
         let (regions, used) = (self.regions.len() as u64, self.used_bytes());

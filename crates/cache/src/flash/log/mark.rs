@@ -18,7 +18,7 @@ pub(crate) struct LogMark {
 }
 
 impl LogMark {
-    /// Whether a log of this many pages, in regions of `region_pages`, can stand there.
+    /// Whether a log of this many pages, in regions of `region_pages`, can be in this state.
     pub fn fits(&self, pages: u64, region_pages: u64) -> bool {
         self.tail <= self.head
             && self.head - self.tail <= pages
@@ -35,7 +35,7 @@ impl LogMark {
 }
 
 impl Log {
-    /// Goes on from where an earlier process was. The head moves on to a region that begins here.
+    /// Continues from the state of an earlier process. The head moves on to the start of a region.
     /// Pages given out before may or may not have been written, and must not share a generation
     /// with new writes (RESTART-4).
     pub fn go_on(&mut self, mark: &LogMark) {
@@ -47,11 +47,11 @@ impl Log {
         for (region, &first_record) in self.regions.iter_mut().zip(&mark.first_records) {
             region.first_record = first_record;
         }
-        // How much of it is dead, only a lap tells.
+        // Only a lap can tell how much of it is dead.
         self.dead.all(self.used_bytes());
     }
 
-    /// Where the log stands: what a stopped one is to continue from.
+    /// The state of the log, from which another process can continue.
     pub fn mark(&self) -> LogMark {
         LogMark {
             head: self.head,
@@ -62,7 +62,7 @@ impl Log {
         }
     }
 
-    /// Where the log of a state stands; `None` if that is damaged.
+    /// The log's state at a stop; `None` if its data is damaged.
     pub fn mark_of(&self, state: &State) -> Option<LogMark> {
         let first = (self.base / self.region_pages) as usize;
         Some(LogMark {

@@ -5,7 +5,7 @@ use senko_io::PageBuf;
 
 use super::*;
 
-/// A queue that only remembers the writes: device, first page, first page of the buffer, pages,
+/// A queue that only records the writes: device, first page, first page of the buffer, pages,
 /// token.
 #[derive(Default)]
 struct Writes(Vec<(DeviceId, u64, usize, usize, u64)>);
@@ -48,7 +48,7 @@ fn log(chunks: usize) -> Log {
     Log::new(1, slice, 128, 16, 4, chunks)
 }
 
-/// The log has gone on to where its head and tail are these.
+/// Moves the log on until its head and tail are these.
 fn stand(log: &mut Log, tail: u64, head: u64) {
     (log.tail, log.head) = (tail, head);
     (log.lap, log.head_at) = (head / 64, head % 64);
@@ -62,9 +62,9 @@ fn slice_of_64_pages() -> DeviceSlice {
     }
 }
 
-/// Two keys with one tag, A and B, came to lie in one page, and B was promoted, which kept its copy
-/// there. A was deleted; when B was demoted its slot named the page again, and a get of A followed
-/// it to what A had been. So a page takes one of them.
+/// Two keys A and B with the same tag once lay in one page. B was promoted, which kept its copy
+/// there. A was deleted. When B was demoted, its slot named the page again, and a get of A followed
+/// it to A's old record. So a page takes only one of them.
 #[test]
 fn two_keys_with_one_tag_do_not_share_a_page() {
     let mut log = Log::new(0, slice_of_64_pages(), 0, 16, 4, 4);
@@ -77,7 +77,7 @@ fn two_keys_with_one_tag_do_not_share_a_page() {
     assert_eq!(log.page_bytes, 2 * 4096, "two pages were opened");
 }
 
-/// A mark that is wrong in one thing only was to be refused: each is.
+/// A mark with a single wrong field must be refused, for each field.
 #[test]
 fn a_mark_fits_only_if_all_of_it_does() {
     let good = LogMark {
@@ -106,7 +106,7 @@ fn a_mark_fits_only_if_all_of_it_does() {
     }
 }
 
-/// By the oldest write a demotion tells whether the device has stood still for long.
+/// A demotion uses the oldest write to tell whether the device has been stalled for long.
 #[test]
 fn the_oldest_write_under_way_is_known() {
     let mut log = Log::new(0, slice_of_64_pages(), 0, 16, 4, 4);
@@ -124,7 +124,7 @@ fn the_oldest_write_under_way_is_known() {
 }
 
 /// A large value was announced, and its client hung up before the first byte. The log gives the
-/// place to the next record, and counts nothing for the one that never came.
+/// place to the next record, and counts nothing for the missing value.
 #[test]
 fn a_stream_that_is_given_up_before_its_first_page_leaves_no_trace() {
     let mut log = Log::new(0, slice_of_64_pages(), 0, 16, 4, 4);
@@ -160,8 +160,8 @@ fn a_region_begins_with_the_record_after_a_broken_stream() {
     assert_eq!(log.regions[2].first_record, 4, "there is nothing to break");
 }
 
-/// Slots name pages of the shard, and a lap modulo 4. The log tells which position that is, and
-/// knows what a later lap has overwritten.
+/// Slots name pages of the shard, and a lap modulo 4. The log returns that position, and knows
+/// which of them a later lap has overwritten.
 #[test]
 fn a_page_and_a_lap_name_one_position() {
     let mut log = log(4);
@@ -181,7 +181,7 @@ fn a_page_and_a_lap_name_one_position() {
     assert_eq!(log.position_of(143, 1), None, "the last before the tail");
     assert_eq!(log.position_of(144, 1), Some(80), "the oldest page");
     assert_eq!(log.position_of(144, 2), None, "of another lap");
-    // Region 8 since the log began, in life 7.
+    // Region 8 of the log, in life 7.
     assert_eq!((log.generation(133), log.generation(127)), (16, 15));
     assert_eq!(log.probe_page(), 1005);
     stand(&mut log, 0, 5);
@@ -189,7 +189,7 @@ fn a_page_and_a_lap_name_one_position() {
     assert_eq!(log.position_of(133, 3), None, "there was no lap before");
 }
 
-/// Records do not cross the end of the slice: what is left there stays empty. Where all records are
+/// Records do not cross the end of the slice: the pages left there stay empty. If all records are
 /// kept, a record also leaves pages for reclaim, and the empty pages count.
 #[test]
 fn a_record_that_does_not_fit_the_end_of_the_slice_begins_at_its_start() {
@@ -219,7 +219,8 @@ fn a_record_that_does_not_fit_the_end_of_the_slice_begins_at_its_start() {
     assert_eq!(log.room_now(&mut queue, 4, 17, 1), Err(NoPlace::Space));
     assert_eq!(log.room_now(&mut queue, 4, 16, 1), Ok(()));
     assert_eq!(log.head, 60, "nothing need be skipped");
-    // Without such a promise the end is left empty at once: reclaim brings the rest.
+    // Without that guarantee the end is left empty at once: reclaim frees the pages that are
+    // missing.
     assert_eq!(log.room_now(&mut queue, 17, 0, 1), Err(NoPlace::Space));
     assert_eq!(log.head, 64);
 
@@ -290,8 +291,8 @@ fn what_is_larger_than_the_buffers_is_streamed() {
     assert!(log.must_stream(16 * PAGE_SIZE + 1));
 }
 
-/// Reclaim reads a region from the first record that starts in it. Of a record over several
-/// regions the middle ones have none.
+/// Reclaim reads a region from the first record that starts in it. The middle regions of a large
+/// record have no such record.
 #[test]
 fn regions_know_where_their_first_record_starts() {
     let mut log = log(16);
@@ -305,7 +306,7 @@ fn regions_know_where_their_first_record_starts() {
     assert_eq!(log.oldest_region_first(), 0);
     stand(&mut log, 96, 118);
     assert_eq!(log.oldest_region_first(), 96 + 12);
-    // Reads hold a region back, wherever in it their record starts.
+    // Reads prevent the reclaim of a region, wherever in it their record starts.
     log.pin(96, true);
     log.pin(111, true);
     log.pin(112, true);
@@ -323,8 +324,8 @@ fn regions_know_where_their_first_record_starts() {
     assert_eq!((log.free_pages(), log.oldest_region_pins()), (58, 1));
 }
 
-/// Bytes that are in write buffers are read from there, until their write has ended; writes may
-/// end in any order, and buffers come back in the order of the log.
+/// Bytes in write buffers are read from there until their write has ended. Writes may end in any
+/// order, but buffers are freed in the order of the log.
 #[test]
 fn buffered_pages_are_those_whose_writes_have_not_ended() {
     let mut log = log(4);
@@ -360,7 +361,7 @@ fn buffered_pages_are_those_whose_writes_have_not_ended() {
 }
 
 /// Small records fill the first page of a large one, up to a multiple of eight bytes. They do not
-/// where less is left than the smallest record takes, or where the prefix needs the place.
+/// if less room is left than the smallest record takes, or if the prefix needs the room.
 #[test]
 fn small_records_fill_the_front_of_a_large_one() {
     let mut log = log(8);
@@ -381,13 +382,13 @@ fn small_records_fill_the_front_of_a_large_one() {
     assert_eq!(log.place_large(PAGE_SIZE + 1, 300, 9), Ok((7, 3792)));
     let records = 2 * PAGE_SIZE - 1003 + 500 + 1001 + 1000 + 4 * PAGE_SIZE - 95 + PAGE_SIZE + 1;
     assert_eq!(log.record_bytes, records as u64);
-    // Where all is kept, a record beyond a frame has its pages to itself.
+    // If all records are kept, a record larger than a frame shares no page.
     log.keep_all(20);
     assert_eq!(log.place_large(15 * PAGE_SIZE + 96, 60, 9), Ok((9, 4000)));
 }
 
-/// With `-M` a log keeps two regions and a record free for reclaim, which starts only when it
-/// pays: a region's worth is dead.
+/// With `-M` a log keeps two regions and a record free for reclaim, which starts only if it pays:
+/// when as much as a region is dead.
 #[test]
 fn a_log_that_keeps_all_has_a_reserve() {
     let mut log = log(4);
@@ -409,7 +410,7 @@ fn a_log_that_keeps_all_has_a_reserve() {
     log.discards.end(0, 1);
     stand(&mut log, 32, 32 + 27);
     assert!(!log.may_take() && !log.runs_out());
-    // Of 18 dead pages two are found to be gained, and then a third is too many.
+    // Of 18 dead pages, reclaim gains two. Then a third would be too many.
     log.dead.all(18 * PAGE_SIZE as u64);
     assert!(log.may_take() && log.runs_out());
     log.gained(15);
@@ -417,7 +418,7 @@ fn a_log_that_keeps_all_has_a_reserve() {
     assert!(log.reclaim_pays());
     log.gained(15);
     assert!(!log.reclaim_pays());
-    // All that is used is dead after a flush: 27 pages are more than a region, 15 are not.
+    // After a flush all used pages are dead: 27 pages are more than a region, 15 are not.
     log.flush_all();
     assert!(log.reclaim_pays());
     stand(&mut log, 32, 32 + 15);
@@ -439,7 +440,7 @@ fn a_record_that_waits_for_space_has_more_reclaimed() {
     assert!(log.runs_out());
     stand(&mut log, 16, 47);
     assert!(!log.runs_out(), "33 pages are free");
-    // 20 pages do not fit the 17 at the end of the slice: both are needed.
+    // 20 pages do not fit into the 17 at the end of the slice, so both are needed.
     log.want(20);
     assert!(log.runs_out(), "33 pages of 37");
     stand(&mut log, 32, 60);
@@ -450,7 +451,7 @@ fn a_record_that_waits_for_space_has_more_reclaimed() {
     assert!(!log.runs_out(), "the record waits no longer");
 }
 
-/// A probe writes where the head stands, at most a chunk and never beyond the end of the slice.
+/// A probe writes at the head, at most a chunk and never beyond the end of the slice.
 #[test]
 fn a_probe_writes_free_pages_at_the_head() {
     let mut queue = Writes::default();
@@ -480,7 +481,7 @@ fn a_probe_writes_free_pages_at_the_head() {
     assert_eq!(log.head, 20, "the head stays");
 }
 
-/// A log continues with the region after that of the head it finds, whatever of that was written.
+/// A log continues with the region after the head's region, whatever was written of that region.
 #[test]
 fn a_log_goes_on_with_a_region_of_its_own() {
     let mark = LogMark {
@@ -506,7 +507,7 @@ fn a_log_goes_on_with_a_region_of_its_own() {
     };
     assert_eq!(log.mark(), wanted);
     assert!(log.is_invalid_for_good(49) && !log.is_invalid(50));
-    // Nothing is known of dead records, so reclaim may read all that is there.
+    // Nothing is known of dead records, so reclaim may read everything.
     log.keep_all(5);
     assert!(log.reclaim_pays());
 }

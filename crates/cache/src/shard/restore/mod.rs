@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts of a shard that outlive its process, and how the next process continues from them.
+//! The parts of a shard that outlive its process, and the restore of a shard by the next process.
 //!
 //! ```text
 //!                     +-- clean stop: close -> save_items -> save --> files ----+
@@ -8,26 +8,27 @@
 //!     +---------------------------- neither: empty ----------------------------+
 //! ```
 //!
-//! Card. The index itself survives, and no journal of it. Its slots lie in shared memory, and so
-//! does the place of each DRAM item's flash copy. They are changed in place, a word at a time,
-//! before a command is answered. So there is nothing to replay, and no promise of a reply can be
-//! lost: a deleted or overwritten key has no slot any more. A kill can tear only changes of several
-//! words. Such a change either becomes valid by one last word (a grown segment), or the next start
-//! repairs it (a removal that moves slots back).
+//! Card. The index itself survives a kill; there is no journal. Its slots are in shared memory, and
+//! so is the place of each DRAM item's flash copy. Commands change them in place, a word at a time,
+//! before they are answered. So there is nothing to replay, and no acknowledged change is lost: a
+//! deleted or overwritten key no longer has a slot. A kill can tear only changes of several words.
+//! Such a change either becomes valid by one last word (a grown segment), or the next start repairs
+//! it (a removal that moves slots back).
 //!
 //! Always holds (`docs/architecture/restart.md` has the arguments):
 //! - RESTART-1: between two commands, memory agrees with all answers so far. Within a command, each
 //!   word has its value from before or after the command, or the key has no slot.
-//! - RESTART-2: a segment's word names a whole segment. A slot that a removal moves is in at least
-//!   one place. A segment that has it twice, or out of a probe's way, is mended before any look-up.
+//! - RESTART-2: a segment's word names a complete segment. A slot that a removal moves is in at
+//!   least one place. If a segment has a slot twice, or where a probe would not find it, the
+//!   segment is mended before any look-up.
 //! - RESTART-3: a slot is kept only if the write of all its pages had ended, and its place was
 //!   neither reclaimed nor flushed.
-//! - RESTART-4: a process writes with generations that no process before it has used. A head moves
-//!   on to a new region, and an empty log has another life.
-//! - RESTART-5: an item in DRAM comes back as its flash copy, which is identical (SHARD-3), or not
-//!   at all; after a clean stop with its items saved, as itself.
-//! - RESTART-6: of a file and shared memory that both could be gone on from, exactly one is valid:
-//!   the superblock's clean mark says which.
+//! - RESTART-4: a process writes with generations that no process before it has used. A log's head
+//!   moves on to a new region, and an empty log gets a new life.
+//! - RESTART-5: an item in DRAM is restored as its flash copy, which is identical (SHARD-3), or is
+//!   lost. After a clean stop that saved the items of DRAM, it is restored itself.
+//! - RESTART-6: if there are both saved files and shared memory to continue from, exactly one of
+//!   them is valid. The superblock's clean mark says which.
 
 mod saved; // the files of a clean stop
 mod server_words; // the words of the server that outlive the process
@@ -50,7 +51,7 @@ pub use server_words::ServerWords;
 /// The memory of a shard that outlives the process.
 #[derive(Debug)]
 pub struct SharedFiles {
-    /// Words: how far the logs are, where segments lie.
+    /// Words: the progress of the logs, and the places of segments.
     pub state: SharedFile,
     /// Segments of the index.
     pub index: SharedFile,
@@ -60,7 +61,7 @@ pub struct SharedFiles {
 
 /// The state from which a shard is restored.
 pub enum RestoreFrom<'a> {
-    /// Nothing; with the reason, where one is to be told.
+    /// Nothing, with the reason if one must be reported.
     Empty(Option<String>),
     /// State that a killed process left in shared memory.
     Kept,
@@ -83,39 +84,39 @@ impl std::fmt::Debug for RestoreFrom<'_> {
     }
 }
 
-/// How a shard comes back.
+/// How a shard is restored.
 #[derive(Debug)]
 pub struct Restore<'a> {
     /// Number of the data directory.
     pub id: u64,
-    /// How often that was opened, this time included.
+    /// How often the directory was opened, including this time.
     pub opened: u64,
-    /// Number of the stop that the files are of.
+    /// Number of the clean stop that wrote the files.
     pub stop: u64,
     /// Its memory.
     pub files: SharedFiles,
-    /// What it continues from.
+    /// The state to continue from.
     pub origin: RestoreFrom<'a>,
-    /// How many `flush_all` of the server are behind a shard that begins empty or from files.
+    /// How many `flush_all` of the server a shard has applied that starts empty or from files.
     pub flushes: u64,
 }
 
-/// What a shard found.
+/// The result of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Items on flash.
     pub flash_items: u64,
     /// Items in DRAM.
     pub dram_items: u64,
-    /// Slots that were not kept: their items were in DRAM only, or not yet on the device.
+    /// Slots that were not kept, because their items were only in DRAM or not yet on the device.
     pub dropped: u64,
-    /// Items of a clean stop that could not be read again, by checksum.
+    /// Items of a clean stop whose checksum was wrong.
     pub damaged: u64,
-    /// Why the shard is empty although it might not have been.
+    /// Why the shard is empty, if it could have been restored.
     pub why_empty: Option<String>,
 }
 
-/// Sizes that are known before memory is taken.
+/// Sizes that are known before memory is allocated.
 #[derive(Debug)]
 pub(crate) struct Sizes {
     pub belongs: Belongs,
@@ -130,13 +131,13 @@ pub(crate) struct Sizes {
 /// Why index, logs and memory can't be made.
 #[derive(Debug)]
 pub(crate) enum StartError {
-    /// Memory can't be had; one sentence.
+    /// Memory can't be allocated; one sentence.
     Unusable(String),
-    /// The index takes this many bytes, which the memory is too small for.
+    /// The index needs this many bytes, which is more than the memory.
     IndexTooLarge(usize),
 }
 
-/// The parts of a shard that may come from a process before.
+/// The parts of a shard that an earlier process may have left.
 pub(crate) struct Made<'a> {
     pub logs: Vec<Log>,
     pub index: Index,
@@ -146,7 +147,7 @@ pub(crate) struct Made<'a> {
     pub saved_items: Option<saved::SavedItems<'a>>,
 }
 
-/// Makes index, logs and memory, from what there is.
+/// Makes index, logs and memory from the available state.
 pub(crate) fn make<'a>(
     plan: Sizes,
     logs: Vec<Log>,
@@ -167,7 +168,7 @@ pub(crate) fn make<'a>(
         RestoreFrom::Saved { index, .. } => Some(saved::Head::read(index, &plan, restore.stop)),
         RestoreFrom::Empty(_) | RestoreFrom::Kept => None,
     };
-    // A saved index keeps its shape, whatever memory there is now.
+    // A saved index keeps its shape, whatever the size of memory is now.
     let shapes = saved.iter().flatten().map(|head| &head.shape);
     let words = shapes.chain([&shape]).map(|s| plan.belongs.words(s)).max();
     let words = restore
@@ -212,7 +213,7 @@ pub(crate) fn make<'a>(
     }
 }
 
-/// A random number that tells the records of one life of a shard from those of others.
+/// A random number that distinguishes the records of one life of a shard from those of other lives.
 fn life_of(seed: u64) -> u32 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -220,7 +221,7 @@ fn life_of(seed: u64) -> u32 {
     (z ^ (z >> 31)) as u32
 }
 
-/// An empty shard.
+/// Makes an empty shard.
 fn empty<'a>(
     mut logs: Vec<Log>,
     shape: Shape,
@@ -254,7 +255,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// Forgets what the memory held. The state first: it is what makes the rest valid.
+    /// Discards the contents of the memory. It clears the state first, because the state makes the
+    /// rest valid.
     fn clear(&mut self) {
         for n in 0..self.words.count() {
             self.words.set(n, 0);
@@ -265,7 +267,7 @@ impl Parts {
         self.items.release(0, pages);
     }
 
-    /// An empty shard.
+    /// Makes an empty shard.
     fn begin<'a>(
         mut self,
         plan: &Sizes,
@@ -281,7 +283,7 @@ impl Parts {
         Ok(made)
     }
 
-    /// Goes on from what a killed process left.
+    /// Continues from the state that a killed process left.
     fn go_on<'a>(
         mut self,
         plan: &Sizes,
@@ -312,8 +314,8 @@ impl Parts {
             now: plan.now,
         };
         let recovered = mend_all(&mut index, |slots| copies_in(&self.items, &places, slots));
-        // Only now that no slot names what was not written may the words say that all before the
-        // head was.
+        // No slot names unwritten pages any more. Only now may the words say that everything before
+        // the head was written.
         for log in &mut logs {
             log.live(life, Some(state.clone()));
         }
@@ -329,7 +331,7 @@ impl Parts {
         })
     }
 
-    /// Goes on from the files of a clean stop.
+    /// Continues from the files of a clean stop.
     fn load<'a>(
         self,
         plan: &Sizes,
@@ -387,7 +389,7 @@ fn marks_fit(logs: &[Log], marks: &[LogMark]) -> bool {
             .all(|(log, mark)| mark.fits(log.pages(), log.region_pages()))
 }
 
-/// Mends every segment, with what `make` makes of its slots; empty ones go.
+/// Mends every segment. `make` makes the new slot of each old one; empty results are removed.
 fn mend_all(index: &mut Index, mut make: impl FnMut(&mut [Slot])) -> Recovered {
     let (mut slots, mut new) = (Vec::new(), Vec::new());
     let mut seen = 0;
@@ -405,10 +407,10 @@ fn mend_all(index: &mut Index, mut make: impl FnMut(&mut [Slot])) -> Recovered {
     }
 }
 
-/// Which places on flash hold what was written there (RESTART-3).
+/// Which places on flash hold the data that was placed there (RESTART-3).
 struct Places<'a> {
     logs: &'a [Log],
-    /// Of each log, the position before which writes had ended.
+    /// For each log, the position before which all writes had ended.
     written: Vec<u64>,
     shape: Shape,
     now: u32,
@@ -424,8 +426,8 @@ impl Places<'_> {
         let Some(log) = n.checked_sub(1).map(|n| &self.logs[n]) else {
             return false;
         };
-        // A record of more than 15 pages is looked at when it is read: what was not written has
-        // another checksum.
+        // A record of more than 15 pages is checked when it is read: unwritten data has another
+        // checksum.
         let pages = slot.len().max(1) as u64;
         page < log.base() + log.pages()
             && log.position_of(page, slot.lap()).is_some_and(|position| {
@@ -434,12 +436,12 @@ impl Places<'_> {
     }
 }
 
-/// Turns slots of a killed process to flash. A slot of an item in DRAM becomes one of its flash
-/// copy, where it has one (RESTART-5). A slot that leads nowhere becomes empty.
+/// Turns slots of a killed process to flash. The slot of an item in DRAM becomes a slot of the
+/// item's flash copy, if there is one (RESTART-5). A slot that leads nowhere becomes empty.
 ///
-/// An item is looked at in one place only, and all items of a segment before any is judged. The
-/// loads do not depend on each other, so the machine has many under way. Three million items take a
-/// tenth of a second or two, and took nearly a whole one before.
+/// Only one word of each item is read, and the items of a segment are read before any is judged.
+/// These loads do not depend on each other, so the processor has many under way. Three million
+/// items take a tenth or two of a second. Read one after the other, they took nearly a second.
 fn copies_in(items: &[u8], places: &Places<'_>, slots: &mut [Slot]) {
     for slot in slots.iter_mut().filter(|slot| slot.is_dram()) {
         let at = (places.shape.handle(*slot) as usize).wrapping_sub(1) * UNIT;
@@ -450,7 +452,8 @@ fn copies_in(items: &[u8], places: &Places<'_>, slots: &mut [Slot]) {
             let copy = Slot(u64::from_le_bytes(
                 head[FLASH..FLASH + 8].try_into().expect("8 bytes"),
             ));
-            // A slot goes before its item does, so this is the slot's item; the tag says it again.
+            // A slot is removed before its item is, so this is the slot's item. Its tag confirms
+            // that.
             let mine = head[STATE_AT] == LINKED
                 && copy.is_flash()
                 && places.shape.tag_of(copy) == places.shape.tag_of(*slot);
@@ -465,7 +468,8 @@ fn copies_in(items: &[u8], places: &Places<'_>, slots: &mut [Slot]) {
 }
 
 impl Shard {
-    /// The shard is about to take commands: a process that finds its memory may continue from it.
+    /// Call it before the shard takes commands: from now on another process that finds its memory
+    /// may continue from it.
     pub fn serve(&mut self) {
         if let Some(state) = &self.state {
             state.set_live();
@@ -483,8 +487,8 @@ impl Shard {
         }
     }
 
-    /// How many `flush_all` of the server this shard has applied; 0 if nobody would ask another
-    /// time.
+    /// How many `flush_all` of the server this shard has applied; 0 if the shard does not outlive
+    /// its process.
     pub fn flushes(&self) -> u64 {
         self.state.as_ref().map_or(0, State::flushes)
     }
@@ -507,13 +511,13 @@ impl Shard {
         self.cas
     }
 
-    /// Begins the end: all that is in write buffers goes to the device, and nothing is placed there
-    /// any more. Completions still go to [`Shard::on_disk`], until [`Shard::is_closed`].
+    /// Begins the end: sends all write buffers to the device, and places nothing there any more.
+    /// Completions must still be passed to [`Shard::on_disk`], until [`Shard::is_closed`].
     pub fn close<Q: Queue>(&mut self, queue: &mut Q) {
         self.flash.close(queue);
     }
 
-    /// Whether everything that was in write buffers is on the device.
+    /// Whether all write buffers are on the device.
     pub fn is_closed(&self) -> bool {
         self.flash.is_closed()
     }
@@ -528,7 +532,7 @@ mod tests {
 
     use super::*;
 
-    /// A life is what SplitMix64 gives first: the published values for the seeds 0 and 1.
+    /// A life is the first output of SplitMix64; these are the published values for seeds 0 and 1.
     #[test]
     fn a_life_is_a_number_of_splitmix64() {
         assert_eq!(life_of(0), 0xe220_a839_7b1d_cdaf_u64 as u32);
@@ -563,8 +567,8 @@ mod tests {
         mend_all(&mut index, |_| {}).flash_items
     }
 
-    /// A kill at any store while the index grows, whole waves of it, loses no slot (RESTART-2):
-    /// only those that were not yet promised may be missing.
+    /// A kill at any store, while the index grows by whole waves, loses no slot (RESTART-2). Only
+    /// slots that were not yet acknowledged may be missing.
     #[test]
     fn growth_loses_nothing_at_any_instant() {
         let folder = folder();
@@ -576,7 +580,7 @@ mod tests {
         let memory = make("index").map(pages).expect("mapped");
         let mut index = Index::new(shape, memory, Some(state.clone())).expect("room");
         state.set_live();
-        // Stores so far, copies taken, and whether stores are those of the index that is looked at.
+        // Stores so far, copies taken, and whether the stores belong to the index under test.
         let taken = Arc::new(Mutex::new((0_u64, 0_u64, true)));
         let (counter, from) = (Arc::clone(&taken), folder.clone());
         let observing = observe_stores(Some(Box::new(move || {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The files of a clean stop: the index, and the items of DRAM where they are to be kept.
+//! The files of a clean stop: the index, and the items of DRAM if they are to be kept.
 //!
-//! `docs/formats/data-directory.md` has the tables. Written and read from start to end. Each
-//! segment of the index and each item has a checksum, so damage affects only that part. Head and
-//! table have their own checksums; if these are wrong, nothing is read.
+//! `docs/formats/data-directory.md` has the tables. The files are written and read from start to
+//! end. Each segment of the index and each item has a checksum, so damage affects only that part.
+//! Head and table have their own checksums; if these are wrong, nothing is read.
 //!
-//! Always holds: checks made before bound every read from these files. Arbitrary bytes cost at most
-//! as much memory as their length.
+//! Always holds: checks before each read bound it. Arbitrary bytes cost at most as much memory as
+//! their length.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -34,9 +34,9 @@ const ITEMS_HEAD: usize = 48;
 const ENTRY: usize = 24;
 /// Bytes of a log in the table.
 const LOG_BYTES: usize = 24;
-/// The item had proved itself to the eviction policy.
+/// The item was not on probation in the eviction policy.
 const PROVEN: u32 = 1;
-/// From this bit on: which share of the items like it was newer, in parts of 65,536.
+/// From this bit on: the share of similar items that was newer, in parts of 65,536.
 const NEWER_AT: u32 = 16;
 
 /// The head of a saved index, before the segments.
@@ -45,18 +45,18 @@ pub(crate) struct Head {
     pub life: u32,
     pub shape: Shape,
     pub marks: Vec<LogMark>,
-    /// Step of sizes of each segment.
+    /// The size step of each segment.
     pub steps: Vec<u8>,
 }
 
-/// Fills in the head of a file: all fields but those that [`seal`] writes.
+/// Fills in the head of a file: all fields except those that [`seal`] writes.
 fn begin(head: &mut [u8], belongs: &Belongs, stop: u64) {
     put(head, 16, &belongs.id.to_le_bytes());
     put(head, 24, &stop.to_le_bytes());
     put(head, 32, &belongs.shard.to_le_bytes());
 }
 
-/// Checks what [`begin`] and [`seal`] wrote.
+/// Checks the fields that [`begin`] and [`seal`] wrote.
 fn check(head: &[u8], magic: &[u8; 8], belongs: &Belongs, stop: u64) -> Result<(), &'static str> {
     if &head[..8] != magic {
         return Err("is of another kind");
@@ -100,7 +100,7 @@ impl Head {
         out.write_all(&crc32c::crc32c(&table).to_le_bytes())
     }
 
-    /// Reads and checks all that stands before the segments; or says why it is of no use.
+    /// Reads and checks everything before the segments, or says why it is unusable.
     pub fn read(from: &mut dyn Read, plan: &Sizes, stop: u64) -> Result<Head, String> {
         Head::read_checked(from, plan, stop).map_err(|why| format!("the saved index {why}"))
     }
@@ -159,7 +159,7 @@ impl Head {
         })
     }
 
-    /// Fills the segments of an index that has this head's steps. Damaged or missing segments stay
+    /// Fills the segments of an index with this head's size steps. Damaged or missing segments stay
     /// empty.
     pub fn read_segments(
         &self,
@@ -197,7 +197,7 @@ impl Head {
     }
 }
 
-/// Reads a segment and the checksum behind it.
+/// Reads a segment and the checksum after it.
 fn load(from: &mut dyn Read, into: &mut [u8]) -> Option<u32> {
     let mut crc = [0; 4];
     from.read_exact(into).ok()?;
@@ -205,12 +205,12 @@ fn load(from: &mut dyn Read, into: &mut [u8]) -> Option<u32> {
     Some(u32::from_le_bytes(crc))
 }
 
-/// Seeded with its number, so that no segment is taken for another.
+/// Seeded with the segment's number, so that segments can't be confused.
 fn segment_crc(n: usize, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(n as u32, bytes)
 }
 
-/// The queue of a shard that does not serve yet: a closed shard writes nothing when it evicts
+/// The queue of a shard that does not serve yet. A closed shard writes nothing when it evicts
 /// (`demote.rs`).
 struct Nowhere;
 
@@ -257,8 +257,8 @@ impl<'a> SavedItems<'a> {
         }
     }
 
-    /// The next item, its record apart; `None` at the end, or where the file is damaged, which
-    /// `damaged` tells.
+    /// The next item, with its record separate; `None` at the end, or at damage, which `damaged`
+    /// tells.
     fn next(&mut self, record: &mut Vec<u8>, damaged: &mut bool) -> Option<SavedItem> {
         *damaged = true;
         let mut entry = [0; ENTRY];
@@ -292,7 +292,7 @@ struct SavedItem {
     newer: u32,
 }
 
-/// The header of a complete record, if that is what the bytes are.
+/// The header of a complete record, if the bytes are one.
 fn whole_record(record: &[u8]) -> Option<Header> {
     match record::peek(record, 0, record.len()) {
         At::Record(header)
@@ -305,11 +305,11 @@ fn whole_record(record: &[u8]) -> Option<Header> {
 }
 
 impl Shard {
-    /// Writes the items of DRAM, oldest first, for [`Shard::open`] after a clean stop; before
-    /// [`Shard::save`]. Returns how many.
+    /// Writes the items of DRAM, oldest first, for [`Shard::open`] after a clean stop. Call it
+    /// before [`Shard::save`]. Returns the number of items.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn save_items(&self, out: &mut dyn Write, stop: u64) -> io::Result<u64> {
         let mut head = [0; ITEMS_HEAD];
         begin(&mut head, &self.belongs(), stop);
@@ -320,7 +320,8 @@ impl Shard {
         for class in 0..self.dram.arena().classes().len() {
             let order = self.dram.order(class);
             let proven = order.iter().filter(|(_, proven)| *proven).count();
-            // Of unproven ones and proven ones: how many there are, and how many of them are newer.
+            // For items on probation and for the others: their number, and how many of them are
+            // newer.
             let all = [order.len() - proven, proven];
             let mut newer = all;
             for (item, proven) in order {
@@ -366,18 +367,18 @@ impl Shard {
         Ok(saved)
     }
 
-    /// Whether the saved index will have the copy: also where its device is out of use now. An item
-    /// saved without a copy that is there would have two slots, and the older would come to light
-    /// again once the item is deleted (SHARD-1).
+    /// Whether the saved index will have the copy, even if its device is out of use now. If an item
+    /// were saved without its existing copy, it would have two slots. The older value would
+    /// reappear when the item is deleted (SHARD-1).
     fn copy_holds(&self, copy: Slot) -> bool {
         copy != Slot::EMPTY && !self.is_gone(copy)
     }
 
-    /// Writes the index, for [`Shard::open`] after a clean stop. Items in DRAM return to their
-    /// flash copy or are dropped: the shard ends here. Returns how many items are on flash.
+    /// Writes the index, for [`Shard::open`] after a clean stop. Slots of items in DRAM turn to the
+    /// flash copy, or are dropped: the shard ends here. Returns how many items are on flash.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn save(&mut self, out: &mut dyn Write, stop: u64) -> io::Result<u64> {
         debug_assert!(self.is_closed());
         let belongs = self.belongs();
@@ -422,7 +423,7 @@ impl Shard {
         Ok(index.slots())
     }
 
-    /// Takes in the items of a clean stop, as far as there is memory.
+    /// Loads the items of a clean stop, as far as there is memory.
     pub(crate) fn load_items(&mut self, saved: &mut SavedItems<'_>, recovered: &mut Recovered) {
         let mut head = [0; ITEMS_HEAD];
         let read = saved.from.read_exact(&mut head).is_ok();
@@ -432,8 +433,8 @@ impl Shard {
         }
         let mut record = Vec::new();
         let mut damaged = false;
-        // If there is less memory than there was, the oldest of each class stay behind; what has a
-        // copy on flash has it still. Beyond that a start evicts as commands do, but writes
+        // If there is less memory than before, the oldest items of each class are not loaded; those
+        // with a copy on flash keep it. Apart from that, a start evicts as commands do, but writes
         // nothing.
         let room = self.dram.memory().saturating_sub(self.index.bytes()) as u64;
         let keep = u128::from(room << 16) / u128::from(u64_at(&head, 40).max(1));
@@ -450,7 +451,7 @@ impl Shard {
             recovered.dropped += u64::from(!loaded);
         }
         self.flash.set_closed(false);
-        // Operations of the start do not count as requests of commands.
+        // Operations during the start do not count as requests of commands.
         recovered.dropped += self.stats.evictions + self.stats.demotions_clean;
         self.stats = CacheStats::default();
         self.dram.reset_evictions();
@@ -459,7 +460,7 @@ impl Shard {
         recovered.flash_items = self.index.flash_slots();
     }
 
-    /// Enters one item; false if there is no memory for it.
+    /// Links one item; false if there is no memory for it.
     fn load_item(&mut self, record: &[u8], header: &Header, saved: &SavedItem) -> bool {
         let copy = saved.copy;
         let hash = Key::new(record::key_at(record, 0, header), self.config.hash_seed).hash;
@@ -489,8 +490,8 @@ impl Shard {
     }
 }
 
-/// The readers of saved files on arbitrary bytes, for the fuzz target of the saved files. An odd
-/// first byte asks for the checksums of head and table to be made right first.
+/// The readers of saved files on arbitrary bytes, for the fuzz target of the saved files. If the
+/// first byte is odd, the checksums of head and table are corrected first.
 #[cfg(any(test, feature = "fuzzing"))]
 pub fn fuzz_saved(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words of a server that outlive its process: which `flush_all` were acknowledged, and the
+//! The words of a server that outlive its process: the number of acknowledged `flush_all`, and the
 //! time.
 //!
-//! A `flush_all` is answered when its number is stored here. Each shard notes the last that it has
-//! applied ([`crate::Shard::set_flushes`]). A shard that was killed before applies it when it comes
-//! back.
+//! A `flush_all` is answered when its number is stored here. Each shard notes the last one that it
+//! has applied ([`crate::Shard::set_flushes`]). A shard that was killed before that applies it when
+//! it is restored.
 
 use std::io;
 
@@ -23,8 +23,8 @@ const AT_DUE: usize = 4;
 const AT_SECOND: usize = 5;
 const COUNT: usize = 8;
 
-/// The state that a server keeps in shared memory. Any thread may use it; who changes a flush holds
-/// its own lock.
+/// The state that a server keeps in shared memory. Any thread may use it. Callers that change a
+/// flush hold a lock of their own.
 #[derive(Debug)]
 pub struct ServerWords {
     words: Words,
@@ -34,7 +34,7 @@ impl ServerWords {
     /// New words.
     ///
     /// # Errors
-    /// When the memory can't be used.
+    /// If the memory can't be used.
     pub fn new(file: SharedFile, id: u64) -> io::Result<ServerWords> {
         let words = file.words(COUNT)?;
         set_checked(&words, AT_ID, id & ID_MASK);
@@ -46,10 +46,10 @@ impl ServerWords {
         Ok(ServerWords { words })
     }
 
-    /// The words that a killed server left; `None` if they are not whole, or another's.
+    /// The words that a killed server left; `None` if they are incomplete, or another server's.
     ///
     /// # Errors
-    /// When the memory can't be used.
+    /// If the memory can't be used.
     pub fn kept(file: SharedFile, id: u64) -> io::Result<Option<ServerWords>> {
         let words = file.words(COUNT)?;
         let whole = words.get(AT_MAGIC) == MAGIC
@@ -69,7 +69,7 @@ impl ServerWords {
     pub fn set_flushes(&self, flushes: u64) {
         set_checked(&self.words, AT_FLUSHES, flushes);
     }
-    /// Unix second of a `flush_all` to come; 0: none.
+    /// Unix second of a planned `flush_all`; 0: none.
     pub fn flush_due(&self) -> u32 {
         get_checked(&self.words, AT_DUE).unwrap_or(0) as u32
     }
@@ -77,7 +77,7 @@ impl ServerWords {
     pub fn set_flush_due(&self, due: u32) {
         set_checked(&self.words, AT_DUE, u64::from(due));
     }
-    /// The latest Unix second that the server has gone by.
+    /// The latest Unix second that the server's clock has shown.
     pub fn second(&self) -> u32 {
         get_checked(&self.words, AT_SECOND).unwrap_or(0) as u32
     }
@@ -116,13 +116,13 @@ mod tests {
         ServerWords::kept(file, id).expect("mapped")
     }
 
-    /// A server is killed after it answered two `flush_all` and noted a third that is to come. The
-    /// next process finds all three words, but only if they are its own and whole.
+    /// A server is killed after it answered two `flush_all` and noted a planned third. The next
+    /// process finds all three words, but only if they are complete and of the same server.
     #[test]
     fn the_next_process_finds_what_a_killed_server_noted() {
         let folder = folder();
         let path = folder.0.join("words");
-        // Only 48 bits of the number are kept: the rest of it does not count.
+        // Only 48 bits of the number are kept.
         let id = 0xabcd_0000_0000_0077;
         let new = SharedFile::create(&path).expect("made");
         let words = ServerWords::new(new, id).expect("mapped");

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `--max-absence`: a start that comes too long after the server before begins empty.
+//! `--max-absence`: a start that comes too long after the previous server begins empty.
 //!
-//! Clients and proxies that take a node out send its keys to other nodes. There the keys change and
-//! are deleted, of which the absent node learns nothing. If it came back warm, it would answer with
-//! values that were replaced since. So the operator gives the length of an absence that is
-//! harmless.
+//! Clients and proxies that drop a node send its keys to other nodes. The keys are changed and
+//! deleted there, and the absent node does not know. If it came back warm, it would answer with
+//! outdated values. So the operator sets the longest absence that is harmless.
 //!
-//! The last second of the server before is noted before anything is answered by it (RESTART-9). If
-//! the system's clock is behind that second, the length of the absence is unknown, and the start is
-//! empty too.
+//! A server stores its latest second before it answers anything by it (RESTART-9). If the system's
+//! clock is behind that second, the length of the absence is unknown, and the start is empty too.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::settings::Settings;
 
-/// Why a start now comes too late after `last`, the last Unix second of the server before; 0: there
-/// was none.
+/// Why a start now comes too late after `last`, the last Unix second of the previous server; 0:
+/// there was none.
 pub(super) fn too_long(settings: &Settings, last: u32) -> Option<String> {
     let now = match &settings.clock {
         Some(clock) => clock.load(std::sync::atomic::Ordering::Acquire) / 1000,
@@ -37,7 +35,7 @@ fn judge(most: u32, last: u64, now: u64) -> Option<String> {
             last - now
         ));
     }
-    // Both are whole seconds: the absence may have been a second longer.
+    // Both are whole seconds, so the absence may have been a second longer.
     let away = now.saturating_sub(last) + 1;
     (away > u64::from(most))
         .then(|| format!("the server was away for {away} s, and --max-absence allows {most} s"))
@@ -51,10 +49,10 @@ mod tests {
     fn an_absence_is_never_taken_for_a_shorter_one() {
         assert_eq!(judge(30, 1000, 1029), None);
         assert!(judge(30, 1000, 1030).is_some_and(|why| why.contains("away for 31 s")));
-        // The clock was set back: a second is rounding, more is not known.
+        // The clock was set back. One second may be rounding; otherwise the length is unknown.
         assert_eq!(judge(30, 1000, 999), None);
         assert!(judge(30, 1000, 998).is_some_and(|why| why.contains("2 s behind")));
-        // Nothing was ever answered.
+        // No command was ever answered.
         assert_eq!(judge(30, 0, 1029), None);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether settings, data directory and flash files belong together: what does not is refused in
+//! Checks that settings, data directory and flash files belong together, and refuses a mismatch in
 //! one sentence.
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::server::ServerError;
 use crate::server::plan::counted;
 use crate::settings::Settings;
 
-/// The directory is of these threads, flash files and regions.
+/// Checks that the directory belongs to these threads, flash files and regions.
 pub(super) fn check_block(
     dir: &Path,
     block: &Superblock,
@@ -55,7 +55,8 @@ pub(super) fn check_block(
     }
 }
 
-/// Each flash file is the one that the directory was last used with, and not an older copy of it.
+/// Checks that each flash file is the one that the directory was last used with, and not an older
+/// copy.
 pub(super) fn check_labels(
     dir: &Path,
     block: &Superblock,
@@ -63,7 +64,7 @@ pub(super) fn check_labels(
 ) -> Result<(), ServerError> {
     for (number, file) in files.iter().enumerate() {
         let why = match DeviceLabel::read(&**file) {
-            // A start that was killed on the way may have written some.
+            // A start that was killed before it served may have written some labels.
             Ok(label)
                 if (label.id, label.number) == (block.id, number as u32)
                     && [block.opened, block.opening].contains(&label.opened) =>
@@ -88,8 +89,7 @@ pub(super) fn check_labels(
     Ok(())
 }
 
-/// Each flash file has all that was there when it was last used: opening it has made it as long as
-/// before.
+/// Checks that each flash file is complete. Opening it has made it as long as it was before.
 pub(super) fn check_whole(
     dir: &Path,
     block: &Superblock,
@@ -108,7 +108,7 @@ pub(super) fn check_whole(
     }
 }
 
-/// How a user of this program says that a start may empty what it finds.
+/// The option by which a user allows a start to erase existing data.
 pub fn reinit_option(settings: &Settings) -> &'static str {
     if settings.drop_in {
         "`reinit = true` in the file of -o senko_config"
@@ -117,7 +117,7 @@ pub fn reinit_option(settings: &Settings) -> &'static str {
     }
 }
 
-/// No flash file is of another directory than the one with this number.
+/// Checks that no flash file belongs to another directory than the one with this number.
 pub fn check_unlabelled(
     files: &[Arc<FlashFile>],
     ours: Option<u64>,
@@ -126,9 +126,10 @@ pub fn check_unlabelled(
     let reinit = reinit_option(settings);
     for file in files {
         let why = match DeviceLabel::read(&**file) {
-            // Nobody's, or the one's.
+            // The file belongs to no directory, or to this one.
             Ok(label) if label.id == 0 || Some(label.id) == ours => continue,
-            // Another's, or the directory was to start over and did not get to.
+            // The file belongs to another directory, or to this one when it was to start over and
+            // failed.
             Ok(_) if ours.is_some() => "is not of the given data directory, or that has lost its super.senko: give the right one, or".to_owned(),
             Ok(_) => "belongs to a data directory that is not given: give that one, or".to_owned(),
             Err(error @ (SuperblockError::Version { .. } | SuperblockError::Io(_))) => {

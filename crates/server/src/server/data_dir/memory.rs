@@ -2,10 +2,10 @@
 //! The place of a data directory's shared memory: a folder with a random name that only its user
 //! can read. [`super::DataDir`] makes, uses and removes it.
 //!
-//! Everybody can see the names in `/dev/shm`, and can make files there. A name that is used again
-//! and again could be taken by another user between a stop and the next start, which would then
-//! fail. So the name is a random number that the superblock keeps, and is drawn again where it is
-//! taken.
+//! Every user can see the names in `/dev/shm` and can make files there. If a name were reused,
+//! another user could take it between a stop and the next start, and that start would fail. So the
+//! name is a random number that the superblock keeps. If the name is taken, another number is
+//! drawn.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,30 +16,30 @@ use senko_io::{FlashFile, SharedFile};
 use super::{fail, random};
 use crate::server::ServerError;
 
-/// Names that are drawn before a start gives up: another user who guesses one of them has guessed
-/// 64 bits.
+/// How many names are drawn before a start gives up. A user who guesses one of them has guessed 64
+/// bits.
 const MOST_DRAWN: usize = 16;
 
-/// How the names of folders begin.
+/// The prefix of the folders' names.
 const PREFIX: &str = "senko-";
 
-/// The folder with this number, whether it is there or not.
+/// The folder with this number, whether it exists or not.
 fn folder(shm: &Path, number: u64) -> PathBuf {
     shm.join(format!("{PREFIX}{number:016x}"))
 }
 
-/// A part of a shard's memory.
+/// A file of a shard's memory.
 pub(super) fn of_shard(shm: &Path, number: u64, shard: usize, part: &str) -> PathBuf {
     folder(shm, number).join(format!("{shard}.{part}"))
 }
 
-/// The server's words.
+/// The file of the server's words.
 pub(super) fn of_server(shm: &Path, number: u64) -> PathBuf {
     folder(shm, number).join("server")
 }
 
-/// Makes the folder of a superblock. A number that has to be drawn is written to the superblock
-/// first, so that no folder is left that nobody knows of; `written` is how.
+/// Makes the folder of a superblock. If a new number is drawn, `written` writes it to the
+/// superblock first, so that every folder is known.
 pub(super) fn make(
     shm: &Path,
     block: &mut Superblock,
@@ -61,7 +61,7 @@ pub(super) fn make(
     )))
 }
 
-/// Writes a superblock, as [`make`] wants it.
+/// Writes a superblock, as [`make`] needs it.
 pub(super) fn write_to(
     device: &FlashFile,
 ) -> impl FnMut(&mut Superblock) -> Result<(), ServerError> {
@@ -72,7 +72,7 @@ pub(super) fn write_to(
     }
 }
 
-/// The server's words, if the folder is there and has them.
+/// The server's words, if the folder exists and has them.
 pub(super) fn open_server(shm: &Path, number: u64) -> Result<Option<SharedFile>, ServerError> {
     if number == 0 || !SharedFile::has_folder(&folder(shm, number)) {
         return Ok(None);
@@ -80,8 +80,8 @@ pub(super) fn open_server(shm: &Path, number: u64) -> Result<Option<SharedFile>,
     Ok(SharedFile::open(&of_server(shm, number))?)
 }
 
-/// Whether a server runs that has this folder: of another copy of the directory, as this one is
-/// locked.
+/// Whether a server with this folder is running. It would have another copy of the directory, since
+/// this one is locked.
 pub(super) fn in_use(shm: &Path, number: u64) -> Result<bool, ServerError> {
     let there = open_server(shm, number)?;
     Ok(there.is_some_and(|file| file.lock().is_err()))
@@ -105,7 +105,7 @@ fn files(shm: &Path, number: u64) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).collect()
 }
 
-/// Removes the folder. The server's words go first: without them nothing of the rest is used.
+/// Removes the folder. The server's words go first, because the rest is useless without them.
 pub(super) fn remove(shm: &Path, number: u64) {
     let all = files(shm, number);
     if number == 0 || !SharedFile::has_folder(&folder(shm, number)) {
@@ -118,7 +118,7 @@ pub(super) fn remove(shm: &Path, number: u64) {
     let _ = std::fs::remove_dir(folder(shm, number));
 }
 
-/// The folder of the directory with this number, where its superblock cannot say it; 0 if there is
+/// The folder of the directory with this number, for when its superblock is lost; 0 if there is
 /// none.
 pub(super) fn find(shm: &Path, id: u64) -> u64 {
     let entries = std::fs::read_dir(shm).into_iter().flatten().flatten();

@@ -23,7 +23,7 @@ fn place(name: &str) -> (PathBuf, Settings, [Arc<FlashFile>; 1]) {
     (dir, settings, [Arc::new(file)])
 }
 
-/// RESTART-7, where the number of a flush rises after a shard was saved with the number before.
+/// RESTART-7: the number of a flush rises after a shard was saved with the previous number.
 #[test]
 fn what_a_saved_shard_missed_is_left_to_the_next_start() {
     let (dir, settings, files) = place("missed");
@@ -55,8 +55,8 @@ fn what_a_saved_shard_missed_is_left_to_the_next_start() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// A start writes labels and then the superblock: a kill between the two settles nothing, and takes
-/// nothing.
+/// A start writes labels and then the superblock. After a kill between the two, no setting is fixed
+/// and nothing is lost.
 #[test]
 fn a_start_that_never_served_leaves_nothing_settled() {
     let (dir, mut settings, files) = place("never");
@@ -89,7 +89,7 @@ fn a_start_that_never_served_leaves_nothing_settled() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Shared memory is valid after a kill, whatever of the files the stop had written.
+/// Shared memory is valid after a kill, whichever files the stop had already written.
 #[test]
 fn what_a_killed_stop_had_written_goes() {
     let (dir, settings, files) = place("stop");
@@ -97,7 +97,7 @@ fn what_a_killed_stop_had_written_goes() {
     let data_dir = DataDir::open(&data, &settings, &files).unwrap();
     data_dir.begin(1 << 20).unwrap();
     drop(data_dir);
-    // Those of other shards are of a time with more threads.
+    // The other shards' files are from a time with more threads.
     for name in [
         "items-0.senko",
         "items-0.senko.new",
@@ -119,7 +119,7 @@ fn what_a_killed_stop_had_written_goes() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// A flash file that is not as the last start left it is refused, and what is wrong with it told.
+/// A changed flash file is refused, and the refusal names the problem.
 #[test]
 fn labels_tell_flash_files_apart() {
     let (dir, settings, [first]) = place("labels");
@@ -149,8 +149,7 @@ fn labels_tell_flash_files_apart() {
     open(&files).unwrap().begin(1 << 20).unwrap();
     std::fs::write(data.join("super.senko"), superblock).unwrap();
     refused(&files, "the directory is an older copy");
-    // A start that was killed before it served has said that it would write labels, and written
-    // some.
+    // A start that was killed before it served had announced labels, and written some of them.
     second_label.write(&*second).unwrap();
     label.write(&*first).unwrap();
     let killed = open(&files).unwrap();
@@ -174,7 +173,7 @@ fn labels_tell_flash_files_apart() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// RESTART-8, over starts that each follow a kill.
+/// RESTART-8, over several starts after kills.
 #[test]
 fn cas_values_are_reserved_before_they_are_used() {
     let (dir, settings, files) = place("cas_values");
@@ -185,7 +184,7 @@ fn cas_values_are_reserved_before_they_are_used() {
         assert!(data_dir.cas_base() >= given_out, "round {round}");
         given_out = data_dir.cas_base();
         for _ in 0..round * 3 {
-            // As many as may be given out before the next look.
+            // As many CAS values as may be given out before the next check.
             given_out += RESERVE / 2;
             data_dir.note_cas(given_out);
             data_dir.keep().unwrap();
@@ -195,14 +194,14 @@ fn cas_values_are_reserved_before_they_are_used() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Opening the directory once wrote the superblock, and removed the memory of before. So a start
-/// with `--reinit` that was refused afterwards (too little memory, an item size that does not fit)
-/// had thrown the old cache away.
+/// Opening the directory once wrote the superblock and removed the old memory. If a start with
+/// `--reinit` was refused after that (too little memory, an item size that does not fit), the old
+/// cache was lost.
 #[test]
 fn what_is_to_be_replaced_is_there_until_something_serves() {
     let (dir, mut settings, files) = place("reinit");
     let data = dir.join("data");
-    // Each file of memory, as FOLDER/FILE.
+    // Each file in shared memory, as FOLDER/FILE.
     let memory = || {
         let mut ours = Vec::new();
         for folder in std::fs::read_dir(&dir).unwrap() {
@@ -231,7 +230,7 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
     refused.restore(0).unwrap();
     drop(refused);
     assert_eq!(memory(), before, "what it made is gone");
-    // The last that can fail is the writing of a superblock, which has no room for this many files.
+    // The last step that can fail is writing the superblock, which has no room for this many files.
     let too_many = vec![Arc::clone(&files[0]); 1000];
     let refused = DataDir::open(&data, &settings, &too_many).unwrap();
     refused.restore(0).unwrap();
@@ -245,7 +244,7 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
     drop(data_dir);
     assert!(before.iter().all(|file| memory().contains(file)));
 
-    // A damaged superblock does not say whose memory is to go; the flash file does.
+    // A damaged superblock does not say whose memory must be removed; the flash file does.
     for damaged in [false, true] {
         if damaged {
             std::fs::write(data.join("super.senko"), [0xa5; 8192]).unwrap();
@@ -258,7 +257,7 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
         let ours = format!("senko-{:016x}", data_dir.block().memory);
         let left = memory();
         let of_others = left.iter().filter(|name| !name.starts_with(&ours));
-        // The files of the refused start never belonged to a shard: it has none.
+        // The files of the refused start never belonged to a shard.
         let of_others: Vec<_> = of_others.filter(|name| before.contains(name)).collect();
         assert!(
             of_others.iter().all(|name| name.ends_with("/server")),
@@ -267,8 +266,8 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
         assert!(!left.contains(&format!("senko-{number:016x}/0.items")));
     }
 
-    // Nor does a lost one say which CAS values are used up (RESTART-8), and its label may be
-    // another directory's.
+    // A lost superblock does not say which CAS values are used up (RESTART-8), and the label may
+    // belong to another directory.
     let before = memory();
     std::fs::remove_file(data.join("super.senko")).unwrap();
     let data_dir = DataDir::open(&data, &settings, &files).unwrap();
@@ -278,8 +277,8 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// It was made as long as it had been before anybody looked, and what was cut off were misses that
-/// nobody had been told of.
+/// A truncated flash file was once extended to its former length before the check, and the cut-off
+/// items became silent misses.
 #[test]
 fn a_flash_file_that_was_cut_off_is_refused() {
     let (dir, settings, files) = place("cut");
@@ -302,8 +301,8 @@ fn a_flash_file_that_was_cut_off_is_refused() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// A secret of the directory seeds the hash of keys. With it the next start finds the stored items.
-/// A cache that starts over has another secret, and so has each other directory.
+/// A secret of the directory seeds the hash of keys. The next start needs it to find the stored
+/// items. A cache that starts over gets another secret, and every directory has its own.
 #[test]
 fn the_seed_of_hashes_is_kept_and_is_each_directorys_own() {
     let (dir, mut settings, files) = place("hash-seed");
@@ -335,8 +334,8 @@ fn the_seed_of_hashes_is_kept_and_is_each_directorys_own() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// The names of shared memory were known and used again by each start. Another user could see one,
-/// and make a file of that name once the server had stopped: the next start was refused.
+/// The names of shared memory were once fixed for all starts. Another user could see one, and make
+/// a file with that name after the server had stopped. Then the next start was refused.
 #[test]
 fn a_taken_name_of_shared_memory_is_drawn_anew() {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
@@ -365,7 +364,7 @@ fn a_taken_name_of_shared_memory_is_drawn_anew() {
             data_dir.finish(&[], 0).unwrap();
             assert!(!folder(number).exists(), "a clean stop leaves none");
         } else {
-            // As after another boot, or a kill.
+            // As after a reboot, or a kill.
             std::fs::remove_dir_all(folder(number)).unwrap();
         }
         drop(data_dir);
@@ -398,7 +397,7 @@ fn a_taken_name_of_shared_memory_is_drawn_anew() {
         );
         assert_eq!(std::fs::read_dir(&stranger).unwrap().count(), 0);
         drop(data_dir);
-        // The next start knows the random number, and finds the folder of this start.
+        // The next start knows the random number, and finds this start's folder.
         let block = Superblock::read(
             &FlashFile::open(&data.join("super.senko"), &FileOptions::default()).unwrap(),
         );

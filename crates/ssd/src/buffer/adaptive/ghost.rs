@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A candidate's ghost: the candidate itself, holding page numbers, above a small copy of the
-//! drive's own translation layer on flash of its own.
+//! A candidate's ghost: the candidate itself, with page numbers only, above a small copy of the
+//! drive's translation layer on its own flash.
 //!
-//! Pages that leave the candidate are written to the copy. The erases that the copy then makes
-//! decide about the candidate. The copy has only this many logical blocks; those that were written
-//! last lie in it. A new logical block takes the place of the block that was written longest ago.
-//! It starts in the state after a long time: its pages on the drive's flash are in a separate data
-//! block, and none in a log block. To bring it there costs the candidate nothing.
+//! Pages that leave the candidate are written to the copy. The erases that the copy then makes are
+//! the candidate's cost. The copy has only this many logical blocks: those that were written last.
+//! A new logical block replaces the block that was written longest ago. It starts as if it had been
+//! on the drive for long: its pages on the drive's flash are in a separate data block, and none is
+//! in a log block. Setting up this state costs the candidate nothing.
 
 use crate::Error;
 use crate::buffer::lists::Lists;
@@ -19,21 +19,21 @@ use crate::spec::Spec;
 
 /// Logical blocks in a copy of the translation layer, unless the drive has fewer.
 const BLOCKS: u32 = 128;
-/// Where any log block may hold pages of any logical block, more: what one log block holds has to
-/// be pages of many blocks here as it is there. LAST judges a block by how its pages lie in the
-/// log, and so needs the most.
+/// More if any log block may hold pages of any logical block: a log block must hold pages of as
+/// many blocks here as on the drive. LAST judges a block by the places of its pages in the log, so
+/// it needs the most.
 const SHARED_LOG: u32 = 512;
 const PARTITIONED_LOG: u32 = 1024;
 
-/// How a layer's copy is to be treated.
+/// How a layer's copy is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Each logical block, or zone of several, has its place, and log blocks for a while if the
-    /// layer has any.
+    /// Each logical block, or zone of several, has its own place. If the layer has log blocks, it
+    /// also has some of these for a while.
     Blocks,
-    /// Several logical blocks share data blocks in which pages lie freely.
+    /// Several logical blocks share data blocks, in which pages may lie anywhere.
     Groups,
-    /// Pages lie freely everywhere.
+    /// Pages may lie anywhere.
     Pages,
 }
 
@@ -52,19 +52,19 @@ struct Model {
     nand: Nand,
     ftl: Box<dyn Ftl>,
     kind: Kind,
-    /// Blocks that are erased at once.
+    /// Blocks that are erased together.
     erased_at_once: u32,
-    /// Pages of an extent: what comes and goes together, a logical block or several that the layer
-    /// maps together.
+    /// Pages of an extent, which enters and leaves as a whole: a logical block, or several that the
+    /// layer maps together.
     extent: u32,
-    /// Extents of the drive to those of the copy.
+    /// Maps extents of the drive to those of the copy.
     places: Table,
-    /// The other way.
+    /// Maps extents of the copy to those of the drive.
     extents: Vec<u32>,
-    /// The copy's extents, that which was written longest ago first.
+    /// The copy's extents, the one written longest ago first.
     order: Lists,
     used: u32,
-    /// Erases that brought extents in: nobody's cost.
+    /// Erases for bringing extents in, which are no candidate's cost.
     moving: f64,
 }
 
@@ -74,10 +74,10 @@ pub(super) struct Ghost {
     /// Pages that left with the last write or flush.
     pub out: Outgoing,
     model: Model,
-    /// Cost up to the last judgement, and pages held then.
+    /// The cost up to the last judgement, and the pages held then.
     cost: f64,
     held: usize,
-    /// Pages that left, for the copy, since the last judgement.
+    /// Pages that left and that the copy sees, since the last judgement.
     left: u64,
 }
 
@@ -92,7 +92,7 @@ impl Model {
         };
         let blocks = most.min(around.logical_pages.div_ceil(pages)).max(1);
         let (nand, ftl) = Self::fit(&around.ftl, pages, blocks)?;
-        // The specification with every option in it.
+        // The specification with all options.
         let mut spec = ftl.spec();
         let together = match spec.name() {
             "superblock" => spec.clone().take("size", 1)?,
@@ -100,8 +100,8 @@ impl Model {
             _ => 1,
         };
         let (nand, ftl) = match spec.take_optional::<u32>("log-blocks")? {
-            // A copy of a share of the blocks has that share of the log blocks, or as many as the
-            // layer needs at least.
+            // A copy of a share of the blocks has the same share of the log blocks, but at least as
+            // many as the layer needs.
             Some(log) if scale > 1 => (log / scale..log)
                 .filter(|log| *log >= 2)
                 .map(|log| around.ftl.clone().with("log-blocks", log))
@@ -124,7 +124,7 @@ impl Model {
         })
     }
 
-    /// The layer on just enough flash.
+    /// The layer on the least flash that it needs.
     fn fit(spec: &Spec, pages: u32, blocks: u32) -> Result<(Nand, Box<dyn Ftl>), Error> {
         let mut spare = (blocks / 8).max(4);
         loop {
@@ -138,7 +138,7 @@ impl Model {
                 spare_bytes: 0,
             };
             let mut nand = Nand::new(geometry, None, &Endurance::default(), 0)?;
-            // A layer may have a cache of single-level blocks; here nothing takes time.
+            // A layer may have a cache of single-level blocks, but here nothing takes time.
             nand.allow_single_level(SingleLevel {
                 bits: 3,
                 read_ns: 0,
@@ -176,12 +176,12 @@ impl Model {
         place
     }
 
-    /// Brings an extent of the drive in where another was.
+    /// Replaces an extent of the copy by another extent of the drive.
     fn replace(&mut self, place: u32, extent: u32, on_flash: &impl Fn(Lpn) -> bool) {
         let (to, from) = (place * self.extent, extent * self.extent);
         if self.kind == Kind::Pages {
-            // The place of a page says nothing about the page: pages of the old extent serve as the
-            // new extent's, as far as it has them.
+            // The copy holds no data, so pages of the old extent serve as pages of the new one, as
+            // far as it has them.
             for page in 0..self.extent {
                 if self.ftl.locate(to + page).is_some() && !on_flash(from + page) {
                     self.ftl.trim(&mut self.nand, to + page, 0);
@@ -216,8 +216,9 @@ impl Model {
         }
     }
 
-    /// Erases so far, or times that blocks were erased at once. Where pages lie freely, also those
-    /// that are owed: pages that lie programmed, in blocks. A data block in its place owes nothing.
+    /// Erases so far, with blocks that are erased together counted once. If pages may lie anywhere,
+    /// this includes erases still to come for the programmed pages, in blocks. A data block in its
+    /// place needs none.
     fn cost(&self) -> f64 {
         let erases = self.nand.counts().all_erases() as f64 - self.moving;
         if self.kind == Kind::Blocks {
@@ -238,9 +239,9 @@ impl Model {
 }
 
 impl Ghost {
-    /// A ghost of `candidate`, as large as the buffer; its copy is for one in `scale` of the
-    /// drive's blocks. With `by_extent` its blocks are what the layer maps together, unless that is
-    /// more than the buffer holds.
+    /// A ghost of `candidate`, as large as the buffer. Its copy has one in `scale` of the drive's
+    /// blocks. With `by_extent`, its blocks are the extents that the layer maps together, unless
+    /// these are larger than the buffer.
     pub fn new(
         candidate: &Spec,
         by_extent: bool,
@@ -262,7 +263,7 @@ impl Ghost {
         })
     }
 
-    /// Pages that left are written to the copy, as far as it sees them.
+    /// Writes the pages that left to the copy, as far as it sees them.
     fn let_go(&mut self, seen: &impl Fn(Lpn) -> bool, on_flash: &impl Fn(Lpn) -> bool) {
         for (lpn, how) in self.out.pages.iter().filter(|(lpn, _)| seen(*lpn)) {
             self.left += u64::from(*how == Leave::Dirty);
@@ -295,8 +296,8 @@ impl Ghost {
         self.let_go(seen, on_flash);
     }
 
-    /// Its cost since the last judgement, in erases. A page that is held now and was not then has
-    /// yet to be paid for: `owed` each.
+    /// Its cost since the last judgement, in erases. A page that is held now and was not then still
+    /// has to be paid for, with `owed` each.
     pub fn settle(&mut self, owed: f64) -> f64 {
         let (cost, held) = (self.model.cost(), self.buffer.len());
         let more = held as f64 - self.held as f64;
@@ -305,7 +306,7 @@ impl Ghost {
         since
     }
 
-    /// Pages that left, of those that the copy sees, since it was last asked.
+    /// Pages that left and that the copy sees, since the last call.
     pub fn take_left(&mut self) -> u64 {
         std::mem::take(&mut self.left)
     }
@@ -331,8 +332,8 @@ mod tests {
         Model::new(&around, 1).unwrap()
     }
 
-    /// Mutants of the cost lived: a candidate would have been judged by other figures than its
-    /// erases.
+    /// Changes of the cost once went unnoticed by tests: candidates would have been judged by other
+    /// figures than their erases.
     #[test]
     fn cost_is_erases_and_what_is_owed() {
         let nowhere = |_| false;
@@ -341,7 +342,7 @@ mod tests {
         for lpn in 0..3 {
             pages.write(lpn, Leave::Dirty, &nowhere);
         }
-        // Three pages of a block of eight are programmed, and to be erased some day.
+        // Three pages of a block of eight are programmed, and must be erased some day.
         assert_eq!(pages.cost(), 3.0 / 8.0);
         pages.moving = 0.25;
         assert_eq!(pages.cost(), 3.0 / 8.0 - 0.25);
@@ -354,7 +355,7 @@ mod tests {
         let erases = pages.nand.counts().all_erases() as f64;
         assert_eq!(pages.cost(), erases + f64::from(programmed) / 8.0);
 
-        // A data block in its place owes nothing; a zone of two blocks is erased as one.
+        // A data block in its place needs no erase. A zone of two blocks is erased as one.
         for (ftl, together) in [("bast:log-blocks=2", 1.0), ("zns:blocks=2", 2.0)] {
             let mut blocks = model(ftl);
             blocks.write(0, Leave::Dirty, &nowhere);

@@ -2,19 +2,19 @@
 //! The adaptive buffer's judge: it chooses a candidate by the cost of each one's ghost between
 //! judgements.
 //!
-//! Idea: a candidate is followed when it cost less than the leader by more than chance explains and
-//! by more than the change itself may cost. Chance is measured: the standard deviation of the
-//! differences between the two, and on top of it the average cost of a judgement. One block that
-//! left a little earlier or later can make as much of a difference. Costs are summed over two
-//! pasts, in which older costs count less and less. The long past tells small differences from
-//! chance; the short one finds that the load has changed.
+//! Idea: a candidate becomes the leader if its cost is lower by more than chance explains, and by
+//! more than the change itself may cost. Chance is measured as the standard deviation of the
+//! differences between the two, plus the average cost of a judgement. A block that leaves a little
+//! earlier or later can make as much of a difference. Costs are summed over two pasts, in which
+//! older costs count less and less. The long past distinguishes small differences from chance; the
+//! short one detects a change of the load.
 //!
 //! Always holds: the same costs give the same choices; memory is a few words for each pair of
 //! candidates.
 
 /// A past.
 struct Past {
-    /// Judgements that are added as one.
+    /// Judgements that are added together.
     batch: u32,
     /// The part of a cost that remains from one batch to the next.
     kept: f64,
@@ -38,7 +38,8 @@ const PASTS: [Past; 3] = [
 pub(super) const KEPT: f64 = 0.9925;
 const SHORT: usize = 0;
 
-/// A gain counts beyond this many standard deviations, average costs of a judgement, and erases.
+/// A gain counts if it exceeds this many standard deviations, average costs of a judgement, and
+/// erases.
 const DEVIATIONS: f64 = 1.0;
 const AVERAGES: f64 = 4.0;
 const ERASES: f64 = 2.0;
@@ -54,7 +55,7 @@ struct Sums {
     /// Sums of the weights of the batches so far, and of their squares.
     weights: f64,
     weights_squared: f64,
-    /// The batch that is being gathered: each candidate's costs, and judgements so far.
+    /// The batch being gathered: each candidate's costs, and the judgements so far.
     batch: Vec<f64>,
     gathered: u32,
 }
@@ -97,9 +98,9 @@ impl Sums {
         self.scores[leader] - self.scores[candidate]
     }
 
-    /// By how much a candidate was better than the leader beyond chance.
+    /// By how much a candidate was better than the leader, beyond chance.
     fn surely_gained(&self, past: &Past, leader: usize, candidate: usize) -> f64 {
-        // One batch says nothing of what differs from batch to batch.
+        // A single batch does not show how batches vary.
         if self.weights == 0.0 || (past.batch > 1 && self.weights == 1.0) {
             return f64::NEG_INFINITY;
         }
@@ -133,12 +134,12 @@ impl Judge {
         }
     }
 
-    /// A candidate's cost of late.
+    /// A candidate's recent cost.
     pub fn recent(&self, candidate: usize) -> f64 {
         self.sums[SHORT].scores[candidate]
     }
 
-    /// By how much another candidate than the leader is better beyond doubt, if it is. A candidate
+    /// By how much another candidate is certainly better than the leader, if one is. A candidate
     /// that a longer past prefers must not be worse now.
     fn surely_gained(&self, leader: usize, candidate: usize) -> Option<f64> {
         let worse_now = self.sums[SHORT].gain(leader, candidate) < 0.0;
@@ -150,8 +151,8 @@ impl Judge {
         (most > 0.0).then_some(most)
     }
 
-    /// The candidate to follow instead of the leader, if one is better by more than `change` says
-    /// that the change to it may cost.
+    /// The candidate to follow instead of the leader, if one is better by more than `change`, the
+    /// possible cost of the change to it.
     pub fn better(&self, leader: usize, change: impl Fn(usize) -> f64) -> Option<usize> {
         let others = (0..self.sums[SHORT].scores.len()).filter(|candidate| *candidate != leader);
         let gains = others.filter_map(|candidate| {
@@ -169,15 +170,15 @@ mod tests {
 
     #[test]
     fn follows_what_is_better_beyond_chance() {
-        // The second costs a fifth less each time.
+        // The second candidate costs a fifth less each time.
         let mut judge = Judge::new(2);
         let mut judgements = 0;
         while judge.better(0, |_| 0.0).is_none() {
             judge.add([10.0, 8.0].into_iter());
             judgements += 1;
         }
-        // 2 each time, against four times 10 on average and 2 erases: the twenty-second makes it
-        // more, forgetting counted.
+        // The gain is 2 each time, against four times 10 on average and 2 erases. With forgetting,
+        // the twenty-second judgement exceeds that.
         assert_eq!(judgements, 22);
         assert_eq!(judge.better(0, |_| 100.0), None, "a change that costs more");
         assert_eq!(judge.better(1, |_| 0.0), None, "the other way");
@@ -186,9 +187,9 @@ mod tests {
 
     #[test]
     fn finds_a_small_difference_between_costs_that_come_in_bursts() {
-        // Both pay in bursts, in one judgement after the other, and the second costs 3 % less.
-        // Between judgements that is small beside the bursts; between batches it is the whole
-        // difference.
+        // The costs of both come in bursts, in alternating judgements, and the second candidate
+        // costs 3 % less. Between judgements this is small compared with the bursts; between
+        // batches it is the whole difference.
         let mut judge = Judge::new(2);
         let mut judgements = 0;
         while judge.better(0, |_| 0.0).is_none() {

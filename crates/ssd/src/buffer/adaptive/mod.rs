@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The adaptive buffer: does what costs this drive the fewest erases under the present load, and
-//! needs no setting.
+//! The adaptive buffer: it does what costs this drive the fewest erases under the present load, and
+//! has no settings.
 //!
 //! Idea: each of a few policies ([`candidates`]) runs as a ghost, which holds page numbers alone,
-//! above a small copy of the very translation layer that lies below ([`ghost`]). All see the host's
-//! writes. Every this many writes the buffer compares the erases that each candidate brought its
-//! copy ([`judge`]). It follows the candidate that needs the fewest: it evicts the pages that this
-//! ghost evicts. After a change to another ghost, the pages that the new ghost does not hold leave
-//! as room is needed. After a while the buffer holds the same pages as if it had followed that
-//! ghost from the start. No candidate begins without its history. The buffer compares erases, which
-//! count, and not hits. Two candidates with the same hits can differ by a factor of twenty below a
-//! log-block layer. Source: the conclusion of Ogawa and Kise's endurance paper, section 3.3, asks
-//! for it. Ghosts judge policies, and the real cache turns into the best one's, as in Gramacy et
-//! al., "Adaptive Caching by Refetching", NIPS 2002 (without the refetching). Large buffers sample
-//! blocks as in Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations",
-//! USENIX ATC 2017.
+//! above a small copy of the drive's own translation layer ([`ghost`]). All see the host's writes.
+//! After this many writes, the buffer compares the erases that each candidate caused in its copy
+//! ([`judge`]). It follows the candidate that needs the fewest: it evicts the pages that this ghost
+//! evicts. After a change to another ghost, the pages that the new ghost does not hold leave as
+//! room is needed. After a while the buffer holds the same pages as if it had followed that ghost
+//! from the start. No candidate begins without its history. The buffer compares erases, not hits,
+//! because erases are the cost. Two candidates with the same hits can differ by a factor of twenty
+//! below a log-block layer. Source: the conclusion of Ogawa and Kise's endurance paper, section
+//! 3.3, asks for it. Ghosts judge policies, and the real cache becomes that of the best one, as in
+//! Gramacy et al., "Adaptive Caching by Refetching", NIPS 2002 (without the refetching). Large
+//! buffers sample blocks as in Waldspurger et al., "Cache Modeling and Optimization using Miniature
+//! Simulations", USENIX ATC 2017.
 //!
-//! Memory: a ghost takes some 60 bytes for each page of the buffer. Its copy has a fixed number of
+//! Memory: a ghost takes about 60 bytes for each page of the buffer. Its copy has a fixed number of
 //! logical blocks. If the buffer has more than [`MODELLED_PAGES`] pages, the copy sees one in this
 //! many groups of eight logical blocks. Beyond that there is one bit for each logical page of the
-//! drive. `table_bytes` is all of it. Its picture of the drive's own state is a guess: a copy can't
-//! know the remains in a log block from before a change to another candidate.
+//! drive. `table_bytes` is all of it. A copy's view of the drive's state is a guess: it can't know
+//! the pages that remain in a log block from before a change to another candidate.
 //!
-//! Always holds, beyond BUFFER-1 to BUFFER-3: it does not look into the future, and the same
-//! requests give the same choices. Of the pages here, only those of the blocks in `behind` are not
-//! in the leader's ghost.
+//! Always holds, beyond BUFFER-1 to BUFFER-3: it does not know future requests, and the same
+//! requests lead to the same choices. Only pages of the blocks in `behind` are held here and not in
+//! the leader's ghost.
 
-// What a candidate would cost.
+// The cost of a candidate.
 mod ghost;
 
-// Which candidate to follow.
+// The choice of a candidate.
 mod judge;
 
 use crate::Error;
@@ -43,14 +43,14 @@ use senko_workload::rng::mix64;
 
 /// The policies that compete below a layer; the buffer begins with the first.
 ///
-/// The cost of a block's leaving follows from the layer's way with it. Log blocks are merged block
-/// by block, so a block with many pages should leave: a high power of `rent`. Padding turns a merge
-/// into a switch where there is a log block for each logical block. Where each page costs by
-/// itself, by age and uses rather than by size; padding can but write more there. Where pages have
-/// their places, each costs an erase unless its block is new. So only hits count, and a block or a
-/// zone should leave in order. In between lie layers that collect within a few blocks. A loop
-/// longer than the buffer does the most harm to a policy that goes by age, and short loads end
-/// before this is noticed. This decides the first choice where erases are most expensive.
+/// The cost of evicting a block depends on the layer. Log blocks are merged block by block, so a
+/// block with many pages should leave: a high power of `rent`. If each logical block has a log
+/// block, padding turns a merge into a switch. If each page has its own cost, age and uses matter
+/// rather than size, and padding can only write more. If pages have fixed places, each costs an
+/// erase unless its block is new. So only hits count, and a block or a zone should leave in order.
+/// Layers that collect within a few blocks lie in between. A loop longer than the buffer is worst
+/// for a policy by age, and short loads end before this is noticed. This decides the first choice
+/// if erases are most expensive.
 fn candidates(layer: &str) -> &'static [Candidate] {
     const fn by_block(spec: &'static str) -> Candidate {
         Candidate {
@@ -124,15 +124,15 @@ struct Candidate {
     by_extent: bool,
 }
 
-/// Pages that leave for a copy, about: those of larger buffers are sampled down to what one of this
-/// size lets go.
+/// Approximate number of pages that leave for a copy. Larger buffers are sampled down to as many as
+/// a buffer of this size evicts.
 const MODELLED_PAGES: usize = 512;
-/// Logical blocks that are sampled together: neighbours matter to layers that map several blocks
-/// together.
+/// Logical blocks that are sampled together, because neighbours matter to layers that map several
+/// blocks together.
 const SAMPLED_TOGETHER: u32 = 8;
 /// Page writes between judgements, in shares of the buffer.
 const JUDGEMENTS: usize = 16;
-/// The cost of a change: of the pages that are here and not in the other ghost, this share would
+/// The cost of a change: this share of the pages that are here, and not in the other ghost, would
 /// have been written again before they left.
 const WRITTEN_AGAIN: f64 = 0.3;
 
@@ -146,11 +146,11 @@ struct Adaptive {
     /// The pages that are here.
     held: Groups,
     /// Logical blocks of which pages were here and not in the leader's ghost when it became the
-    /// leader. The last leaves first.
+    /// leader. The last of them leaves first.
     behind: Vec<u32>,
     /// Page writes until the next judgement.
     until: usize,
-    /// Pages that left each ghost of late.
+    /// Pages that left each ghost with the last write or flush.
     left: Vec<f64>,
     /// A bit for each logical page: whether it has left the buffer for the flash, and was not
     /// trimmed since.
@@ -203,7 +203,8 @@ impl Adaptive {
     /// Judges the candidates, and follows another if it is better.
     fn judge(&mut self) {
         self.until = interval(self.capacity);
-        // The cost of a page that leaves, in the copy of the leader; the copy sees one in so many.
+        // The cost of a page that leaves, in the copy of the leader; the copy sees only one in this
+        // many.
         let left = self.left[self.leader].max(1.0) * f64::from(self.seen.scale);
         let page_cost = self.judge.recent(self.leader) / left;
         let costs: Vec<f64> = self
@@ -225,8 +226,8 @@ impl Adaptive {
         }
     }
 
-    /// Follows another ghost. Pages that are here and not there leave as room is needed, the
-    /// largest pieces of blocks first.
+    /// Follows another ghost. Pages that are here and not in that ghost leave as room is needed,
+    /// from the block with the most such pages first.
     fn follow(&mut self, candidate: usize) {
         self.leader = candidate;
         self.behind.clear();
@@ -243,12 +244,12 @@ impl Adaptive {
             .sort_by_cached_key(|block| (more(block), *block));
     }
 
-    /// Does what the leader's ghost did with the last write or flush.
+    /// Repeats what the leader's ghost did with the last write or flush.
     fn imitate(&mut self, incoming: Option<Lpn>, out: &mut Outgoing) {
         for (lpn, how) in &self.ghosts[self.leader].out.pages {
             if incoming == Some(*lpn) && self.held.find(*lpn).is_some() {
-                // The ghost pads the page that is being written, since it does not hold it. Here an
-                // older version is held: the new one takes its place.
+                // The ghost pads the page that is being written, since it does not hold it. The
+                // buffer holds an older version, which the new one replaces.
                 continue;
             }
             if self.held.remove(*lpn).is_some() {
@@ -260,7 +261,7 @@ impl Adaptive {
         }
     }
 
-    /// Lets one block's pages go that the leader's ghost does not hold, if there are any.
+    /// Evicts the pages of one block that the leader's ghost does not hold, if there are any.
     fn catch_up(&mut self, out: &mut Outgoing) -> bool {
         let Some(block) = self.behind.pop() else {
             return false;
@@ -282,7 +283,7 @@ impl Adaptive {
     }
 }
 
-/// Whether a page's bit is set. Pages beyond the last have none.
+/// Whether a page's bit is set. Pages beyond the last one have no bit.
 fn has(bits: &[u64], lpn: Lpn) -> bool {
     let word = bits.get(lpn as usize / 64);
     word.is_some_and(|word| word & 1 << (lpn % 64) != 0)
@@ -320,8 +321,8 @@ impl Buffer for Adaptive {
             ghost.write(lpn, &|lpn| seen.has(lpn), &|lpn| has(bits, lpn));
         }
         self.imitate(Some(lpn), out);
-        // The leader holds the new page. If that is not here and all is full, something is here
-        // that the leader does not hold.
+        // The leader holds the new page. If the page is not here and the buffer is full, the buffer
+        // holds a page that the leader does not.
         while self.held.held() == self.capacity && !self.contains(lpn) {
             assert!(self.catch_up(out), "what the leader does not hold is noted");
         }
@@ -360,7 +361,7 @@ impl Buffer for Adaptive {
 mod tests {
     use super::*;
 
-    /// A mutant of the modulus lived: another page's bit was set.
+    /// A wrong modulus once went unnoticed by tests: another page's bit was set.
     #[test]
     fn each_page_has_a_bit_of_its_own() {
         let mut bits = vec![0; 3];

@@ -11,11 +11,11 @@
 //! collection algorithms", SIGMETRICS 2013. Windowed: Hu et al., "Write amplification analysis in
 //! flash-based solid state drives", SYSTOR 2009. Streams: Kang et al., "The multi-streamed
 //! solid-state drive", HotStorage 2014, and NVMe's flexible data placement. Planes: a page goes to
-//! the plane that is idle first, those that are idle taking turns ("dynamic allocation"; in
+//! the plane that is idle first, and idle planes take turns ("dynamic allocation"; in
 //! write-amplification mode all are idle). Deviations: an age is counted in closings of blocks, not
-//! in seconds, so that it does not depend on timings. Each plane collects by itself. Streams beyond
-//! those that are configured share them (number modulo `streams`). Collection mixes the streams
-//! (FDP's "initially isolated").
+//! in seconds, so that it does not depend on timings. Each plane collects by itself. Additional
+//! streams share the configured ones (number modulo `streams`). Collection mixes the streams (FDP's
+//! "initially isolated").
 //!
 //! Blocks of a plane: `reserve` free blocks, which only collection may take; an open block for each
 //! stream and, with `separate`, one for collection. All others are closed or free. Without
@@ -23,8 +23,8 @@
 //! are chosen when an open block is full and not before, so that then every block but the reserve
 //! holds data.
 //!
-//! A page that collection looks at is valid if the table says that its logical page lies there;
-//! there are no bits to keep.
+//! Collection treats a page as valid if the table says that its logical page lies there. There are
+//! no valid bits.
 
 // The cache of blocks in single-level mode.
 mod single;
@@ -62,16 +62,16 @@ const TOUCHED_AHEAD: usize = 256;
 #[derive(Clone, Copy, Debug)]
 struct Open {
     block: Block,
-    /// The page of it that is written next; the number of pages where there is no block.
+    /// Its next page to be written; the number of pages if there is no block.
     next: u32,
 }
 
 #[derive(Clone, Debug)]
 struct Plane {
     free: FreeBlocks,
-    /// One for each stream, and the one for collection where that is apart.
+    /// One for each stream, and one for collection if that is separate.
     open: Vec<Open>,
-    /// Valid pages; kept only where there are several planes.
+    /// Valid pages; counted only if there are several planes.
     valid: u64,
     /// Blocks in single-level mode.
     cache: Cache,
@@ -79,7 +79,7 @@ struct Plane {
 
 /// The page-level layer.
 pub(super) struct Page {
-    /// How many blocks the cache of single-level blocks has.
+    /// The size of the cache of single-level blocks.
     size: Size,
     streams: u32,
     separate: bool,
@@ -92,13 +92,12 @@ pub(super) struct Page {
     places: Vec<Ppn>,
     victims: Victims,
     planes: Vec<Plane>,
-    /// The most valid pages that a plane can hold and still be sure of finding a block that is not
-    /// full of them.
+    /// The most valid pages of a plane with which it surely has a block that is not full of them.
     most_valid: u64,
     /// The plane that each stream writes to next.
     turns: Vec<u32>,
     counts: FtlCounts,
-    /// Pages of a victim on their way.
+    /// Pages of a victim that are being moved.
     moving: Vec<Ppn>,
 }
 
@@ -135,7 +134,7 @@ pub(super) fn make(
     let planes = geometry.all_planes();
     let taken = u64::from(reserve) + u64::from(streams) + u64::from(separate) - 1 + size.fixed();
     let usable = u64::from(geometry.blocks).saturating_sub(taken) * u64::from(geometry.pages);
-    // At least one page beyond must always be invalid in a closed block.
+    // At least one page in a closed block must always be invalid.
     let most_valid = usable.saturating_sub(1);
     if most_valid * u64::from(planes) <= u64::from(logical_pages) {
         return Err(Error::spec(format!(
@@ -178,9 +177,9 @@ fn blocks_of(nand: &Nand, plane: u32) -> impl Iterator<Item = Block> + use<> {
 }
 
 impl Page {
-    /// The plane for a stream's next page: the first idle one from the one whose turn it is. If
-    /// none is idle, the one that will be idle first. One that can hold no more valid pages is
-    /// passed over.
+    /// The plane for a stream's next page: the first idle plane, starting with the one whose turn
+    /// it is. If none is idle, it is the plane that will be idle first. A plane that can hold no
+    /// more valid pages is skipped.
     #[inline]
     fn take_turn(&mut self, nand: &Nand, stream: usize, at: Time) -> usize {
         let planes = self.planes.len() as u32;
@@ -190,8 +189,8 @@ impl Page {
         let mut plane = self.turns[stream];
         let (mut best, mut soonest) = (plane, Time::MAX);
         for _ in 0..planes {
-            // Blocks are dealt out over the planes in turn, so the block of this number is in the
-            // plane.
+            // Blocks are distributed over the planes in turn, so the block with this number is in
+            // the plane.
             let free = nand.free_at(plane);
             if free < soonest && self.planes[plane as usize].valid < self.most_valid {
                 (best, soonest) = (plane, free);
@@ -205,7 +204,7 @@ impl Page {
         best as usize
     }
 
-    /// Sees to it that a stream's open block in a plane has a page left.
+    /// Makes sure that a stream's open block in a plane has a page left.
     fn open(&mut self, nand: &mut Nand, plane: usize, stream: usize, at: Time) {
         while self.planes[plane].open[stream].next == self.pages && !nand.is_off() {
             if self.planes[plane].free.count() > self.reserve as usize {
@@ -216,8 +215,8 @@ impl Page {
         }
     }
 
-    /// Frees a block of a plane that has none beyond the reserve. A cache that lives on free space
-    /// gives way first.
+    /// Frees a block of a plane that has none beyond the reserve. A cache that uses free space
+    /// gives up blocks first.
     fn make_room(&mut self, nand: &mut Nand, plane: usize, at: Time) {
         if self.size.gives_way() && self.fold(nand, plane, at).is_some() {
             return;
@@ -237,7 +236,7 @@ impl Page {
         open[which] = Open { block, next: 0 };
     }
 
-    /// Enters that `pages` more of an open block are written.
+    /// Notes that `pages` more of an open block are written.
     #[inline]
     fn fill(&mut self, plane: usize, which: usize, pages: u32) {
         let open = &mut self.planes[plane].open[which];
@@ -248,7 +247,7 @@ impl Page {
         }
     }
 
-    /// A page of the flash is not the latest version of anything any more.
+    /// Notes that a page of the flash is no longer the latest version of anything.
     #[inline]
     fn invalidate(&mut self, page: Ppn) {
         let block = self.by_pages.quotient(page);
@@ -262,7 +261,7 @@ impl Page {
         }
     }
 
-    /// A logical page has a new place.
+    /// Notes that a logical page has a new place.
     #[inline]
     fn moved(&mut self, lpn: Lpn, page: Ppn) {
         let old = std::mem::replace(&mut self.places[lpn as usize], page);
@@ -272,7 +271,7 @@ impl Page {
     }
 
     /// Loads the entries of pages that are about to be written, and the counts of the blocks where
-    /// they lie. It loads many at once, so that the waits for a large table overlap.
+    /// they lie. It loads many at once, so that the cache misses of a large table overlap.
     #[inline]
     fn touch(&self, lpns: &[Lpn]) {
         let counts = lpns.iter().map(|lpn| {
@@ -285,11 +284,10 @@ impl Page {
         std::hint::black_box(counts.fold(0, |sum: u16, valid| sum.wrapping_add(valid)));
     }
 
-    /// Enters pages that were programmed from `first` on, all in `block`, which is open.
+    /// Adds pages that were programmed from `first` on, all in the open block `block`.
     #[inline]
     fn place_run(&mut self, lpns: &[Lpn], first: Ppn, block: Block) {
-        // None of the block's pages is overwritten before it is written, so the sum is as good as
-        // one by one.
+        // None of the block's pages is overwritten before it is written, so one sum suffices.
         self.victims.valid[block as usize] += lpns.len() as u16;
         for (lpn, page) in lpns.iter().zip(first..) {
             let old = std::mem::replace(&mut self.places[*lpn as usize], page);
@@ -299,7 +297,7 @@ impl Page {
         }
     }
 
-    /// Moves a victim's valid pages and erases it; when that is done.
+    /// Moves a victim's valid pages and erases it; returns the end.
     fn collect(
         &mut self,
         nand: &mut Nand,
@@ -314,7 +312,7 @@ impl Page {
         let first = nand.geometry().first_page(victim);
         let mut found = 0;
         for (page, lpn) in (first..).zip(nand.spare(victim)) {
-            // Written always and counted if valid: without a branch that nothing could foresee.
+            // Written always and counted if valid, without a branch that could not be predicted.
             self.moving[found] = page;
             found += usize::from(self.places[*lpn as usize] == page);
         }
@@ -357,8 +355,8 @@ impl Page {
         done
     }
 
-    /// Blocks that are neither erased nor full, with the most room first, so that the first can
-    /// take what the power kept a victim from moving.
+    /// Blocks that are neither erased nor full, the one with the most room first. So the first can
+    /// take the pages of a victim that a power cut kept from moving.
     fn reopen(&mut self, nand: &mut Nand, plane: usize) {
         let mut part: Vec<Block> = Vec::new();
         let mut free: Vec<Block> = Vec::new();
@@ -391,8 +389,8 @@ impl Page {
                 self.victims.close(block);
             }
         }
-        // The power went while a victim was collected: it has fewer valid pages than the block with
-        // most room has room.
+        // The power went during the collection of a victim. The victim has fewer valid pages than
+        // the room of the block with the most room.
         while self.planes[plane].free.count() < self.reserve as usize && !nand.is_off() {
             if self.fold(nand, plane, 0).is_some() {
                 continue;
@@ -400,7 +398,7 @@ impl Page {
             let victim = self.victims.find_fewest(plane as u32);
             let victim = victim.expect("without a free block there is a closed one");
             if u32::from(self.victims.valid[victim as usize]) == self.pages {
-                // Pages that were trimmed are back; the plane is passed over until enough are
+                // Trimmed pages are valid again. The plane is skipped until enough of them are
                 // overwritten.
                 break;
             }
@@ -451,13 +449,14 @@ impl Ftl for Page {
         let page = nand.geometry().first_page(block) + next;
         let done = nand.program(page, lpn, at, Cause::Host);
         self.planes[plane].valid += 1;
-        // The old version goes before the block may be closed, as in a run of pages.
+        // The old version is counted as invalid before the block may be closed, as in a run of
+        // pages.
         self.moved(lpn, page);
         self.fill(plane, stream, 1);
         done
     }
 
-    /// Runs of pages fill an open block at a stroke, where flash and striping allow it.
+    /// Runs of pages fill an open block in one step, if flash and striping allow it.
     fn write_many(&mut self, nand: &mut Nand, lpns: &[Lpn], stream: u16) {
         if !nand.is_plain() || self.planes.len() > 1 || self.size != Size::None {
             for batch in lpns.chunks(TOUCHED_AHEAD) {
@@ -504,8 +503,8 @@ impl Ftl for Page {
     }
 
     /// Folds the cache first, as long as it has blocks. Then it collects a block of the plane with
-    /// the fewest free blocks. It does so while they are fewer than reserve and `background`
-    /// together, and only if a quarter of the victim is gained.
+    /// the fewest free blocks. It does so while these are fewer than reserve plus `background`, and
+    /// only if at least a quarter of the victim is gained.
     fn idle(&mut self, nand: &mut Nand, at: Time) -> Option<Time> {
         if let Some(done) = self.fold_idle(nand, at) {
             return Some(done);
@@ -540,8 +539,8 @@ impl Ftl for Page {
                     continue;
                 }
                 let place = &mut self.places[*lpn as usize];
-                // Of a page and its copy, that in the emptier block: a victim is full, and what it
-                // was being moved to has room.
+                // Of a page and its copy, it takes the one in the emptier block: a victim is full,
+                // and the block that it was moved to has room.
                 let rank = |page: Ppn| {
                     let written = nand.next_page(nand.geometry().block_of(page));
                     (nand.sequence(page), Reverse(written))

@@ -7,10 +7,10 @@
 //! Folding happens when the drive is idle, and when the cache is full. In the second case writes
 //! wait for it, and the sustained rate is below that of a drive without a cache: each page is
 //! programmed twice. Source: drives call it SLC cache, TurboWrite or dynamic write acceleration.
-//! Makers publish its size and the rates before and after, and not its policy. Deviations: none can
-//! be known. Blocks are folded in the order in which they were filled. A full cache folds one block
-//! for each that it opens. Garbage collection does not touch its blocks. Cells of one bit survive
-//! more cycles, which is not counted.
+//! Manufacturers publish its size and the rates with and without it, but not its policy.
+//! Deviations: unknown. Blocks are folded in the order in which they were filled. A full cache
+//! folds one block for each that it opens. Garbage collection does not touch its blocks. Cells of
+//! one bit survive more cycles, which is not counted.
 //!
 //! Its size: `slc-blocks` blocks of each plane, in addition to the host's capacity; or `slc-share`
 //! of the plane's free blocks, which shrinks as the drive fills. A cache of the second kind gives
@@ -29,9 +29,9 @@ use crate::{Error, Time};
 pub(super) enum Size {
     /// There is no cache.
     None,
-    /// So many.
+    /// This many.
     Blocks(u32),
-    /// A share of those that are free, its own with them.
+    /// A share of the free blocks, including its own.
     Share(f64),
 }
 
@@ -59,7 +59,7 @@ impl Size {
         Ok(size)
     }
 
-    /// Blocks of each plane that hold no data for long.
+    /// Blocks of each plane that are not available for lasting data.
     pub(super) fn fixed(self) -> u64 {
         match self {
             Self::Blocks(blocks) => u64::from(blocks),
@@ -67,7 +67,7 @@ impl Size {
         }
     }
 
-    /// Whether the cache lives on free space.
+    /// Whether the cache uses free space.
     pub(super) fn gives_way(self) -> bool {
         matches!(self, Self::Share(_))
     }
@@ -85,14 +85,14 @@ impl Size {
 /// The cache's blocks of one plane.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cache {
-    /// Those that are full, in the order of their filling.
+    /// The full ones, in the order in which they were filled.
     full: VecDeque<Block>,
-    /// The one that is being filled, and its next page.
+    /// The block being filled, and its next page.
     open: Option<(Block, u32)>,
 }
 
 impl Cache {
-    /// A block that accepts no more.
+    /// A block that accepts no more pages.
     pub(super) fn close(&mut self, block: Block) {
         self.full.push_back(block);
     }
@@ -111,8 +111,8 @@ impl Cache {
 }
 
 impl Page {
-    /// The cache's next page in a plane. `None` if the cache can have no block now, and the write
-    /// goes past it.
+    /// The cache's next page in a plane. `None` if the cache can't get a block now, so that the
+    /// write bypasses it.
     pub(super) fn single_page(&mut self, nand: &mut Nand, plane: usize, at: Time) -> Option<Ppn> {
         let pages = nand.single_pages()?;
         while !nand.is_off() {
@@ -172,13 +172,13 @@ impl Page {
         done
     }
 
-    /// Folds the plane's oldest block; when that is done. `None` if the cache has none there.
+    /// Folds the plane's oldest block; returns the end. `None` if the cache has none there.
     pub(super) fn fold(&mut self, nand: &mut Nand, plane: usize, at: Time) -> Option<Time> {
         let oldest = self.planes[plane].cache.oldest()?;
         Some(self.collect(nand, plane, oldest, at, Cause::Fold))
     }
 
-    /// Folds a full block of the plane that has the most, while nothing else is to be done.
+    /// Folds a full block of the plane that has the most, while there is nothing else to do.
     pub(super) fn fold_idle(&mut self, nand: &mut Nand, at: Time) -> Option<Time> {
         if self.size == Size::None || nand.is_off() {
             return None;

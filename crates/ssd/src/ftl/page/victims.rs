@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which block garbage collection takes: the five policies, over the counts of valid pages, which
-//! are kept here.
+//! Chooses the block for garbage collection: five policies, over counts of valid pages that are
+//! kept here.
 //!
 //! `page.rs` closes a block when its last page is programmed. It lowers the block's count whenever
 //! one of its pages is overwritten or trimmed, and asks for a victim of a plane. The greedy policy
-//! needs no search: there is a list of blocks for each small count of valid pages. Only blocks
-//! below a limit do. The limit is set so that about a thirtieth of the closed blocks are there, so
-//! most overwrites touch a count and nothing else.
+//! needs no search: it has a list of blocks for each count of valid pages below a limit. The limit
+//! is set so that about a thirtieth of the closed blocks are listed. So most overwrites change only
+//! a count.
 
 use senko_workload::Rng;
 
@@ -23,20 +23,20 @@ pub(super) enum Policy {
     CostBenefit,
     /// The block that was filled first.
     Fifo,
-    /// The one with the fewest valid pages of some that are drawn at random.
+    /// The one with the fewest valid pages of several that are drawn at random.
     DChoices {
         /// How many are drawn.
         choices: u32,
     },
-    /// The one with the fewest valid pages of those that were filled first.
+    /// The one with the fewest valid pages of the blocks that were filled first.
     Windowed {
-        /// How many of them are looked at.
+        /// How many of them are compared.
         window: u32,
     },
 }
 
 impl Policy {
-    /// Their names, as users say them.
+    /// Their names in specifications.
     pub(super) const NAMES: &'static str = "greedy, cost-benefit, fifo, d-choices, windowed";
 
     pub(super) fn name(self) -> &'static str {
@@ -85,8 +85,8 @@ impl Policy {
     }
 }
 
-/// D-choices: this many blocks in a row may be moved that gain nothing, before all are looked at
-/// for one that does.
+/// D-choices: this many blocks in a row may be moved without a gain, before all blocks are searched
+/// for one with a gain.
 const MOST_IN_VAIN: u32 = 32;
 
 /// A list of blocks through [`Victims::links`].
@@ -103,17 +103,17 @@ const EMPTY: List = List {
     length: 0,
 };
 
-/// The closed blocks of a plane, as far as the policy keeps them in lists.
+/// The closed blocks of a plane, if the policy keeps lists.
 #[derive(Clone, Debug)]
 struct Index {
-    /// Greedy: a list for each count of valid pages. Fifo and windowed: one list, in the order of
+    /// Greedy: a list for each count of valid pages. FIFO and windowed: one list, in the order of
     /// closing.
     lists: Vec<List>,
     /// Greedy: closed blocks with fewer valid pages than this are in their lists.
     limit: u32,
     /// Greedy: no block below this is listed.
     lowest: u32,
-    /// Greedy: how many are listed.
+    /// Greedy: the number of listed blocks.
     listed: u32,
 }
 
@@ -126,14 +126,14 @@ pub(super) struct Victims {
     by_planes: Divider,
     /// Valid pages of each block.
     pub(super) valid: Vec<u16>,
-    /// Blocks whose count falls below this have to be told to [`Victims::lowered`].
+    /// If the count of a block falls below this, [`Victims::lowered`] must be called.
     pub(super) below: u32,
     /// Blocks that may be chosen.
     closed: Vec<bool>,
     planes: Vec<Index>,
     /// Each listed block's predecessor and successor.
     links: Vec<(Block, Block)>,
-    /// Cost-benefit: when each block was closed, counted in closings.
+    /// Cost-benefit: when each block was closed, counted in closed blocks.
     closed_at: Vec<u64>,
     closings: u64,
     /// D-choices: victims in a row that were full of valid pages.
@@ -182,7 +182,7 @@ impl Victims {
         (plane..self.blocks).step_by(self.planes.len())
     }
 
-    /// The block is full, and may be chosen from now on.
+    /// Notes that the block is full, and may be chosen from now on.
     pub(super) fn close(&mut self, block: Block) {
         self.closed[block as usize] = true;
         let plane = self.by_planes.remainder(block);
@@ -195,7 +195,7 @@ impl Victims {
         self.closings += 1;
     }
 
-    /// The block's count has just been lowered by one, and is below [`Victims::below`].
+    /// Notes that the block's count was just lowered by one, and is below [`Victims::below`].
     #[cold]
     pub(super) fn lowered(&mut self, block: Block) {
         if !self.closed[block as usize] {
@@ -209,7 +209,7 @@ impl Victims {
         self.enlist(plane, block);
     }
 
-    /// Greedy: enters a block into the list of its count, if that is below the limit.
+    /// Greedy: adds a block to the list of its count, if that is below the limit.
     fn enlist(&mut self, plane: u32, block: Block) {
         let valid = u32::from(self.valid[block as usize]);
         if valid >= self.planes[plane as usize].limit {
@@ -219,8 +219,8 @@ impl Victims {
         let most = (self.blocks / self.planes.len() as u32 / 8).max(32);
         let index = &mut self.planes[plane as usize];
         index.lowest = index.lowest.min(valid);
-        // Too many are listed: those with the most valid pages are not any more. Their links are
-        // stale, and nobody looks at them.
+        // Too many are listed, so those with the most valid pages are dropped. Their links are
+        // stale, but never used.
         while index.listed > most && index.limit > index.lowest + 1 {
             index.limit -= 1;
             let list = &mut index.lists[index.limit as usize];
@@ -279,7 +279,7 @@ impl Victims {
         }
     }
 
-    /// Takes a closed block out.
+    /// Removes a closed block.
     pub(super) fn take(&mut self, block: Block) {
         self.closed[block as usize] = false;
         let plane = self.by_planes.remainder(block);
@@ -293,7 +293,8 @@ impl Victims {
         }
     }
 
-    /// The closed block of fewest valid pages, by looking at all; of several, the lowest.
+    /// The closed block with the fewest valid pages, by a search through all; of several, the
+    /// lowest.
     pub(super) fn find_fewest(&self, plane: u32) -> Option<Block> {
         self.blocks_of(plane)
             .filter(|block| self.closed[*block as usize])
@@ -316,7 +317,8 @@ impl Victims {
         }
     }
 
-    /// Raises the limit so that a thirtieth of the closed blocks are listed; whether there is any.
+    /// Raises the limit so that a thirtieth of the closed blocks are listed; returns whether any
+    /// is.
     fn list_anew(&mut self, plane: u32) -> bool {
         let mut of_count = vec![0u32; self.pages as usize + 1];
         let mut closed = 0;
@@ -355,8 +357,8 @@ impl Victims {
         let benefit = |block: Block| {
             let valid = f64::from(self.valid[block as usize]);
             let age = (self.closings - self.closed_at[block as usize]) as f64;
-            // Without a valid page the cost is that of the erase alone, and the oldest of such
-            // blocks goes first.
+            // Without a valid page the cost is only that of the erase, so the oldest of such blocks
+            // goes first.
             let cost = if valid == 0.0 { 1e-6 } else { 2.0 * valid };
             (f64::from(self.pages) - valid) / cost * age
         };
@@ -372,7 +374,7 @@ impl Victims {
         let in_plane = u64::from(self.blocks / planes);
         let mut best = None;
         let mut drawn = 0;
-        // Few blocks are not closed, so few draws are in vain.
+        // Few blocks are not closed, so few draws fail.
         for _ in 0..u64::from(choices) * 4 + 16 {
             let block = plane + self.rng.below(in_plane) as u32 * planes;
             if !self.closed[block as usize] {
@@ -387,8 +389,8 @@ impl Victims {
                 break;
             }
         }
-        // A block full of valid pages gains nothing, and is taken all the same, as the model has
-        // it; but not forever.
+        // A block full of valid pages gains nothing. It is taken all the same, as in the model, but
+        // not forever.
         match best {
             Some((valid, _)) if u32::from(valid) == self.pages => self.in_vain += 1,
             _ => self.in_vain = 0,

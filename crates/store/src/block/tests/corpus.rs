@@ -87,8 +87,8 @@ fn write_seeds() {
             payloads.extend_from_slice(&bytes[16..]);
         }
         put("store_head", name, &payloads);
-        // The longest run of pages that belong together, to be mended; the block's first pages as
-        // they are.
+        // Returns the longest run of pages that belong together, for the fuzz target to correct,
+        // and the block's first pages as they are.
         let runs = made.elements.iter().map(|one| built.block.find(one.hash));
         let Some(run) = runs.max_by_key(|run| run.pages) else {
             continue;

@@ -14,7 +14,7 @@ fn change(device: &FaultyDevice, page: u64, change: impl FnOnce(&mut [u8])) {
     device.write(page, &bytes, TAG).unwrap();
 }
 
-/// The damage's byte in the file.
+/// The byte of the file at which the damage was found.
 fn offset(error: &StoreError) -> u64 {
     match error {
         StoreError::Damaged { offset, .. } => *offset,
@@ -22,8 +22,8 @@ fn offset(error: &StoreError) -> u64 {
     }
 }
 
-/// Everything that a reader can ask of a block of which the bytes in `wrong` are not as they were:
-/// right answers, or damage there.
+/// Calls every reader of a block whose bytes in `wrong` were changed. Each returns the right
+/// answer, or reports damage in that range.
 fn check_damaged(built: &Built, made: &Made, wrong: Range<u64>) {
     let Built {
         device,
@@ -138,7 +138,7 @@ fn flipped_bits() {
         let mut rng = Rng::new(5);
         for nth in 0..pages * 6 {
             let page = record.extent.first + nth % pages;
-            // The headers of pages more often than the rest.
+            // Changes page headers more often than other bytes.
             let byte = if rng.below(2) == 0 {
                 rng.below(40)
             } else {
@@ -169,7 +169,7 @@ fn pages_of_other_places() {
         other.device.read(page, &mut wrong, TAG).unwrap();
         built.device.write(page, &wrong, TAG).unwrap();
         check_damaged(&built, &made, around(&record, page));
-        // A neighbour of the same block: a write that went to the wrong place.
+        // A neighbouring page of the same block, as after a write to the wrong place.
         let neighbour = if page + 1 < pages { page + 1 } else { page - 1 };
         built.device.read(neighbour, &mut wrong, TAG).unwrap();
         built.device.write(page, &wrong, TAG).unwrap();
@@ -261,7 +261,7 @@ fn a_device_that_fails() {
     assert!(ends > 4, "{ends} writes");
     // Reads that fail are errors of the device, not damage.
     let built = build(&made.elements, 4096, 1);
-    // Pages that can be read one by one are not lost with the piece that can't.
+    // A piece that cannot be read loses none of its pages that can be read one by one.
     built.device.fail_nth(senko_io::Op::Read, 1, libc_eio());
     let hasher = made.hasher.clone();
     let device = Arc::clone(&built.device);
@@ -280,7 +280,7 @@ fn a_device_that_fails() {
     assert!(matches!(scan.next_element(), Err(StoreError::Io { .. })));
 }
 
-/// EIO, as Linux has it on every machine that this runs on.
+/// EIO; Linux uses this number on every machine that this test runs on.
 fn libc_eio() -> i32 {
     5
 }

@@ -70,8 +70,8 @@ fn one_page_a_look_up() {
         );
         assert!(more < 0.001, "{more} of the look-ups read more than a page");
         assert!(bits < 10.0 || index.pages() < 1000, "{bits} bits a page");
-        // Space that does not fit another element at the end of a page, one moved element in some
-        // thirty pages, and the last page.
+        // The overhead is space at the end of a page that fits no other element, one moved element
+        // in some thirty pages, and the last page.
         let len = elements[0].element().encoded_len();
         let ideal = page_bytes as f64 / ((page_bytes - 16) / len * len) as f64;
         let last = page_bytes as f64 / (count * len) as f64;
@@ -144,7 +144,7 @@ fn full() {
                     taken += 1;
                 }
                 assert_eq!(writer.elements(), taken as u64);
-                // It stays full, and a shorter one may still go in.
+                // The block stays full for this element; a shorter one may still fit.
                 assert!(
                     !writer
                         .push(made.elements[taken].hash, &made.elements[taken].element())
@@ -228,7 +228,7 @@ fn order_is_asked_for() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
-    /// The lengths and hashes that leave most room empty.
+    /// The lengths and hashes that leave the most space unused.
     #[test]
     fn bytes_needed_suffice(
         lengths in prop::collection::vec((0usize..9, 0usize..3, 0u8..8), 1..80),
@@ -258,9 +258,9 @@ proptest! {
     }
 }
 
-/// The last page of a long element's run is one in which the next long element begins, which
-/// continues behind the run. It was once taken for a version of the first, since the bytes of the
-/// first were still in the buffer: compaction would have dropped the first as overwritten.
+/// In the last page of a long element's run, the next long element begins and continues after the
+/// run. A look-up once took that one for a version of the first, because the buffer still held the
+/// first one's bytes. Compaction would have dropped the first as overwritten.
 #[test]
 fn the_next_long_element_is_not_a_version() {
     let hasher = Hasher::new([9; 16]);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The AND of pieces of rows, four cache lines of each at a time.
 //!
-//! It uses vectors of 32 bytes if the processor has them. Eight of them hold the sums of a piece,
-//! so only rows are read. A comparison with zero tells which words are worth a look. With 16,384
-//! blocks, of which the rows are in the second cache, a look-up takes a third of the time that it
-//! takes with what every x86-64 has.
+//! It uses vectors of 32 bytes if the processor has them. Eight of them hold the result of a piece,
+//! so only rows are read. A comparison with zero finds the words that have ones. With 16,384 blocks
+//! and rows in the second-level cache, a look-up takes a third of its time with SSE2.
 
 #![allow(unsafe_code)]
 
@@ -23,13 +22,13 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// Nothing.
+    /// A piece without ones.
     pub(super) const NONE: Piece = Piece {
         words: [0; PIECE_WORDS],
         some: 0,
     };
 
-    /// Of bytes `from..to` of rows: a piece, or less.
+    /// The AND of bytes `from..to` of rows: a piece or less.
     ///
     /// # Panics
     /// If there are no such bytes.
@@ -64,7 +63,7 @@ impl Piece {
 
 fn of_whole(bytes: &[u8], rows: &[usize], from: usize) -> Piece {
     let mut words = [u64::MAX; PIECE_WORDS];
-    // Half a piece is what vectors of 16 bytes hold.
+    // Vectors of 16 bytes hold half a piece.
     let halves = words.as_chunks_mut::<{ PIECE_WORDS / 2 }>().0;
     for (half, words) in halves.iter_mut().enumerate() {
         for row in rows {
@@ -77,7 +76,7 @@ fn of_whole(bytes: &[u8], rows: &[usize], from: usize) -> Piece {
     Piece::with(words)
 }
 
-/// Of less than a piece, of which the first `done` words are there already.
+/// The AND of less than a piece; its first `done` words are done already.
 #[inline]
 fn of_part(
     bytes: &[u8],

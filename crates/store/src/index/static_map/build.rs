@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Solves the equations of a static map: layers pass on keys that do not fit, and a last layer is
-//! tried until all fit.
+//! Solves the equations of a static map: each layer passes on the keys that do not fit, and the
+//! last layer is tried until all fit.
 //!
 //! Memory while it runs: 16 bytes a row of the current layer, 4 bytes for each key passed on, 4
 //! bytes more a key if keys do not come in order, and the result.
@@ -17,14 +17,14 @@ use crate::hash::mix;
 /// Up to this many keys are solved in one layer.
 const LAST_KEYS: usize = 1024;
 
-/// A layer that bumps has fewer rows than keys: 1024 for as many.
+/// A layer that bumps keys has 1024 rows for this many keys.
 const KEYS_PER_1024_ROWS: u64 = 1064;
 
-/// Tries of the last layer after which keys that are there twice are looked for; the caller
+/// After this many tries of the last layer, the builder looks for duplicate keys. The caller
 /// promised that there are none.
 const SUSPICIOUS: u32 = 24;
 
-/// Tries of the last layer.
+/// The most tries of the last layer.
 const MAX_TRIES: u32 = 256;
 
 /// The bytes of a map.
@@ -55,7 +55,7 @@ pub(super) fn build(entries: &[MapEntry], blocks: u32, fingerprint_bits: f32) ->
             bumping_layer(entries, keys.as_deref(), &values, index, &mut body);
         words.push(layer.word());
         if bumped.len() > count / 2 && index > 0 {
-            // Only keys that are there many times are bumped so often.
+            // Only keys that occur many times are bumped so often.
             forget_repeated(entries, &mut bumped);
         }
         keys = Some(bumped);
@@ -69,7 +69,7 @@ pub(super) fn build(entries: &[MapEntry], blocks: u32, fingerprint_bits: f32) ->
     bytes
 }
 
-/// The meaning of the values of keys.
+/// How the values of keys are made.
 struct Values {
     blocks: u32,
     block_bits: u32,
@@ -109,8 +109,8 @@ impl Values {
         above as u32 & mask(bits)
     }
 
-    /// Wide groups of a layer of this many rows. A key has the more bit if both groups that it
-    /// reads are wide, so there is one more.
+    /// Wide groups of a layer of this many rows. A key has the additional bit if both groups that
+    /// it reads are wide, so there is one more wide group.
     fn wide_groups(&self, rows: usize, most: usize) -> usize {
         let groups = rows.div_ceil(GROUP);
         let wide = (self.wide * rows as f64 / GROUP as f64).round() as usize;
@@ -118,26 +118,26 @@ impl Values {
     }
 }
 
-/// The equations that were put into echelon form so far: row i begins with a one in column i, if it
-/// is there.
+/// The equations so far, in echelon form: row i begins with a one in column i, if it exists.
 struct Band {
     rows: Vec<Row>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Row {
-    /// Bit i is the coefficient of the i-th row from this on; bit 0 is set, or all are zero.
+    /// Bit i is the coefficient of the i-th row, counted from this row; bit 0 is set, or all are
+    /// zero.
     coefficients: u64,
     value: u32,
 }
 
-/// What became of an equation.
+/// The result of adding an equation.
 enum Insert {
-    /// It has this row.
+    /// It got this row.
     Placed(usize),
-    /// Others say the same.
+    /// It follows from earlier equations.
     Implied,
-    /// Others say that it is wrong.
+    /// It contradicts earlier equations.
     Conflict,
 }
 
@@ -177,19 +177,19 @@ impl Band {
         self.rows[row] = Row::default();
     }
 
-    /// Appends the layer's groups to `out`: from the last row to the first, each is what its
-    /// equation leaves. `layer` has as many rows as there are, and its thresholds are in `out`
+    /// Appends the layer's groups to `out`. Rows are computed from the last to the first, each from
+    /// its equation. `layer` has as many rows as there are, and its thresholds are in `out`
     /// already.
     fn solve(&self, layer: &Layer, out: &mut Vec<u8>) {
         let begin = out.len() - layer.thresholds;
         out.resize(begin + layer.bytes(), 0);
         let bytes = &mut out[begin..];
-        // Bit j of a column's state is the value of the j-th row from the one at hand on.
+        // Bit j of a column's state is the value of the j-th row, counted from the current row.
         let mut state = [0u64; MAX_COLUMNS];
         let columns = layer.columns + usize::from(layer.wide > 0);
         for (at, row) in self.rows.iter().enumerate().rev() {
-            // A row that nobody chose is as random as the others, so that absent keys read nothing
-            // special.
+            // A row without an equation is as random as the others, so that absent keys read
+            // nothing special.
             let value = if row.coefficients == 0 {
                 mix(at as u64) as u32
             } else {
@@ -238,7 +238,7 @@ fn or_word(bytes: &mut [u8], at: usize, bits: u64) {
     super::super::memory::set_word(bytes, at, old | bits);
 }
 
-/// A key of the bucket at hand.
+/// A key of the current bucket.
 #[derive(Clone, Copy, Default)]
 struct Item {
     level: u8,
@@ -248,7 +248,8 @@ struct Item {
     value: u32,
 }
 
-/// Appends a layer that takes most keys (all entries, or those named) and gives back the rest.
+/// Appends a layer that takes most keys (of all entries, or of the named ones) and returns the
+/// rest.
 fn bumping_layer(
     entries: &[MapEntry],
     keys: Option<&[u32]>,
@@ -297,9 +298,9 @@ fn bumping_layer(
     (layer, bumped)
 }
 
-/// Inserts the keys of a bucket, from its last row to its first, since the bucket before has taken
-/// some of the first rows. The level in which one does not fit, and all below, are bumped: gives
-/// the threshold.
+/// Inserts the keys of a bucket, from its last row to its first, since the previous bucket has
+/// taken some of the first rows. If a key does not fit, its level and all lower ones are bumped.
+/// Returns the threshold.
 fn fill_bucket(band: &mut Band, items: &[Item], bumped: &mut Vec<u32>) -> u8 {
     let mut placed = Vec::new();
     let mut level_from = 0;
@@ -323,7 +324,7 @@ fn fill_bucket(band: &mut Band, items: &[Item], bumped: &mut Vec<u32>) -> u8 {
     0
 }
 
-/// The items with the highest level first, in the order in which they came within one.
+/// Sorts the items: the highest level first, equal levels in their order of arrival.
 fn sort_down(items: &[Item], sorted: &mut Vec<Item>) {
     let mut ends = [0usize; BUCKET + 1];
     for item in items {
@@ -344,7 +345,7 @@ fn sort_down(items: &[Item], sorted: &mut Vec<Item>) {
     }
 }
 
-/// The keys in the order of their buckets; nothing if they have it already.
+/// The keys in the order of their buckets; `None` if they have this order already.
 fn by_bucket(entries: &[MapEntry], keys: Option<&[u32]>, layer: &Layer) -> Option<Vec<u32>> {
     let place =
         |key: u32| Spread::of(entries[key as usize].key, layer.seed).start(layer.rows) / BUCKET;
@@ -373,7 +374,7 @@ fn by_bucket(entries: &[MapEntry], keys: Option<&[u32]>, layer: &Layer) -> Optio
     Some(order)
 }
 
-/// Appends the layer that takes all `keys`, and says with which seed.
+/// Appends the layer that takes all `keys`, and returns its seed.
 fn last_layer(
     entries: &[MapEntry],
     mut keys: Vec<u32>,
@@ -386,8 +387,7 @@ fn last_layer(
             forget_repeated(entries, &mut keys);
         }
         let count = keys.len();
-        // With so few rows more than keys about every second try succeeds; the longer it takes, the
-        // more there are.
+        // With so few additional rows, about every second try succeeds. Later tries have more rows.
         let spare = count / 80 + 2 + count * attempt as usize / 256;
         let rows = if count < 2 {
             count
@@ -415,7 +415,7 @@ fn last_layer(
     unreachable!("different keys fit into twice as many rows with one of {MAX_TRIES} hashes");
 }
 
-/// Keeps one entry of each key. There is nothing to forget if callers keep their promise.
+/// Keeps one entry of each key. If callers keep their promise, it removes nothing.
 fn forget_repeated(entries: &[MapEntry], keys: &mut Vec<u32>) {
     let before = keys.len();
     keys.sort_by_key(|key| entries[*key as usize].key);

@@ -5,7 +5,7 @@ use super::GROUP;
 use crate::KeyHash;
 use crate::hash::mix;
 
-/// Seed of the first of several layers: rows follow the order of blocks.
+/// Seed of the first of several layers: its rows follow the order of blocks.
 pub(super) const IN_ORDER: u32 = 0;
 
 /// A key's hash in a layer.
@@ -16,12 +16,12 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Of a key, in the layer with this seed.
+    /// The hash of a key in the layer with this seed.
     #[inline]
     pub(super) fn of(key: KeyHash, seed: u32) -> Spread {
         let check = u64::from(key.check);
         if seed == IN_ORDER {
-            // All keys of a shard have the top byte in common.
+            // All keys of a shard have the same top byte.
             return Spread {
                 place: key.order << 8,
                 other: fold(
@@ -40,19 +40,19 @@ impl Spread {
         }
     }
 
-    /// The first row that the key may read, in a layer of this many rows: what it reads lies within
-    /// the layer.
+    /// The first row that the key may read, in a layer of this many rows. All rows that it reads
+    /// are within the layer.
     #[inline]
     pub(super) fn start(self, rows: usize) -> usize {
         let starts = rows.saturating_sub(GROUP - 1).max(1) as u64;
         ((u128::from(self.place) * u128::from(starts)) >> 64) as usize
     }
 
-    /// Which of the rows from the start on it reads, never none: bit i for the i-th.
+    /// The rows that it reads: bit i means the i-th row from the start. At least one bit is set.
     #[inline]
     pub(super) fn coefficients(self, rows: usize) -> u64 {
         if rows > GROUP {
-            // That the start itself is read makes equations with neighbouring starts differ.
+            // The start itself is always read, so equations with neighbouring starts differ.
             self.other | 1
         } else {
             let within = self.other & (u64::MAX >> (GROUP - rows.max(1)));

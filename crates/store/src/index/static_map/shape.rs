@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where everything lies in the bytes of a static map. A look-up reads it again each time, since it
-//! is in the first bytes of the map and a few shifts away.
+//! The layout of a static map's bytes. A look-up derives it each time from the first bytes of the
+//! map, with a few shifts.
 
 use super::super::Damage;
 use super::super::memory::word;
@@ -22,7 +22,7 @@ pub(super) const BUCKET: usize = 256;
 /// Marks the seeds of the last layer.
 const LAST: u32 = 0x100;
 
-/// What the header says.
+/// The contents of the header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub columns: usize,
@@ -33,7 +33,7 @@ pub(super) struct Shape {
     pub block_bits: u32,
     pub last_rows: usize,
     pub last_wide: usize,
-    /// The header's word for the first layer, if that is not the last.
+    /// The header's word for the first layer, if this is not the last layer.
     first: u64,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Shape {
 pub(super) struct Layer {
     index: usize,
     pub rows: usize,
-    /// Groups, from the first on, that have a column more.
+    /// The number of groups, from the first on, that have one more column.
     pub wide: usize,
     pub columns: usize,
     pub seed: u32,
@@ -77,7 +77,7 @@ impl Shape {
         }
     }
 
-    /// Of the bytes of a map.
+    /// The shape of a map with these bytes.
     #[inline]
     pub(super) fn of(bytes: &[u8]) -> Shape {
         let header = word(bytes, 0);
@@ -117,7 +117,7 @@ impl Shape {
         self.layer(0, self.header_bytes(), self.first)
     }
 
-    /// The layer behind `layer`, which is not the last.
+    /// The layer after `layer`, which is not the last.
     pub(super) fn next_layer(&self, bytes: &[u8], layer: &Layer) -> Layer {
         let index = layer.index + 1;
         let said = if index + 1 < self.layers {
@@ -155,7 +155,7 @@ impl Shape {
         }
     }
 
-    /// Whether bytes are those of a map: if so, no look-up reads beyond them.
+    /// Whether bytes are a valid map: if so, no look-up reads beyond them.
     pub(super) fn check(bytes: &[u8]) -> Result<(), Damage> {
         if bytes.len() < 8 || !bytes.len().is_multiple_of(8) {
             return Err(Damage("its length is none that a map has"));
@@ -226,13 +226,13 @@ impl Layer {
         self.rows as u64 | (self.wide as u64) << 32
     }
 
-    /// Groups, a last one that is not full among them.
+    /// The number of groups, including a last one that is not full.
     #[inline]
     pub(super) fn groups(&self) -> usize {
         self.rows.div_ceil(GROUP)
     }
 
-    /// Whether a key with this start is not in this layer.
+    /// Whether a key with this start was bumped from this layer.
     #[inline]
     pub(super) fn bumps(&self, bytes: &[u8], start: usize) -> bool {
         self.thresholds > 0 && bumped(start % BUCKET, bytes[self.at + start / BUCKET])
@@ -244,7 +244,7 @@ impl Layer {
         self.at + self.thresholds + 8 * (group * self.columns + group.min(self.wide))
     }
 
-    /// All that it takes.
+    /// All bytes of the layer.
     pub(super) fn bytes(&self) -> usize {
         let full = self.rows / GROUP;
         let columns = self.columns + usize::from(self.wide > full);

@@ -42,7 +42,7 @@ impl Monitor for Scheduled {
     }
 }
 
-/// A log of which every append takes a page. Chunks have two.
+/// A log in which every append takes a page. Chunks have two pages.
 #[derive(Default)]
 struct Device {
     appended: u32,
@@ -54,7 +54,7 @@ struct Device {
     no_write: bool,
     no_flush: bool,
     flushes: u32,
-    /// Writes and flushes until one fails; 0: none does.
+    /// The operation (write or flush) that fails; 0: none.
     fail_in: u32,
 }
 
@@ -139,7 +139,7 @@ impl Sink for Mock {
     }
 }
 
-/// Three threads that append and commit. Gives the flushes.
+/// Three threads that append and commit. Returns the number of flushes.
 fn run(fail_in: u32) -> u32 {
     let sink = Arc::new(Mock::default());
     sink.with(|d| d.fail_in = fail_in);
@@ -174,7 +174,7 @@ fn run(fail_in: u32) -> u32 {
     }
     let dead = sink.with(|d| d.dead());
     assert_eq!(group.check().is_err(), dead);
-    // A thread that comes now returns too: none left with a turn.
+    // A thread that arrives now returns too: no thread kept its turn.
     match group.sync(&*sink, sink.end()) {
         Ok(()) => assert!(sink.with(|d| d.durable == d.appended)),
         Err(_) => assert!(sink.with(|d| d.dead())),
@@ -237,7 +237,7 @@ impl Sink for Panics {
     }
 }
 
-/// Those who came after the one who died waited for it forever.
+/// Threads that arrived after the panic once waited forever.
 #[test]
 fn a_turn_is_given_back_by_who_panics() {
     for in_flush in [false, true] {

@@ -2,8 +2,8 @@
 //! The cache's hit ratios compared with those of the published S3-FIFO and of LRU, on the same
 //! requests; and its work under a load without hot keys.
 //!
-//! `docs/measurements/dram-policy.md` holds models of both to the literature; the ones here are the
-//! plainest that can be, with records of one size.
+//! `docs/measurements/dram-policy.md` compares models of both with the literature. The models here
+//! are as simple as possible, with records of one size.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -110,7 +110,7 @@ impl S3Fifo {
     }
 }
 
-/// LRU, with a stamp a key.
+/// LRU, with a stamp for each key.
 #[derive(Default)]
 struct Lru {
     last: HashMap<u64, u64>,

@@ -2,11 +2,11 @@
 //! RECORD-4 under a scheduler that tries interleavings: a store of one key in miniature, whose
 //! writer, sealer and readers run at once.
 //!
-//! The writer appends to the active log, and now and then freezes it. The sealer takes the oldest
-//! frozen log past the cache and publishes it as the block. Readers load a version, and look into
-//! its logs, the cache and its block, as `lookup.rs` does. They offer the records that they read.
-//! No reader may get an older value than one acknowledged before the read began, or one that an
-//! earlier read returned.
+//! The writer appends to the active log, and now and then freezes it. The sealer passes the keys of
+//! the oldest frozen log to the cache, and publishes the log as the block. Readers load a version,
+//! and look into its logs, the cache and its block, as `lookup.rs` does. They offer the records
+//! that they read. No reader may get an older value than one acknowledged before the read began, or
+//! one that an earlier read returned.
 
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::sync::{Arc, Mutex};
@@ -42,7 +42,7 @@ impl Counted for AtomicU64 {
     }
 }
 
-/// The newest time of the key in a log or block; 0 for none.
+/// The newest time of the key in a log or block; 0: it has no such key.
 type Part = Arc<AtomicU64>;
 
 #[derive(Clone)]
@@ -86,12 +86,13 @@ impl Mini {
             let active = Arc::clone(&self.version().logs[0]);
             active.store(time, Ordering::Release);
             if time % 2 == 0 {
-                // As a writer that comes to it late, when its log may be frozen and sealed.
+                // As if the writer reached the cache late, when its log may already be frozen and
+                // sealed.
                 let mini = Arc::clone(self);
                 late.push(thread::spawn(move || mini.keep(time)));
             }
             self.acknowledged.store(time, Ordering::Release);
-            // The freeze: from now on there is no write into the old one.
+            // The freeze: no write goes into the old log after this.
             let mut version = self.version.lock().expect("no panic");
             version.logs.insert(0, Part::default());
         }
