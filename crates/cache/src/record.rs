@@ -55,15 +55,15 @@ pub struct Meta {
     pub expiry: u32,
     /// Bytes of the value.
     pub value_len: u32,
-    /// Whether the item was read since it was stored.
+    /// Bytes of the key.
     pub key_len: u8,
-    /// Whether a meta delete with invalidation marked it stale.
+    /// Whether the item was read since it was stored.
     pub fetched: bool,
-    /// Whether a recache token was handed out (meta W/Z flags).
+    /// Whether a meta delete with invalidation marked it stale.
     pub stale: bool,
-    /// Whether the key was stored base64-encoded (meta `b` flag).
+    /// Whether a recache token was handed out (meta W/Z flags).
     pub won: bool,
-    /// The key was stored base64-encoded (meta `b` flag).
+    /// Whether the key was stored base64-encoded (meta `b` flag).
     pub binary_key: bool,
     /// Unix seconds of the last access; for a flash item in steps of 64 s.
     pub last_access: u32,

@@ -58,7 +58,7 @@ impl Manifests {
         self.manifest.next_id - 1
     }
 
-    /// During opening: marks the manifest's space as used.
+    /// The first of `count` new numbers for generations.
     pub fn take_generations(&mut self, count: u64) -> u64 {
         self.next_generation += count;
         self.next_generation - count
