@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From decided transactions to pages, and from there to what new snapshots see.
+//! Applies decided transactions to pages, and makes them visible to new snapshots.
 //!
 //! One thread at a time holds the [`Writer`] and applies all transactions of the list, whichever
-//! threads own them. New versions of pages are entered with the number of the batch's last commit,
-//! which no snapshot sees yet; then that number becomes visible, in one step.
+//! threads own them. New versions of pages get the number of the batch's last commit, which no
+//! snapshot sees yet. Then that number becomes visible in one step.
 //!
-//! APPLY-1: commits are applied, and go to the log, in the order of the list. APPLY-2: a batch is
-//! seen whole or not at all.
+//! APPLY-1: commits are applied, and go to the log, in the order of the list. APPLY-2: a snapshot
+//! sees all of a batch or nothing of it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use crate::touched::Touched;
 use crate::tree::Batch;
 use crate::writer::{CHUNK, Limbo, Writer};
 
-/// Pages that are swept under one hold of the writer's lock.
+/// Pages that are checked for old versions while the writer's lock is held once.
 const SWEPT: usize = 64;
-/// Bytes of changes that one batch takes, about.
+/// Approximate bytes of changes in one batch.
 const MOST_BYTES: usize = 4 << 20;
 
-/// The trees and the catalogue while changes are put into them.
+/// The trees and the catalogue while changes are applied to them.
 pub(crate) struct Changing<'a> {
     pub batch: Batch<'a>,
     pub catalogue: Arc<Catalogue>,
@@ -40,8 +40,8 @@ impl Changing<'_> {
         self.catalogue.binary_search_by_key(&id, |t| t.id).ok()
     }
 
-    /// Puts one change in. A change of a table that is not there changes nothing: replay of a
-    /// damaged log may ask for it.
+    /// Applies one change. A change of a missing table has no effect: replay of a damaged log may
+    /// contain one.
     pub fn change(&mut self, change: &Change<'_>) -> Result<(), DbmError> {
         let table = match *change {
             Change::CreateTable(id, name) => {
@@ -91,8 +91,8 @@ impl Changing<'_> {
 }
 
 impl Core {
-    /// Applies what the list has, until `until` is applied. With `tail`: whether that is in the
-    /// tail then.
+    /// Applies the commits of the list, until `until` is applied. With `tail`, returns whether
+    /// `until` is in the tail then.
     pub fn apply_until(&self, until: u64, tail: bool) -> Result<bool, DbmError> {
         let mut writer = self.writer.lock();
         while writer.applied.number() < until {
@@ -106,7 +106,7 @@ impl Core {
         if tail && !is_in_tail() {
             self.fill_tail(&mut writer);
         }
-        // Another thread may have taken it for the log, and not have written it yet.
+        // Another thread may have taken it for the log but not written it yet.
         Ok(tail && is_in_tail())
     }
 
@@ -131,7 +131,7 @@ impl Core {
         while let Some(node) = last.next().cloned() {
             if node.decide(&self.options.pause) {
                 if pending.bytes.is_empty() {
-                    // Room for what the group begins with.
+                    // Room for the header of the group.
                     pending.bytes.extend_from_slice(&[0; 8]);
                 }
                 let begun = begin_commit(&mut pending.bytes, node.number());
@@ -164,7 +164,7 @@ impl Core {
         Ok(())
     }
 
-    /// Puts changes that a log has into the trees, as one batch.
+    /// Applies changes from a log to the trees, as one batch.
     pub fn replay(&self, commit: u64, changes: &[Change<'_>]) -> Result<(), DbmError> {
         let mut writer = self.writer.lock();
         let writer = &mut *writer;
@@ -180,7 +180,7 @@ impl Core {
                 _ => {}
             }
         }
-        // A replay before this one may have ended with an error.
+        // An earlier replay may have ended with an error.
         writer.touched = Touched::default();
         let mut changing = Changing {
             batch: Batch::new(self, &mut writer.ids, &mut writer.touched),
@@ -196,7 +196,8 @@ impl Core {
         Ok(())
     }
 
-    /// Enters the new versions, lets new snapshots see them, and drops what nobody needs any more.
+    /// Adds the new versions, makes them visible to new snapshots, and drops versions that no
+    /// snapshot needs.
     fn publish(&self, writer: &mut Writer, node: Arc<Node>, catalogue: Arc<Catalogue>) {
         let commit = node.number();
         let mut chained = std::mem::take(&mut writer.heads);
@@ -244,7 +245,7 @@ impl Core {
             .store(writer.ids.next as usize, Ordering::Relaxed);
         for blobs in touched.freed_blobs.drain(..) {
             let (first, count) = blobs;
-            // The next checkpoint names them no more.
+            // The next checkpoint no longer names them.
             changed_blobs.extend(first / CHUNK..=(first + count - 1) / CHUNK);
             let node = None;
             limbo.push_back(Limbo {
@@ -279,7 +280,7 @@ impl Core {
     /// Drops the versions of a page that no snapshot sees. `head` is its newest one.
     fn prune(&self, writer: &mut Writer, head: &Arc<Version>, needed: &[u64]) {
         if *needed == [head.commit] {
-            // Nobody reads an older one.
+            // No snapshot reads an older one.
             head.set_older(None);
             writer.chained.remove(&head.id);
             return;
@@ -299,9 +300,9 @@ impl Core {
         };
     }
 
-    /// Frees numbers that no snapshot sees any more.
+    /// Frees page numbers that no snapshot sees any more.
     fn settle_limbo(&self, writer: &mut Writer, oldest: u64) {
-        // A long value is released only when it is in the log, or its parts would be entered
+        // A long value is released only when it is in the log. Otherwise its parts would be added
         // afterwards.
         let written = self.written.load(Ordering::Acquire);
         let due = |limbo: &mut Limbo| {
@@ -331,7 +332,7 @@ impl Core {
     pub fn sweep(&self) {
         let chained: Vec<u32> = self.writer.lock().chained.iter().copied().collect();
         let mut needed = Vec::new();
-        // In parts, so that no commit waits for all of them.
+        // In parts, so that no commit waits for all of it.
         for ids in chained.chunks(SWEPT).chain([&[][..]]) {
             let mut writer = self.writer.lock();
             self.registry.lock().needed(&mut needed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Long values: they lie in the log in parts, and their record holds a reference to them.
+//! Long values: their parts are in the log, and their record has a reference to them.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl Blob {
     }
 }
 
-/// Numbers for parts of long values, in runs.
+/// Free and used numbers for parts of long values, as runs.
 #[derive(Debug, Default)]
 pub(crate) struct BlobIds {
     pub next: u32,
@@ -67,7 +67,7 @@ impl BlobIds {
         self.free.insert(first, count);
     }
 
-    /// Marks numbers as in use that a log names.
+    /// Marks numbers that a log names as used.
     pub fn reserve(&mut self, first: u32, count: u32) {
         let end = first + count;
         if end > self.next {
@@ -75,7 +75,7 @@ impl BlobIds {
             self.next = end;
             self.give(from, end - from);
         }
-        // The ranges that overlap it, also in part.
+        // The ranges that overlap it, even partly.
         while let Some((&from, &has)) = self.free.range(..end).next_back()
             && from + has > first
         {
@@ -95,7 +95,7 @@ mod tests {
     use super::BlobIds;
     use senko_workload::Rng;
 
-    /// Numbers are free or in use, whatever was reserved over them.
+    /// Numbers become free or used, whatever was reserved over them.
     #[test]
     fn numbers_are_given_once() {
         let mut rng = Rng::new(7);
@@ -111,7 +111,7 @@ mod tests {
                     continue;
                 }
                 2 => {
-                    // As in a log of somebody who knew other numbers to be free.
+                    // As in a log of another opening, for which other numbers were free.
                     let first = rng.below(200) as u32;
                     ids.reserve(first, count);
                     let range = first..first + count;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes without reads: batches, and the bulk load of records in the order of their keys.
+//! Writes without reads: batches, and the bulk load of records with ascending keys.
 
 use crate::commit::Work;
 use crate::transaction::{check_record, commit_work};
 use crate::writes::{Range, WriteSet};
 use crate::{Database, DbmError, Durability, Snapshot, Table};
 
-/// Bytes of records that one commit of a bulk load takes, about.
+/// Approximate bytes of records in one commit of a bulk load.
 const LOAD: usize = 1 << 20;
 
-/// Puts and deletes that are gathered first and committed as one. It never conflicts.
+/// Puts and deletes that are gathered and committed together. A batch never conflicts.
 ///
 /// ```
 /// # let db = senko_dbm::example::database();
@@ -29,7 +29,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Nothing.
+    /// An empty batch.
     ///
     /// ```
     /// assert!(senko_dbm::Batch::new().is_empty());
@@ -38,7 +38,7 @@ impl Batch {
         Batch::default()
     }
 
-    /// Whether it would change nothing.
+    /// Whether the batch is empty.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -58,10 +58,10 @@ impl Batch {
         }
     }
 
-    /// Writes a record, whether the key is there or not.
+    /// Writes a record, whether the key exists or not.
     ///
     /// # Errors
-    /// A key or value that is too long.
+    /// The key or value is too long.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -77,7 +77,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Deletes a key, if it is there.
+    /// Deletes a key, if it exists.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -92,7 +92,8 @@ impl Batch {
         }
     }
 
-    /// Deletes the keys from `from` on below `to`, or all behind; what the batch puts later stays.
+    /// Deletes the keys from `from` up to (not including) `to`, or all later ones. Later puts of
+    /// the batch stay.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -114,8 +115,8 @@ impl Database {
     /// Commits a batch: all of it or nothing.
     ///
     /// # Errors
-    /// [`DbmError::NoTable`] if one of its tables was dropped, the limit of a transaction, and
-    /// those of a commit but for a conflict.
+    /// [`DbmError::NoTable`] if one of its tables was dropped, the limit of a transaction, and the
+    /// errors of a commit except a conflict.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -129,7 +130,7 @@ impl Database {
             return Err(DbmError::TransactionTooLarge { bytes, limit });
         }
         match self.commit_writes(batch.writes, &batch.tables, durability) {
-            // It read nothing, so a table was dropped since its snapshot.
+            // It read nothing, so this means that a table was dropped since its snapshot.
             Err(DbmError::Conflict) => {
                 let now = self.tables();
                 let gone = batch.tables.iter().find(|table| !now.contains(table));
@@ -159,16 +160,16 @@ impl Database {
         commit_work(snapshot, start, work, durability).map(drop)
     }
 
-    /// Loads records whose keys ascend and lie behind all keys of the table. It reads no page for
-    /// a record, fills the leaves, and flushes once at the end. Gives how many records there were.
+    /// Loads records whose keys ascend and come after all keys of the table. It reads no page for a
+    /// record, fills the leaves, and flushes once at the end. Returns the number of records.
     ///
-    /// It is several commits. If it fails, what it loaded is deleted again; a crash before its end
-    /// leaves the first part of the records. Nobody else may write behind the table's last key
-    /// meanwhile.
+    /// A bulk load consists of several commits. If it fails, the loaded records are deleted again.
+    /// A crash before its end leaves the first part of the records. No other transaction may write
+    /// after the table's last key meanwhile.
     ///
     /// # Errors
     /// [`DbmError::Unsorted`] with the number of the record, a key or value that is too long,
-    /// [`DbmError::NoTable`], and those of a commit.
+    /// [`DbmError::NoTable`], and the errors of a commit.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -191,11 +192,11 @@ impl Database {
         self.try_bulk_load(table, records, durability)
     }
 
-    /// As [`Database::bulk_load`], of records that may fail to come. Then what was loaded is
-    /// deleted again, and the error is given back.
+    /// As [`Database::bulk_load`], for an iterator of records that may fail. Then the loaded
+    /// records are deleted again, and its error is returned.
     ///
     /// # Errors
-    /// Those of [`Database::bulk_load`], and the first one of the records.
+    /// The errors of [`Database::bulk_load`], and the first error of the records.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -244,7 +245,8 @@ impl Database {
             }
             match writes.is_empty() {
                 true => Ok(()),
-                // The log is one: with the last commit all before it are what it is.
+                // There is only one log, so the last commit makes all earlier ones as durable as
+                // itself.
                 false => Ok(self.commit_writes(std::mem::take(&mut writes), tables, durability)?),
             }
         };
@@ -252,7 +254,7 @@ impl Database {
         if let (Err(_), Some(first), true) = (&done, &first, committed) {
             let mut undo = Batch::new();
             undo.delete_range(table, first, None);
-            // If that fails too, the first error says more.
+            // If that fails too, the first error is more useful.
             let _ = self.write(undo, Durability::None);
         }
         done.map(|()| loaded)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Recovery of leaves that a checkpoint did not write (`checkpoint.rs`): the commits up to the
-//! checkpoint's are put into those leaves that lack them. Called by `open.rs`.
+//! Recovery of leaves that a checkpoint did not write (`checkpoint.rs`): applies the commits up to
+//! the checkpoint's to those leaves that lack them. Called by `open.rs`.
 //!
 //! CATCHUP-1: the trees have the shape of the checkpoint's commit, and a leaf that lacks a commit
 //! has had its place in the tree since before that commit. So the current leaf of a change's key is
@@ -23,8 +23,8 @@ use crate::node::Page;
 use crate::table::Catalogue;
 
 impl Core {
-    /// Puts the changes of a commit that the checkpoint has into the leaves that lack them. Tables,
-    /// counts and long values are as of the checkpoint already.
+    /// Applies the changes of a commit before the checkpoint to the leaves that lack them. Tables,
+    /// counts and long values are already as of the checkpoint.
     pub fn catch_up(&self, commit: u64, changes: &[Change<'_>]) -> Result<(), DbmError> {
         let mut writer = self.writer.lock();
         let mut late = Late {
@@ -48,12 +48,12 @@ impl Core {
     }
 }
 
-/// Leaves that a commit meets.
+/// Leaves that a commit changes.
 struct Late<'a> {
     core: &'a Core,
     commit: u64,
     catalogue: Arc<Catalogue>,
-    /// None: it has the commit.
+    /// `None`: it has the commit.
     leaves: FxHashMap<u32, Option<Arc<Page>>>,
 }
 
@@ -80,7 +80,7 @@ impl Late<'_> {
         }
     }
 
-    /// The leaf of a key, if it lacks the commit, and the first key behind it; nothing if the
+    /// The leaf of a key, if it lacks the commit, and the first key after the leaf. `None` if the
     /// checkpoint has no such table.
     #[allow(clippy::type_complexity)]
     fn leaf(

@@ -2,8 +2,8 @@
 //! The changes of commits in the log: encoding and decoding.
 //!
 //! A group of changes begins with 8 bytes: the entry up to which the log was durable when the group
-//! was written. Then come commits, oldest first. The log has the changes, not the changed pages:
-//! replay puts the records into the trees of the last checkpoint.
+//! was written. Then come commits, oldest first. The log contains the changes, not the changed
+//! pages: replay applies them to the trees of the last checkpoint.
 
 use crate::codec::{Reader, put_bytes, put_number};
 use crate::commit::TableChange;
@@ -62,7 +62,7 @@ impl<'a> Change<'a> {
     fn decode(from: &mut Reader<'a>) -> Option<Change<'a>> {
         let code = from.u8()?;
         let table = u32::try_from(from.number()?).ok()?;
-        // The next table has the next number.
+        // The next table gets the next number.
         table.checked_add(1)?;
         let key = |from: &mut Reader<'a>| {
             let key = from.bytes()?;
@@ -92,7 +92,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Begins a commit; gives what [`end_commit`] needs.
+/// Begins a commit; returns what [`end_commit`] needs.
 pub(crate) fn begin_commit(to: &mut Vec<u8>, number: u64) -> usize {
     to.extend_from_slice(&number.to_le_bytes());
     to.extend_from_slice(&[0; 4]);
@@ -104,7 +104,7 @@ pub(crate) fn end_commit(to: &mut [u8], begun: usize) {
     to[begun - 4..begun].copy_from_slice(&bytes.to_le_bytes());
 }
 
-/// The next commit of a group: its number and changes. `None`: these are not changes.
+/// The next commit of a group: its number and changes. `None` if the bytes are not changes.
 pub(crate) fn next_commit<'a>(from: &mut Reader<'a>) -> Option<(u64, Vec<Change<'a>>)> {
     let number = from.u64()?;
     let bytes = from.u32()?;

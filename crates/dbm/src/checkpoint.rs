@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checkpoints: pages that changed, the changed parts of the translation table, and one record that
-//! names all. Then the log that only these pages needed is free.
+//! Checkpoints write changed pages, the changed parts of the translation table, and one record that
+//! names all of them. After that, the part of the log that only these pages needed is free.
 //!
 //! A checkpoint is of a commit C: it opens a snapshot of C, and commits continue meanwhile. Pages
 //! are written in their state at C. A crash before the superblock names the checkpoint leaves the
-//! one before, of which nothing was overwritten.
+//! previous one, of which nothing was overwritten.
 //!
-//! Card: a checkpoint writes a part of the changed pages, those that changed first (a fuzzy
-//! checkpoint in rounds; ARIES, Mohan et al. 1992, has the like with page LSNs). So the space for a
-//! checkpoint is a fraction of the database. The leaves that stay keep their older places. Each
-//! page in the log says as of which commit it is, and recovery puts into a leaf only the commits
-//! that it lacks (`catch_up.rs`). That works because the shape of the trees is that of C: pages
-//! that split, merged or are new are always written (`dirty.rs`, DIRTY-2). Deviation: changes are
-//! logged by key, so recovery looks the leaf up, and needs no log record for each page.
+//! Card: a checkpoint writes only a part of the changed pages, those that changed first (a fuzzy
+//! checkpoint in rounds; ARIES, Mohan et al. 1992, does similar with page LSNs). So a checkpoint
+//! needs only a fraction of the database's space. Leaves that are not written keep their older
+//! places. Each page in the log names the commit that it is as of, and recovery applies to a leaf
+//! only the commits that it lacks (`catch_up.rs`). That works because the shape of the trees is
+//! that of C: pages that split, merged or are new are always written (`dirty.rs`, DIRTY-2).
+//! Deviation: changes are logged by key, so recovery looks the leaf up, and needs no log record for
+//! each page.
 //!
 //! CHECKPOINT-1: everything that a durable checkpoint names is complete on the device.
 //! CHECKPOINT-2: only leaves of the checkpoint can lack commits, and these commits are in the log
@@ -40,19 +41,19 @@ use crate::writer::CHUNK;
 /// Pages that are written at a time.
 const AT_A_TIME: usize = 16;
 
-/// Pages that a checkpoint may take beside those that are counted, for what is rounded up.
+/// Pages of a checkpoint beyond the counted ones, for rounding up.
 const ENDS: usize = 4;
-/// A checkpoint of this many pages writes them apart from the log. A segment for fewer would make a
-/// small database larger.
+/// A checkpoint of this many pages writes them separately from the log. A segment for fewer would
+/// make a small database larger.
 const APART: usize = SEGMENT as usize;
 
-/// What a checkpoint says.
+/// The contents of a checkpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckpointRecord {
     pub commit: u64,
-    /// From where the log is needed.
+    /// The position from which the log is needed.
     pub replay: Position,
-    /// The entry from which on long values are not in the translation table.
+    /// Long values from this entry on are not in the translation table.
     pub began: u64,
     pub next_node: u32,
     pub next_blob: u32,
@@ -144,12 +145,12 @@ struct Begun {
 }
 
 impl Core {
-    /// Writes everything that changed before, in as many checkpoints as that takes.
+    /// Writes everything that has changed, in as many checkpoints as necessary.
     pub fn checkpoint(self: &Arc<Core>) -> Result<(), DbmError> {
         let mut maps = self.maintenance.lock();
         let mut left = self.dirty.load(Ordering::Relaxed);
         loop {
-            // As many as there is room for, so that there are few checkpoints.
+            // As many pages as there is room for, so that there are few checkpoints.
             let kept = self.shaped.load(Ordering::Relaxed) + 2 * SEGMENT as usize;
             let room = self.space.free() * SEGMENT as usize;
             let most = self.step().max(room.saturating_sub(kept));
@@ -159,7 +160,7 @@ impl Core {
             }
             left -= most;
         }
-        // Files that came free must stay free for one checkpoint. The next one leaves them out.
+        // Freed files must stay free for one checkpoint. The next one removes them.
         if self.free_end(u64::MAX).is_some() {
             self.checkpoint_held(&mut maps, 0)?;
             if self.cut_end() {
@@ -169,7 +170,7 @@ impl Core {
         Ok(())
     }
 
-    /// Writes a checkpoint of the pages that it has to write and of `most` others.
+    /// Writes a checkpoint of the pages that it must write, and of `most` others.
     pub fn checkpoint_held(self: &Arc<Core>, maps: &mut Maps, most: usize) -> Result<(), DbmError> {
         self.check()?;
         self.expire();
@@ -181,8 +182,8 @@ impl Core {
         Ok(())
     }
 
-    /// How many of `most` pages there is room for; an error if there is none for those that have to
-    /// be written. Nothing was done then, and a later call may find room.
+    /// How many of `most` pages there is room for. An error if there is no room for those that must
+    /// be written. Then nothing was done, and a later call may find room.
     fn room_for_checkpoint(&self, maps: &Maps, most: usize) -> Result<usize, DbmError> {
         let parts = maps.places.nodes.len() + maps.places.blobs.len() + 2;
         let overhead =
@@ -190,7 +191,7 @@ impl Core {
         let most = most.min(self.dirty.load(Ordering::Relaxed));
         let mut least = overhead + self.shaped.load(Ordering::Relaxed);
         if least + most >= APART {
-            // Pages and the log end in their own segments.
+            // Pages and the log each end in their own segment.
             least += SEGMENT as usize;
         }
         let open = self.images.lock().left() + self.log.lock().left();
@@ -248,7 +249,7 @@ impl Core {
         record.maps = places.clone();
         let (at, written) = {
             let mut log = self.log.lock();
-            // CHECKPOINT-3; and who waits for these commits has them with the same flush.
+            // CHECKPOINT-3. Threads that wait for these commits are served by the same flush.
             self.write_pending(&mut log, false)?;
             let at = log.position();
             append_bytes(
@@ -267,7 +268,7 @@ impl Core {
         Superblock {
             checkpoint: number,
             at,
-            // Files are first left out of the superblock, then removed.
+            // Files are first removed from the superblock, then deleted.
             pages: u64::from(self.space.segments()) * SEGMENT,
         }
         .write(&*self.device)?;
@@ -290,7 +291,7 @@ impl Core {
         Ok(())
     }
 
-    /// Fixes the commit of the checkpoint, its pages, and the place from which the log is replayed.
+    /// Decides the commit of the checkpoint, its pages, and the log's replay position.
     fn begin_checkpoint(self: &Arc<Core>, most: usize, named: &[u64]) -> Result<Begun, DbmError> {
         let mut log = self.log.lock();
         loop {
@@ -365,7 +366,7 @@ impl Core {
         self.write_images(&mut due, apart)
     }
 
-    /// Writes pages merged, and gives their versions their places.
+    /// Writes merged pages, and sets the places of their versions.
     fn write_images(
         &self,
         due: &mut Vec<(Arc<Version>, Arc<Page>)>,
@@ -393,7 +394,7 @@ impl Core {
         Ok(())
     }
 
-    /// The version that a commit sees; none if the page is not there.
+    /// The version that a commit sees; `None` if the page does not exist.
     pub fn version_at(&self, id: u32, commit: u64) -> Option<Arc<Version>> {
         let mut at = self.nodes.get(id)?.load_full();
         while let Some(version) = at {
@@ -405,8 +406,8 @@ impl Core {
         None
     }
 
-    /// The words of changed chunks, as of a commit. A page that changed and was not taken keeps the
-    /// place that is `named`.
+    /// The words of changed chunks, as of a commit. A page that changed but is not written keeps
+    /// its `named` place.
     fn node_map(
         &self,
         chunks: &FxHashSet<u32>,
@@ -439,7 +440,7 @@ impl Core {
     fn blob_map(&self, changed: &Changed, commit: u64) -> Words {
         let mut absent: Vec<(u32, u32)> = {
             let writer = self.writer.lock();
-            // Parts born since the checkpoint began are not in it, and deleted ones neither
+            // Parts written since the checkpoint began are not in it, and neither are deleted ones
             // (CHECKPOINT-4).
             let born = writer.born.iter();
             let born = born.map(|(first, (_, count))| (*first, *count));
@@ -466,7 +467,7 @@ impl Core {
             .collect()
     }
 
-    /// Writes chunks of the table; the places that they had go into `old`.
+    /// Writes chunks of the table; their former places go into `old`.
     fn write_map(
         &self,
         places: &mut Vec<u64>,
@@ -499,7 +500,7 @@ impl Core {
         Ok(())
     }
 
-    /// Names the places of changed chunks; those that had a name before go into `old`.
+    /// Names the places of changed chunks; former places go into `old`.
     fn name(&self, named: &mut Vec<u64>, words: Words, old: &mut Vec<u64>) {
         for (chunk, words) in words {
             let first = (chunk * CHUNK) as usize;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers and byte strings in the log: LEB128 lengths, little-endian integers; a reader that never
-//! goes beyond the end.
+//! reads beyond the end.
 
 pub(crate) fn put_number(to: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
@@ -15,7 +15,7 @@ pub(crate) fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend_from_slice(bytes);
 }
 
-/// Reads from the front; every read is `None` where the bytes do not reach.
+/// Reads from the front. Every read is `None` if there are not enough bytes.
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {

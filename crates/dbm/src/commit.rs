@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The order of commits, and who of two that conflict wins.
+//! The order of commits, and which of two conflicting transactions wins.
 //!
 //! Card: optimistic validation (Kung and Robinson 1981; paper D, 2.3), made lock-free. A committing
-//! transaction appends its node to a list by one compare-and-swap; its place in the list is its
+//! transaction appends its node to a list by one compare-and-swap. Its place in the list is its
 //! place in the order. It commits if no committed node between its snapshot and itself wrote a key
-//! or range that it read. That is a function of the list alone. So any thread can compute it for
-//! any node and gets the same result. A thread that meets an undecided node decides it, and never
-//! waits for the owner. Commits compare keys and ranges that were read, not the pages that held
-//! them: a leaf that was split or got other keys aborts no transaction.
+//! or range that it read. That depends only on the list. So any thread can compute it for any node,
+//! with the same result. A thread that meets an undecided node decides it, and never waits for the
+//! owner. Commits compare keys and ranges that were read, not the pages that held them: a split of
+//! a leaf, or other keys in it, abort no transaction.
 //!
 //! ORDER-1: the list only grows, at its end. ORDER-2: a decision never changes. ORDER-3: a node is
 //! decided only when all before it are.
@@ -26,7 +26,7 @@ const ABORTED: u8 = 2;
 /// A change of the list of tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TableChange {
-    /// It must not be there.
+    /// It must not exist yet.
     Create {
         name: String,
     },
@@ -44,8 +44,8 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Whether `earlier`, which committed after the start of this one, changed what this one rests
-    /// on.
+    /// Whether `earlier`, which committed after the start of this one, changed something that this
+    /// one read.
     fn rests_on(&self, earlier: &Work) -> bool {
         match (&earlier.table, &self.table) {
             (Some(a), Some(b)) if a == b => return true,
@@ -62,11 +62,11 @@ impl Work {
 
 /// A transaction's place in the order.
 pub(crate) struct Node {
-    /// Its number: the commit's, if it commits.
+    /// Its number; if it commits, this is the commit's number.
     number: AtomicU64,
     state: AtomicU8,
     pub work: Work,
-    /// The newest node that its snapshot has. The committing thread holds that one until this is
+    /// The newest node in its snapshot. The committing thread keeps that node until this one is
     /// decided.
     start: Weak<Node>,
     /// Set once.
@@ -103,7 +103,7 @@ impl Node {
         self.next.get()
     }
 
-    /// Gives a node its place, at the end of the list that goes on behind `start`.
+    /// Gives a node its place, at the end of the list that continues after `start`.
     pub fn append(self: &Arc<Node>, start: &Node, pause: &Option<Pause>) {
         let mut last = start;
         let mut boxed = Box::new(Arc::clone(self));
@@ -122,7 +122,7 @@ impl Node {
         }
     }
 
-    /// Decides it, if nobody has, and those before it first. True: it commits.
+    /// Decides a node, if no thread has, and all earlier nodes first. True: it commits.
     pub fn decide(&self, pause: &Option<Pause>) -> bool {
         let step = |number| {
             if let Some(pause) = pause {
@@ -134,7 +134,8 @@ impl Node {
             return self.state.load(Ordering::Acquire) == COMMITTED;
         }
         let start = self.start.upgrade();
-        // Without it, its owner has seen the decision, or has failed and will acknowledge nothing.
+        // If it is gone, its owner has seen the decision, or has failed and will acknowledge
+        // nothing.
         let mut commits = start.is_some();
         let mut at = start.as_deref().and_then(Node::next);
         while let Some(node) = at {

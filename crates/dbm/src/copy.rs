@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies of a snapshot into a new database of one file: backup, compaction and repair.
 //!
-//! A copy is `NAME.part` until it is whole. Its trees are filled with ascending keys, so its leaves
-//! are full, and it has no dead pages.
+//! A copy is named `NAME.part` until it is complete. Its trees are filled with ascending keys, so
+//! its leaves are full, and it has no dead pages.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::snapshot::Record;
 use crate::table::TableInfo;
 use crate::{Database, DbmError, Durability, Options, Snapshot, Table};
 
-/// Bytes of records that one transaction of a copy takes, about.
+/// Approximate bytes of records in one transaction of a copy.
 const BATCH: usize = 1 << 20;
 
-/// What a copy took over.
+/// What a copy contains.
 ///
 /// ```
 /// # let db = senko_dbm::example::database();
@@ -37,12 +37,12 @@ pub struct CopyReport {
     pub records: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// The part that could not be read; only [`Database::repair`] continues after it.
+    /// What could not be read; only [`Database::repair`] continues after it.
     pub lost: Vec<Lost>,
 }
 
 impl CopyReport {
-    /// This many records of a table are not missing after all.
+    /// Notes that this many records of a table are not missing after all.
     pub(crate) fn found(&mut self, table: &str, records: u64) {
         for lost in self.lost.iter_mut().filter(|lost| lost.table == table) {
             lost.missing = lost.missing.saturating_sub(records);
@@ -64,18 +64,18 @@ impl CopyReport {
 pub struct Lost {
     /// The table's name.
     pub table: String,
-    /// Their keys lie from here on; without, from the table's first key on.
+    /// Their keys begin here; `None`: with the table's first key.
     pub from: Option<Vec<u8>>,
-    /// Their keys lie below this one; without, up to the table's last key.
+    /// Their keys are below this; `None`: up to the table's last key.
     pub to: Option<Vec<u8>>,
-    /// How many the table counts that were not found; of one table, the same in each of its rows.
+    /// How many records of the table's count were not found. It is the same in all rows of a table.
     pub missing: u64,
     /// The damage of the page.
     pub why: DbmError,
 }
 
-/// The table of a leaf that no page leads to: the one that lost the range around its keys. `None`
-/// if several tables lost such a range, or none did. Rows without a table tell nothing.
+/// The table of a leaf to which no page leads: the table that lost the range around its keys.
+/// `None` if several tables lost such a range, or none did. Rows without a table say nothing.
 pub(crate) fn owner<'a>(lost: &'a [Lost], leaf: &Page) -> Option<&'a str> {
     let (first, last) = (leaf.key(0), leaf.key(leaf.count() - 1));
     let is_around = |lost: &&Lost| {
@@ -88,7 +88,8 @@ pub(crate) fn owner<'a>(lost: &'a [Lost], leaf: &Page) -> Option<&'a str> {
     tables.all(|other| other == table).then_some(table)
 }
 
-/// A new table for records whose own is not known: `name`, or with a number where a table has that.
+/// A new table for records whose own table is unknown: `name`, or with a number if a table has that
+/// name.
 pub(crate) fn unowned(to: &Database, name: &str) -> Result<Table, DbmError> {
     let mut free = name.to_owned();
     let mut number = 2;
@@ -99,7 +100,7 @@ pub(crate) fn unowned(to: &Database, name: &str) -> Result<Table, DbmError> {
     to.create_table(&free)
 }
 
-/// How a copy handles a page that can't be read.
+/// How a copy handles an unreadable page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Damage {
     Ends,
@@ -107,11 +108,12 @@ enum Damage {
 }
 
 impl Database {
-    /// Copies all that is committed now into a new database at `to`, which must not exist. Commits
-    /// continue meanwhile. `progress` gets the records so far, and ends the copy by `false`.
+    /// Copies everything committed so far into a new database at `to`, which must not exist.
+    /// Commits continue meanwhile. `progress` gets the number of records so far, and ends the copy
+    /// if it returns `false`.
     ///
     /// # Errors
-    /// Damage, and whatever making the copy fails with; then there is no copy. An ended copy is
+    /// Damage, and the errors of making the copy; then there is no copy. An ended copy is
     /// [`DbmError::Invalid`].
     ///
     /// ```
@@ -134,10 +136,10 @@ impl Database {
         self.copy(to, Damage::Ends, progress)
     }
 
-    /// As [`Database::backup`], but what can't be read is left out and listed.
+    /// As [`Database::backup`], but unreadable parts are skipped and listed.
     ///
     /// # Errors
-    /// As [`Database::backup`], but for damage.
+    /// As [`Database::backup`], except damage.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -168,9 +170,8 @@ impl Database {
         Ok(report)
     }
 
-    /// Takes the place of a database by a copy of it, which has neither dead pages nor half-empty
-    /// leaves. Nobody may have it open to write. Until the copy is whole, the database is as it
-    /// was.
+    /// Replaces a database by a copy of it, which has neither dead pages nor half-empty leaves. No
+    /// process may have it open for writing. Until the copy is complete, the database is unchanged.
     ///
     /// # Errors
     /// As [`Database::open`] and [`Database::backup`].
@@ -198,12 +199,13 @@ impl Database {
         let (unfinished, file) = Unfinished::replacing(path).map_err(open)?;
         file.set_permissions(mode).map_err(open)?;
         drop(file);
-        // Locked until the old files are gone: who opened it before would put records into one.
+        // Locked until the old files are gone. A process that opened it before would put records
+        // into one of them.
         let (report, _new) = db.copy_to(unfinished.draft(), Damage::Ends, progress)?;
         let files = senko_io::SpannedFile::further_files(path);
         unfinished.finish().map_err(open)?;
         drop(db);
-        // Those that stay after a crash here are free space of the new database.
+        // Files that stay after a crash here are free space of the new database.
         for file in files.iter().rev() {
             std::fs::remove_file(file).map_err(open)?;
         }
@@ -254,7 +256,7 @@ struct Copying<'a, P> {
     progress: P,
     batch: Vec<Record>,
     bytes: usize,
-    /// Pages that trees lead to.
+    /// Pages to which trees lead.
     reached: FxHashSet<u32>,
     report: CopyReport,
 }
@@ -276,7 +278,7 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
         Ok(())
     }
 
-    /// Takes what could not be read into the report, or ends the copy.
+    /// Adds what could not be read to the report, or ends the copy.
     fn lose(
         &mut self,
         to: &Table,
@@ -321,8 +323,8 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
         self.leaf(to, &page)
     }
 
-    /// Leaves whose way from the root is lost. The translation table names them still, and each
-    /// lies in one tree (TREE-1). Those whose table is not known go into one of their own.
+    /// Leaves whose path from the root is lost. The translation table still names them, and each
+    /// belongs to one tree (TREE-1). Leaves whose table is unknown go into a separate table.
     fn orphans(&mut self) -> Result<(), DbmError> {
         let (core, commit) = (Arc::clone(self.from.core()), self.from.commit());
         let lost = self.report.lost.clone();

@@ -2,7 +2,7 @@
 //! The parts of an open database, and reading as of a commit.
 //!
 //! Locks, in the order in which they are taken: `maintenance`, `images`, `log`, `writer`,
-//! `registry`. Readers take `registry` for a moment at their beginning and end, and no other.
+//! `registry`. Readers take only `registry`, for a moment at their beginning and end.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -29,12 +29,12 @@ use crate::table::Catalogue;
 use crate::writer::Writer;
 
 thread_local! {
-    /// What a thread reads into. New memory for each read would make all threads wait for the
+    /// A thread's read buffer. New memory for each read would make all threads wait for the
     /// kernel's lock on the process's mappings.
     static FRAME: RefCell<AlignedBuf> = RefCell::new(AlignedBuf::new(1));
 }
 
-/// What a new snapshot sees.
+/// The state that a new snapshot sees.
 #[derive(Clone)]
 pub(crate) struct Visible {
     pub commit: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Visible {
 /// An open snapshot.
 pub(crate) struct Open {
     pub commit: u64,
-    /// Counts snapshots.
+    /// The number of the snapshot.
     number: u64,
     pub since: Instant,
     pub expired: AtomicBool,
@@ -55,7 +55,7 @@ pub(crate) struct Open {
 
 pub(crate) struct Registry {
     pub visible: Visible,
-    /// In the order in which they were opened, which is that of their commits.
+    /// In the order of opening, which is the order of their commits.
     pub open: VecDeque<Arc<Open>>,
     next: u64,
 }
@@ -65,43 +65,43 @@ pub(crate) struct Core {
     pub options: Options,
     pub space: Arc<Space>,
     pub nodes: Nodes,
-    /// Page of each part of a long value.
+    /// The page of each part of a long value.
     pub blobs: Growing<AtomicU64>,
     /// Long values that are not in the log yet.
     pub unwritten: Mutex<HashMap<u32, Arc<[u8]>>>,
     pub registry: Mutex<Registry>,
-    /// The commit that `registry` has as visible, changed under its lock.
+    /// The visible commit of `registry`, changed under its lock.
     pub newest: AtomicU64,
     pub writer: Mutex<Writer>,
     pub log: Mutex<Log>,
     pub maintenance: Mutex<Maps>,
-    /// Where checkpoints and the cleaner write pages.
+    /// The segments for pages that checkpoints and the cleaner write.
     pub images: Mutex<Images>,
-    /// A child of the process that opened it has another number.
+    /// The fork count at the opening; in a child process it is another.
     forks: u32,
-    /// Why nothing is written any more.
+    /// Why writing has ended.
     pub failed: OnceLock<String>,
-    /// The newest commit that is durable, and that was handed to the device.
+    /// The newest durable commit, and the newest one handed to the device.
     pub durable: AtomicU64,
     /// The threads that wait for it.
     pub group: Group,
     pub written: AtomicU64,
-    /// The newest commit that is in the memory beside the device.
+    /// The newest commit in the memory beside the device.
     pub tailed: AtomicU64,
     /// Bytes of changes that are not in the log yet.
     pub unlogged: AtomicUsize,
-    /// The thread waits for work, or for the end.
+    /// The signals to the thread: work, or the end.
     pub wake: Mutex<Wake>,
     pub woken: Condvar,
-    /// Pages that changed and that no checkpoint took since, about.
+    /// Approximate number of pages that changed since a checkpoint wrote them.
     pub dirty: AtomicUsize,
-    /// Those of them that the next checkpoint has to write.
+    /// Those of them that the next checkpoint must write.
     pub shaped: AtomicUsize,
-    /// Pages that the checkpoint under way has to write, at most.
+    /// The most pages that the checkpoint under way must write.
     pub due: AtomicUsize,
-    /// The device cannot grow, as far as is known.
+    /// Whether the device cannot grow, as far as is known.
     pub fixed: AtomicBool,
-    /// Pages that trees have, about.
+    /// Approximate number of pages of all trees.
     pub pages: AtomicUsize,
     pub commits: AtomicU64,
     pub conflicts: AtomicU64,
@@ -128,7 +128,7 @@ pub(crate) struct Maps {
 #[derive(Default)]
 pub(crate) struct Wake {
     pub due: bool,
-    /// A commit that nobody waits for is to be durable.
+    /// Whether a commit that nobody waits for must become durable.
     pub sync: bool,
     pub end: bool,
 }
@@ -142,7 +142,8 @@ impl Registry {
         }
     }
 
-    /// Puts the commits that open snapshots see, ascending, with the newest one, into `needed`.
+    /// Adds the commits that open snapshots see, in ascending order and with the newest one, to
+    /// `needed`.
     pub fn needed(&self, needed: &mut Vec<u64>) {
         needed.clear();
         needed.extend(self.open.iter().map(|open| open.commit));
@@ -151,7 +152,7 @@ impl Registry {
     }
 }
 
-/// Registered: what it sees stays.
+/// A registered reader: the versions that it sees stay.
 pub(crate) struct Seen {
     pub core: Arc<Core>,
     pub commit: u64,
@@ -260,7 +261,7 @@ impl Core {
         (seen, visible.node)
     }
 
-    /// Writes nothing from now on, and says why.
+    /// Ends writing, with the reason.
     pub fn latch(&self, error: &DbmError) {
         let _ = self.failed.set(error.to_string());
     }
@@ -276,7 +277,7 @@ impl Core {
         }
     }
 
-    /// Reads an entry, and gives it to `work` if it is whole.
+    /// Reads an entry, and passes it to `work` if it is intact.
     fn read_entry<T>(
         &self,
         place: u64,
@@ -318,14 +319,14 @@ impl Core {
                     self.evict();
                     return Ok(page);
                 }
-                // The cleaner moved it while it was read.
+                // The cleaner moved it during the read.
                 Err(_) if version.place() != place => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Drops bytes of pages that were not read lately, while there are too many.
+    /// Drops the bytes of pages that were not read recently, while there are too many.
     pub fn evict(&self) {
         let budget = self.options.cache_bytes / PAGE_SIZE;
         for _ in 0..256 {
@@ -369,7 +370,7 @@ impl Core {
         Err(DbmError::damaged(0, what))
     }
 
-    /// A long value, from what its record says.
+    /// A long value, from the reference in its record.
     pub fn long_value(&self, reference: &[u8]) -> Result<Vec<u8>, DbmError> {
         let (bytes, first) = Blob::parse(reference);
         let mut value = Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The database as its users hold it: open, tables, transactions, snapshots, close.
+//! The database's public interface: open, tables, transactions, snapshots, close.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::{DbmError, Durability, OpenSnapshot, Options, Snapshot, Table, Transa
 pub struct Stats {
     /// Bytes of all files.
     pub file_bytes: u64,
-    /// Bytes of pages that are live; what only open snapshots need is in it.
+    /// Bytes of live pages, including those that only open snapshots need.
     pub live_bytes: u64,
     /// Bytes of segments that may be written.
     pub free_bytes: u64,
@@ -36,7 +36,7 @@ pub struct Stats {
     pub commit: u64,
     /// The newest commit that is durable.
     pub durable: u64,
-    /// Transactions that committed and that met a conflict, since the opening.
+    /// Transactions that committed, since the opening.
     pub commits: u64,
     /// Transactions that met a conflict, since the opening.
     pub conflicts: u64,
@@ -46,13 +46,13 @@ pub struct Stats {
     pub checkpoint: u64,
     /// Snapshots and transactions that are open.
     pub open_snapshots: usize,
-    /// The age of the oldest.
+    /// The age of the oldest of them.
     pub oldest_snapshot: Option<Duration>,
-    /// Pages that came since the oldest snapshot began: an upper bound of what snapshots hold.
+    /// Pages written since the oldest snapshot began: an upper bound of what snapshots hold.
     pub pages_since_oldest: u64,
-    /// The snapshots and transactions of this process that are open, oldest first.
+    /// The open snapshots and transactions of this process, oldest first.
     pub snapshots: Vec<OpenSnapshot>,
-    /// A process that reads beside this one holds the space of that checkpoint and of later ones.
+    /// A process that reads the database holds the space of this checkpoint and of later ones.
     pub pinned_checkpoint: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.keeper.end(&self.core);
         if !self.read_only {
-            // A program that wants to know calls `close`.
+            // A program that needs the result calls `close`.
             let _ = close(&self.core);
         }
     }
@@ -90,7 +90,7 @@ pub struct Database {
     inner: Arc<Inner>,
 }
 
-/// Bytes of changes that wait for a commit that is written to the log.
+/// Bytes of changes that wait for a commit which is written to the log.
 const MOST_UNLOGGED: usize = 256 << 10;
 
 fn close(core: &Arc<Core>) -> Result<(), DbmError> {
@@ -106,10 +106,10 @@ fn close(core: &Arc<Core>) -> Result<(), DbmError> {
 }
 
 impl Database {
-    /// Opens or makes the database of path `path`.
+    /// Opens or makes the database at `path`.
     ///
     /// # Errors
-    /// [`DbmError::Open`] with the path; what is wrong with what is there.
+    /// [`DbmError::Open`] with the path, or the problem with the existing file.
     ///
     /// ```
     /// # let folder = senko_dbm::example::Folder::new();
@@ -119,7 +119,7 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn open(path: &Path, options: Options) -> Result<Database, DbmError> {
-        // Before anything is made.
+        // Checked before anything is made.
         let options = options.checked()?;
         let there = path.try_exists().map_err(|error| {
             let text = format!("cannot open {}: {error}", path.display());
@@ -151,7 +151,7 @@ impl Database {
     /// Opens what a device holds, or makes a database on it.
     ///
     /// # Errors
-    /// The error of an existing file.
+    /// The errors of an existing file.
     ///
     /// ```
     /// let device = senko_io::faulty::FaultyDevice::new(1000, 1);
@@ -171,12 +171,11 @@ impl Database {
         })
     }
 
-    /// Opens the database to be read, beside a process that may write to it. It shows what was
-    /// written when it was opened;
-    /// [`Database::refresh`] shows what was written since.
+    /// Opens the database for reading, while another process may write to it. It shows the state at
+    /// the opening; [`Database::refresh`] shows later writes.
     ///
     /// # Errors
-    /// [`DbmError::Open`] with the path; what is wrong with what is there.
+    /// [`DbmError::Open`] with the path, or the problem with the existing file.
     ///
     /// ```
     /// # let folder = senko_dbm::example::Folder::new();
@@ -206,7 +205,8 @@ impl Database {
                 return Err(DbmError::Foreign(text));
             };
             device.pin(seen.checkpoint).map_err(opened)?;
-            // If the writer continued before it could see the pin, what the pin holds may be gone.
+            // If the writer continued before it could see the pin, the pinned space may already be
+            // reused.
             let again = crate::superblock::Superblock::read(&device)?;
             let grown = seen.pages > device.pages() && attempt < 10;
             if again != Some(seen) || grown {
@@ -226,8 +226,8 @@ impl Database {
         unreachable!("the attempts have no end")
     }
 
-    /// For a database that was opened to be read: what a new opening of it sees. Snapshots of this
-    /// one stay as they are.
+    /// For a database that was opened for reading: shows what a new opening would show. Existing
+    /// snapshots do not change.
     ///
     /// # Errors
     /// As [`Database::open_to_read`].
@@ -257,10 +257,10 @@ impl Database {
         &self.inner.core
     }
 
-    /// Makes a table, or finds it.
+    /// Opens a table, or makes it.
     ///
     /// # Errors
-    /// A name has 1 to 255 bytes.
+    /// The name must have 1 to 255 bytes.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -285,7 +285,7 @@ impl Database {
         }
     }
 
-    /// Finds a table.
+    /// Opens an existing table.
     ///
     /// # Errors
     /// [`DbmError::NoTable`].
@@ -322,10 +322,10 @@ impl Database {
         tables
     }
 
-    /// Drops a table with all that it holds.
+    /// Drops a table with all its records.
     ///
     /// # Errors
-    /// [`DbmError::NoTable`], if it is gone already.
+    /// [`DbmError::NoTable`], if it was dropped already.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -353,8 +353,8 @@ impl Database {
             table: Some(change.clone()),
             ..Work::default()
         };
-        // Asked of the snapshot that validation starts from, or a change between the two would be
-        // missed.
+        // Read from the snapshot with which validation starts. Otherwise a change between the two
+        // would be missed.
         let there = match &change {
             TableChange::Create { name } => seen.catalogue.iter().any(|t| *t.name == **name),
             TableChange::Drop { id } => !seen.catalogue.iter().any(|t| t.id == *id),
@@ -386,7 +386,7 @@ impl Database {
         Transaction::new(Snapshot::new(seen), start)
     }
 
-    /// Runs a transaction, again and again while it conflicts with others, and commits it.
+    /// Runs a transaction, repeatedly while it conflicts with others, and commits it.
     ///
     /// # Errors
     /// The error of `work`, or of the commit; never [`DbmError::Conflict`].
@@ -423,7 +423,7 @@ impl Database {
         }
     }
 
-    /// A snapshot: what is committed now, whatever comes.
+    /// A snapshot of everything committed so far, which later commits do not change.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -435,10 +435,10 @@ impl Database {
         Snapshot::new(self.core().see().0)
     }
 
-    /// Makes all commits durable that returned before this call.
+    /// Makes all earlier commits durable.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's errors.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -453,10 +453,10 @@ impl Database {
         self.core().write_pending(&mut self.core().log.lock(), true)
     }
 
-    /// Writes a checkpoint: the next opening has no log to read.
+    /// Writes a checkpoint, so that the next opening has no log to read.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's errors.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -467,10 +467,10 @@ impl Database {
         self.core().checkpoint()
     }
 
-    /// One checkpoint of a part: pages that it has to write, and `most` others; for tests.
+    /// A partial checkpoint: the pages that it must write, and `most` others; for tests.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's errors.
     #[doc(hidden)]
     pub fn checkpoint_of(&self, most: usize) -> Result<(), DbmError> {
         let core = self.core();
@@ -480,7 +480,7 @@ impl Database {
     /// Closes it with a checkpoint. Other clones stay usable.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's errors.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -533,7 +533,7 @@ fn is_empty(path: &Path) -> bool {
 }
 
 impl Core {
-    /// Gives a transaction its place in the order, applies it and waits as it asks.
+    /// Gives a transaction its place in the order, applies it, and waits as requested.
     pub(crate) fn commit(
         self: &Arc<Core>,
         work: Work,
@@ -556,7 +556,7 @@ impl Core {
             Durability::Buffered if !in_tail => self.write_past_tail(number)?,
             Durability::Buffered | Durability::None => {}
         }
-        // Asked in passing: who can't have the lock leaves it to the next commit.
+        // This is optional work: without the lock it is left to the next commit.
         if let Some(mut log) = self.log.try_lock() {
             if self.unlogged.load(Ordering::Relaxed) > MOST_UNLOGGED {
                 self.write_pending(&mut log, false)?;

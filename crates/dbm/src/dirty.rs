@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pages that changed and that no checkpoint has written since, in the order of their first
-//! change. The writer marks them (`apply.rs`), a checkpoint takes some of them (`checkpoint.rs`).
+//! Pages that changed since a checkpoint wrote them, in the order of their first change. The writer
+//! marks them (`apply.rs`), a checkpoint takes some of them (`checkpoint.rs`).
 //!
 //! DIRTY-1: a page's mark names a checkpoint. All changes that the page's place in the log lacks
 //! are at or after the position at which that checkpoint began. DIRTY-2: a page whose place in its
@@ -13,10 +13,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::log::Position;
 
-/// Pages that are sorted at a time: more would hold commits up.
+/// Most pages that are sorted at a time. More would delay commits.
 const MOST_SORTED: usize = 20_000;
 
-/// Where the log stood when a checkpoint began.
+/// The state of the log when a checkpoint began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Began {
     pub number: u64,
@@ -25,21 +25,21 @@ pub(crate) struct Began {
     pub changes: u64,
 }
 
-/// The pages, and what they need of the log.
+/// The pages, and the part of the log that they need.
 pub(crate) struct Dirty {
-    /// Each with its mark: the newest checkpoint that had begun. Entries whose mark is not the
-    /// page's are leftovers.
+    /// Each page with its mark: the newest checkpoint that had begun. An entry with another mark
+    /// than the page's is stale.
     order: VecDeque<(u32, u64)>,
     marks: FxHashMap<u32, u64>,
     shaped: FxHashSet<u32>,
-    /// From the oldest that a mark may name to the newest.
+    /// From the oldest checkpoint that a mark may name to the newest.
     began: VecDeque<Began>,
     /// The mark whose pages were sorted.
     sorted: Option<u64>,
 }
 
 impl Dirty {
-    /// None; the log is replayed from `first` on.
+    /// No pages; the log is replayed from `first` on.
     pub fn new(first: Began) -> Dirty {
         Dirty {
             order: VecDeque::new(),
@@ -54,12 +54,12 @@ impl Dirty {
         self.marks.len()
     }
 
-    /// Pages that the next checkpoint has to write.
+    /// Pages that the next checkpoint must write.
     pub fn shaped(&self) -> usize {
         self.shaped.len()
     }
 
-    /// A page changed.
+    /// Notes that a page changed.
     pub fn change(&mut self, id: u32, is_shaped: bool) {
         let mark = self.began.back().map_or(0, |began| began.number);
         if is_shaped {
@@ -71,16 +71,15 @@ impl Dirty {
         });
     }
 
-    /// A page is no more: nothing of it has to be written.
+    /// Notes that a page no longer exists, so nothing of it must be written.
     pub fn forget(&mut self, id: u32) {
         self.marks.remove(&id);
         self.shaped.remove(&id);
     }
 
-    /// A checkpoint begins: gives the shaped pages and `most` others, the oldest first, and from
-    /// where the log is needed for those that stay. Of pages with the same mark those go first
-    /// whose
-    /// `place` comes first, so that whole segments come free.
+    /// Begins a checkpoint. Returns the shaped pages and `most` others, the oldest first, and the
+    /// position from which the other pages need the log. Pages with the same mark are ordered by
+    /// `place`, so that whole segments become free.
     pub fn begin(
         &mut self,
         began: Began,
@@ -179,7 +178,7 @@ mod tests {
         }
         let (taken, _) = dirty.begin(began(2), 2, u64::from);
         assert!(taken.contains(&3) && taken.contains(&5));
-        // Younger ones do not overtake.
+        // Younger ones do not overtake older ones.
         dirty.change(1, false);
         let (taken, _) = dirty.begin(began(3), 2, u64::from);
         assert!(taken.contains(&7) && taken.contains(&9));

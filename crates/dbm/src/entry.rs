@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One entry of the log: a page of 4 KiB whose first 40 bytes say all that is not a page update
-//! (paper D, 2.2).
+//! One entry of the log: a page of 4 KiB whose first 40 bytes are a head, followed by the page
+//! update (paper D, 2.2).
 //!
-//! Layout: docs/formats/dbm.md. Every entry names the checksum of the one before it. So an entry
-//! counts as valid only after the very entries that preceded it when it was written. Entries of an
-//! earlier life after the end are never accepted.
+//! Layout: docs/formats/dbm.md. Every entry names the checksum of the one before it. So an entry is
+//! valid only after the same entries that preceded it when it was written. Entries of an earlier
+//! life after the end are never accepted.
 
 use senko_io::PAGE_SIZE;
 
-/// Bytes in front of an entry's body.
+/// Bytes before an entry's body.
 pub(crate) const HEAD: usize = 40;
 /// Bytes of an entry's body.
 pub(crate) const BODY: usize = PAGE_SIZE - HEAD;
 
-/// What an entry holds.
+/// The kinds of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -50,15 +50,15 @@ pub(crate) struct Head {
     pub crc: u32,
     /// Checksum of the entry before.
     pub previous: u32,
-    /// Counts entries; the next one has the next number.
+    /// The number of the entry; the next one has the next number.
     pub sequence: u64,
-    /// The newest commit in the group, or the commit as of which a page is.
+    /// The newest commit in the group, or the commit that a page is as of.
     pub commit: u64,
-    /// Drawn by each opening.
+    /// A random number of the opening.
     pub life: u32,
-    /// Entries of the group behind this one.
+    /// Entries of the group after this one.
     pub left: u32,
-    /// Segment in which the log continues behind this one's.
+    /// The segment in which the log continues after this one's.
     pub next_segment: u32,
     /// Bytes of the body in use.
     pub used: u16,
@@ -75,7 +75,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// The commit as of which a page of a tree is, from its entry.
+/// The commit that a page of a tree is as of, from its entry.
 pub(crate) fn commit_of(page: &[u8]) -> u64 {
     u64_at(page, 16)
 }
@@ -86,7 +86,7 @@ pub(crate) fn checksum(page: &[u8]) -> u32 {
 }
 
 impl Head {
-    /// Writes the head in front of a body that is in place, and gives the checksum.
+    /// Writes the head before a body that is in place, and returns the checksum.
     pub fn seal(&self, page: &mut [u8]) -> u32 {
         page[4..8].copy_from_slice(&self.previous.to_le_bytes());
         page[8..16].copy_from_slice(&self.sequence.to_le_bytes());
@@ -102,7 +102,7 @@ impl Head {
         crc
     }
 
-    /// The head of a page that is whole; `None` for anything else.
+    /// The head of an intact page; `None` for anything else.
     pub fn read(page: &[u8]) -> Option<Head> {
         let crc = u32_at(page, 0);
         let kind = Kind::of(page[38])?;

@@ -15,47 +15,47 @@ use senko_io::IoError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DbmError {
-    /// Another transaction changed what this one had read. Nothing of this one was done; run it
-    /// again.
+    /// Another transaction changed something that this one had read. Nothing of this one was done;
+    /// run it again.
     #[error("the transaction conflicts with another; run it again")]
     Conflict,
-    /// The device failed.
+    /// The device returned an error.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// What the device said.
+        /// The device's error.
         source: IoError,
     },
     /// The file could not be opened, made or locked.
     #[error("{0}")]
     Open(Arc<std::io::Error>),
-    /// The content of the device is not what was written there.
+    /// The device returned other bytes than were written.
     #[error("damaged at byte {offset}: {what}")]
     Damaged {
-        /// What is wrong.
+        /// The problem.
         what: String,
         /// Byte of the device.
         offset: u64,
     },
-    /// Not a database at all.
+    /// The file is not a database.
     #[error("not a Senko database: {0}")]
     Foreign(String),
-    /// Written by a later version.
+    /// A later version wrote the file.
     #[error("the database has format version {found}, this program knows versions up to {known}")]
     NewerVersion {
-        /// In the file.
+        /// The version in the file.
         found: u32,
-        /// The newest that is known.
+        /// The newest version that this build can read.
         known: u32,
     },
     /// There is no table of that name.
     #[error("there is no table {0:?}")]
     NoTable(String),
-    /// A key is there already.
+    /// A key already exists.
     #[error("the key is there already")]
     Exists,
-    /// A record of an append or of a bulk load does not lie behind all before it.
+    /// A record of an append or of a bulk load does not come after all earlier ones.
     #[error("the key of record {0} does not come after all keys before it")]
     Unsorted(u64),
     /// Keys have up to 1,024 bytes.
@@ -64,30 +64,30 @@ pub enum DbmError {
     /// Values have up to 1 GiB.
     #[error("the value has {0} bytes; values have at most 1073741824")]
     ValueTooLong(usize),
-    /// The transaction holds more than `Options::transaction_bytes`.
+    /// The transaction exceeds `Options::transaction_bytes`.
     #[error("the transaction takes {bytes} bytes; the limit is {limit}")]
     TransactionTooLarge {
-        /// What it takes.
+        /// Bytes that it needs.
         bytes: usize,
-        /// What it may take.
+        /// Bytes that it may have.
         limit: usize,
     },
     /// Neither the device nor the file system has room.
     #[error("no space left for {0} pages; nothing was changed")]
     NoSpace(u64),
-    /// An earlier write or flush failed, or the database was opened to be read.
+    /// An earlier write or flush failed, or the database is open for reading only.
     #[error("the database accepts no commits: {0}")]
     ReadOnly(String),
     /// The snapshot was older than `Options::max_snapshot_age` when its space was needed.
     #[error("the snapshot has ended: it was older than the limit")]
     SnapshotExpired,
-    /// A setting or an argument that cannot be honoured.
+    /// A setting or an argument that cannot be used.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl DbmError {
-    /// The system's error number behind it, for callers who know no other.
+    /// The system's error number, for callers that know errors only by number.
     ///
     /// ```
     /// # let folder = senko_dbm::example::Folder::new();

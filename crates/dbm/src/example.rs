@@ -12,7 +12,7 @@ pub fn database() -> Database {
     Database::open_device(device, Options::default()).expect("memory does not fail")
 }
 
-/// A folder that goes with the value.
+/// A folder that is removed when the value is dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
@@ -23,7 +23,7 @@ impl Default for Folder {
 }
 
 impl Folder {
-    /// A new one among the system's temporary files.
+    /// A new folder among the system's temporary files.
     pub fn new() -> Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From applied commits to the device: one group, one write, one flush.
+//! Brings applied commits to the device: one group, one write, one flush.
 //!
-//! One of the threads that wait for commits writes all that is pending, and the others find their
-//! commits done (`group.rs`). So groups form by themselves from the commits that arrive during a
-//! flush.
+//! One of the waiting threads writes all pending commits, and the others find their commits done
+//! (`group.rs`). So the commits that arrive during a flush form the next group.
 //!
-//! A commit that has to survive only the process goes into the tail, and waits there for the log's
+//! A commit that must only survive the process goes into the tail, and waits there for the log's
 //! next group (`tail.rs`).
 //!
 //! FLUSH-1: after a failed write or flush the database is latched, and nothing is tried again.
@@ -21,12 +20,12 @@ use crate::space::SEGMENT;
 use crate::tail::Tail;
 use crate::writer::{CHUNK, Pending, Writer};
 
-/// Bytes in front of a group's commits.
+/// Bytes before a group's commits.
 pub(crate) const GROUP_HEAD: usize = 8;
-/// Pages that are kept for the end of a checkpoint, beside those that are counted, on a device that
+/// Pages that are kept for the end of a checkpoint, beyond the counted ones, on a device that
 /// cannot grow.
 const SLACK: u64 = 4 * SEGMENT;
-/// The same where it can.
+/// The same on a device that can grow.
 pub(crate) const GROWING_SLACK: u64 = 2 * SEGMENT;
 
 impl Core {
@@ -43,7 +42,7 @@ impl Core {
         })
     }
 
-    /// Writes what is pending, and latches if that fails.
+    /// Writes pending commits, and latches if that fails.
     pub fn write_pending(&self, log: &mut Log, sync: bool) -> Result<(), DbmError> {
         self.check()?;
         let pending = {
@@ -119,8 +118,8 @@ impl Core {
         Ok(())
     }
 
-    /// Puts what is pending into the tail. False if that can't be: no memory, no room, or a long
-    /// value, which the log must have first.
+    /// Puts pending commits into the tail. False if it can't: there is no memory or no room, or a
+    /// long value must go to the log first.
     pub fn fill_tail(&self, writer: &mut Writer) -> bool {
         let Some(tail) = &mut writer.tail else {
             return false;
@@ -138,7 +137,8 @@ impl Core {
         true
     }
 
-    /// Hands a commit to the log, and begins a half of the tail, so that the next ones find room.
+    /// Writes a commit to the log, and begins a half of the tail, so that the next commits find
+    /// room.
     pub fn write_past_tail(&self, commit: u64) -> Result<(), DbmError> {
         let mut log = self.log.lock();
         if self.written.load(Ordering::Acquire) >= commit {
@@ -153,8 +153,9 @@ impl Core {
         Ok(())
     }
 
-    /// Begins a half of the tail behind the log's end. Right after [`Core::write_pending`] only:
-    /// what came since stays in the other half, and what that had before is overwritten.
+    /// Begins a half of the tail after the log's end. Call it only directly after
+    /// [`Core::write_pending`]: later commits stay in the other half, whose earlier contents are
+    /// overwritten.
     pub fn turn_tail(&self, log: &Log, writer: &mut Writer) {
         if let Some(tail) = &mut writer.tail {
             tail.begin(log.position());
@@ -162,7 +163,7 @@ impl Core {
         }
     }
 
-    /// Makes the device longer.
+    /// Extends the device.
     pub fn grow(&self, segments: u64) -> Result<(), DbmError> {
         let bytes = (self.device.pages() + segments * SEGMENT) * senko_io::PAGE_SIZE as u64;
         let grown = match self.options.max_bytes.is_some_and(|most| bytes > most) {
@@ -182,10 +183,10 @@ impl Core {
         (shaped + others.min(self.step()) + due) as u64 + GROWING_SLACK
     }
 
-    /// Pages that are free, and those that must stay free for a commit and a checkpoint after it.
-    /// A device that can grow keeps as many as the next checkpoint takes. One that cannot keeps as
-    /// many as a checkpoint of everything takes. There, what only deletes may use a part of the
-    /// reserve, or a full database could not be emptied.
+    /// Pages that are free, and those that must stay free for a commit and a checkpoint after it. A
+    /// device that can grow keeps as many as the next checkpoint takes. A device that cannot grow
+    /// keeps as many as a checkpoint of everything takes. There, deletes may use a part of the
+    /// reserve; otherwise a full database could not be emptied.
     fn room(&self, size: &Size) -> (u64, u64) {
         let have = self.space.free() as u64 * SEGMENT;
         if !self.fixed.load(Ordering::Relaxed) {
@@ -205,7 +206,7 @@ impl Core {
         (have, need as u64 + map + slack)
     }
 
-    /// Sees to it that the log has room for a commit, before anything of it happens.
+    /// Makes sure that the log has room for a commit, before anything of it happens.
     pub fn admit(self: &std::sync::Arc<Core>, size: &Size) -> Result<(), DbmError> {
         self.check()?;
         let (have, need) = self.room(size);
@@ -217,8 +218,7 @@ impl Core {
         if !matches!(grown, Err(DbmError::NoSpace(_))) {
             return grown;
         }
-        // The device is full: what the log and dead pages hold comes free by checkpoints and
-        // cleaning.
+        // The device is full. Checkpoints and cleaning free the space of the log and of dead pages.
         for _ in 0..8 {
             self.make_room()?;
             let (have, need) = self.room(size);

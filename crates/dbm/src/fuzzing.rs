@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Each reader of the device's content on arbitrary bytes, for the fuzz targets of the DBM.
-//! Checksums are corrected, so that the code behind the checks is reached.
+//! Checksums are corrected, so that the input reaches the code after the checks.
 
 use std::sync::Arc;
 
@@ -30,11 +30,11 @@ fn whole_page(data: &[u8]) -> Vec<u8> {
     page
 }
 
-/// A page of a tree: each key is searched for and found, also after changes. Keys that are out of
-/// order need not be found.
+/// A page of a tree: each key is searched for and found, also after changes. Keys out of order need
+/// not be found.
 ///
 /// # Panics
-/// When a well-formed page does not find what it has.
+/// If a well-formed page does not find a key that it has.
 pub fn page(data: &[u8]) -> usize {
     let Some(mut page) = Page::read(&whole_page(data)) else {
         return 0;
@@ -60,10 +60,10 @@ pub fn page(data: &[u8]) -> usize {
     count
 }
 
-/// An entry of the log: what its head says fits into it.
+/// An entry of the log: the lengths in its head fit into it.
 ///
 /// # Panics
-/// When it does not.
+/// If they do not.
 pub fn entry(data: &[u8]) -> usize {
     let mut page = whole_page(data);
     assert!(Head::read(&page).is_none_or(|head| usize::from(head.used) <= BODY));
@@ -86,10 +86,10 @@ pub fn changes(data: &[u8]) -> usize {
     commits
 }
 
-/// A checkpoint's record: what is read is written back the same.
+/// A checkpoint's record: encoding what was decoded returns the same bytes.
 ///
 /// # Panics
-/// When it is not.
+/// If it does not.
 pub fn checkpoint(data: &[u8]) -> usize {
     let Some(record) = CheckpointRecord::decode(data) else {
         return 0;
@@ -112,7 +112,7 @@ pub fn tail(data: &[u8]) -> usize {
 }
 
 /// A database whose log is made of the input's entries: it is opened, verified, repaired from and
-/// written to. Gives how many of these succeeded.
+/// written to. Returns how many of these succeeded.
 pub fn log(data: &[u8]) -> usize {
     let device = device_of(data);
     let options = Options {

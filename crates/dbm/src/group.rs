@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decides which thread writes the next group and which threads wait for it (called by `flush.rs`).
 //!
-//! Card: group commit with a leader. One of those that wait for their commits writes all that is
-//! pending; the end of the flush wakes all others at once. Most of them find their commits done.
-//! The threads that one flush released return together, each with its next commit. Without care the
-//! first of them would flush alone, and the others would wait for that flush. So a leader first
-//! lets other threads run, until as many wait as the last flush released. It yields its time slice
-//! a bounded number of times: it sets no timer, and a thread that is alone never yields.
+//! Card: group commit with a leader. One of the waiting threads writes all pending commits. The end
+//! of the flush wakes all others at once, and most of them find their commits done. The threads
+//! that one flush released return together, each with its next commit. Without care the first of
+//! them would flush alone, and the others would wait for that flush. So a leader first lets other
+//! threads run, until as many wait as the last flush released. It yields its time slice a bounded
+//! number of times. It sets no timer, and a single thread never yields.
 //!
 //! GROUP-1: at most one thread leads. GROUP-2: a thread that waits is woken by the next end of a
 //! flush, whatever its result.
@@ -18,17 +18,17 @@ use crate::DbmError;
 use crate::sync::waiting::{Condvar, Mutex, MutexGuard};
 use crate::sync::{AtomicUsize, yield_now};
 
-/// Time slices that a leader gives away for each thread that it expects.
+/// Most time slices that a leader yields for each thread that it expects.
 const YIELDS: usize = 2;
 
 /// The threads that wait for commits to become durable.
 #[derive(Default)]
 pub(crate) struct Group {
-    /// Whether one leads now. The standard library's lock and condition wake all waiters at once;
-    /// `parking_lot` would wake one after the other.
+    /// Whether a thread leads now. The standard library's lock and condition wake all waiters at
+    /// once; `parking_lot` would wake one after the other.
     led: Mutex<bool>,
     ended: Condvar,
-    /// Threads whose commits are applied and not durable.
+    /// Threads whose commits are applied but not durable.
     waiting: AtomicUsize,
     /// Threads that waited when the last group was written.
     released: AtomicUsize,
@@ -39,7 +39,7 @@ impl Group {
         self.led.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when `is_done`, or with the error of `lead`, which one of those that wait calls.
+    /// Returns when `is_done`, or with the error of `lead`, which one of the waiting threads calls.
     pub fn wait(
         &self,
         is_done: impl Fn() -> bool,
@@ -65,7 +65,7 @@ impl Group {
         lead()
     }
 
-    /// Lets those run that the last flush released.
+    /// Lets the threads run that the last flush released.
     fn gather(&self) {
         let expected = self.released.load(Ordering::Acquire);
         for _ in 0..expected.saturating_sub(1) * YIELDS {
@@ -79,15 +79,15 @@ impl Group {
     }
 }
 
-/// Ends the lead, also when the thread panics.
+/// Ends the lead, even if the thread panics.
 struct Leader<'a>(&'a Group);
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::AcqRel);
         *self.0.led() = false;
-        // A sleeping thread counted itself before it saw the lead. Waking nobody is a system call
-        // too.
+        // A sleeping thread counted itself before it saw the lead. A wake-up without waiters would
+        // be a system call too.
         if self.0.waiting.load(Ordering::Acquire) > 0 {
             self.0.ended.notify_all();
         }
@@ -99,8 +99,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
 
-    /// Eight threads take numbers and wait for them. Each call of the leader ends all numbers that
-    /// were taken. No thread is left waiting, and nobody returns before its number is done.
+    /// Eight threads take numbers and wait for them. Each call of the leader ends all numbers taken
+    /// so far. No thread is left waiting, and none returns before its number is done.
     #[test]
     fn all_that_wait_return_and_none_too_early() {
         let group = Group::default();
@@ -127,7 +127,7 @@ mod tests {
         assert!((1..=16_000).contains(&led.load(Ordering::SeqCst)));
     }
 
-    /// A leader that fails ends its lead: the next one that waits leads, and gets the error too.
+    /// A leader that fails ends its lead: the next waiting thread leads, and gets the error too.
     #[test]
     fn a_leader_that_fails_leaves_the_lead() {
         let group = Group::default();

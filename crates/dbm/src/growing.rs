@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An array that grows while others read it: chunks that double, allocated when they are first
-//! needed. Words of pages, places of long values and segments are in such arrays.
+//! An array that grows while other threads read it. Its chunks double in size, and are allocated
+//! when they are first needed. Words of pages, places of long values and segments are in such
+//! arrays.
 
 use std::sync::OnceLock;
 
@@ -25,7 +26,7 @@ impl<T: Default> Growing<T> {
         ((power - FIRST) as usize, (place - (1 << power)) as usize)
     }
 
-    /// The element, if its chunk was ever asked for.
+    /// The element, if its chunk was allocated.
     pub fn get(&self, index: u32) -> Option<&T> {
         let (chunk, nth) = Growing::<T>::split(index);
         self.chunks[chunk].get().map(|chunk| &chunk[nth])

@@ -7,7 +7,7 @@ use senko_io::PAGE_SIZE;
 
 use crate::core::Core;
 
-/// A snapshot or a transaction that is open.
+/// An open snapshot or transaction.
 ///
 /// ```
 /// # let db = senko_dbm::example::database();
@@ -20,7 +20,7 @@ use crate::core::Core;
 pub struct OpenSnapshot {
     /// The number of the commit that it shows.
     pub commit: u64,
-    /// Since it was opened.
+    /// The time since it was opened.
     pub age: Duration,
     /// Bytes of pages and long values that it can see and that newer snapshots cannot. A page that
     /// several snapshots see is counted for each of them.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Merged pages and parts of the translation table: they fill their own segments, apart from the
+//! Merged pages and parts of the translation table: they fill their own segments, separate from the
 //! log's, and the thread that writes them does not hold the log.
 //!
-//! Card: hot and cold data apart (Rosenblum and Ousterhout, SOSP 1991). The log's content is dead
-//! a few checkpoints later, all of it at once. A merged page lives until its page is written again.
-//! In one segment each would hold the other's space. Deviation: paper D, 2.2, writes one log. Here
-//! only a checkpoint says where these pages are. So a crash before the checkpoint loses nothing,
-//! and no commit waits for a page to be written.
+//! Card: separate hot and cold data (Rosenblum and Ousterhout, SOSP 1991). The log's contents are
+//! all dead a few checkpoints later. A merged page lives until the page is written again. If both
+//! were in one segment, each would hold the other's space. Deviation: paper D, 2.2, writes one log.
+//! Here only a checkpoint says where these pages are. So a crash before the checkpoint loses
+//! nothing, and no commit waits for a page to be written.
 //!
 //! IMAGE-1: pages written here are durable before the checkpoint that names them
-//! ([`Images::flush`]). IMAGE-2: the segment that is being filled is not freed or cleaned
+//! ([`Images::flush`]). IMAGE-2: the segment being filled is not freed or cleaned
 //! ([`Images::open_segment`]).
 
 use std::sync::Arc;
@@ -27,12 +27,12 @@ pub(crate) struct Images {
     device: Arc<dyn Device>,
     space: Arc<Space>,
     life: u32,
-    /// The next page; at the beginning of a segment none is taken yet.
+    /// The next page; at the beginning of a segment, no segment was taken yet.
     next: u64,
-    /// Pages that were not written yet, in front of `next`.
+    /// Pages before `next` that are not written yet.
     buf: AlignedBuf,
     buffered: usize,
-    /// Something was written since the last flush.
+    /// Whether something was written since the last flush.
     unflushed: bool,
     /// The time of a page: the log's next entry, and the durable checkpoint, both as of the last
     /// [`Images::begin`].
@@ -65,14 +65,14 @@ impl Images {
         (self.left() > 0).then_some((self.next / SEGMENT) as u32)
     }
 
-    /// Takes down of what time the pages that follow are: the log's next entry, and its durable
-    /// checkpoint.
+    /// Sets the time of the following pages: the log's next entry, and its durable checkpoint.
     pub fn begin(&mut self, sequence: u64, checkpoint: u64) {
         self.sequence = sequence;
         self.checkpoint = checkpoint;
     }
 
-    /// Appends a page whose body `fill` writes; it tells how many bytes it used. Gives its place.
+    /// Appends a page. `fill` writes its body and returns how many bytes it used. Returns the
+    /// page's place.
     pub fn append(
         &mut self,
         label: Label,
@@ -124,7 +124,7 @@ impl Images {
             .map_err(DbmError::io("writing pages"))
     }
 
-    /// Makes all that was written durable (IMAGE-1).
+    /// Makes all written pages durable (IMAGE-1).
     pub fn flush(&mut self) -> Result<(), DbmError> {
         if self.unflushed {
             self.device

@@ -1,56 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An inner page for reads of single keys: its keys as numbers, and where the records of its leaves
-//! are likely to lie in DRAM (called by `newest.rs`).
+//! An inner page for reads of single keys: its keys as numbers, and the likely places of its
+//! leaves' records in DRAM. `newest.rs` calls it.
 //!
 //! A tree of a million records is much larger than the processor's caches, and a read of one key
-//! waits for DRAM several times, one after the other. Two things make it wait less.
+//! waits for DRAM several times, one after the other. Two measures reduce these waits.
 //!
-//! An inner page keeps its keys in cells. Here they lie side by side as numbers. Interpolation
-//! finds the child among them, mostly in one cache line. A version never changes, so its numbers
-//! stay right. They are made when a page is read for the second time, since a page that just
-//! changed may change again at once.
+//! An inner page keeps its keys in cells. Here they are adjacent numbers. Interpolation finds the
+//! child among them, usually within one cache line. A version never changes, so its numbers stay
+//! valid. They are made when a page is read for the second time, because a page that just changed
+//! may soon change again.
 //!
-//! Next to a child's number are the places where that leaf's version and its bytes were. So the
-//! processor loads both while the version is looked up, and the search looks at few other keys.
+//! Next to a child's number are the last known places of that leaf's version and bytes. So the
+//! processor loads both while the version is looked up, and the search reads few other keys.
 //!
-//! INNER-1: a child that this search returns is the one that [`Page::child_for`] finds. Where
-//! numbers cannot tell, there is no answer. HINT-1: where a record is likely to lie is only a hint.
-//! The page says whether the key is there, so a wrong hint costs time.
+//! INNER-1: a child that this search returns is the one that [`Page::child_for`] finds. If the
+//! numbers cannot decide, there is no answer. HINT-1: the likely place of a record is only a hint.
+//! The page itself is checked for the key, so a wrong hint costs only time.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::node::{Page, number};
 
-/// Records to each side of the likely one that are looked at with it.
+/// Records on each side of the likely one that are prefetched with it.
 const BESIDE: usize = 1;
 
-/// Bytes of a version, about: they lie in two cache lines.
+/// Approximate bytes of a version: it lies in two cache lines.
 const VERSION_BYTES: usize = 64;
 
 /// The keys and children of an inner page.
 pub(crate) struct Inner {
-    /// What all keys begin with.
+    /// The prefix of all keys.
     same: Box<[u8]>,
-    /// In front of the first child is not a key.
+    /// The entry before the first child is not a key.
     entries: Box<[Entry]>,
-    /// Children a unit of the numbers.
+    /// Children per unit of the numbers.
     scale: f64,
-    /// The bytes that all keys have, if they have the same and the numbers hold them whole.
+    /// The length of the keys, if all have the same and the numbers hold them completely.
     bytes: Option<usize>,
     above_leaves: bool,
 }
 
 /// A child.
 struct Entry {
-    /// The rest of the key in front of the child. Ascending.
+    /// The rest of the key before the child, in ascending order.
     number: u64,
     id: u32,
-    /// Of a dense leaf, 16 bits each: records, and the bytes of a record.
+    /// For a dense leaf, 16 bits each: records, and the bytes of a record.
     shape: AtomicU32,
-    /// Where the bytes of a dense leaf were. 0: nothing is known. Words that do not belong together
+    /// The last known place of a dense leaf's bytes; 0: unknown. Words that do not belong together
     /// are a wrong hint.
     address: AtomicUsize,
-    /// Where the leaf's version was. 0: nothing is known.
+    /// The last known place of the leaf's version; 0: unknown.
     version: AtomicUsize,
 }
 
@@ -60,11 +60,11 @@ const _: () = assert!(size_of::<Entry>() == 32);
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     nth: usize,
-    /// The number of the key, where it begins as all keys of the page do.
+    /// The number of the key, if it has the prefix of the page's keys.
     wanted: Option<u64>,
 }
 
-/// A likely place, known before the leaf was looked at.
+/// A likely place, known before the leaf was read.
 pub(crate) struct Likely {
     nth: usize,
     /// Bytes of a record.
@@ -72,7 +72,7 @@ pub(crate) struct Likely {
 }
 
 impl Inner {
-    /// Of a page that is not a leaf.
+    /// For a page that is not a leaf.
     pub fn of(page: &Page) -> Inner {
         let count = page.count();
         let (first, last) = match count {
@@ -106,7 +106,7 @@ impl Inner {
         }
     }
 
-    /// The child that has `key`, if the numbers tell.
+    /// The child for `key`, if the numbers decide.
     pub fn place(&self, key: &[u8]) -> Option<Place> {
         let Some(rest) = key.strip_prefix(&*self.same) else {
             let nth = match key < &*self.same {
@@ -165,7 +165,7 @@ impl Inner {
         self.entries[place.nth].id
     }
 
-    /// Where a key is likely to lie in a leaf, which the processor begins to load.
+    /// The likely place of a key in a leaf, which the processor begins to load.
     pub fn likely(&self, place: Place) -> Option<Likely> {
         let entry = &self.entries[place.nth];
         let address = entry.address.load(Ordering::Relaxed);
@@ -195,7 +195,7 @@ impl Inner {
         Some(Likely { nth, record })
     }
 
-    /// Keeps what there is to know of a leaf. `version` is where its version lies.
+    /// Stores what is known of a leaf. `version` is the place of its version.
     pub fn keep(&self, place: Place, version: usize, page: &Page) {
         if !self.above_leaves {
             return;
@@ -206,8 +206,8 @@ impl Inner {
             None => 0,
         };
         let entry = &self.entries[place.nth];
-        // Mostly they are known, and no other thread's cache line is taken away. A page may stand
-        // where another stood, so the address alone does not tell.
+        // Usually they are known already, and no cache line is taken from another thread. A page
+        // may be where another was, so the address alone is not enough.
         let known = [&entry.address, &entry.version].map(|word| word.load(Ordering::Relaxed));
         if known != [address, version] || entry.shape.load(Ordering::Relaxed) != shape {
             entry.shape.store(shape, Ordering::Relaxed);
@@ -256,7 +256,7 @@ mod tests {
         page
     }
 
-    /// The record of a key by its hint, as `newest.rs` asks for it.
+    /// The record of a key by its hint, as `newest.rs` uses it.
     fn hinted(inner: &Inner, page: &Page, key: u32) -> Option<usize> {
         let key = key.to_be_bytes();
         let place = inner.place(&key).expect("keys of four bytes are told");
@@ -330,7 +330,7 @@ mod tests {
         let inner = inner([0, 30, 60, 90].into_iter());
         let (mut rng, mut seen) = (7, 0);
         for _ in 0..2000 {
-            // A page changes its form, its keys and its size, and stands where another stood.
+            // A page changes its form, its keys and its size, and is where another was.
             let count = draw(&mut rng, 30) as u32;
             let step = (30 / count.max(1)).max(draw(&mut rng, 4) as u32);
             let value = draw(&mut rng, 90) as usize;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Integers as keys: 8 bytes that sort as the numbers do. Also the end of a prefix.
+//! Integers as keys: 8 bytes that sort like the numbers. Also the end of a prefix.
 
 /// The key of an unsigned number: big-endian.
 ///
@@ -22,7 +22,7 @@ pub fn to_u64(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(key.try_into().ok()?))
 }
 
-/// The key of a signed number: big-endian, with the sign bit turned, so that negative numbers come
+/// The key of a signed number: big-endian, with the sign bit flipped, so that negative numbers come
 /// first.
 ///
 /// ```
@@ -44,7 +44,7 @@ pub fn to_i64(key: &[u8]) -> Option<i64> {
     Some(i64::from_be_bytes(key.try_into().ok()?) ^ i64::MIN)
 }
 
-/// The first key behind all that begin with `prefix`; `None` if there is none.
+/// The first key after all keys that begin with `prefix`; `None` if there is none.
 ///
 /// ```
 /// use senko_dbm::keys;

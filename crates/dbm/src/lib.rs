@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A transactional, ordered DBM made for flash (paper D, and past it).
+//! A transactional, ordered DBM for flash (paper D, extended).
 //!
 //! ```text
 //! commit -> order (decided without locks) -> pages in DRAM (new versions) -> log: changes, one write, one flush
@@ -11,15 +11,15 @@
 //! wait. After any crash, a prefix of the commits with every commit that was acknowledged as
 //! synced. Non-goals: the network, more than one process that writes.
 //!
-//! [`Database`] is where to start.
+//! Start with [`Database`].
 
 #![deny(unsafe_code)]
 
-// The database as its users see it.
+// The database, as its callers see it.
 mod db;
 mod options;
 mod snapshot;
-mod newest; // one key as of now
+mod newest; // a single key as of now
 mod transaction;
 mod pending;
 mod bulk;
@@ -31,32 +31,32 @@ mod copy;
 mod salvage;
 mod sink;
 
-// A transaction's way: what it did, its place in the order, into the trees, to the device.
+// A transaction's path: what it did, its place in the order, into the trees, to the device.
 mod writes;
 mod commit;
 mod apply;
 mod dirty; // pages that changed, oldest first
 mod tree;
-mod touched; // what a batch touches there
+mod touched; // what a batch changes there
 mod flush;
 mod group;
 
 // Work besides commits, and opening.
 mod checkpoint;
 mod maintain;
-mod catch_up; // leaves that a checkpoint left as they were
+mod catch_up; // leaves that a checkpoint did not write
 mod open;
 
 // The parts: pages, the translation table, the log, space.
 mod core;
-mod writer; // what the thread that applies commits holds
+mod writer; // the state of the thread that applies commits
 mod sync; // locks and atomic words
 mod growing; // arrays that grow under readers
 mod mapping;
 mod node;
-mod spare; // pages that nobody has any more
-mod resident; // whose bytes leave DRAM next
-mod inner; // an inner page as numbers, and where its leaves lie
+mod spare; // page buffers without an owner
+mod resident; // which pages' bytes leave DRAM next
+mod inner; // an inner page as numbers, with the places of its leaves
 mod log;
 mod tail;
 mod entry;
@@ -73,7 +73,7 @@ mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 
-// Inner parts that the tests under a scheduler run.
+// Internal parts that the tests under a scheduler run.
 #[doc(hidden)]
 #[cfg(feature = "shuttle")]
 pub use commit::scheduled;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one log: where entries go, and how they are found again.
+//! The log: where entries go, and how they are found again.
 //!
 //! The log fills a segment of 16 pages and continues in the segment that the entries of this one
-//! name. Entries come in groups: all entries of a group count, or none. A commit is durable by one
-//! write of its group and one flush.
+//! name. Entries come in groups: either all entries of a group are valid, or none. A commit is
+//! durable by one write of its group and one flush.
 //!
-//! ENTRY-1: the place of the next entry never holds an entry that counts. ENTRY-2: a page that
-//! holds an entry is not written again until its segment is free (`space.rs`). ENTRY-3: after a
-//! failed write or flush nothing more is written.
+//! ENTRY-1: the place of the next entry never holds a valid entry. ENTRY-2: a page that holds an
+//! entry is not written again until its segment is free (`space.rs`). ENTRY-3: after a failed write
+//! or flush nothing more is written.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::DbmError;
 use crate::entry::{BODY, HEAD, Head, Kind};
 use crate::space::{SEGMENT, Space};
 
-/// Where an entry goes, and what it must say to follow on the one before.
+/// The place of an entry, and the values that it needs to follow the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub page: u64,
@@ -49,15 +49,15 @@ pub(crate) struct Log {
     device: Arc<dyn Device>,
     space: Arc<Space>,
     next: Position,
-    /// The segment behind the current one; none before the first entry of a segment.
+    /// The segment after the current one; `None` before the first entry of a segment.
     next_segment: Option<u32>,
     life: u32,
     /// Entries that were not written yet, in adjacent pages.
     buf: AlignedBuf,
     buffered: usize,
-    /// Something was written since the last flush.
+    /// Whether something was written since the last flush.
     unflushed: bool,
-    /// All entries up to this one are durable.
+    /// The last durable entry.
     pub durable: u64,
     /// The newest durable checkpoint.
     pub checkpoint: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Log {
     pub written: u64,
     /// Entries of changes that were appended.
     pub changes: u64,
-    /// How many of them the newest durable checkpoint needs no more.
+    /// How many of them the newest durable checkpoint no longer needs.
     pub replayed: u64,
     /// How many of them there were when the newest checkpoint began.
     pub begun: u64,
@@ -116,7 +116,7 @@ impl Log {
         open
     }
 
-    /// Appends an entry whose body `fill` writes; it tells how many bytes it used. Gives the
+    /// Appends an entry. `fill` writes its body and returns how many bytes it used. Returns the
     /// entry's page.
     pub fn append(
         &mut self,
@@ -180,7 +180,7 @@ impl Log {
             .map_err(DbmError::io("writing the log"))
     }
 
-    /// Makes all that was appended durable: by one durable write if nothing else waits for a flush.
+    /// Makes all appended entries durable: by one durable write if nothing else waits for a flush.
     pub fn sync(&mut self) -> Result<(), DbmError> {
         let failed = DbmError::io("making the log durable");
         let tag = Tag::dbm(Purpose::Log);
@@ -217,12 +217,12 @@ pub(crate) fn take_segment(
     space.take(pinned).ok_or(DbmError::NoSpace(SEGMENT))
 }
 
-/// Makes the device longer by at least `segments` segments.
+/// Extends the device by at least `segments` segments.
 pub(crate) fn grow(device: &dyn Device, space: &Space, segments: u64) -> Result<(), DbmError> {
     let _growth = space.growth.lock();
     let pages = device.pages();
     if u64::from(space.segments()) < pages / SEGMENT {
-        // An end that was about to go.
+        // An end of the device that was about to be removed.
         space.grown(pages);
         return Ok(());
     }
@@ -240,20 +240,20 @@ pub(crate) fn grow(device: &dyn Device, space: &Space, segments: u64) -> Result<
 pub(crate) struct Scan<'a> {
     device: &'a dyn Device,
     pub next: Position,
-    /// The next segment, as the last entry of a segment names it.
+    /// The next segment, named by the last entry of each segment.
     pub next_segment: Option<u32>,
-    /// Pages of the entries that were taken.
+    /// Pages of the entries that were read.
     pub visited: Vec<u64>,
     buf: AlignedBuf,
     /// The first page in the buffer, and how many.
     held: (u64, u64),
 }
 
-/// A group that is whole.
+/// A complete group.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub kind: Kind,
-    /// The bodies of all entries but blobs, one after the other.
+    /// The bodies of all entries except blobs, one after the other.
     pub bytes: Vec<u8>,
     /// Page of each part of a long value.
     pub blobs: Vec<(u32, u64)>,
@@ -271,7 +271,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// A page, with those behind it in its segment.
+    /// A page, read together with the later pages of its segment.
     fn page(&mut self, page: u64) -> Result<Option<&[u8]>, DbmError> {
         if page >= self.device.pages() {
             return Ok(None);
@@ -290,7 +290,7 @@ impl<'a> Scan<'a> {
         Ok(Some(&self.buf[at..at + PAGE_SIZE]))
     }
 
-    /// The next entry, if it follows on the one before.
+    /// The next entry, if it follows the previous one.
     fn entry(&mut self, work: impl FnOnce(&Head, &[u8], u64)) -> Result<Option<Head>, DbmError> {
         let next = self.next;
         let Some(bytes) = self.page(next.page)? else {
@@ -317,7 +317,7 @@ impl<'a> Scan<'a> {
         Ok(Some(head))
     }
 
-    /// The next group, if all of it is there; otherwise the scan stays in front of it.
+    /// The next group, if it is complete; otherwise the scan stays before it.
     pub fn group(&mut self) -> Result<Option<Group>, DbmError> {
         let before = (self.next, self.next_segment);
         let mut group: Option<Group> = None;
@@ -361,8 +361,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Behind the end: an entry that says that what should stand here was durable. Then this is no
-    /// end but damage.
+    /// After the end: an entry that says that what should be here was durable. Then this is damage,
+    /// not the end.
     pub fn check_end(&mut self) -> Result<(), DbmError> {
         let end = self.next;
         let within = end.page..(end.page / SEGMENT + 1) * SEGMENT;
@@ -385,7 +385,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Appends a group of bytes that may take several entries.
+/// Appends a group of bytes that may need several entries.
 pub(crate) fn append_bytes(
     log: &mut Log,
     kind: Kind,

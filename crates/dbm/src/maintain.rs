@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Maintenance beside commits. Checkpoints are written when the log is long, and segments cleaned
-//! when dead pages hold too many. Files are made ahead of need, and removed at the end when they
-//! stay free.
+//! when dead pages hold too many. Files are made in advance, and removed at the end of the device
+//! if they stay free.
 //!
 //! Card: the cleaner takes segments by cost and benefit (Rosenblum and Ousterhout, SOSP 1991). The
 //! benefit is the freed space times the segment's age; the cost is the bytes read and written. It
 //! writes their live pages again at the end of the log. A page that changed since the checkpoint is
-//! not moved: the next checkpoint writes its current state. The segments come free with that
+//! not moved: the next checkpoint writes its current state. The segments become free with that
 //! checkpoint (`space.rs`).
 //!
 //! Each call does a bounded part of the work: one checkpoint of a part of the database, and one
-//! round of the cleaner. So a commit that does the work itself (`Options::threads` of 0) is never
-//! held up by all of it.
+//! round of the cleaner. So a commit that does the work itself (`Options::threads` of 0) never
+//! waits for all of it.
 //!
 //! PACE-1: while the log grows to its limit, checkpoints begin at equal distances, as many as it
-//! takes to write all changed pages. So each page is written once in that time, and neither the
-//! device nor the space has to bear all of them at once.
+//! takes to write all changed pages. So each page is written once in that time, and the device and
+//! the space never have to take all of them at once.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -31,21 +31,21 @@ use crate::space::SEGMENT;
 use crate::sync::Mutex;
 use crate::writer::CHUNK;
 
-/// In this many parts checkpoints write a database all of whose pages changed.
+/// The number of checkpoints that write a database all of whose pages changed.
 const PARTS: u64 = 32;
-/// Segments that one round cleans at most.
+/// Most segments that one round cleans.
 const ROUND: usize = 16;
-/// Pages that a checkpoint writes at least, if this many changed.
+/// The least pages that a checkpoint writes, if this many changed.
 const LEAST_STEP: u64 = 64;
-/// Pages that one writes at most that a commit has to wait for.
+/// The most pages of a checkpoint that a commit waits for.
 const MOST_STEP: u64 = 256;
 
 /// Entries of changes in the log.
 #[derive(Clone, Copy)]
 pub(crate) struct Behind {
-    /// Behind the place from which the log would be replayed.
+    /// Those after the position from which the log would be replayed.
     replay: u64,
-    /// Since the newest checkpoint began.
+    /// Those since the newest checkpoint began.
     checkpoint: u64,
 }
 
@@ -59,7 +59,7 @@ impl Behind {
 }
 
 impl Core {
-    /// Pages beside those that it has to write that a checkpoint takes.
+    /// Pages that a checkpoint takes in addition to those that it must write.
     pub fn step(&self) -> usize {
         let step = (self.space.needed() / PARTS).max(LEAST_STEP);
         match self.options.threads {
@@ -68,13 +68,13 @@ impl Core {
         }
     }
 
-    /// Entries of changes that the log may have behind its replay position. Fewer would write pages
-    /// more often, more would take more space.
+    /// Most entries of changes after the log's replay position. With fewer, pages would be written
+    /// more often; with more, they would take more space.
     fn log_limit(&self) -> u64 {
         (self.options.log_bytes / PAGE_SIZE as u64).max(self.space.needed() * 2 / 7)
     }
 
-    /// Whether there is work; asked after each commit.
+    /// Whether there is work; checked after each commit.
     pub fn is_due(&self, behind: Behind) -> bool {
         self.is_checkpoint_due(behind) || self.is_short()
     }
@@ -83,14 +83,14 @@ impl Core {
     fn is_checkpoint_due(&self, behind: Behind) -> bool {
         let (budget, limit) = (self.options.cache_bytes / PAGE_SIZE, self.log_limit());
         let dirty = self.dirty.load(Ordering::Relaxed);
-        // Each checkpoint writes all that are shaped.
+        // Each checkpoint writes all shaped pages.
         let others = dirty.saturating_sub(self.shaped.load(Ordering::Relaxed));
         let parts = others.div_ceil(self.step()).max(1) as u64;
         behind.replay > limit || behind.checkpoint > limit / parts || dirty > budget / 2
     }
 
-    /// Free space goes below what the next commits need, and the device can grow. Not in an empty
-    /// database, which is to stay small.
+    /// Whether free space is below what the next commits need, and the device can grow. Not in an
+    /// empty database, which should stay small.
     fn is_short(&self) -> bool {
         let free = self.space.free() as u64 * SEGMENT;
         !self.fixed.load(Ordering::Relaxed)
@@ -98,7 +98,7 @@ impl Core {
             && free < self.reserve() + SEGMENT.max(self.space.needed() / 128)
     }
 
-    /// Dead pages hold more than an eighth of what is live and of the log.
+    /// Whether dead pages hold more than an eighth of the live pages and the log.
     fn should_clean(&self, changes: u64) -> bool {
         let segments = u64::from(self.space.segments()).saturating_sub(1);
         let used = segments.saturating_sub(self.space.free() as u64) * SEGMENT;
@@ -110,7 +110,7 @@ impl Core {
         Behind::of(&self.log.lock())
     }
 
-    /// Does a part of the work that is due. Whether there is more.
+    /// Does a part of the work that is due. Returns whether there is more.
     pub fn maintain(self: &Arc<Core>) -> Result<bool, DbmError> {
         let mut maps = self.maintenance.lock();
         let behind = self.behind();
@@ -142,13 +142,13 @@ impl Core {
         free.saturating_sub(self.reserve().max(step as u64 + GROWING_SLACK) + ahead)
     }
 
-    /// Where the device may end, as far as what has to stay free tells.
+    /// The end of the device, as far as the space that must stay free allows.
     fn least_end(&self) -> u64 {
         u64::from(self.space.segments()) * SEGMENT - self.spare_pages()
     }
 
-    /// Leaves out files at the end that stayed free for a checkpoint; the next checkpoint removes
-    /// them. Whether there were any.
+    /// Drops files at the end that stayed free for a checkpoint; the next checkpoint removes them.
+    /// Returns whether there were any.
     pub fn cut_end(&self) -> bool {
         let pinned = {
             let log = self.log.lock();
@@ -161,28 +161,30 @@ impl Core {
         end.is_some_and(|end| self.space.cut((end / SEGMENT) as u32))
     }
 
-    /// Where the device can end, if all behind became free with checkpoint `settled` or before.
+    /// The possible end of the device, if everything after it became free with checkpoint `settled`
+    /// or earlier.
     pub fn free_end(&self, settled: u64) -> Option<u64> {
         let used = u64::from(self.space.end(settled)) * SEGMENT;
         let end = self.device.border(used.max(self.least_end()));
         end.filter(|end| end.is_multiple_of(SEGMENT))
     }
 
-    /// Removes the files that a durable checkpoint leaves out.
+    /// Removes the files that a durable checkpoint no longer has.
     pub fn remove_end(&self) {
         let _growth = self.space.growth.lock();
         let end = u64::from(self.space.segments()) * SEGMENT;
         if end < self.device.pages() {
-            // A file that stays is free space again at the next opening.
+            // A file that remains is free space at the next opening.
             let _ = self.device.shrink(end);
         }
     }
 
-    /// Moves live pages away from the end of the device, so that it can be cut. Gives how many.
+    /// Moves live pages away from the end of the device, so that the end can be cut off. Returns
+    /// their number.
     fn clean_end(&self, maps: &Maps) -> Result<u64, DbmError> {
         let open = self.open_segments();
         let least = self.least_end() / SEGMENT;
-        // Only what lies in files that can go.
+        // Only pages in files that can be removed.
         let Some(border) = self.device.border(least * SEGMENT) else {
             return Ok(0);
         };
@@ -211,7 +213,8 @@ impl Core {
         self.checkpoint_held(&mut maps, usize::MAX)
     }
 
-    /// Moves the live pages of the segments for which that pays most. Gives how many segments.
+    /// Moves the live pages of the segments with the largest benefit. Returns the number of
+    /// segments.
     fn clean(self: &Arc<Core>, maps: &Maps) -> Result<usize, DbmError> {
         let reserve = match self.fixed.load(Ordering::Relaxed) {
             true => 2 * SEGMENT,
@@ -324,7 +327,8 @@ impl Core {
         if word.load(Ordering::Acquire) != place {
             return Ok(());
         }
-        // A moved part is its own entry, which replay must not take for a part of a commit's group.
+        // A moved part is a separate entry, so that replay does not take it for a part of a
+        // commit's group.
         let to = self.write_again(head, page)?;
         let mut writer = self.writer.lock();
         let swapped = word.compare_exchange(place, to, Ordering::AcqRel, Ordering::Acquire);
@@ -336,7 +340,7 @@ impl Core {
         Ok(())
     }
 
-    /// Asks the thread to make durable what was committed; without one, who waits does it.
+    /// Asks the thread to make commits durable. Without a thread, the waiting caller does it.
     pub fn ask_for_sync(&self) {
         if self.options.threads > 0 {
             self.wake.lock().sync = true;
@@ -347,7 +351,7 @@ impl Core {
     /// Tells the thread that there is work, or does it.
     pub fn nudge(self: &Arc<Core>) {
         if self.options.threads == 0 {
-            // A failure latches, and the next commit tells it.
+            // A failure latches, and the next commit reports it.
             let _ = self.maintain();
             return;
         }
@@ -397,14 +401,14 @@ fn keep(weak: &Weak<Core>) {
             if wake.end {
                 return;
             }
-            // Both are taken: commits that continue asking for a flush must not put maintenance
-            // off.
+            // Both are taken, so that commits that keep asking for a flush do not delay
+            // maintenance.
             (
                 std::mem::take(&mut wake.sync),
                 std::mem::take(&mut wake.due),
             )
         };
-        // A failure latches, and the next commit tells it.
+        // A failure latches, and the next commit reports it.
         if sync {
             let commit = core.registry.lock().visible.commit;
             let _ = core.write_until(commit);

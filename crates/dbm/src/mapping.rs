@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The translation table: from a logical page to its versions, and from there to their places in
-//! the log (paper D, 2.1).
+//! The translation table: it maps a logical page to its versions, and these to their places in the
+//! log (paper D, 2.1).
 //!
-//! The table has one word a page, in chunks that double, so it grows without making readers wait. A
-//! word leads to the page's newest version; versions lead to older ones for as long as a snapshot
-//! needs them. The content of a version never changes. It may lose its bytes in DRAM once it has a
-//! place in the log, and the cleaner may change that place.
+//! The table has one word per page, in chunks that double, so it grows without making readers wait.
+//! A word points to the page's newest version, and versions point to older ones as long as a
+//! snapshot needs them. The contents of a version never change. It may lose its bytes in DRAM once
+//! it has a place in the log, and the cleaner may change that place.
 //!
-//! PLACE-1: bytes or place, at least one of them is there. PLACE-2: a version that an open snapshot
-//! sees is in the chain. PLACE-3: only the holder of the writer's lock changes a word or a chain.
+//! PLACE-1: a version has bytes, a place, or both. PLACE-2: a version that an open snapshot sees is
+//! in the chain. PLACE-3: only the holder of the writer's lock changes a word or a chain.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -22,26 +22,26 @@ use crate::sync::{ArcSwapOption, AtomicBool, AtomicU64, Mutex};
 /// A page as of a commit.
 pub(crate) struct Version {
     pub id: u32,
-    /// The commit from which on the page is this.
+    /// The commit from which on the page has this version.
     pub commit: u64,
-    /// The page is no more.
+    /// The page no longer exists.
     pub freed: bool,
     /// There until the drop, which takes it apart.
     body: Option<ArcSwapOption<Page>>,
-    /// Page of the device; 0: it was not written yet.
+    /// The page of the device; 0: it was not written yet.
     place: AtomicU64,
-    /// The version before, if anybody may need it. Few read it, so a lock costs less than an
+    /// The previous version, if it may be needed. It is rarely read, so a lock costs less than an
     /// exchange that waits for readers.
     older: Mutex<Option<Arc<Version>>>,
-    /// Read since the queue asked last (`resident.rs`).
+    /// Whether it was read since the queue last asked (`resident.rs`).
     pub used: AtomicBool,
-    /// An inner page's keys as numbers, once it was read twice.
+    /// An inner page's keys as numbers, after it was read twice.
     pub inner: OnceLock<Box<Inner>>,
     space: Arc<Space>,
 }
 
 impl Version {
-    /// A page as of `commit`, or the end of one.
+    /// A page as of `commit`, or its end.
     pub fn new(
         id: u32,
         commit: u64,
@@ -56,7 +56,7 @@ impl Version {
         Version::made(id, commit, freed, page, 0, older, space)
     }
 
-    /// A page that lies in the log only, older than any snapshot.
+    /// A page that is only in the log, older than any snapshot.
     pub fn placed(id: u32, place: u64, space: &Arc<Space>) -> Version {
         space.hold(place);
         space.cold.fetch_add(1, Ordering::Relaxed);
@@ -98,20 +98,20 @@ impl Version {
         self.older.lock().clone()
     }
 
-    /// Gives it another version before itself.
+    /// Sets the previous version.
     pub fn set_older(&self, version: Option<Arc<Version>>) {
         // The lock is released before anything is dropped.
         let _before = std::mem::replace(&mut *self.older.lock(), version);
     }
 
-    /// Gives the version its place, or another; the old one is released.
+    /// Sets the version's place, or changes it; the old one is released.
     pub fn set_place(&self, place: u64) {
         self.space.hold(place);
         self.space.release(self.place.swap(place, Ordering::AcqRel));
     }
 
-    /// Drops the bytes if nobody read them since it was last asked, and if they can be read again.
-    /// Whether it has them still.
+    /// Drops the bytes if they were not read since the last call and can be read again. Returns
+    /// whether it still has them.
     pub fn age(&self) -> bool {
         let was_read = self.used.swap(false, Ordering::Relaxed);
         (was_read || !self.drop_body()) && self.body().load().is_some()
@@ -131,7 +131,7 @@ impl Version {
         true
     }
 
-    /// Keeps bytes that were read, for the next who asks.
+    /// Keeps bytes that were read, for the next reader.
     pub fn keep_body(&self, page: &Arc<Page>) {
         if self.body().swap(Some(Arc::clone(page))).is_none() {
             self.space.resident.fetch_add(1, Ordering::Relaxed);

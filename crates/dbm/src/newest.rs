@@ -3,12 +3,12 @@
 //! [`Database::get_cached`]).
 //!
 //! A snapshot registers itself, so that the versions that it needs stay (PLACE-2). A single read
-//! does not. It takes the number of the newest commit, reads as of that, and asks at the end
-//! whether it is the newest still. A commit becomes visible before it drops a version (`apply.rs`,
-//! publish). So nothing that the read needed was dropped if no commit came meanwhile. Otherwise the
-//! result is discarded.
+//! does not. It takes the number of the newest commit, reads as of that commit, and checks at the
+//! end whether it is still the newest. A commit becomes visible before it drops a version
+//! (`apply.rs`, publish). So nothing that the read needed was dropped if no commit came meanwhile.
+//! Otherwise the result is discarded.
 //!
-//! NEWEST-1: a value counts only if [`Core::newest`] is the same before and after the read.
+//! NEWEST-1: a value is valid only if [`Core::newest`] is the same before and after the read.
 
 use std::sync::atomic::Ordering;
 
@@ -16,10 +16,10 @@ use crate::core::Core;
 use crate::inner::Inner;
 use crate::{Database, DbmError, Table};
 
-/// Reads before a snapshot is taken, while others commit.
+/// Tries before a snapshot is taken, while others commit.
 const ATTEMPTS: usize = 3;
 
-/// The answer of DRAM about a key ([`Database::get_cached`]).
+/// What DRAM knows about a key ([`Database::get_cached`]).
 ///
 /// ```
 /// # let db = senko_dbm::example::database();
@@ -29,16 +29,16 @@ const ATTEMPTS: usize = 3;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cached<T> {
-    /// The key is there, and this came of its value.
+    /// The key exists, with this result of its value.
     Found(T),
-    /// The key is not there.
+    /// The key does not exist.
     Absent,
-    /// The device must be asked, or another commit came meanwhile: [`Database::get`] knows.
+    /// The device must be read, or another commit came meanwhile: call [`Database::get`].
     Unknown,
 }
 
 impl Core {
-    /// The newest commit, and the root of a table that is there.
+    /// The newest commit, and the root of an existing table.
     fn newest_root(&self, table: &Table) -> Result<(u64, u32), DbmError> {
         let registry = self.registry.lock();
         let catalogue = &registry.visible.catalogue;
@@ -48,12 +48,12 @@ impl Core {
         }
     }
 
-    /// Whether a commit is the newest still (NEWEST-1).
+    /// Whether a commit is still the newest (NEWEST-1).
     fn is_newest(&self, commit: u64) -> bool {
         self.newest.load(Ordering::Acquire) == commit
     }
 
-    /// The value of a key if the path to it is in DRAM and no newer version is in the way.
+    /// The value of a key if the path to it is in DRAM and has no newer version.
     fn cached_value<T>(
         &self,
         commit: u64,
@@ -107,8 +107,8 @@ impl Core {
 }
 
 impl Database {
-    /// The value of a key now: what a new snapshot would give, at less cost. Two calls may see two
-    /// states.
+    /// The current value of a key: the same as from a new snapshot, at less cost. Two calls may see
+    /// different states.
     ///
     /// # Errors
     /// [`DbmError::NoTable`], or damage.
@@ -133,8 +133,8 @@ impl Database {
         self.snapshot().get(table, key)
     }
 
-    /// As [`Database::get`], but it never waits for the device. `take` makes of the value what is
-    /// to be given, and may be called although the answer is [`Cached::Unknown`] then.
+    /// As [`Database::get`], but it never waits for the device. `take` turns the value into the
+    /// result. It may be called although the answer is then [`Cached::Unknown`].
     ///
     /// # Errors
     /// [`DbmError::NoTable`].

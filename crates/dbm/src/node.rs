@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A page of a B+tree: sorted slots that grow up, cells that grow down, in the body of a log entry.
+//! A page of a B+tree, in the body of a log entry: sorted slots grow up, cells grow down.
 //!
-//! The same bytes are in DRAM and in the log. Leaves (level 0) hold records; a cell of an inner
-//! page holds a separator and a child, whose keys are not below the separator. Keys below the first
+//! The same bytes are in DRAM and in the log. Leaves (level 0) have records. A cell of an inner
+//! page has a separator and a child, whose keys are not below the separator. Keys below the first
 //! separator belong to the first child.
 //!
 //! A *dense* leaf has keys of one length and values of one length. It holds the two lengths once,
@@ -10,7 +10,7 @@
 //! leaf with slots. A leaf with slots becomes dense again when it lacks room.
 //!
 //! NODE-1: keys ascend strictly. NODE-2: no cell has more than [`MAX_CELL`] bytes, so any cell fits
-//! on the half of an inner page. On the half of a dense leaf it may not fit; then that half is
+//! on the half of an inner page. A cell may not fit on the half of a dense leaf; then that half is
 //! split too.
 
 use senko_io::PAGE_SIZE;
@@ -19,19 +19,19 @@ use crate::entry::HEAD;
 
 /// The longest key.
 pub const MAX_KEY_BYTES: usize = 1024;
-/// Key and value together; longer values lie outside of the leaf.
+/// Most bytes of key and value together; longer values are stored outside of the leaf.
 pub(crate) const MAX_INLINE: usize = 1200;
 const MAX_CELL: usize = MAX_INLINE + CELL_HEAD;
 const CELL_HEAD: usize = 4;
 const SLOTS: usize = HEAD + 16;
-/// Where a leaf says that it is dense, and the lengths of its keys and values.
+/// The flag of a dense leaf, and the lengths of its keys and values.
 const FORM: usize = HEAD + 5;
 const DENSE: u8 = 1;
 const KEY_BYTES: usize = HEAD + 12;
 const VALUE_BYTES: usize = HEAD + 14;
-/// In a cell's value length: the value is a reference to a long one.
+/// A flag in a cell's value length: the value is a reference to a long one.
 const BLOB: u16 = 0x8000;
-/// Cells that are sought by halving alone.
+/// With at most this many cells, only binary search is used.
 const FEW: usize = 8;
 /// Bytes for slots and cells.
 pub(crate) const ROOM: usize = PAGE_SIZE - SLOTS;
@@ -50,19 +50,19 @@ impl Page {
         page
     }
 
-    /// A page as read; `None` if a cell or the slots lie outside of it. Whether keys ascend is
-    /// [`Page::is_sorted`]: every read asks the former, and the checksum vouches for the latter.
+    /// A page that was read; `None` if a cell or the slots lie outside of it. Every read checks
+    /// that. [`Page::is_sorted`] checks that keys ascend, which the checksum normally guarantees.
     pub fn read(bytes: &[u8]) -> Option<Page> {
         let page = Page(bytes.try_into().ok()?);
         page.is_well_formed().then_some(page)
     }
 
-    /// A page with these bytes, whatever they are.
+    /// A page with these bytes, unchecked.
     pub fn of(bytes: &[u8; PAGE_SIZE]) -> Page {
         Page(*bytes)
     }
 
-    /// Gives the page other bytes, whatever they are.
+    /// Gives the page other bytes, unchecked.
     pub fn fill(&mut self, bytes: &[u8; PAGE_SIZE]) {
         self.0 = *bytes;
     }
@@ -143,13 +143,13 @@ impl Page {
         self.0[FORM] == DENSE
     }
 
-    /// Of a dense leaf: the bytes of a key, and of a record.
+    /// For a dense leaf: the bytes of a key, and of a record.
     fn shape(&self) -> (usize, usize) {
         let key = usize::from(self.u16(KEY_BYTES));
         (key, key + usize::from(self.u16(VALUE_BYTES)))
     }
 
-    /// Where record `nth` of a dense leaf begins, whose records have this many bytes.
+    /// Where record `nth` of a dense leaf begins; a record has this many bytes.
     pub fn dense_at(nth: usize, bytes: usize) -> usize {
         SLOTS + nth * bytes
     }
@@ -159,7 +159,7 @@ impl Page {
         self.is_dense().then(|| self.shape())
     }
 
-    /// Whether this is a dense leaf whose records have `bytes` bytes, and record `nth` has `key`.
+    /// Whether this is a dense leaf with records of `bytes` bytes whose record `nth` has `key`.
     pub fn has_dense(&self, nth: usize, bytes: usize, key: &[u8]) -> bool {
         let at = Page::dense_at(nth, bytes);
         self.0.get(at..at + key.len()) == Some(key)
@@ -212,7 +212,7 @@ impl Page {
         self.0[HEAD + 12..HEAD + 16].copy_from_slice(&id.to_le_bytes());
     }
 
-    /// Place of a key, or where it would be.
+    /// The place of a key, or the place where it would be.
     pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let (mut from, mut to) = (0, self.count());
         // Ascending inserts end here.
@@ -233,16 +233,17 @@ impl Page {
         Err(from)
     }
 
-    /// Cells among which a key is to be sought that is not after the last one: interpolation, then
-    /// steps of growing width from there. Most keys lie in cache their own lines, in DRAM, and
-    /// halving the page would wait for many of them. A wrong guess costs a few comparisons.
+    /// The cells among which to search for a key that is not after the last one. It interpolates,
+    /// then moves in steps of growing width. Keys are in different cache lines, usually in DRAM,
+    /// and a binary search of the page would wait for many of them. A wrong guess costs a few
+    /// comparisons.
     fn guess(&self, key: &[u8]) -> (usize, usize) {
         let count = self.count();
         let (first, last) = (self.key(0), self.key(count - 1));
         if key <= first {
             return (0, 1);
         }
-        // A key between the two begins as both do. A damaged page may break that.
+        // A key between two others has their common prefix, except in a damaged page.
         let same = first.iter().zip(last).take_while(|(a, b)| a == b).count();
         let [first, last, wanted] =
             [first, last, key].map(|key| number(key.get(same..).unwrap_or_default()));
@@ -266,7 +267,7 @@ impl Page {
         }
     }
 
-    /// The child that has `key`; with `below`, the one that has the keys just below it.
+    /// The child for `key`; with `below`, the child with the keys just below it.
     pub fn child_for(&self, key: &[u8], below: bool) -> usize {
         match self.search(key) {
             Ok(nth) if below => nth,
@@ -275,7 +276,7 @@ impl Page {
         }
     }
 
-    /// Bytes that records or cells take, with their slots.
+    /// Bytes of records or cells, including their slots.
     pub fn used(&self) -> usize {
         if self.is_dense() {
             return self.count() * self.shape().1;
@@ -284,7 +285,7 @@ impl Page {
             - usize::from(self.u16(HEAD + 10))
     }
 
-    /// Bytes that the cells of both pages take on one page.
+    /// Bytes that the cells of both pages would take on one page.
     pub fn used_with(&self, other: &Page) -> usize {
         let slotted = |page: &Page| match page.is_dense() {
             true => page.count() * (page.shape().1 + CELL_HEAD + 2),
@@ -298,7 +299,7 @@ impl Page {
         }
     }
 
-    /// Puts a cell in front of cell `nth`; false if there is no room.
+    /// Inserts a cell before cell `nth`; false if there is no room.
     pub fn insert(&mut self, nth: usize, key: &[u8], value: &[u8], long: bool) -> bool {
         if self.level() == 0 && self.count() == 0 {
             self.begin(key.len(), value.len(), long);
@@ -358,7 +359,7 @@ impl Page {
         self.0[SLOTS..].fill(0);
     }
 
-    /// Lays a dense leaf out with slots; false if that leaves no room for `more` bytes.
+    /// Turns a dense leaf into one with slots; false if that leaves no room for `more` bytes.
     fn give_slots(&mut self, more: usize) -> bool {
         let (key, bytes) = self.shape();
         let cell = CELL_HEAD + bytes;
@@ -389,7 +390,7 @@ impl Page {
             })
     }
 
-    /// Makes a leaf dense whose records have one shape; true.
+    /// Makes a leaf dense if its records have equal lengths; true if it did.
     fn take_slots(&mut self) -> bool {
         let old = self.clone();
         let at = self.cell(0);
@@ -419,7 +420,7 @@ impl Page {
         self.set_u16(HEAD + 10, garbage);
     }
 
-    /// Writes a value over one of the same length; false if the lengths differ.
+    /// Overwrites a value by one of the same length; false if the lengths differ.
     pub fn overwrite(&mut self, nth: usize, value: &[u8], long: bool) -> bool {
         if self.is_dense() {
             let (key, bytes) = self.shape();
@@ -440,7 +441,7 @@ impl Page {
         same
     }
 
-    /// Lays the cells out again, without what was removed.
+    /// Packs the cells again, without removed ones.
     fn compact(&mut self) {
         let old = self.0;
         let mut low = PAGE_SIZE;
@@ -482,9 +483,8 @@ impl Page {
         self.compact();
     }
 
-    /// The cell before which the bytes divide most evenly; at least 1, and less than the count.
-    /// Neither side has more than half of the
-    /// bytes and half of a cell.
+    /// The cell before which the page is split most evenly; at least 1, and less than the count.
+    /// Each side has at most half of the bytes plus half of a cell.
     pub fn middle(&self) -> usize {
         if self.is_dense() {
             return self.count() / 2;
@@ -499,12 +499,12 @@ impl Page {
     }
 }
 
-/// The first eight bytes as a number, in the order of keys or equal.
+/// The first eight bytes as a number, whose order agrees with the order of the keys.
 pub(crate) fn number(key: &[u8]) -> u64 {
     if let Some(first) = key.first_chunk() {
         return u64::from_be_bytes(*first);
     }
-    // Short keys are read without a copy: their halves overlap, and agree where they do.
+    // Short keys are read without a copy: their two halves overlap.
     if let (Some(first), Some(last)) = (key.first_chunk(), key.last_chunk()) {
         let [first, last] = [first, last].map(|half| u64::from(u32::from_be_bytes(*half)));
         return first << 32 | last << (64 - 8 * key.len());

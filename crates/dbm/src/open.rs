@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opening: the newest checkpoint, and then the log after it, commit by commit. The result is a
-//! prefix of the order of commits.
+//! Opening a database: reads the newest checkpoint, and then the log after it, commit by commit.
+//! The result is a prefix of the order of commits.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -31,12 +31,13 @@ use crate::sync::{ArcSwapOption, AtomicU64};
 use crate::tail;
 use crate::writer::{CHUNK, Ids, Writer};
 
-/// Pages of a new database: the superblock's segment, the log's first, and the one behind.
+/// Pages of a new database: the superblock's segment, the log's first segment, and the one after
+/// it.
 pub(crate) const FIRST_PAGES: u64 = 3 * SEGMENT;
 
 fn life() -> u32 {
     use std::hash::{BuildHasher, Hasher};
-    // The standard library draws the keys of its hash again in each process.
+    // The standard library draws new hash keys in each process.
     let drawn = std::hash::RandomState::new().build_hasher().finish();
     (drawn >> 32) as u32 ^ drawn as u32 ^ std::process::id()
 }
@@ -81,8 +82,8 @@ pub(crate) fn open(
         Some(group) if group.kind == Kind::Checkpoint => CheckpointRecord::decode(&group.bytes),
         _ => None,
     };
-    // A page and a part of a value each had a page of the device when they lived, and their numbers
-    // are used again.
+    // A page and a part of a value each had a page of the device while they existed, and their
+    // numbers are reused.
     let most = u32::try_from(16 * device.pages() + 65_536).unwrap_or(u32::MAX);
     let record = record
         .filter(|record| record.next_node <= most && record.next_blob <= most)
@@ -97,9 +98,8 @@ pub(crate) fn open(
     Ok(Arc::new(core))
 }
 
-/// Refuses a device that has content of somebody else: also where the superblocks' pages are zero,
-/// as they are in some file systems. Remains of an unfinished creation do not count as such
-/// content.
+/// Refuses a device with foreign content, even if the superblocks' pages are zero, as in some file
+/// systems. Remains of an unfinished creation do not count as foreign.
 fn refuse_foreign(device: &dyn Device) -> Result<(), DbmError> {
     let is_left = |offset: u64, page: &[u8]| {
         offset == Position::START.page * PAGE_SIZE as u64
@@ -118,9 +118,8 @@ fn refuse_foreign(device: &dyn Device) -> Result<(), DbmError> {
     }
 }
 
-/// Refuses a further file of somebody else. It has content, and none of what is looked at is an
-/// entry. A page that a crash tore in a file that was just made has a sector of zeros, and does not
-/// count.
+/// Refuses a foreign further file. Such a file has content, and none of the checked pages is an
+/// entry. A page that a crash tore in a new file has a sector of zeros, and does not count.
 pub(crate) fn refuse_foreign_parts(device: &SpannedFile) -> Result<(), DbmError> {
     const SECTOR: usize = 512;
     let page_bytes = PAGE_SIZE as u64;
@@ -142,7 +141,7 @@ pub(crate) fn refuse_foreign_parts(device: &SpannedFile) -> Result<(), DbmError>
             if sectors.all(|sector| sector.iter().any(|byte| *byte != 0)) {
                 foreign.set(foreign.get().or(Some(offset)));
             }
-            // The first entry ends the look.
+            // The first entry ends the check.
             !has_entry.get()
         };
         find_content((pages.end - pages.start) * page_bytes, read, extent, ours)
@@ -162,7 +161,7 @@ pub(crate) fn refuse_foreign_parts(device: &SpannedFile) -> Result<(), DbmError>
 fn make(device: &Arc<dyn Device>) -> Result<Superblock, DbmError> {
     let space = Arc::new(Space::new());
     space.grown(FIRST_PAGES);
-    // The log's own first segment.
+    // The log's first segment.
     let first = space.take(0).filter(|segment| *segment == 1);
     debug_assert!(first.is_some(), "the lowest segment is taken first");
     let mut log = Log::new(device, &space, Position::START, None, life());
@@ -209,7 +208,7 @@ pub(crate) fn map_words(device: &dyn Device, place: u64) -> Result<Vec<u64>, Dbm
     Ok(words)
 }
 
-/// All words of a table, those of numbers from `next` on left out.
+/// All words of a table, except those of numbers from `next` on.
 fn each_word(
     device: &dyn Device,
     space: &Space,
@@ -314,7 +313,7 @@ fn load(
     ))
 }
 
-/// Puts the commits of the tail into the trees that the log does not have, and gives them as a
+/// Applies the commits of the tail that the log does not have to the trees, and returns them as a
 /// group of changes for the log.
 fn replay_tail(
     core: &Core,
@@ -337,14 +336,14 @@ fn replay_tail(
     Ok(group)
 }
 
-/// Puts the commits of the log into the trees, and finds the log's end.
+/// Applies the commits of the log to the trees, and finds the log's end.
 fn replay(
     core: &Core,
     record: &CheckpointRecord,
     checkpoint: u64,
     beside_writer: bool,
 ) -> Result<(), DbmError> {
-    // Before the log: what a half says that the log has is in the log by then.
+    // The tail is read before the log: everything that a half says is in the log is in it by then.
     let halves = tail::read(&*core.device)?;
     let mut follows = vec![false; halves.len()];
     let mut scan = Scan::new(&*core.device, record.replay);
@@ -364,7 +363,7 @@ fn replay(
             continue;
         }
         entries += group.bytes.len().div_ceil(BODY) as u64;
-        // The table has those of before.
+        // The table has the earlier ones.
         let is_new = before.sequence >= record.began;
         for &(id, place) in group.blobs.iter().filter(|_| is_new) {
             core.space.hold(place);

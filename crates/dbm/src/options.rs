@@ -9,7 +9,7 @@ use senko_io::trace::Recorder;
 
 use crate::DbmError;
 
-/// Called with the number of a step of validation; tests stop a thread there.
+/// Called with the number of a step of validation, so that tests can stop a thread there.
 #[doc(hidden)]
 pub type Pause = Arc<dyn Fn(u32) + Send + Sync>;
 
@@ -22,31 +22,32 @@ pub type Pause = Arc<dyn Fn(u32) + Send + Sync>;
 #[derive(Clone)]
 pub struct Options {
     /// DRAM for pages of trees, in bytes; at least 1 MiB. Changed pages that no checkpoint has
-    /// written stay in DRAM beyond it.
+    /// written stay in DRAM in addition.
     pub cache_bytes: usize,
     /// Most bytes of a transaction: its writes, and the keys and ranges that it read.
     pub transaction_bytes: usize,
     /// Checkpoints keep the log that recovery would read below this many bytes, or two sevenths of
-    /// what is live if that is more; at least 256 KiB. More is a longer recovery, larger files and
-    /// less to write.
+    /// the live bytes if that is more; at least 256 KiB. A larger value means a longer recovery,
+    /// larger files and fewer writes.
     pub log_bytes: u64,
-    /// The most that the files may have; without, as much as the file system gives.
+    /// The most bytes of all files; `None`: as many as the file system gives.
     pub max_bytes: Option<u64>,
-    /// Snapshots that are older are ended when the next checkpoint begins; without, they hold their
-    /// space for as long as they are open.
+    /// Snapshots older than this are ended when the next checkpoint begins. `None`: they hold their
+    /// space as long as they are open.
     pub max_snapshot_age: Option<Duration>,
-    /// Make the database if there is none.
+    /// Create the database if it does not exist.
     pub create: bool,
-    /// Permission bits of files that are made, less those that the process masks; files that exist
-    /// keep theirs. Without, nobody else may read them.
+    /// Permission bits of new files, before the process's umask; existing files keep theirs.
+    /// `None`: no other user may read them.
     pub mode: Option<u32>,
-    /// Keep all in one file, which programs that know of one can rename and delete. Without, a
-    /// database grows by further files, so that no synced commit waits for the growth.
+    /// Keep everything in one file, so that programs which know only one file can rename and delete
+    /// it. Otherwise a database grows by further files, so that no synced commit waits for the
+    /// growth.
     pub one_file: bool,
-    /// Threads that write checkpoints and clean: 0 or 1. With 0 a commit that finds work due does
-    /// it.
+    /// Threads that write checkpoints and clean: 0 or 1. With 0, a commit that finds work due does
+    /// it itself.
     pub threads: usize,
-    /// Write down what reaches the device.
+    /// Records what reaches the device.
     pub recorder: Option<Arc<Recorder>>,
     /// For tests: called at each step of validation.
     #[doc(hidden)]
@@ -126,7 +127,7 @@ pub enum Durability {
     None,
     /// The commit was handed to the system: a killed process loses nothing, a power cut may.
     Buffered,
-    /// The commit is on the device for good. Commits that wait at the same time share a flush.
+    /// The commit is durable on the device. Commits that wait at the same time share a flush.
     #[default]
     Synced,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A commit that has its place in the order, and whose caller does not wait yet.
+//! A commit that has its place in the order, and whose caller is not waiting for it yet.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 use crate::core::Core;
 use crate::{DbmError, Durability};
 
-/// A commit of [`crate::Transaction::commit_async`]. Others see it already. If it is dropped, the
-/// maintenance thread still makes it durable, and nobody is told. With `Options::threads` of 0
-/// there is no such thread: then the next synced commit, `Database::sync` or `close` does it.
+/// A commit of [`crate::Transaction::commit_async`], which other transactions already see. If it is
+/// dropped, the maintenance thread still makes it durable, without a report. With
+/// `Options::threads` of 0 there is no such thread; then the next synced commit, `Database::sync`
+/// or `close` does it.
 ///
 /// ```
 /// # let db = senko_dbm::example::database();
@@ -58,7 +59,7 @@ impl PendingCommit {
         self.number
     }
 
-    /// Whether [`PendingCommit::wait`] would return at once, and well.
+    /// Whether [`PendingCommit::wait`] would return at once, without an error.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -75,12 +76,12 @@ impl PendingCommit {
             || self.core.durable.load(Ordering::Acquire) >= self.number
     }
 
-    /// Returns when the commit is what was requested. The first thread to wait writes for all
-    /// commits until then.
+    /// Returns when the commit is as durable as requested. The first thread to wait writes for all
+    /// commits up to then.
     ///
     /// # Errors
-    /// The device's: the database accepts no more commits, and whether this one is there shows the
-    /// next opening.
+    /// The device's errors. The database then accepts no more commits, and only the next opening
+    /// shows whether this one is there.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();

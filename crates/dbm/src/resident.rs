@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whose bytes leave DRAM next.
+//! Decides which pages' bytes leave DRAM next.
 //!
 //! Card: CLOCK (Corbato 1968) as a queue, which is FIFO with reinsertion. A page that was read
-//! since it came loses its mark and goes to the end of the queue. One that was not read leaves
+//! since it came loses its mark and goes to the end of the queue. A page that was not read leaves
 //! DRAM. The queue has only pages with bytes in DRAM. A database may have many times what its cache
 //! holds.
 //!
-//! RESIDENT-1: a page with bytes in DRAM is in the queue, or in the hands of the thread that took
-//! it out. RESIDENT-2: a number is in the queue once.
+//! RESIDENT-1: a page with bytes in DRAM is in the queue, or with the thread that took it out.
+//! RESIDENT-2: a number is in the queue once.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ impl Resident {
         }
     }
 
-    /// Bytes of a page came into DRAM: it goes to the end, unless it is in the queue.
+    /// Notes that a page's bytes came into DRAM: it goes to the end, unless it is in the queue.
     pub fn enter(&self, id: u32) {
         let queued = self.queued.at(id);
         if !queued.swap(true, Ordering::AcqRel) {
@@ -37,10 +37,10 @@ impl Resident {
         }
     }
 
-    /// Takes the first one out. The caller looks at its bytes, and enters it again if they stay.
+    /// Takes the first page out. The caller checks its bytes, and adds it again if they stay.
     pub fn leave(&self) -> Option<u32> {
         let id = self.queue.lock().pop_front()?;
-        // Before its bytes are looked at: bytes that come later enter it.
+        // Done before its bytes are checked, so that bytes that arrive later add it again.
         self.queued.at(id).swap(false, Ordering::AcqRel);
         Some(id)
     }

@@ -2,10 +2,10 @@
 //! Repair of a database that does not open: without its superblock or checkpoint, or with a part of
 //! the translation table or of the log lost.
 //!
-//! Every page of the files is looked at. The newest complete checkpoint names the tables and their
+//! Every page of the files is read. The newest complete checkpoint names the tables and their
 //! roots. The newest page of each number, as of that checkpoint, replaces the translation table.
-//! Then the commits of the log are applied, also those after a hole if a later entry says that the
-//! hole was durable. All goes into a new database.
+//! Then the commits of the log are applied, including those after a hole if a later entry says that
+//! the hole was durable. Everything goes into a new database.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -28,13 +28,13 @@ use crate::table::TableInfo;
 use crate::writer::CHUNK;
 use crate::{Database, DbmError, Durability, Options, Table};
 
-/// Records of a transaction, about.
+/// Approximate number of records of a transaction.
 const BATCH: usize = 1000;
 
 /// The contents of the pages of a device.
 #[derive(Default)]
 struct Found {
-    /// Places of each page of a tree, with the commit and the sequence of each.
+    /// The places of each page of a tree, with the commit and the sequence of each.
     nodes: HashMap<u32, Vec<(u64, u64, u64)>>,
     /// The newest place of each part of a long value, with its sequence.
     blobs: HashMap<u32, (u64, u64)>,
@@ -46,9 +46,9 @@ struct Found {
 struct Salvage<'a> {
     device: &'a dyn Device,
     found: Found,
-    /// Where the parts of the translation table that are whole say that pages lie.
+    /// The places of pages according to the intact parts of the translation table.
     places: HashMap<u32, u64>,
-    /// Versions of pages up to this commit count.
+    /// Versions of pages up to this commit are valid.
     bound: u64,
     to: Database,
     /// By their numbers in the old database.
@@ -58,20 +58,20 @@ struct Salvage<'a> {
     writes: usize,
     visited: HashSet<u32>,
     report: CopyReport,
-    /// Keys whose long values were not found, and have no newer ones so far.
+    /// Keys whose long values were not found, and which have no newer ones so far.
     lost_values: BTreeMap<(u32, Vec<u8>), String>,
 }
 
 impl Database {
-    /// Saves what is intact of a database that does not open into a new one at `to`, which must not
-    /// exist, and lists what is lost. Trees whose table's name is lost with the checkpoint become
-    /// tables named `recovered` and `recovered-N`, and what the log has of such a table goes into
-    /// `recovered-table-N`. Nobody may have the database open to write. One that opens is repaired
-    /// better by [`Database::repair`].
+    /// Saves the intact parts of a database that does not open into a new one at `to`, which must
+    /// not exist. It lists what is lost. Trees whose table's name is lost with the checkpoint
+    /// become tables named `recovered` and `recovered-N`, and the log's changes of such a table go
+    /// into `recovered-table-N`. No process may have the database open for writing. For a database
+    /// that opens, [`Database::repair`] is better.
     ///
     /// # Errors
-    /// [`DbmError::Foreign`] where nothing of a database is found, and whatever reading the device
-    /// or making the copy fails with. An ended repair is [`DbmError::Invalid`].
+    /// [`DbmError::Foreign`] if nothing of a database is found, and the errors of reading the
+    /// device or making the copy. An ended repair is [`DbmError::Invalid`].
     ///
     /// ```
     /// # let folder = senko_dbm::example::Folder::new();
@@ -97,7 +97,7 @@ impl Database {
         };
         let device = SpannedFile::open(path, 0, &file).map_err(open)?;
         let found = look(&device, &mut progress)?;
-        // The one that the superblock names, or else the newest.
+        // The checkpoint that the superblock names, or else the newest.
         let superblock = Superblock::read(&device).ok().flatten();
         let whole = |at: &Position| {
             let group = Scan::new(&device, *at).group().ok().flatten()?;
@@ -200,7 +200,7 @@ fn look(device: &dyn Device, progress: &mut impl FnMut(u64) -> bool) -> Result<F
         let bytes = &mut segment[..pages * PAGE_SIZE];
         let tag = Tag::dbm(Purpose::Recover);
         if device.read(first, bytes, tag).is_err() {
-            // A segment that can't be read is as good as damaged.
+            // An unreadable segment counts as damaged.
             continue;
         }
         for (nth, page) in bytes.chunks(PAGE_SIZE).enumerate() {
@@ -294,8 +294,8 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// Takes what is whole of the translation table. Of other pages the newest that is whole
-    /// counts, which may be an older version of a damaged one.
+    /// Takes the intact parts of the translation table. For other pages the newest intact version
+    /// is taken, which may be older than a damaged one.
     fn map(&mut self, parts: &[u64]) {
         for (nth, part) in parts.iter().enumerate().filter(|(_, part)| **part != 0) {
             match crate::open::map_words(self.device, *part) {
@@ -320,7 +320,7 @@ impl Salvage<'_> {
     }
 
     fn tree(&mut self, table: &Table, id: u32, from: Border, to: Border) -> Result<(), DbmError> {
-        // A page that was reached before is none of this place.
+        // A page that was already reached does not belong here.
         let places = self
             .found
             .nodes
@@ -381,7 +381,7 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// Leaves whose way from the root is lost, and that the translation table names.
+    /// Leaves whose path from the root is lost, but that the translation table names.
     fn orphan_leaves(&mut self) -> Result<(), DbmError> {
         let lost = self.report.lost.clone();
         let mut recovered = None;
@@ -415,7 +415,7 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// A new table for records whose own is not known.
+    /// A new table for records whose own table is unknown.
     fn unowned(&mut self, name: &str) -> Result<Table, DbmError> {
         self.commit()?;
         let table = unowned(&self.to, name)?;
@@ -423,7 +423,7 @@ impl Salvage<'_> {
         Ok(table)
     }
 
-    /// A page of a tree, if it lies whole at a place.
+    /// A page of a tree, if a place has it intact.
     fn node(&self, id: u32, place: u64) -> Option<Page> {
         let bytes = self.read(place)?;
         Head::read(&bytes).filter(|head| head.kind == Kind::Node)?;
@@ -431,7 +431,7 @@ impl Salvage<'_> {
     }
 
     /// Trees whose table's name is lost: pages that no other page names. Each goes into its own
-    /// table, and leaves alone together into one, in the order of their commits.
+    /// table. Single leaves go into one common table, in the order of their commits.
     fn orphans(&mut self) -> Result<(), DbmError> {
         let mut pages: Vec<(u64, u32, u8)> = Vec::new();
         let mut named: HashSet<u32> = HashSet::new();
@@ -480,10 +480,11 @@ impl Salvage<'_> {
         (value.len() as u64 == bytes).then_some(value)
     }
 
-    /// Brings the commits of the log, and of the tail that goes on behind it.
+    /// Adds the commits of the log, and of the tail that continues it.
     fn log(&mut self, record: &CheckpointRecord) -> Result<(), DbmError> {
-        // Leaves that the checkpoint left as they were lack commits up to its own. Those that have
-        // them have them once more: a put and a delete may be repeated in their order.
+        // Leaves that the checkpoint did not write lack commits up to its own. Other leaves get
+        // these commits a second time, which is harmless: puts and deletes may be repeated in their
+        // order.
         let (device, mut done, has) = (self.device, 0, record.commit);
         let halves = crate::tail::read(device).unwrap_or_default();
         let mut follows = vec![false; halves.len()];
@@ -499,7 +500,7 @@ impl Salvage<'_> {
                 }
                 continue;
             }
-            // A group after the end tells whether it is one.
+            // Only decoding tells whether something after the end is a group.
             let end = scan.next;
             let was_durable = |at: &&Position| {
                 let group = Scan::new(device, **at).group().ok().flatten();
@@ -527,7 +528,7 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// Brings commits that were not done yet; of those up to `has` the tables are there.
+    /// Adds commits that were not done yet. Tables are already as of commit `has`.
     fn commits(&mut self, bytes: &[u8], done: &mut u64, has: u64) -> Result<(), DbmError> {
         let mut reader = Reader(bytes);
         while let Some((number, changes)) = next_commit(&mut reader) {
@@ -545,8 +546,8 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// The table of a change. One that the checkpoint should have, and has not, was dropped. Behind
-    /// it, what told the name is lost, and the table gets another.
+    /// The table of a change. A table that the checkpoint should have, but has not, was dropped.
+    /// After the checkpoint the record with the name is lost, and the table gets another name.
     fn table_of(&mut self, id: u32, is_new: bool) -> Result<Option<Table>, DbmError> {
         let known = self.tables.get(&id).cloned();
         if known.is_some() || !is_new {
@@ -606,7 +607,7 @@ impl Salvage<'_> {
                         self.wrote(key.len() + value.len())?;
                     }
                     None => {
-                        // The earlier value is not its value either.
+                        // The earlier value is not the right one either.
                         self.tx.delete(&table, key)?;
                         let name = table.name().to_owned();
                         self.lost_values.insert((id, key.to_vec()), name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which of the two ways a page goes to the device: into the segments of pages, or into the log.
+//! Decides where pages are written: into separate segments, or into the log.
 
 use crate::DbmError;
 use crate::core::Core;
@@ -7,8 +7,8 @@ use crate::images::Images;
 use crate::log::{Label, Log};
 use crate::sync::MutexGuard;
 
-/// Where pages go: into their own segments, or, where these would make a small database larger,
-/// into the log.
+/// Where pages go: into separate segments, or, if these would make a small database larger, into
+/// the log.
 pub(crate) enum Sink<'a> {
     Images(MutexGuard<'a, Images>),
     Log(MutexGuard<'a, Log>),
@@ -27,7 +27,7 @@ impl Sink<'_> {
         }
     }
 
-    /// Writes what is buffered: only then may a version name its place.
+    /// Writes the buffered pages. Only after that may a version name its place.
     pub fn write_out(&mut self) -> Result<(), DbmError> {
         match self {
             Sink::Images(images) => images.write_out(),
@@ -37,7 +37,7 @@ impl Sink<'_> {
 }
 
 impl Core {
-    /// Takes down of what time the pages that follow are.
+    /// Sets the time of the following pages.
     pub fn begin_images(&self) {
         let (sequence, checkpoint) = {
             let log = self.log.lock();
@@ -46,7 +46,7 @@ impl Core {
         self.images.lock().begin(sequence, checkpoint);
     }
 
-    /// Where pages go, apart from the log or not.
+    /// Where pages go: separate from the log or not.
     pub fn sink(&self, apart: bool) -> Result<Sink<'_>, DbmError> {
         self.check()?;
         Ok(match apart {
@@ -55,7 +55,7 @@ impl Core {
         })
     }
 
-    /// The segments that are being filled, the log's next one among them.
+    /// The segments being filled, including the log's next one.
     pub fn open_segments(&self) -> Vec<u32> {
         let images = self.images.lock().open_segment();
         let mut open = self.log.lock().open_segments();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading as of one commit: snapshots and cursors. Both own everything that they need, and may go
-//! to another thread.
+//! Reading as of one commit: snapshots and cursors. Both own everything that they need, and may
+//! move to another thread.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::{DbmError, Table};
 /// A key and its value.
 pub type Record = (Vec<u8>, Vec<u8>);
 
-/// The database as of one moment. It never conflicts, waits for nobody, and nobody waits for it.
-/// Cheap to clone.
+/// The database as of one moment. It never conflicts and never waits, and no commit waits for it.
+/// It is cheap to clone.
 ///
 /// ```
 /// # let db = senko_dbm::example::database();
@@ -64,13 +64,13 @@ impl Snapshot {
             .map_err(|_| DbmError::NoTable(table.name().to_owned()))
     }
 
-    /// The root of a table that is there.
+    /// The root of an existing table.
     pub(crate) fn root_of(&self, table: u32) -> u32 {
         let found = self.seen.catalogue.iter().find(|info| info.id == table);
         found.map_or(0, |info| info.root)
     }
 
-    /// A read counts only if the snapshot existed until its end.
+    /// A read is valid only if the snapshot existed until its end.
     pub(crate) fn valid<T>(&self, read: Result<T, DbmError>) -> Result<T, DbmError> {
         if self.seen.is_expired() {
             return Err(DbmError::SnapshotExpired);
@@ -140,7 +140,7 @@ impl Snapshot {
         self.cursor(table, ..)?.previous()
     }
 
-    /// The first key from `from` on, or, not `inclusive`, behind it. The value is not read.
+    /// The first key from `from` on (or after it, if not `inclusive`). The value is not read.
     ///
     /// # Errors
     /// [`DbmError::NoTable`], or damage.
@@ -279,8 +279,8 @@ impl Snapshot {
         }
     }
 
-    /// The leaf and the place on it from which records continue, forwards at it, backwards in front
-    /// of it. `cached` is taken if it is that leaf.
+    /// The leaf and the place on it from which records continue: forwards at the place, backwards
+    /// before it. `cached` is used if it is that leaf.
     fn place(
         &self,
         root: u32,
@@ -310,7 +310,7 @@ impl Snapshot {
             None if back => found.page.count(),
             None => 0,
             Some(key) => match found.page.search(key) {
-                // Forwards the place of the record, backwards the one behind it.
+                // Forwards, the place of the record; backwards, the one after it.
                 Ok(nth) => nth + usize::from(inclusive == back),
                 Err(nth) => nth,
             },
@@ -318,7 +318,7 @@ impl Snapshot {
         Ok((found, nth))
     }
 
-    /// The leaf beside one, with the place where it begins.
+    /// The neighbour of a leaf, with the place where it begins.
     fn beside(
         &self,
         root: u32,
@@ -357,13 +357,13 @@ pub struct Cursor {
     root: u32,
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
-    /// The key that it gave last.
+    /// The key that it returned last.
     at: Option<Vec<u8>>,
     leaf: Option<Found>,
 }
 
 impl Cursor {
-    /// The next record; `None` at the end of the range, where it stays on the last one.
+    /// The next record. `None` at the end of the range, where the cursor stays on the last one.
     ///
     /// # Errors
     /// Damage, or [`DbmError::SnapshotExpired`].
@@ -379,7 +379,8 @@ impl Cursor {
         self.go(false)
     }
 
-    /// The record before; `None` at the beginning of the range, where it stays on the first one.
+    /// The previous record. `None` at the beginning of the range, where the cursor stays on the
+    /// first one.
     ///
     /// # Errors
     /// Damage, or [`DbmError::SnapshotExpired`].
@@ -394,9 +395,8 @@ impl Cursor {
         self.go(true)
     }
 
-    /// Goes in front of `key`: the next record is the first one from there on, the previous one the
-    /// last below. Keys outside of the
-    /// range are not given.
+    /// Moves before `key`: the next record is the first one from there on, the previous record the
+    /// last one below. Keys outside of the range are never returned.
     ///
     /// # Errors
     /// Damage, or [`DbmError::SnapshotExpired`].
@@ -423,13 +423,14 @@ impl Cursor {
         Ok(self.take(step, false))
     }
 
-    /// Gives the next records to `take`, key and value, up to the end of a page of the tree: many
-    /// records for the work of one step. `take` says whether to continue. Without `values` each
-    /// value is empty, and long ones are not read. Gives how many records there were, 0 at the end
-    /// of the range.
+    /// Passes the next records (key and value) to `take`, up to the end of a page of the tree. So
+    /// many records need only the work of one step. `take` returns whether to continue. Without
+    /// `values` each value is empty, and long ones are not read. Returns the number of records, 0
+    /// at the end of the range.
     ///
     /// # Errors
-    /// As [`Cursor::next`]. The records given do not count then, and the cursor stays where it was.
+    /// As [`Cursor::next`]. The passed records do not count then, and the cursor stays in its
+    /// place.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -456,7 +457,7 @@ impl Cursor {
         self.page(false, values, take)
     }
 
-    /// The records before, downwards; else as [`Cursor::next_page`].
+    /// The previous records, in descending order; otherwise as [`Cursor::next_page`].
     ///
     /// # Errors
     /// As [`Cursor::next_page`].
@@ -493,7 +494,7 @@ impl Cursor {
         Ok(count)
     }
 
-    /// How many records it gave, the key of the last one, and its leaf.
+    /// How many records it passed, the key of the last one, and its leaf.
     #[allow(clippy::type_complexity)]
     fn page_unchecked(
         &mut self,
@@ -539,7 +540,7 @@ impl Cursor {
         }
     }
 
-    /// Where to continue: behind the key that was given last, or at the border of the range.
+    /// Where to continue: after the last returned key, or at the border of the range.
     fn from<'a>(at: &'a Option<Vec<u8>>, border: &'a Bound<Vec<u8>>) -> (Option<&'a [u8]>, bool) {
         match (at, border) {
             (Some(at), _) => (Some(at), false),
@@ -557,7 +558,7 @@ impl Cursor {
         Ok(self.take(step, back))
     }
 
-    /// Whether a key that was met on the way up, or down, lies in the range.
+    /// Whether a key met on the way up or down is in the range.
     fn is_inside(&self, key: &[u8], back: bool) -> bool {
         match (if back { &self.from } else { &self.to }, back) {
             (Bound::Unbounded, _) => true,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which segments are in use, and when one may be written again.
+//! The segments in use, and when a segment may be written again.
 //!
 //! SEGMENT-1: a free segment holds no page version and nothing that the newest durable checkpoint
-//! needs: no named page, and no part of the log. Versions and names are counted apart: a page that
-//! changed since the checkpoint has a name and no version. SEGMENT-2: it is reused only when no
-//! other process reads from a checkpoint older than the time when the segment became free.
+//! needs: no named page, and no part of the log. Versions and names are counted separately: a page
+//! that changed since the checkpoint has a name and no version. SEGMENT-2: it is reused only when
+//! no other process reads from a checkpoint older than the time when the segment became free.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -21,13 +21,13 @@ pub(crate) const SEGMENT: u64 = 16;
 pub(crate) struct Segment {
     /// Pages that are places of versions and of parts of long values.
     pub live: AtomicU32,
-    /// Pages that the newest durable checkpoint names, or the one that is about to be.
+    /// Pages that the newest durable checkpoint names, or the one about to become durable.
     pub named: AtomicU32,
     /// Number of the log's last entry here; 0 if it has none here.
     pub last: AtomicU64,
-    /// The log's newest entry when something was written here last.
+    /// The log's newest entry at the last write here.
     pub stamp: AtomicU64,
-    /// Taken for the log, from then on until it is free again.
+    /// Whether it was taken for the log; true until it is free again.
     taken: AtomicU32,
 }
 
@@ -36,7 +36,7 @@ impl Segment {
         self.live.load(Ordering::Acquire) == 0 && self.named.load(Ordering::Acquire) == 0
     }
 
-    /// Pages that have to move before it is free, about.
+    /// Approximate number of pages that must move before it is free.
     pub fn used(&self) -> u32 {
         let live = self.live.load(Ordering::Acquire);
         live.max(self.named.load(Ordering::Acquire))
@@ -45,7 +45,7 @@ impl Segment {
 
 #[derive(Default)]
 struct Free {
-    /// Segments, each with the checkpoint with which it became free.
+    /// Segments, each with the checkpoint that made it free.
     list: BTreeMap<u32, u64>,
     segments: u32,
 }
@@ -53,7 +53,7 @@ struct Free {
 pub(crate) struct Space {
     segments: Growing<Segment>,
     free: Mutex<Free>,
-    /// Held while the device becomes longer or shorter.
+    /// Held while the device grows or shrinks.
     pub growth: Mutex<()>,
     /// The newest checkpoint that has begun.
     pub started: AtomicU64,
@@ -61,9 +61,9 @@ pub(crate) struct Space {
     pub resident: AtomicUsize,
     /// Pages with bytes there.
     pub queue: Resident,
-    /// Bytes that versions let go.
+    /// Bytes that versions dropped.
     pub spare: Spare,
-    /// Versions whose bytes are on the device only.
+    /// Versions whose bytes are only on the device.
     pub cold: AtomicUsize,
     /// All pages that are places of versions and of parts of long values.
     pub live: AtomicU64,
@@ -108,7 +108,7 @@ impl Space {
         self.live.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A checkpoint names a page; 0 is none.
+    /// Notes that a checkpoint names a page; 0 is none.
     pub fn name(&self, place: u64) {
         if place > 0 {
             self.of(place).named.fetch_add(1, Ordering::AcqRel);
@@ -116,7 +116,7 @@ impl Space {
         }
     }
 
-    /// No checkpoint that counts names it any more.
+    /// Notes that no valid checkpoint names it any more.
     pub fn unname(&self, place: u64) {
         if place > 0 {
             self.of(place).named.fetch_sub(1, Ordering::AcqRel);
@@ -124,13 +124,13 @@ impl Space {
         }
     }
 
-    /// Pages that hold what is live, about.
+    /// Approximate number of pages with live contents.
     pub fn needed(&self) -> u64 {
         let live = self.live.load(Ordering::Relaxed);
         live.max(self.named.load(Ordering::Relaxed))
     }
 
-    /// The device has this many pages; what is new is free.
+    /// Notes that the device has this many pages; new ones are free.
     pub fn grown(&self, pages: u64) {
         let mut free = self.free.lock();
         let segments = (pages / SEGMENT) as u32;
@@ -140,7 +140,7 @@ impl Space {
         free.segments = free.segments.max(segments);
     }
 
-    /// Takes out of the free ones all that hold something, when a database is opened.
+    /// Removes all segments in use from the free ones, when a database is opened.
     pub fn settle(&self, durable: u64, in_log: &dyn Fn(u32) -> bool) {
         let mut free = self.free.lock();
         free.list.clear();
@@ -162,7 +162,8 @@ impl Space {
         self.free.lock().list.len()
     }
 
-    /// The segment after the last one that is in use, or became free behind checkpoint `settled`.
+    /// The segment after the last one that is in use, or that became free after checkpoint
+    /// `settled`.
     pub fn end(&self, settled: u64) -> u32 {
         let free = self.free.lock();
         let mut end = free.segments;
@@ -177,7 +178,7 @@ impl Space {
         end
     }
 
-    /// Leaves out the segments from `end` on, if they are free still.
+    /// Removes the segments from `end` on, if they are still free.
     pub fn cut(&self, end: u32) -> bool {
         let mut free = self.free.lock();
         let are_free = (end..free.segments).all(|number| free.list.contains_key(&number));
@@ -188,8 +189,8 @@ impl Space {
         are_free
     }
 
-    /// The first free segment that no reader of a checkpoint before `pinned` needs. The end of the
-    /// device stays free where it can, and is given back.
+    /// The first free segment that no reader of a checkpoint before `pinned` needs. If possible the
+    /// end of the device stays free, and is given back.
     pub fn take(&self, pinned: u64) -> Option<u32> {
         let mut free = self.free.lock();
         let found = free.list.iter().find(|(_, since)| **since <= pinned);
@@ -201,8 +202,8 @@ impl Space {
         Some(number)
     }
 
-    /// Frees what SEGMENT-1 allows once checkpoint `durable` is durable, whose log begins with
-    /// entry `replay`. Gives what became free.
+    /// Frees what SEGMENT-1 allows once checkpoint `durable`, whose log begins with entry `replay`,
+    /// is durable. Returns the freed segments.
     pub fn reclaim(&self, durable: u64, replay: u64, open: &[u32]) -> Vec<u32> {
         let mut free = self.free.lock();
         let mut freed = Vec::new();

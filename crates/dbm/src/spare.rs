@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Page buffers that nobody uses any more. Each changed page is a copy, and each page that is read
-//! needs memory. The buffer released last is still in the processor's cache.
+//! Unused page buffers. Each changed page is a copy, and each page that is read needs memory. The
+//! buffer released last is still in the processor's cache.
 //!
 //! SPARE-1: a page here has no other owner.
 
@@ -11,14 +11,14 @@ use senko_io::PAGE_SIZE;
 use crate::node::Page;
 use crate::sync::Mutex;
 
-/// Pages that are kept: what a commit of a hundred random updates copies, and lets go.
+/// Most pages that are kept: as many as a commit of a hundred random updates copies and releases.
 const MOST: usize = 128;
 
 #[derive(Default)]
 pub(crate) struct Spare(Mutex<Vec<Arc<Page>>>);
 
 impl Spare {
-    /// Keeps a page for the next who needs one, if nobody else has it.
+    /// Keeps a page for reuse, if nothing else holds it.
     pub fn give(&self, page: Arc<Page>) {
         if Arc::strong_count(&page) == 1 {
             let mut spare = self.0.lock();
@@ -38,7 +38,7 @@ impl Spare {
         spare.expect("it was filled")
     }
 
-    /// A page as read; `None` as for [`Page::read`].
+    /// A page that was read; `None` as for [`Page::read`].
     pub fn read(&self, bytes: &[u8]) -> Option<Arc<Page>> {
         let page = self.filled(bytes.try_into().ok()?);
         page.is_well_formed().then_some(page)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The superblock: which checkpoint is the newest. Two slots in turn, so that a torn write leaves
-//! the other.
+//! The superblock: it names the newest checkpoint. It has two slots, used in turn, so that a torn
+//! write leaves the other one.
 
 use senko_io::{AlignedBuf, Device, Purpose, Tag};
 
@@ -16,7 +16,7 @@ pub(crate) const SLOTS: [u64; 2] = [0, 8];
 pub(crate) struct Superblock {
     /// Number of the checkpoint.
     pub checkpoint: u64,
-    /// Where it lies in the log.
+    /// Its place in the log.
     pub at: Position,
     /// Pages that the device had.
     pub pages: u64,

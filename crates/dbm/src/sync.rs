@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Locks and atomic words of the crate, in one place, so that tests can put a scheduler under them
+//! Locks and atomic words of the crate, in one place, so that tests can run them under a scheduler
 //! (`tests/shuttle`).
 //!
 //! With the feature `shuttle` each operation on them is a point at which the scheduler may continue
-//! with another thread. It runs one thread at a time. So every ordering of memory counts as the
-//! strongest one, and what only a weaker one allows is not found.
+//! with another thread. It runs one thread at a time. So every memory ordering counts as the
+//! strongest one, and bugs that only weaker ones allow are not found.
 //!
 //! Two kinds of words are left out. A wrong hint costs only time (HINT-1 in `inner.rs`). A chunk
 //! of `growing.rs` is made in one step.
@@ -29,7 +29,7 @@ mod real {
     }
 }
 
-/// The same interfaces with the scheduler's points.
+/// The same interfaces, with points for the scheduler.
 #[cfg(feature = "shuttle")]
 mod stepped {
     use std::ops::{Deref, DerefMut};
@@ -115,7 +115,7 @@ mod stepped {
         }
     }
 
-    /// Its own steps are one to the scheduler.
+    /// Its steps are one step for the scheduler.
     pub(crate) struct ArcSwapOption<T>(arc_swap::ArcSwapOption<T>);
 
     impl<T> Default for ArcSwapOption<T> {
@@ -153,7 +153,7 @@ mod stepped {
         }
     }
 
-    /// Its own steps are one to the scheduler.
+    /// Its steps are one step for the scheduler.
     pub(crate) struct OnceBox<T>(once_cell::race::OnceBox<T>);
 
     impl<T> Default for OnceBox<T> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables: as a user holds one, and as the catalogue has them.
+//! Tables: the handle of a caller, and the entries of the catalogue.
 
 use std::sync::Arc;
 

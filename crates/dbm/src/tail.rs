@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commits that survive the process before they are in the log: bytes stored into mapped memory.
+//! Commits that survive the process before they are in the log: their bytes are stored to mapped
+//! memory.
 //!
-//! A `Buffered` commit is one copy of some tens of bytes here, where the log would take a page and
-//! a system call. The commits stay pending for the log as well: the log's next group has them.
+//! A `Buffered` commit is one copy of some tens of bytes here; the log would need a page and a
+//! system call. The commits also stay pending for the log: its next group has them.
 //!
 //! Layout: docs/formats/dbm.md. The memory is that of pages of the first segment, which the log
-//! leaves alone: two halves, filled in turn. A half begins with the place in the log after which
+//! does not use: two halves, filled in turn. A half begins with the place in the log after which
 //! its commits follow. Then come frames of commits, each with a checksum that continues the
 //! previous one. So frames of an earlier filling are never read.
 //!
 //! HALF-1: when a half begins, every commit is in the log before it or in the other half, and is in
-//! this one before the next commit does. So all that is pending goes to the log first, or a half
-//! would be overwritten whose commits are nowhere else. After a log that has a half's place, the
-//! two halves have all commits without a gap. HALF-2: each checkpoint begins a half, so no valid
-//! half begins before the log's replay position. HALF-3: a commit that is pending no more may still
-//! be on its way to the log. So a `Buffered` commit returns only when the tail has it, or when the
-//! write of its group has returned.
+//! this one before the next commit does. So all pending commits go to the log first. Otherwise a
+//! half would be overwritten whose commits are nowhere else. After a log that reaches a half's
+//! place, the two halves have all commits without a gap. HALF-2: each checkpoint begins a half, so
+//! no valid half begins before the log's replay position. HALF-3: a commit that is no longer
+//! pending may still be on its way to the log. So a `Buffered` commit returns only when the tail
+//! has it, or when the write of its group has returned.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
@@ -30,10 +31,10 @@ const MAGIC: u32 = 0x4c54_4b53;
 const HEAD: usize = 32;
 const FRAME: usize = 8;
 
-/// The memory, as the one who writes has it.
+/// The memory, as the writing thread holds it.
 pub(crate) struct Tail {
     halves: [AlignedBuf; 2],
-    /// The half in use, and where its next frame goes.
+    /// The half in use, and the place of its next frame.
     half: usize,
     at: usize,
     /// Checksum of the last frame.
@@ -41,9 +42,9 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// The memory of a device, if it has any.
+    /// The memory of a device, if the device has any.
     pub fn of(device: &dyn Device) -> Option<Tail> {
-        // Without it commits take a page of the log each, and nothing else changes.
+        // Without it, each commit takes a page of the log; nothing else changes.
         let map = |place: u64| device.map(place, PAGES).ok()?;
         Some(Tail {
             halves: [map(PLACES[0])?, map(PLACES[1])?],
@@ -53,7 +54,7 @@ impl Tail {
         })
     }
 
-    /// Goes on in the other half; the log has all commits in front of `position`.
+    /// Continues in the other half; the log has all commits before `position`.
     pub fn begin(&mut self, position: Position) {
         self.half = 1 - self.half;
         let mut head = [0; HEAD];
@@ -67,13 +68,13 @@ impl Tail {
         self.at = HEAD;
     }
 
-    /// Takes nothing more before the next half.
+    /// Accepts nothing more before the next half.
     pub fn end(&mut self) {
         self.at = HALF;
     }
 
-    /// Appends whole commits. False if there is no room: then the half has ended, or what comes
-    /// next would follow on a gap.
+    /// Appends whole commits. False if there is no room. Then the half ends, because later commits
+    /// would follow a gap.
     pub fn append(&mut self, commits: &[u8]) -> bool {
         let end = self.at + FRAME + commits.len();
         if end > HALF {
@@ -90,7 +91,7 @@ impl Tail {
     }
 }
 
-/// The remains of a process: each half's place in the log, and its commits in order.
+/// What a process left: each half's place in the log, and its commits in order.
 pub(crate) fn read(device: &dyn Device) -> Result<Vec<(Position, Vec<u8>)>, DbmError> {
     let mut halves = Vec::new();
     let mut half = AlignedBuf::new(PAGES);
@@ -137,7 +138,7 @@ fn read_half(half: &[u8]) -> Option<(Position, Vec<u8>)> {
 mod tests {
     use super::*;
 
-    /// The byte table of docs/formats/dbm.md, and what is taken of a half that was cut anywhere.
+    /// The byte table of docs/formats/dbm.md, and what is read of a half that was cut anywhere.
     #[test]
     fn a_half_lies_as_documented_and_ends_where_it_was_cut() {
         let device = senko_io::faulty::FaultyDevice::new(100, 1);

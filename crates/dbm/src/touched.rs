@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The pages that one batch of commits changes in the trees (`tree.rs`), before they are published.
 //!
-//! TIP-1: the bytes that are carried to the next batch are the newest of their page. Only batches
-//! change pages, one after the other.
+//! TIP-1: the bytes that pass to the next batch are the newest of their page. Only batches change
+//! pages, one after the other.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::node::Page;
 
-/// Entries of maps whose memory the next batch takes over. Larger ones would cost it more than new
+/// Most entries of maps whose memory the next batch reuses. Larger ones would cost it more than new
 /// ones.
 const MOST_CARRIED: usize = 1024;
 
@@ -18,20 +18,20 @@ const MOST_CARRIED: usize = 1024;
 #[derive(Default)]
 pub(crate) struct Touched {
     pub pages: FxHashMap<u32, Arc<Page>>,
-    /// Pages whose keys or children are others than before, and new ones.
+    /// Pages whose keys or children changed, and new ones.
     pub shaped: FxHashSet<u32>,
     pub freed: Vec<u32>,
-    /// Numbers of parts of long values that no record names any more: the first, and how many.
+    /// Numbers of parts of long values that no record names any more: the first, and the count.
     pub freed_blobs: Vec<(u32, u32)>,
     /// The leaf of the last put, and its root.
     pub last: Option<(u32, Leaf)>,
-    /// That leaf as the batch before left it.
+    /// That leaf as the previous batch left it.
     pub tip: Option<Arc<Page>>,
 }
 
 impl Touched {
-    /// The batch ends: keeps the leaf where ascending keys continue. On another one the next batch
-    /// hardly begins.
+    /// Ends the batch. Keeps the leaf if ascending keys continue there; the next batch rarely
+    /// begins on another leaf.
     pub fn end(&mut self) {
         self.last = self.last.filter(|(_, leaf)| leaf.is_last);
         let page = self.last.and_then(|(_, leaf)| self.pages.get(&leaf.id));
@@ -42,7 +42,7 @@ impl Touched {
         }
     }
 
-    /// Leaves the memory, and the leaf, to the next batch. Only after [`Touched::end`].
+    /// Leaves the memory and the leaf to the next batch. Only after [`Touched::end`].
     pub fn clear(&mut self) {
         if self.pages.capacity() + self.shaped.capacity() > MOST_CARRIED {
             self.pages = FxHashMap::default();
@@ -55,10 +55,10 @@ impl Touched {
     }
 }
 
-/// A leaf, as a way down a tree found it.
+/// A leaf, found on a path down a tree.
 #[derive(Clone, Copy)]
 pub(crate) struct Leaf {
     pub id: u32,
-    /// No leaf is behind it.
+    /// Whether no leaf comes after it.
     pub is_last: bool,
 }

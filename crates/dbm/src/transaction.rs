@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Transactions: reads of a snapshot and of the own writes, which stay private until the commit.
+//! Transactions: they read a snapshot and their own writes, which stay private until the commit.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::snapshot::Record;
 use crate::writes::{Own, Range};
 use crate::{DbmError, Durability, PendingCommit, Snapshot, Table};
 
-/// A transaction. Dropped without a commit, it did nothing.
+/// A transaction. If it is dropped without a commit, it has no effect.
 ///
 /// ```
 /// # let db = senko_dbm::example::database();
@@ -36,7 +36,7 @@ pub struct Transaction {
     appended: Option<(u32, Vec<u8>)>,
 }
 
-/// The first key behind `key`.
+/// The first key after `key`.
 fn after(key: &[u8]) -> Vec<u8> {
     let mut after = key.to_vec();
     after.push(0);
@@ -63,7 +63,7 @@ impl Transaction {
     }
 
     /// The value of a key: its own write, or what the snapshot has. The commit conflicts if another
-    /// changes the key first.
+    /// transaction changes the key first.
     ///
     /// # Errors
     /// [`DbmError::NoTable`], damage, or the limit of a transaction.
@@ -88,7 +88,8 @@ impl Transaction {
         Ok(found)
     }
 
-    /// As [`Transaction::get`], but the commit does not ask whether another changed the key.
+    /// As [`Transaction::get`], but the commit does not check whether another transaction changed
+    /// the key.
     ///
     /// # Errors
     /// [`DbmError::NoTable`], or damage.
@@ -107,10 +108,10 @@ impl Transaction {
         }
     }
 
-    /// Writes a record, whether the key is there or not.
+    /// Writes a record, whether the key exists or not.
     ///
     /// # Errors
-    /// A key or value that is too long, [`DbmError::NoTable`], or the limit of a transaction.
+    /// The key or value is too long, [`DbmError::NoTable`], or the limit of a transaction.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -129,8 +130,9 @@ impl Transaction {
         Ok(())
     }
 
-    /// Writes a record whose key must lie behind all keys of the table. The last key is read once
-    /// for a row of appends. Of two transactions that append to a table at once, one conflicts.
+    /// Writes a record whose key must come after all keys of the table. For a sequence of appends,
+    /// the last key is read only once. If two transactions append to a table at the same time, one
+    /// of them conflicts.
     ///
     /// # Errors
     /// [`DbmError::Unsorted`], and as [`Transaction::put`].
@@ -160,7 +162,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Writes a record whose key must not be there.
+    /// Writes a record whose key must not exist.
     ///
     /// # Errors
     /// [`DbmError::Exists`], and as [`Transaction::put`].
@@ -180,7 +182,7 @@ impl Transaction {
         self.put(table, key, value)
     }
 
-    /// Deletes a key; whether it was there is not asked.
+    /// Deletes a key, whether it exists or not.
     ///
     /// # Errors
     /// [`DbmError::NoTable`], or the limit of a transaction.
@@ -201,8 +203,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Deletes the keys from `from` on below `to`, or all behind. The transaction does not grow
-    /// with the records that it deletes.
+    /// Deletes the keys from `from` up to (not including) `to`, or all later ones. The transaction
+    /// does not grow with the records that it deletes.
     ///
     /// # Errors
     /// [`DbmError::NoTable`], or the limit of a transaction.
@@ -245,8 +247,8 @@ impl Transaction {
         self.delete_range(table, b"", None)
     }
 
-    /// The first record from `from` on, own writes included. The commit conflicts if another
-    /// changes what lies between.
+    /// The first record from `from` on, including own writes. The commit conflicts if another
+    /// transaction changes anything between.
     ///
     /// # Errors
     /// [`DbmError::NoTable`], damage, or the limit of a transaction.
@@ -264,7 +266,7 @@ impl Transaction {
         self.step(table, Some(from), true, false)
     }
 
-    /// The first record behind `key`; see [`Transaction::next`].
+    /// The first record after `key`; see [`Transaction::next`].
     ///
     /// # Errors
     /// As [`Transaction::next`].
@@ -279,7 +281,7 @@ impl Transaction {
         self.step(table, Some(key), false, false)
     }
 
-    /// The last record in front of `key`, or, without a key, of all; see [`Transaction::next`].
+    /// The last record before `key`, or the last of all without a key; see [`Transaction::next`].
     ///
     /// # Errors
     /// As [`Transaction::next`].
@@ -333,8 +335,8 @@ impl Transaction {
         self.before(table, None)
     }
 
-    /// Records of a table, own writes included. They are counted one by one where the transaction
-    /// wrote to the table, and the commit conflicts if another writes to it.
+    /// Records of a table, including own writes. If the transaction wrote to the table, they are
+    /// counted one by one, and the commit conflicts if another transaction writes to the table.
     ///
     /// # Errors
     /// As [`Transaction::next`].
@@ -366,7 +368,8 @@ impl Transaction {
         Ok(count)
     }
 
-    /// All records from `from` on below `to`; the commit conflicts if another changes the range.
+    /// All records from `from` up to (not including) `to`. The commit conflicts if another
+    /// transaction changes the range.
     ///
     /// # Errors
     /// As [`Transaction::next`].
@@ -386,8 +389,9 @@ impl Transaction {
         self.range_at_most(table, from, to, usize::MAX)
     }
 
-    /// The first `most` records, and at least one, from `from` on below `to`. Fewer are all. The
-    /// commit conflicts if another changes a record that was given, or adds one between them.
+    /// The first `most` records, and at least one, from `from` up to (not including) `to`. If there
+    /// are fewer, these are all. The commit conflicts if another transaction changes a returned
+    /// record, or adds one between them.
     ///
     /// # Errors
     /// As [`Transaction::next`].
@@ -421,7 +425,7 @@ impl Transaction {
                 break;
             }
             if records.len() + 1 >= most {
-                // Records after it were not looked at.
+                // Later records were not read.
                 range.to = Some(after(&record.0));
                 records.push(record);
                 break;
@@ -458,7 +462,7 @@ impl Transaction {
         self.limit(from.map_or(0, <[u8]>::len) + MAX_KEY_BYTES)?;
         let record = self.look(table, from, inclusive, back)?;
         let found = record.as_ref().map(|(key, _)| key.as_slice());
-        // From what was requested to what was found, both included where they were.
+        // From the requested key to the found one, both inclusive if they were.
         let (low, high) = match back {
             false => (
                 from.map_or(Vec::new(), |from| match inclusive {
@@ -486,7 +490,7 @@ impl Transaction {
         Ok(record)
     }
 
-    /// The next record of snapshot and own writes together; nothing is noted.
+    /// The next record of snapshot and own writes together; the read is not recorded.
     fn look(
         &mut self,
         table: &Table,
@@ -497,7 +501,7 @@ impl Transaction {
         let root = self.snapshot.info(table)?.root;
         let mut leaf = None;
         let mut base = self.snapshot.step(root, from, inclusive, back, &mut leaf)?;
-        // Keys that the transaction itself deleted or wrote are not taken from the snapshot.
+        // Keys that the transaction itself deleted or wrote are not read from the snapshot.
         while let Some((key, _)) = &base {
             if matches!(self.work.writes.get(table.id, key), Own::Untouched) {
                 break;
@@ -509,7 +513,7 @@ impl Transaction {
         }
         let own = match from {
             Some(from) => self.work.writes.step(table.id, from, inclusive, back),
-            // Without a place: behind the longest key that there can be, or in front of all.
+            // Without a place: after the longest possible key, or before all keys.
             None if back => {
                 let end = [u8::MAX; MAX_KEY_BYTES + 1];
                 self.work.writes.step(table.id, &end, true, true)
@@ -524,12 +528,11 @@ impl Transaction {
         })
     }
 
-    /// Commits: all of it or nothing. Returns when what `durability` asks for is so.
+    /// Commits: either everything or nothing. Returns when the commit is as durable as `durability`
+    /// asks.
     ///
     /// # Errors
-    /// [`DbmError::Conflict`], when another changed what this one read: nothing was done.
-    /// [`DbmError::NoSpace`]: nothing was done. After an error of the device the database accepts
-    /// no more commits, and whether this one is there shows the next opening.
+    /// [`DbmError::Conflict`], if another transaction changed something that this one read: nothing was done. [`DbmError::NoSpace`]: nothing was done. After an error of the device the database accepts no more commits, and only the next opening shows whether this one is there.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -543,9 +546,8 @@ impl Transaction {
         self.commit_numbered(durability).map(drop)
     }
 
-    /// As [`Transaction::commit`]; gives the commit's number, which is its place in the serial
-    /// order. A transaction that wrote nothing has
-    /// the number of its snapshot.
+    /// As [`Transaction::commit`]; returns the commit's number, which is its place in the serial
+    /// order. A transaction that wrote nothing has the number of its snapshot.
     ///
     /// # Errors
     /// As [`Transaction::commit`].
@@ -563,14 +565,14 @@ impl Transaction {
         commit_work(self.snapshot, self.start, self.work, durability)
     }
 
-    /// Gives the transaction its place in the order and returns: others see it, and
-    /// [`PendingCommit::wait`] returns when it is what `durability` asks for. The database's
-    /// thread sees to that meanwhile, together with what else came; with `Options::threads(0)` it
-    /// is done by who waits, or by the next commit that waits. Only [`Durability::Synced`] has
-    /// anything to wait for.
+    /// Gives the transaction its place in the order and returns. Other transactions then see it,
+    /// and [`PendingCommit::wait`] returns when it is as durable as `durability` asks. The
+    /// database's thread makes it durable meanwhile, together with other commits. With
+    /// `Options::threads(0)` the waiting caller does it, or the next commit that waits. Only
+    /// [`Durability::Synced`] has anything to wait for.
     ///
     /// # Errors
-    /// As [`Transaction::commit`], but for those of the flush.
+    /// As [`Transaction::commit`], except the errors of the flush.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -611,7 +613,7 @@ pub(crate) fn check_record(key: &[u8], value: &[u8]) -> Result<(), DbmError> {
     Ok(())
 }
 
-/// Commits what a transaction did; gives its number.
+/// Commits a transaction's work; returns its number.
 pub(crate) fn commit_work(
     snapshot: Snapshot,
     start: Arc<Node>,
@@ -638,12 +640,12 @@ pub(crate) fn commit_work(
         only_deletes: ops.iter().all(|op| op.value.is_none()),
     };
     warm(&snapshot, &work)?;
-    // Its own snapshot would hold back what its commit releases.
+    // Its own snapshot would hold the space that its commit releases.
     drop(snapshot);
     core.commit(work, start, durability, &size)
 }
 
-/// Reads the leaves that a commit changes, so that what is damaged or can't be read fails it before
+/// Reads the leaves that a commit changes. So damaged or unreadable leaves make it fail before
 /// anything is done.
 fn warm(snapshot: &Snapshot, work: &Work) -> Result<(), DbmError> {
     let core = snapshot.core();

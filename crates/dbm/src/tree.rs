@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes the trees: one batch of commits at a time, on copies that are not published yet.
+//! Changes the trees, one batch of commits at a time, on copies that are not published yet.
 //!
 //! A root keeps its number forever: when it is full, its content moves to a new page below it. So a
-//! table's record in the catalogue never changes for it, and a page that moves or splits changes
-//! one parent.
+//! table's record in the catalogue does not change, and a page that moves or splits changes one
+//! parent.
 //!
 //! TREE-1: each page of a tree but the root has exactly one parent. TREE-2: the keys below child n
 //! lie from separator n (inclusive) to n + 1.
@@ -17,7 +17,7 @@ use crate::node::Page;
 use crate::touched::{Leaf, Touched};
 use crate::writer::Ids;
 
-/// Bytes below which a page looks for a neighbour to merge with.
+/// A page with fewer bytes looks for a neighbour to merge with.
 const SMALL: usize = crate::node::ROOM / 4;
 /// Two pages merge if the result leaves room.
 const MERGED: usize = crate::node::ROOM * 3 / 4;
@@ -29,11 +29,11 @@ pub(crate) struct Batch<'a> {
     touched: &'a mut Touched,
 }
 
-/// The way to a page: ancestors, each with the child that was taken.
+/// The path to a page: its ancestors, each with the child that was taken.
 type Path = Vec<(u32, usize)>;
 
 impl<'a> Batch<'a> {
-    /// `touched` is what the batch before left ([`Touched::clear`]).
+    /// `touched` is what the previous batch left ([`Touched::clear`]).
     pub fn new(core: &'a Core, ids: &'a mut Ids, touched: &'a mut Touched) -> Batch<'a> {
         Batch { core, ids, touched }
     }
@@ -54,7 +54,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The content of a page, without a copy if it is unchanged.
+    /// A page's contents, without a copy if it is unchanged.
     fn look<T>(&self, id: u32, work: impl FnOnce(&Page) -> T) -> Result<T, DbmError> {
         let tip = || self.touched.tip.as_ref().filter(|tip| tip.id() == id);
         match self.touched.pages.get(&id).or_else(tip) {
@@ -71,8 +71,7 @@ impl<'a> Batch<'a> {
         id
     }
 
-    /// The leaf of a key. Into `border`, if it is requested, goes the first key that belongs behind
-    /// it.
+    /// The leaf of a key. If requested, `border` gets the first key that belongs after the leaf.
     fn leaf_for(
         &self,
         root: u32,
@@ -91,7 +90,7 @@ impl<'a> Batch<'a> {
         Ok((path, leaf))
     }
 
-    /// The leaf of a key. `step` gets each page above it, and which child was taken.
+    /// The leaf of a key. `step` gets each page above it, and the child that was taken.
     fn descend(
         &self,
         root: u32,
@@ -116,7 +115,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Whether a key is known to belong to a leaf, without a look at the pages above it.
+    /// Whether a key is known to belong to a leaf, without reading the pages above it.
     fn fits(&self, leaf: Leaf, key: &[u8]) -> Result<bool, DbmError> {
         self.look(leaf.id, |page| {
             let count = page.count();
@@ -137,7 +136,7 @@ impl<'a> Batch<'a> {
         value: &[u8],
         long: bool,
     ) -> Result<bool, DbmError> {
-        // Ascending keys stay on the leaf of the one before.
+        // Ascending keys stay on the leaf of the previous one.
         let leaf = match self.touched.last.take() {
             Some((of, leaf)) if of == root && self.fits(leaf, key)? => leaf,
             _ => self.descend(root, key, |_, _, _| ())?,
@@ -158,7 +157,7 @@ impl<'a> Batch<'a> {
         Ok(new)
     }
 
-    /// Puts a record on its leaf: whether the key is new, and whether there was room.
+    /// Puts a record on its leaf. Returns whether the key is new, and whether there was room.
     fn put_on(
         &mut self,
         id: u32,
@@ -186,8 +185,8 @@ impl<'a> Batch<'a> {
         Ok((found.is_err(), done))
     }
 
-    /// Splits a page that has no room for a cell, and puts the cell on the half where it belongs.
-    /// False if there is no room on that either.
+    /// Splits a page without room for a cell, and puts the cell on the half where it belongs. False
+    /// if there is no room on that half either.
     fn split_and_insert(
         &mut self,
         path: &mut Path,
@@ -199,7 +198,7 @@ impl<'a> Batch<'a> {
         self.touched.last = None;
         let mut id = id;
         if path.is_empty() {
-            // The root stays where it is, and its content goes down.
+            // The root stays in its place, and its contents move down.
             let below = self.ids.take();
             let root = self.page(id)?;
             let level = root.level() + 1;
@@ -218,7 +217,7 @@ impl<'a> Batch<'a> {
         let separator;
         let mut fits = true;
         if nth == page.count() {
-            // Ascending: the left one stays full.
+            // Ascending keys: the left page stays full.
             separator = key.to_vec();
             if page.level() == 0 {
                 right.insert(0, key, value, long);
@@ -286,7 +285,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Deletes a range; how many records it had.
+    /// Deletes a range; returns the number of its records.
     pub fn delete_range(
         &mut self,
         root: u32,
@@ -335,7 +334,7 @@ impl<'a> Batch<'a> {
         self.touched.freed.push(id);
     }
 
-    /// After a removal: an empty page goes, a small one merges with a neighbour.
+    /// After a removal: an empty page is removed, a small one merges with a neighbour.
     fn shrink(&mut self, path: &mut Path, id: u32) -> Result<(), DbmError> {
         self.touched.last = None;
         let (used, count, level) = self.look(id, |p| (p.used(), p.count(), p.level()))?;
@@ -349,7 +348,7 @@ impl<'a> Batch<'a> {
             return Ok(());
         }
         let siblings = self.look(parent, Page::count)?;
-        // The pair to merge: this one and the next, or the one before and this.
+        // The pair to merge: this page and the next, or the previous one and this.
         let left = if nth < siblings {
             nth
         } else {
@@ -374,7 +373,7 @@ impl<'a> Batch<'a> {
         let (used_a, level) = self.look(a, |page| (page.used(), page.level()))?;
         let (used_b, used) = (right.used(), self.look(a, |page| page.used_with(&right))?);
         let extra = if level > 0 { separator.len() + 10 } else { 0 };
-        // An empty page may fill its neighbour up.
+        // An empty page may fill its neighbour completely.
         let most = if used_a == 0 || used_b == 0 {
             crate::node::ROOM
         } else {
@@ -396,7 +395,7 @@ impl<'a> Batch<'a> {
         Ok(true)
     }
 
-    /// A root with one child takes that child's content.
+    /// A root with one child takes over that child's contents.
     fn lower_root(&mut self, root: u32) -> Result<(), DbmError> {
         let child = self.look(root, |page| page.child(0))?;
         let mut content = self.look(child, Page::clone)?;
@@ -412,7 +411,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// A leaf on the way of a reader, and the keys that belong to it.
+/// A leaf on a reader's path, and the keys that belong to it.
 pub(crate) struct Found {
     pub page: Arc<Page>,
     pub from: Option<Vec<u8>>,
@@ -420,8 +419,8 @@ pub(crate) struct Found {
 }
 
 impl Core {
-    /// The leaf of `key` as of a commit; with `below`, that of the keys just below it. Without a
-    /// key: the first leaf, or, `below`, the last.
+    /// The leaf of `key` as of a commit; with `below`, the leaf of the keys just below it. Without
+    /// a key: the first leaf, or, with `below`, the last.
     pub fn find(
         &self,
         commit: u64,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checking all that a snapshot sees: every page of every tree, every long value, and the counts.
+//! Checks everything that a snapshot sees: every page of every tree, every long value, and the
+//! counts.
 
 use crate::core::Core;
 use crate::table::TableInfo;
 use crate::{Database, DbmError};
 
-/// What [`Database::verify`] found.
+/// The result of [`Database::verify`].
 ///
 /// ```
 /// # let db = senko_dbm::example::database();
@@ -26,12 +27,12 @@ pub struct VerifyReport {
 }
 
 impl Database {
-    /// Reads all that is committed now, from the device where it is not in DRAM, and checks it.
-    /// Damage does not end it: what can be read behind it is checked as well.
+    /// Reads everything committed so far, from the device if it is not in DRAM, and checks it.
+    /// Damage does not end the check: readable parts after it are checked as well.
     ///
     /// # Errors
-    /// None for damage, which is in the report; [`DbmError::SnapshotExpired`] if it took longer
-    /// than a snapshot may.
+    /// Damage is not an error: it is in the report. [`DbmError::SnapshotExpired`] if the check took
+    /// longer than a snapshot may.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();

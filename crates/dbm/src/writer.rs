@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State of the thread that applies commits: one lock protects it, and there is no way around the
+//! The state of the thread that applies commits. One lock protects it, and nothing bypasses the
 //! lock (`apply.rs`).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -34,7 +34,7 @@ impl Ids {
     }
 }
 
-/// Something that goes when no snapshot before `commit` is open.
+/// Something that is dropped when no snapshot before `commit` is open.
 pub(crate) struct Limbo {
     pub commit: u64,
     pub node: Option<u32>,
@@ -51,19 +51,19 @@ pub(crate) struct Writer {
     pub limbo: VecDeque<Limbo>,
     /// Pages with more than one version.
     pub chained: FxHashSet<u32>,
-    /// Pages that changed and that no checkpoint took since.
+    /// Pages that changed since a checkpoint wrote them.
     pub dirty: Dirty,
-    /// Chunks of the translation table that the next checkpoint has to write, beside those of the
+    /// Chunks of the translation table that the next checkpoint must write, besides those of the
     /// pages that it writes.
     pub changed: FxHashSet<u32>,
     pub changed_blobs: FxHashSet<u32>,
-    /// Long values since the last checkpoint: for each first part the commit, and how many parts.
+    /// Long values since the last checkpoint: the commit and the number of parts, by first part.
     pub born: BTreeMap<u32, (u64, u32)>,
-    /// Changes that are not in the log yet.
+    /// Changes that are not yet in the log.
     pub pending: Pending,
-    /// Pages of the batch under way. Between two batches: memory and a leaf for the next one.
+    /// Pages of the current batch. Between two batches: memory and a leaf for the next one.
     pub touched: Touched,
-    /// Versions that a batch enters; empty, kept for its memory.
+    /// Versions that a batch adds; empty, kept for its memory.
     pub heads: Vec<Arc<Version>>,
     /// Commits that snapshots need; kept for its memory.
     pub needed: Vec<u64>,

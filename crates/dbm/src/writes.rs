@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The writes and reads of a transaction, private until the commit.
 //!
-//! Writes are in one arena, sorted by table and key. Writes that come out of order wait in a short
-//! tail, which is merged when it is long. WRITESET-1: a key has one entry; its newest write counts.
+//! Writes are in one arena, sorted by table and key. Writes out of order wait in a short tail,
+//! which is merged when it is long. WRITESET-1: a key has one entry, that of its newest write.
 //! WRITESET-2: a deleted range comes before all keys, because its keys were dropped when it came.
 
 use std::cmp::Ordering;
 
-/// Bytes that an arena begins with.
+/// Initial bytes of an arena.
 const FIRST_BYTES: usize = 128;
 
 /// Bytes of the arena.
@@ -79,7 +79,7 @@ impl WriteSet {
         &self.arena
     }
 
-    /// Bytes that it takes, about.
+    /// Approximate bytes that it takes.
     pub fn bytes(&self) -> usize {
         self.arena.len() + (self.sorted.len() + self.tail.len()) * size_of::<Op>()
     }
@@ -175,7 +175,7 @@ impl WriteSet {
         }
     }
 
-    /// The first put from `from` on (or behind it), or the last one below it (or at it).
+    /// The first put from `from` on (or after it), or the last one below it (or at it).
     pub fn step(
         &mut self,
         table: u32,
@@ -247,7 +247,7 @@ impl ReadSet {
         self.keys.push((table, Span { start, len }));
     }
 
-    /// Adds a range; one that goes on where the last one ended makes that longer.
+    /// Adds a range. A range that continues the last one extends it.
     pub fn range(&mut self, range: Range) {
         if let Some(last) = self.ranges.last_mut()
             && last.table == range.table

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! fjall: an LSM tree in Rust, as near to [`crate::rocksdb`]'s settings as it can be set.
+//! fjall: an LSM tree in Rust, with settings as close to [`crate::rocksdb`]'s as possible.
 //!
 //! Blocks of 4 KiB, Bloom filters of 16 bits, indexes and filters pinned in memory, no compression,
 //! a cache of blocks. It has no O_DIRECT: its reads go through the kernel's page cache, which the
@@ -27,7 +27,7 @@ const BLOOM_BITS: f32 = 16.0;
 const BLOCK: u32 = 4096;
 /// Threads that flush and compact.
 const WORKERS: usize = 2;
-/// How long nothing may have happened in the background until it counts as done.
+/// After this long without background activity, the background counts as done.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// Bytes of a table in memory: what the tuning names, but no more than a sixteenth of the memory,

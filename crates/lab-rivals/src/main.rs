@@ -2,9 +2,9 @@
 //! `senko-rivals`: other key-value engines, in a process that an experiment of `senko lab` starts
 //! and drives over its pipes.
 //!
-//! Each engine is a file here and a feature of the crate; without features there is none. Always:
-//! this crate knows of experiments only what [`senko_lab::kv`] has, and nothing else in the
-//! workspace uses it.
+//! Each engine is a file here and a feature of the crate; without features there is no engine.
+//! Always holds: this crate uses only [`senko_lab::kv`] of the experiments, and nothing else in the
+//! workspace uses this crate.
 
 #![deny(unsafe_code)]
 
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     }
     if !words.is_empty() {
         let names: Vec<&str> = MAKERS.iter().map(|maker| maker.name()).collect();
-        // A line that nobody can read changes nothing.
+        // A line that cannot be read changes nothing.
         let _ = writeln!(
             std::io::stderr(),
             "senko-rivals is started by `senko lab run`; engines built in: {}",
@@ -92,7 +92,7 @@ fn commits(engine: &OsStr, folder: &Path) -> ExitCode {
 mod tests {
     use senko_lab::kv::{Durability, rehearsal};
 
-    /// Without features there is nothing to rehearse; see the crate's manifest.
+    /// Without features there is nothing to run; see the crate's manifest.
     #[test]
     fn each_engine_passes_the_rehearsal() {
         for maker in super::MAKERS {

@@ -5,8 +5,8 @@
 //! Called by `main` for `senko-rivals commits`. The protocol is that of the lab's C programs for
 //! other engines (`crates/lab/src/commits/rival.c`), as far as redb needs it.
 //!
-//! Its commits are durable (`Immediate`) even where no sync is required: that is on tmpfs, where a
-//! flush costs only a system call. Its other choice would lose commits when the process is killed.
+//! Its commits are durable (`Immediate`) even if no sync is required. That is on tmpfs, where a
+//! flush costs only a system call. Its other setting would lose commits when the process is killed.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -18,10 +18,10 @@ use senko_lab::commits::{belongs, key, value};
 use senko_workload::Rng;
 
 const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
-/// Bytes of its cache: as much as all contenders have.
+/// Bytes of its cache: the same for all contenders.
 const CACHE: usize = 64 << 20;
 
-/// Answers the lines of `asked` until they end; what fails is the last answer.
+/// Answers the lines of `asked` until they end. A failure is the last answer.
 ///
 /// # Errors
 /// If nobody reads the answers.

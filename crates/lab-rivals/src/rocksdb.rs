@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! RocksDB by its C interface (Debian's librocksdb-dev, 7.8), set as who knows it would for random
-//! reads of a device.
+//! RocksDB by its C interface (Debian's librocksdb-dev, 7.8), with the settings of an expert for
+//! random reads of a device.
 //!
 //! Blocks of 4 KiB, whole-key Bloom filters of 16 bits, direct reads, direct flushes and
 //! compactions, no compression, a cache of blocks. Indexes and filters stay in memory as long as a
 //! file is open, which is RocksDB's default and its fastest setting. Lazy durability is its own
-//! buffer of the log (`manual_wal_flush`). Many reads are under way by as many threads: its reads
-//! of many keys go one after another in Debian's build, which has no io_uring.
+//! buffer of the log (`manual_wal_flush`). Concurrent reads need as many threads, because Debian's
+//! build has no io_uring and does reads of several keys one after another.
 //!
-//! Always: every pointer of this file comes from the library and is freed once, by its owner's
-//! drop.
+//! Always holds: every pointer of this file comes from the library and is freed once, by its
+//! owner's drop.
 
 #![allow(unsafe_code)]
 
@@ -135,8 +135,8 @@ mod c {
     }
 }
 
-/// Bits of a Bloom filter for each key: what our own index has, so that neither pays with memory
-/// for fewer reads.
+/// Bits of a Bloom filter for each key: as many as Senko's index has, so that neither engine trades
+/// memory for fewer reads.
 const BLOOM_BITS: f64 = 16.0;
 /// Bytes of a block, the device's page.
 const BLOCK: usize = 4096;

@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands that change a value on the server: `incr`, `decr`, `append` and `prepend`. This file
-//! has their shares of a mix, their keys, and the form of their values.
+//! has their shares in a mix, their keys, and the form of their values.
 //!
-//! [`crate::plan`] deals the keys out, [`crate::source`] draws the commands, [`crate::request`]
-//! writes them. [`crate::check`] takes the values apart again, and [`crate::tracks`] says how many
-//! changes a value may hold.
+//! [`crate::plan`] assigns the keys, [`crate::source`] draws the commands, and [`crate::request`]
+//! writes them. [`crate::check`] parses the values, and [`crate::tracks`] says how many changes a
+//! value may have.
 //!
-//! Card. Idea: a key has a class by its number, so that any process knows what its value must look
-//! like. The classes are those that the mix writes: sets have values, `incr` and `decr` have
-//! counters, `append` and `prepend` have texts. Keys are dealt to them in turn, number by number. A
-//! command draws a key, and takes the nearest one of its class. So popularity stays as it is. Gets
+//! Card. Idea: the number of a key determines its class, so that any process knows the form of its
+//! value. The mix determines the classes in use: sets have plain values, `incr` and `decr` have
+//! counters, `append` and `prepend` have texts. Keys are assigned to them in turn, by number. A
+//! command draws a key and takes the nearest key of its class, so popularity does not change. Gets
 //! read keys of all classes.
 //!
-//! Every set of a key has a new version, as its flags, as for other values. A value tells its
-//! version and how many changes came after the set:
+//! Every set of a key has a new version, as its flags, as for other values. A value shows its
+//! version and the number of changes after the set:
 //!
 //! ```text
 //!   counter    version * 10^9 + 500,000,000 + increments - decrements, in decimal
 //!   text       | prepended chunks | the value of this version | appended chunks |
 //! ```
 //!
-//! The middle of a billion leaves so much room on both sides that a counter never changes its
-//! number of digits, nor its version. A chunk has 16 bytes, which follow from the key and the
-//! command alone. So a whole text tells how many chunks it has, and half a chunk is seen.
+//! A counter starts at the middle of its billion, with so much room on both sides that neither its
+//! number of digits nor its version changes. A chunk has 16 bytes, which depend only on the key and
+//! the command. So the number of chunks of a whole text is known, and half a chunk is noticed.
 //!
-//! A change that meets no key (`NOT_FOUND`, `NOT_STORED`) is a miss: the key is set anew. The same
-//! is done in place of an `append` to a text with 32 chunks, and of an `incr` after 400 million.
+//! A change of a missing key (`NOT_FOUND`, `NOT_STORED`) is a miss: the key is set again. The key
+//! is also set again instead of an `append` to a text with 32 chunks, and instead of an `incr`
+//! after 400 million.
 
 use std::str::FromStr;
 
@@ -37,11 +38,11 @@ use senko_workload::{Mix, Popularity, Rng, ValueLen, fill_value};
 pub enum Change {
     /// Adds 1 to a counter.
     Incr,
-    /// Takes 1 from a counter.
+    /// Subtracts 1 from a counter.
     Decr,
-    /// Puts a chunk behind a text.
+    /// Appends a chunk to a text.
     Append,
-    /// Puts a chunk before a text.
+    /// Prepends a chunk to a text.
     Prepend,
 }
 
@@ -59,7 +60,7 @@ impl Change {
         }
     }
 
-    /// The class of keys that it is for.
+    /// The class of its keys.
     pub fn class(self) -> Class {
         match self {
             Change::Incr | Change::Decr => Class::Counter,
@@ -75,15 +76,15 @@ pub enum Class {
     Plain,
     /// A decimal number.
     Counter,
-    /// The same bytes as a plain one, between chunks.
+    /// The same bytes as a plain value, between chunks.
     Text,
 }
 
-/// Shares of a mix that are changes; the rest of it are gets and sets.
+/// The shares of changes in a mix; the rest are gets and sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Changes {
     shares: [f64; 4],
-    /// Their sum: it is asked for at each request.
+    /// Their sum, which every request needs.
     total: f64,
 }
 
@@ -112,7 +113,7 @@ impl Changes {
         self.total
     }
 
-    /// Whether there are none.
+    /// Whether there are no changes.
     #[inline]
     pub fn is_none(&self) -> bool {
         self.total() == 0.0
@@ -125,7 +126,7 @@ impl Changes {
             .any(|change| change.class() == class && self.share(*change) > 0.0)
     }
 
-    /// Draws a command; `None` for a request that is no change.
+    /// Draws a command; `None` for a request that is not a change.
     #[inline]
     pub(crate) fn draw(&self, rng: &mut Rng) -> Option<Change> {
         if self.is_none() {
@@ -146,11 +147,11 @@ impl Changes {
     }
 }
 
-/// The argument of `senko load --mix`: a YCSB workload, or shares such as `set=0.1,incr=0.2`. Gets
-/// are the rest, up to 1.
+/// The argument of `senko load --mix`: a YCSB workload, or shares such as `set=0.1,incr=0.2`. The
+/// rest, up to 1, are gets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Requests {
-    /// Gets and sets, among themselves.
+    /// Gets and sets, relative to each other.
     pub mix: Mix,
     /// The share of all requests that are changes.
     pub changes: Changes,
@@ -198,7 +199,7 @@ impl FromStr for Requests {
         let shares: [f64; 4] = changes.map(|share| share.unwrap_or(0.0));
         let sets: f64 = sets.unwrap_or(0.0);
         let named = sets + shares.iter().sum::<f64>() + gets.unwrap_or(0.0);
-        // Gets that are not named are the rest.
+        // Unnamed gets are the rest.
         if named > 1.0 + 1e-6 || gets.is_some() && named < 1.0 - 1e-6 {
             return Err(format!(
                 "the shares of \"{text}\" add up to {named}, and not to 1"
@@ -220,10 +221,10 @@ impl FromStr for Requests {
     }
 }
 
-/// The classes of the keys, by their numbers.
+/// The classes of the keys, by key number.
 #[derive(Clone, Copy, Debug)]
 pub struct Classes {
-    /// Those in use come first; plain ones, where there are any, before all.
+    /// The classes in use come first; of these, the plain class is the first.
     all: [Class; 3],
     used: u64,
 }
@@ -247,7 +248,7 @@ impl Classes {
         classes
     }
 
-    /// How many there are.
+    /// The number of classes.
     pub fn count(&self) -> u64 {
         self.used
     }
@@ -261,7 +262,7 @@ impl Classes {
         self.all[(key_id % self.used) as usize]
     }
 
-    /// The key of `class` that stands for `key_id`, among keys below `keys`. There must be at least
+    /// The key of `class` that replaces `key_id`, among keys below `keys`. There must be at least
     /// as many keys as classes, and `class` must be one of them.
     pub fn nearest(&self, key_id: u64, class: Class, keys: u64) -> u64 {
         let at = self.all[..self.used as usize]
@@ -276,7 +277,7 @@ impl Classes {
         }
     }
 
-    /// Keys that changes are for count from 0: the number of this one, if it is one of them.
+    /// The number of this key among the keys with changes, counted from 0, if it is one of them.
     #[inline]
     pub fn changed(&self, key_id: u64) -> Option<u64> {
         let plain = u64::from(self.all[0] == Class::Plain);
@@ -285,7 +286,7 @@ impl Classes {
         Some(key_id / self.used * changed + at)
     }
 
-    /// How many of the keys below `keys` changes are for, or up to two more.
+    /// How many of the keys below `keys` have changes, or up to two more.
     pub fn changed_below(&self, keys: u64) -> u64 {
         let plain = u64::from(self.all[0] == Class::Plain);
         keys.div_ceil(self.used) * (self.used - plain)
@@ -294,13 +295,13 @@ impl Classes {
 
 /// Bytes of a chunk.
 pub const CHUNK: usize = 16;
-/// A text with so many chunks is set anew.
+/// A text with this many chunks is set again.
 pub const MOST_CHUNKS: i64 = 32;
-/// A counter that is so far from where it began is set anew.
+/// A counter this far from its start is set again.
 pub const MOST_COUNTED: i64 = 400_000_000;
 /// The longest value that leaves room to append, in bytes.
 pub const LONGEST_BASE: usize = ValueLen::ETC_CAP;
-/// The longest text that is looked at, in bytes.
+/// The longest text that is checked, in bytes.
 pub const LONGEST_TEXT: usize = 1 << 20;
 /// The longest counter, in digits.
 pub const LONGEST_COUNTER: usize = 20;
@@ -313,14 +314,14 @@ pub fn counter(version: u32) -> u64 {
     u64::from(version) * SPAN + MIDDLE
 }
 
-/// The version that a counter's number tells, and how far it has counted since it was set; `None`
-/// if the number is none of ours.
+/// The version in a counter's number, and how far it has counted since it was set; `None` if the
+/// number is not from this generator.
 pub fn counted(number: u64) -> Option<(u32, i64)> {
     let version = u32::try_from(number / SPAN).ok()?;
     Some((version, (number % SPAN) as i64 - MIDDLE as i64))
 }
 
-/// A number as a server stores it: digits alone, the first of them no 0.
+/// A number as a server stores it: only digits, and the first is not 0.
 pub fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > LONGEST_COUNTER || digits.len() > 1 && digits[0] == b'0'
     {
@@ -340,7 +341,7 @@ pub fn digits(number: u64) -> usize {
 /// The bytes that an `append` or a `prepend` adds to a key's value.
 pub fn chunk(key_id: u64, change: Change) -> [u8; CHUNK] {
     let mut chunk = [0; CHUNK];
-    // No version: a change that was sent before a set may come after it.
+    // Without the version, because a change that was sent before a set may take effect after it.
     fill_value(&mut chunk, !key_id, change as u32);
     chunk
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether an answer is the value it should be, and what is wrong with it if not.
+//! Checks whether an answer is the correct value, and finds out what is wrong if it is not.
 //!
-//! [`crate::connection`] hands over each hit, whole. The bytes prove themselves
-//! ([`senko_workload::value`]); which versions are right comes from the [`crate::ledger`]. Every
-//! value is sent with its version as the item's flags. So values too short to carry a version are
-//! checked exactly as well, and flags of one write with bytes of another are seen.
+//! [`crate::connection`] passes each complete hit here. The bytes are checked by themselves
+//! ([`senko_workload::value`]), and the [`crate::ledger`] knows the correct versions. Every value
+//! is sent with its version as the item's flags. So values too short to carry a version are checked
+//! exactly as well. Flags of one write with bytes of another are noticed too.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -15,7 +15,7 @@ mod changed; // counters and texts
 
 pub use changed::{check_count, check_counter, check_number, check_text};
 
-/// The kinds of faults, as they are counted.
+/// The kinds of faults that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FaultKind {
     /// Bytes that were never written for this key.
@@ -24,9 +24,9 @@ pub enum FaultKind {
     Torn,
     /// A whole value that an answered set had replaced before the get was sent.
     Stale,
-    /// A value whose life had ended.
+    /// A value whose expiry had passed.
     Expired,
-    /// A counter or a text without changes that were acknowledged before.
+    /// A counter or a text that lacks changes which were acknowledged before.
     Lost,
 }
 
@@ -52,16 +52,16 @@ impl FaultKind {
     }
 }
 
-/// One answer that is not what it should be.
+/// A wrong answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What kind.
+    /// The kind of fault.
     pub kind: FaultKind,
     /// The key's number; the key itself in [`Fault::key`].
     pub key_id: u64,
     /// The key as it was sent.
     pub key: String,
-    /// The first bad byte of the value, where there is one.
+    /// The first bad byte of the value, if there is one.
     pub offset: Option<usize>,
     /// One sentence.
     pub detail: String,
@@ -81,13 +81,13 @@ impl fmt::Display for Fault {
 pub struct Expected<'a> {
     /// The key's number.
     pub key_id: u64,
-    /// The versions that are right.
+    /// The correct versions.
     pub versions: RangeInclusive<u32>,
     /// The length of a version's value.
     pub len_of: &'a dyn Fn(u32) -> usize,
 }
 
-/// The fault, before the key's bytes are put to it.
+/// A fault, before the key's bytes are added.
 pub struct Finding {
     kind: FaultKind,
     offset: Option<usize>,
@@ -95,7 +95,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// With the key.
+    /// Adds the key.
     pub fn on(self, key_id: u64, key: &[u8]) -> Fault {
         let key = String::from_utf8_lossy(key).into_owned();
         Fault {
@@ -122,8 +122,8 @@ impl Finding {
 /// # Errors
 /// What is wrong with it.
 pub fn check(value: &[u8], flags: u32, expected: &Expected<'_>) -> Result<(), Finding> {
-    // The flags name the version, so the bytes are checked against that one alone: anything else
-    // does not belong to them.
+    // The flags name the version, so the bytes are checked only against that version: any others do
+    // not belong to the flags.
     match check_value_version(value, expected.key_id, flags..=flags) {
         Ok(_) if value.len() == (expected.len_of)(flags) => {}
         Ok(_) => {
@@ -159,20 +159,20 @@ fn check_versions(version: u32, right: &RangeInclusive<u32>) -> Result<(), Findi
     }
 }
 
-/// The bytes are not those of the version that the flags name: where do they part, and does the
-/// rest belong to another version?
+/// The bytes do not match the version in the flags. Finds where they differ, and whether the rest
+/// belongs to another version.
 #[cold]
 fn diagnose(value: &[u8], flags: u32, expected: &Expected<'_>, mismatch: &Mismatch) -> Finding {
     let key_id = expected.key_id;
     let mut right = vec![0; value.len()];
     fill_value(&mut right, key_id, flags);
     let offset = value.iter().zip(&right).position(|(a, b)| a != b);
-    // A head of its own names its version.
+    // The value's own head names its version.
     let head = value.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
     let others = head.into_iter().chain(near(&expected.versions, flags));
     if let Some(at) = offset {
-        // A page or more may be of another version; one aligned word is proof enough, and a byte
-        // alone is none.
+        // A page or more may be of another version. One matching aligned word proves that; a single
+        // byte does not.
         let from = at.next_multiple_of(8).min(value.len());
         let tail = &value[from..value.len().min(from + 8)];
         for version in others.filter(|version| *version != flags) {
@@ -198,8 +198,8 @@ fn diagnose(value: &[u8], flags: u32, expected: &Expected<'_>, mismatch: &Mismat
     }
 }
 
-/// Versions that a torn value may hold parts of: the right ones and some before, nearest to
-/// `version` first.
+/// Versions of which a torn value may have parts: the correct ones and some earlier ones, those
+/// nearest to `version` first.
 fn near(versions: &RangeInclusive<u32>, version: u32) -> impl Iterator<Item = u32> {
     const REACH: u32 = 64;
     let newest = (*versions.end()).min(version.saturating_add(REACH));

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One connection: requests under way in their order, and what their answers turn out to be.
+//! One connection: its requests under way, in order, and the results of their answers.
 //!
-//! [`crate::engine`] adds requests and feeds received bytes; [`crate::reply`] cuts them into
-//! answers; here each answer meets the request that it belongs to, is counted, and, with `verify`,
-//! is checked byte by byte.
+//! [`crate::engine`] adds requests and feeds received bytes, and [`crate::reply`] cuts these into
+//! answers. Here each answer is matched with its request and counted. With `verify`, it is also
+//! checked byte by byte.
 //!
 //! What always holds:
 //! - LOAD-1: answers come in the order of the requests (so do memcached's), so the front of
-//!   `pending` is the request whose answer comes.
+//!   `pending` is the request of the next answer.
 //! - LOAD-2: a get of n keys is one entry followed by n entries of [`Kind::Key`].
 //! - LOAD-3: a quiet set is always followed by a request with an answer, which settles it.
-//! - LOAD-4: every set entered in the ledger is ended there exactly once, also when the connection
-//!   fails.
+//! - LOAD-4: every set in the ledger is ended there exactly once, even if the connection fails.
 
 use std::collections::VecDeque;
 
@@ -27,19 +26,19 @@ use crate::tally::{Stretch, Tally};
 use crate::tls::Link;
 use crate::tracks::{ChangeEnd, Mark};
 
-mod checked; // what was found wrong with a value or a number
+mod checked; // the problem with a value or a number
 
-/// What was asked.
+/// The kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A get of one key.
     Get {
-        /// A set of the key follows the answer.
+        /// Whether a set of the key follows the answer.
         then_set: bool,
     },
-    /// A get of several keys, which follow.
+    /// A get of several keys; the keys follow.
     GetMany {
-        /// How many.
+        /// The number of keys.
         keys: u32,
     },
     /// A key of a [`Kind::GetMany`].
@@ -57,15 +56,15 @@ pub enum Kind {
 /// A request under way.
 #[derive(Clone, Copy, Debug)]
 pub struct Pending {
-    /// What was asked.
+    /// The kind of request.
     pub kind: Kind,
     /// The key's number.
     pub key_id: u64,
-    /// For a set its version; for a read or a change the oldest version that is right.
+    /// For a set, its version. For a read or a change, the oldest correct version.
     pub version: u32,
     /// For a read or a change: how many changes were proven when it was sent.
     pub mark: Mark,
-    /// From when its latency counts, in nanoseconds.
+    /// The start of its latency, in nanoseconds.
     pub due: u64,
     /// When it was sent, in nanoseconds.
     pub sent: u64,
@@ -76,22 +75,22 @@ pub struct Pending {
 pub struct FollowUp {
     /// The key's number.
     pub key_id: u64,
-    /// It fills a miss; if not, it is the second half of a read-modify-write.
+    /// Whether it fills a miss. Otherwise it is the second half of a read-modify-write.
     pub refill: bool,
 }
 
-/// The value that is coming in, or came as part of the front request's answer.
+/// The value that is arriving, or that arrived as a part of the front request's answer.
 #[derive(Default)]
 struct Incoming {
-    /// The request for it, or the key of a request for several.
+    /// Its request, or its key in a request for several.
     asked: Option<Pending>,
     flags: u32,
     len: usize,
-    /// The front request has its value.
+    /// Whether the front request has its value.
     found: bool,
-    /// The value was checked, or needs no check.
+    /// Whether the value was checked, or needs no check.
     settled: bool,
-    /// Keys of the front get that were settled.
+    /// Keys of the front get that are done.
     keys_done: u32,
     /// Parts of a value that was received in several pieces.
     gathered: Vec<u8>,
@@ -107,20 +106,20 @@ pub struct Conn {
     pub pending: VecDeque<Pending>,
     /// How many more requests may be under way.
     pub free: usize,
-    /// It stands in the engine's list of connections that can send.
+    /// Whether it is in the engine's list of connections that can send.
     pub listed: bool,
-    /// When to connect again, in nanoseconds, and after how many failures.
+    /// When to connect again, in nanoseconds, and the number of failures before.
     pub retry: (u64, u32),
     /// How often in a row it was given up because no answer came in time.
     pub silences: u32,
-    /// Its session of TLS.
+    /// Its TLS session.
     pub link: Option<Box<Link>>,
     parser: Parser,
     incoming: Incoming,
 }
 
 impl Conn {
-    /// A connection that is not there yet.
+    /// A connection that is not connected yet.
     pub fn new(wire: Wire, pipeline: usize) -> Conn {
         Conn {
             id: None,
@@ -136,7 +135,7 @@ impl Conn {
         }
     }
 
-    /// Starts anew with a connected socket, and a session of TLS over it.
+    /// Starts again with a connected socket, and a TLS session over it.
     pub fn connected(&mut self, id: ConnId, link: Option<Box<Link>>, wire: Wire, pipeline: usize) {
         self.id = Some(id);
         self.link = link;
@@ -151,8 +150,7 @@ impl Conn {
         self.incoming.gathered.clear();
     }
 
-    /// Takes received plaintext; sets that have to follow go to `follow_ups`. `now` is in
-    /// nanoseconds.
+    /// Takes received plaintext; sets that must follow go to `follow_ups`. `now` is in nanoseconds.
     ///
     /// # Errors
     /// One sentence, if the connection cannot go on.
@@ -183,7 +181,7 @@ impl Conn {
         }
     }
 
-    /// The connection is gone: everything under way has failed.
+    /// Ends a lost connection: everything under way has failed.
     pub fn fail(
         &mut self,
         shared: &Shared<'_>,
@@ -215,7 +213,7 @@ impl Conn {
         if timed_out {
             tally.now.counts.timeouts += requests;
         }
-        // A connection that ends with nothing under way is still worth a line.
+        // A connection that ends with nothing under way is still reported.
         tally.error(why, requests.max(1));
     }
 }
@@ -258,8 +256,8 @@ impl Receiver<'_> {
         self.broken.get_or_insert(why);
     }
 
-    /// Quiet sets before the request that is being answered are through; whether they were stored
-    /// is not said.
+    /// Quiet sets before the request that is being answered are done; whether they were stored is
+    /// unknown.
     #[inline]
     fn settle_quiet(&mut self) {
         while let Some(Pending {
@@ -308,7 +306,7 @@ impl Receiver<'_> {
         }
     }
 
-    /// The front get has all its keys' answers.
+    /// The front get has the answers for all its keys.
     fn end_many(&mut self, keys: u32) {
         for at in self.incoming.keys_done..keys {
             let key_id = self.pending[1 + at as usize].key_id;
@@ -336,7 +334,7 @@ impl Receiver<'_> {
         self.complete();
     }
 
-    /// Which key of the front get is this value's? Those before it were misses.
+    /// The key of the front get to which this value belongs. The keys before it were misses.
     fn match_many(&mut self, key: &[u8], keys: u32) -> Option<Pending> {
         let found = self.shared.plan.space.parse(key);
         while self.incoming.keys_done < keys {
@@ -408,8 +406,7 @@ impl Answers for Receiver<'_> {
                 format!("the answer names the key {}", key.escape_ascii()),
             ));
         } else if len > self.shared.plan.longest(asked.key_id) {
-            // Nothing of ours is that long; it is not gathered, so that a damaged length costs no
-            // memory.
+            // No value is that long. It is not gathered, so that a damaged length costs no memory.
             self.incoming.settled = true;
             self.tally.now.counts.verified += 1;
             self.fault(Finding::plain(
@@ -498,7 +495,8 @@ impl Receiver<'_> {
         self.complete();
     }
 
-    /// The front request met no key. To a change that is a miss; nothing else is answered so.
+    /// The front request's key does not exist. For a change this is a miss; no other request gets
+    /// this answer.
     fn absent(&mut self, text: &[u8]) {
         let Some(Pending {
             kind: Kind::Change(change),
@@ -519,7 +517,7 @@ impl Receiver<'_> {
         self.complete();
     }
 
-    /// A number comes as a value of so many bytes.
+    /// A number comes as a value of this many bytes.
     fn begin_number(&mut self, asked: Pending, len: usize) {
         if len > changes::LONGEST_COUNTER {
             return self.break_off(format!("the server sent a number of {len} bytes"));
@@ -543,11 +541,12 @@ impl Receiver<'_> {
             })
         );
         if quiet && self.shared.plan.settings.wire != Wire::Classic {
-            // These dialects report a quiet set that failed, and its request's turn comes with the
+            // These dialects report a quiet set that failed, and its request is handled with the
             // next answer.
             return;
         }
-        // The classic dialect reports nothing for a quiet set: the error is the next request's.
+        // The classic dialect reports nothing for a quiet set, so the error belongs to the next
+        // request.
         self.settle_quiet();
         let Some(front) = self.pending.front().copied() else {
             return self.break_off(format!("the server sent \"{shown}\" and nothing was asked"));

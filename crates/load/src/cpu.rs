@@ -2,7 +2,7 @@
 //! Processor time: of a thread of this process, and of the server's process.
 //!
 //! [`crate::engine`] reads its own before and after a step, [`crate::run`] the server's. The sum of
-//! both, by request, is what two programs on one machine are judged by.
+//! both per request is the fair measure for two programs on one machine.
 
 #![allow(unsafe_code)]
 
@@ -24,7 +24,7 @@ impl CpuTime {
         self.user + self.system
     }
 
-    /// What was used since `earlier`.
+    /// The time used since `earlier`.
     pub fn since(&self, earlier: &CpuTime) -> CpuTime {
         CpuTime {
             user: self.user.saturating_sub(earlier.user),
@@ -32,7 +32,7 @@ impl CpuTime {
         }
     }
 
-    /// Adds another thread's.
+    /// Adds another thread's time.
     pub fn add(&mut self, other: &CpuTime) {
         self.user += other.user;
         self.system += other.system;
@@ -71,9 +71,9 @@ pub fn wake_promptly() {
 /// A reading of another process's processor time.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessCpu {
-    /// All threads, also those that ended.
+    /// All threads, including those that ended.
     pub time: CpuTime,
-    /// Thread number and the time it ran, in nanoseconds.
+    /// Thread number and running time in nanoseconds.
     threads: Vec<(u32, u64)>,
 }
 
@@ -81,7 +81,7 @@ impl ProcessCpu {
     /// Reads `/proc/PID/stat` and each thread's `schedstat`.
     ///
     /// # Errors
-    /// One sentence, if there is no such process.
+    /// One sentence, if the process does not exist.
     pub fn read(pid: u32) -> Result<ProcessCpu, String> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|error| {
             format!("the processor time of process {pid} cannot be read: {error}")
@@ -96,8 +96,8 @@ impl ProcessCpu {
             .flatten()
             .flatten()
         {
-            // A thread may end between the listing and this read; its time is then in the process's
-            // sum alone.
+            // A thread may end between the listing and this read. Its time is then only in the
+            // process's sum.
             let Some(number) = entry
                 .file_name()
                 .to_str()
@@ -134,8 +134,8 @@ impl ProcessCpu {
             .map(|(number, run)| run.saturating_sub(before(*number)));
         let busiest = Duration::from_nanos(ran.clone().max().unwrap_or(0));
         let mut time = self.time.since(&earlier.time);
-        // The threads' own clock counts nanoseconds, the process's counts ticks of 10 ms: keep the
-        // ratio, take the finer sum.
+        // The threads' clock counts nanoseconds, the process's counts ticks of 10 ms: use the ratio
+        // of the latter and the sum of the former.
         let fine = Duration::from_nanos(ran.sum());
         let coarse = time.total();
         if fine > Duration::ZERO && coarse > Duration::ZERO {
@@ -147,7 +147,8 @@ impl ProcessCpu {
     }
 }
 
-/// Fields 14 and 15 of a `stat` line; the name before them is in parentheses and may hold anything.
+/// Fields 14 and 15 of a `stat` line. The name before them is in parentheses and may contain
+/// anything.
 fn stat_ticks(stat: &str) -> Option<(u64, u64)> {
     let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace().skip(11);
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One thread of a step: an event loop, its connections, and the rounds that it runs.
+//! One thread of a step: an event loop, its connections, and their rounds.
 //!
-//! A round: take in every answer that is there, then refill each connection that has room, then
-//! enter the kernel once with all sends. So the cost of entering is shared by as many requests as
-//! answers had come. [`crate::run`] starts one engine a thread; [`crate::connection`] makes sense
-//! of what comes in.
+//! A round takes every available answer, refills each connection that has room, and then enters the
+//! kernel once with all sends. So the requests of a round share the cost of entering.
+//! [`crate::run`] starts one engine per thread; [`crate::connection`] interprets the received
+//! bytes.
 //!
-//! Always: nothing allocates per request once buffers have their size; a connection has at most one
-//! batch on its way.
+//! Always holds: no request allocates memory once buffers have their size, and a connection has at
+//! most one batch on its way.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -31,46 +31,46 @@ use crate::tally::{Stretch, Tally};
 
 mod requests; // the sending half of a round
 
-/// The longest wait between looks at the clock for timeouts and reports.
+/// The longest wait between checks of the clock for timeouts and reports.
 const LONGEST_WAIT_NS: u64 = 100_000_000;
-/// How long requests that are due find a connection after the step's end, and answers are waited
-/// for. A server that stalls can't make a run longer than that.
+/// How long after the step's end requests that are due may still be sent, and answers are waited
+/// for. A stalled server can't make a run longer than that.
 const LATE_SENDS_NS: u64 = 100_000_000;
 const LATE_ANSWERS_NS: u64 = 1_000_000_000;
 /// How long answers are waited for when the run is ended early.
 const LAST_ANSWERS_NS: u64 = 200_000_000;
-/// A server that lets every connection time out so often in a row has died.
+/// A server that lets all connections time out this often in a row is dead.
 const SILENCES: u32 = 3;
 /// The first and the longest pause before connecting again.
 const RETRY_NS: (u64, u64) = (10_000_000, 1_000_000_000);
 
-/// A second of a thread, sent to whoever watches the run.
+/// One second of a thread, sent to the observer of the run.
 pub struct ThreadSecond {
     /// Seconds since the step's start, from 0.
     pub second: u64,
-    /// What was counted in it.
+    /// The counts of that second.
     pub stretch: Stretch,
 }
 
-/// What a thread ended with.
+/// The results of a thread.
 pub struct ThreadEnd {
-    /// All that it counted.
+    /// All its counts.
     pub tally: Tally,
     /// Processor time of this thread during the step.
     pub cpu: CpuTime,
-    /// When the last answer came, or the step's time was over if that was later, in nanoseconds.
+    /// The time of the last answer, or of the step's end if that was later, in nanoseconds.
     pub ended: u64,
     /// Open loop: when the last request was due, and when it was sent.
     pub last: (u64, u64),
     /// The backend that ran.
     pub backend: Backend,
-    /// Why the thread could not go on.
+    /// Why the thread could not continue.
     pub broken: Option<String>,
     /// TLS: version and cipher suite of the newest connection.
     pub suite: Option<String>,
 }
 
-/// Hashes a connection's number, which is unique and needs no protection from attackers.
+/// Hashes a connection's number, which is unique and not chosen by attackers.
 #[derive(Default)]
 struct ConnHasher(u64);
 
@@ -88,22 +88,23 @@ impl Hasher for ConnHasher {
 
 /// Decides, in a closed loop, whether answers gather before the thread is woken.
 ///
-/// Idea: where this thread's processor is the scarce one, a wake-up for every few answers costs it
-/// a tenth of its time. So answers gather, and a busy server has other requests to work on
-/// meanwhile. Where the thread has time to spare, each answer is taken at once, because a wait
-/// would keep requests from a server that answers slowly (from flash) and lower its rate.
+/// Idea: if this thread's processor is the bottleneck, a wake-up for every few answers costs a
+/// tenth of its time. So answers gather, while a busy server works on other requests. If the thread
+/// has spare time, it takes each answer at once. A wait would delay requests to a server that
+/// answers slowly (from flash), and lower its rate.
 struct Thrift {
     gather: Gather,
     on: bool,
-    /// Processor time and time at the last look.
+    /// Processor time and time at the last check.
     last: (CpuTime, u64),
 }
 
 impl Thrift {
-    /// Shares of its processor, in percent, from which gathering starts and under which it ends.
+    /// Shares of its processor, in percent: gathering starts above the first and ends below the
+    /// second.
     const LIMITS: (u64, u64) = (55, 30);
 
-    /// `None` for so few connections that there is nothing to gather.
+    /// `None` if there are too few connections for answers to gather.
     fn new(connections: usize, cpu: CpuTime, now: u64) -> Option<Thrift> {
         let answers = (connections / 2).min(32);
         let gather = Gather {
@@ -148,13 +149,13 @@ pub struct Engine<'a> {
     down: usize,
     /// Sets to be sent because of answers, over any connection.
     follow_ups: VecDeque<FollowUp>,
-    /// Open loop: the last round ended with no connection that had room.
+    /// Open loop: the last round ended without a connection that had room.
     was_full: bool,
     /// Open loop: since when there has always been one, in nanoseconds.
     room_since: u64,
     /// When a connection was last seen alive.
     alive_at: u64,
-    /// How often connecting failed since.
+    /// How often connecting has failed since then.
     failed_tries: usize,
     source: Source<'a>,
     exhausted: bool,
@@ -165,7 +166,7 @@ pub struct Engine<'a> {
     /// Open loop: when the last request was due, and when it was sent.
     last_sent: (u64, u64),
     many: Vec<u64>,
-    /// Answers that TLS deciphered.
+    /// Answers decrypted by TLS.
     plain: Vec<u8>,
     suite: Option<String>,
 }
@@ -183,7 +184,7 @@ impl<'a> Engine<'a> {
         connections: usize,
     ) -> Result<Engine<'a>, String> {
         let settings = &shared.plan.settings;
-        // Each step and thread has its own stream of the seed.
+        // Each step and thread has its own random stream of the seed.
         let stream = (step_number as u64) << 20 | (thread as u64) << 1;
         let source = Source::new(
             shared.plan,
@@ -227,10 +228,10 @@ impl<'a> Engine<'a> {
     }
 
     /// Runs the step from `start` on, in nanoseconds of the run. If the event loop fails or the
-    /// server is gone, the end says so, and has what was counted until then.
+    /// server is gone, the result says so, and has the counts until then.
     ///
     /// # Errors
-    /// One sentence, if the pace is none.
+    /// One sentence, if the pace is invalid.
     pub fn run(mut self, start: u64, seconds: &Sender<ThreadSecond>) -> Result<ThreadEnd, String> {
         let settings = &self.shared.plan.settings;
         let cpu_before = cpu::of_this_thread();
@@ -249,7 +250,7 @@ impl<'a> Engine<'a> {
             Step::Mix(Amount::For(time)) | Step::WarmUp(time) => Some(time.as_nanos() as u64),
             Step::Load | Step::ReadBack | Step::Mix(Amount::Requests(_)) => None,
         };
-        // When requests end, and when the wait for answers does.
+        // When requests end, and when the wait for answers ends.
         let mut deadline = time.map_or(u64::MAX, |time| start.saturating_add(time));
         let mut end = deadline.saturating_add(LATE_ANSWERS_NS);
         let mut broken = None;
@@ -301,8 +302,7 @@ impl<'a> Engine<'a> {
         let now = self.shared.now();
         let unanswered = self.give_up_on_answers(now);
         self.tally.roll(None);
-        // A server that stalled is charged for the time, and not only for that up to its last
-        // answer.
+        // A stalled server is charged for the whole time, not only up to its last answer.
         let over = match (time, early || broken.is_some() || unanswered > 0) {
             (_, true) => now.min(deadline),
             (Some(_), false) => deadline,
@@ -319,14 +319,14 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// Requests that are still under way at the end have failed; how many these are.
+    /// Fails the requests that are still under way at the end; returns their number.
     fn give_up_on_answers(&mut self, now: u64) -> u64 {
         let before = self.tally.now.counts.failed;
         for conn in &mut self.conns {
             if conn.pending.is_empty() {
                 continue;
             }
-            // Else a server would look the better, the fewer of its last requests it answers.
+            // Otherwise a server would look better the fewer of its last requests it answers.
             record_waits(&conn.pending, now, &mut self.tally.now);
             let why = "no answer before the end of the run";
             conn.fail(self.shared, &mut self.tally, why, false, now);
@@ -339,7 +339,7 @@ impl<'a> Engine<'a> {
     fn report_second(&mut self, second: u64, seconds: &Sender<ThreadSecond>) {
         let mut stretch = Stretch::default();
         self.tally.roll(Some(&mut stretch));
-        // Nobody may be listening any more; the totals do not depend on it.
+        // The observer may be gone; the totals do not depend on it.
         let _ = seconds.send(ThreadSecond { second, stretch });
     }
 
@@ -401,7 +401,7 @@ impl<'a> Engine<'a> {
                 match self.open(at) {
                     Ok(()) => self.tally.now.counts.reconnects += 1,
                     Err(error) => {
-                        // A try may take long, and others have to wait for the next look.
+                        // A try may take long, so others wait for the next check.
                         slow = self.shared.now() - now > LONGEST_WAIT_NS;
                         self.failed_tries += 1;
                         self.tally.error(&format!("connecting again: {error}"), 1);
@@ -411,8 +411,8 @@ impl<'a> Engine<'a> {
                 }
             }
         }
-        // All may be lost in one look after a long pause of this thread: none is given up before it
-        // was tried again.
+        // After a long pause of this thread, all connections may be lost at the same check. None is
+        // given up before it was tried again.
         let tried = self.failed_tries >= self.conns.len();
         if self.down < self.conns.len() {
             self.alive_at = now;
@@ -473,7 +473,7 @@ impl<'a> Engine<'a> {
                 batch,
                 result,
             } => {
-                // A batch of a connection that was lost goes with it.
+                // A batch of a lost connection is dropped with it.
                 let Some(&at) = self.by_id.get(&conn) else {
                     return;
                 };
@@ -505,10 +505,10 @@ impl<'a> Engine<'a> {
 }
 
 impl Engine<'_> {
-    /// With TLS: the answers in what was received, in `plain`.
+    /// With TLS: the decrypted answers in the received bytes, in `plain`.
     ///
     /// # Errors
-    /// Why nothing more comes; what came before is in `plain`.
+    /// Why nothing more comes; earlier answers are in `plain`.
     #[inline]
     fn decipher(&mut self, at: usize, received: &[u8]) -> Result<(), String> {
         let Some(link) = &mut self.conns[at].link else {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which versions of a key's value the server may still answer with.
+//! The versions of a key's value with which the server may still answer.
 //!
-//! [`crate::connection`] enters each set when it is sent and when it is answered, takes the oldest
-//! admissible version when a get is sent, and asks for the admissible range when its answer comes.
-//! One ledger for all threads: 8 bytes a key.
+//! [`crate::connection`] notes each set when it is sent and when it is answered. It reads the
+//! oldest admissible version when a get is sent, and the admissible range when the answer arrives.
+//! All threads share one ledger, with 8 bytes for each key.
 //!
-//! Card. Idea: an answered set, sent when no other set of its key was under way, proves that older
-//! versions are gone. So a key has a version (the newest sent), a lag (how far behind it the newest
-//! proven version is) and a count of sets under way. A set that meets one of the same key under way
-//! sends *the same version with the same bytes*. In whichever order the server takes them the
-//! outcome is alike. Requests keep their distribution, and no clock is compared. A refused set may
-//! or may not have taken effect: the lag stays. A set whose answer was lost may even take effect
-//! later: from then on the key's floor is unknown for ever, and any version passes that fits its
+//! Card. Idea: if a set was sent when no other set of its key was under way, its answer proves that
+//! older versions are gone. So a key has a version (the newest sent), a lag (how far behind it the
+//! newest proven version is) and a count of sets under way. If a set of the same key is under way,
+//! a new set sends *the same version with the same bytes*. The result is then the same in any
+//! order. Requests keep their distribution, and no clocks are compared. A refused set may or may
+//! not have taken effect, so the lag stays. A set whose answer was lost may even take effect later.
+//! From then on the key's floor is unknown forever, and any version is accepted that matches its
 //! own bytes.
 //!
 //! ```text
@@ -22,18 +22,19 @@
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The floor is unknown for ever.
+/// The floor is unknown forever.
 const LAG_LOST: u64 = 0xFFFF;
-/// The floor is unknown until a set is answered; a lag too large for its field ends here too.
+/// The floor is unknown until a set is answered. A lag too large for its field is stored like this,
+/// too.
 const LAG_OPEN: u64 = 0xFFFE;
 const MOST_UNDER_WAY: u64 = 0xFFFF;
 
-/// How a set ended.
+/// The result of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetEnd {
     /// The server said that it stored the value.
     Stored,
-    /// The server said that it did not.
+    /// The server said that it did not store it.
     Refused,
     /// No answer came, and the set may still take effect.
     Lost,
@@ -74,13 +75,12 @@ pub struct Ledger {
     /// When each key's last set was answered, in seconds of the run plus 1; empty unless items
     /// expire.
     stored_at: Box<[AtomicU32]>,
-    /// The first version of a key of which nothing is known.
+    /// The first version of a key about which nothing is known.
     first: u32,
 }
 
 impl Ledger {
-    /// A ledger for `keys` keys, `first` being the version that a key of which nothing is known is
-    /// given.
+    /// A ledger for `keys` keys. `first` is the version of a key about which nothing is known.
     pub fn new(keys: u64, first: u32, expiring: bool) -> Ledger {
         Ledger {
             keys: (0..keys).map(|_| AtomicU64::new(0)).collect(),
@@ -91,7 +91,7 @@ impl Ledger {
         }
     }
 
-    /// Enters that the server holds `version` of each of the first `keys` keys, or nothing.
+    /// Notes that the server holds `version`, or nothing, of each of the first `keys` keys.
     pub fn assume(&self, keys: u64, version: u32) {
         let word = State {
             version,
@@ -115,8 +115,8 @@ impl Ledger {
         next
     }
 
-    /// A set is about to be sent: the version to write; `None` if 65,535 sets of this key are under
-    /// way. The load step names its `version`.
+    /// Notes a set that is about to be sent, and returns the version to write. `None` if 65,535
+    /// sets of this key are under way. The load step names its `version`.
     pub fn begin_set(&self, key_id: u64, version: Option<u32>) -> Option<u32> {
         let first = self.first;
         let begun = self.change(key_id, |state| {
@@ -130,8 +130,7 @@ impl Ledger {
                 });
             }
             if state.version == 0 {
-                // Whatever the server holds of an earlier run may still come until this set is
-                // answered.
+                // Values of an earlier run may still be returned until this set is answered.
                 return Some(State {
                     version: version.unwrap_or(first),
                     lag: LAG_OPEN,
@@ -154,7 +153,7 @@ impl Ledger {
         begun.map(|state| state.version)
     }
 
-    /// A set ended, `second` seconds into the run.
+    /// Notes the end of a set, `second` seconds into the run.
     pub fn end_set(&self, key_id: u64, end: SetEnd, second: u32) {
         self.change(key_id, |state| {
             debug_assert!(state.under_way > 0, "a set ended that had not begun");
@@ -176,13 +175,13 @@ impl Ledger {
         }
     }
 
-    /// A get is about to be sent: the oldest version that its answer may hold.
+    /// Notes a get that is about to be sent: returns the oldest version that its answer may have.
     pub fn floor(&self, key_id: u64) -> u32 {
         State::unpack(self.keys[key_id as usize].load(Ordering::Acquire)).floor()
     }
 
-    /// An answer came to a get that was sent when the floor was `floor` (0: unknown): the versions
-    /// that are right.
+    /// The correct versions for an answer to a get that was sent when the floor was `floor` (0:
+    /// unknown).
     pub fn admissible(&self, key_id: u64, floor: u32) -> RangeInclusive<u32> {
         let state = State::unpack(self.keys[key_id as usize].load(Ordering::Acquire));
         if floor == 0 {
@@ -203,8 +202,8 @@ impl Ledger {
         state.under_way == 0 && state.lag == 0
     }
 
-    /// Whether a get sent at `second` must miss, because the key's last value, stored with a life
-    /// of `life` seconds, had ended before. Memcached's clock ticks once a second and may be a tick
+    /// Whether a get sent at `second` must miss, because the key's last value, stored with `life`
+    /// seconds to live, had expired before. Memcached's clock ticks once a second and may be a tick
     /// late, so two seconds are allowed for.
     pub fn must_have_expired(&self, key_id: u64, life: u32, second: u32) -> bool {
         let Some(at) = self.stored_at.get(key_id as usize) else {
@@ -288,10 +287,10 @@ mod tests {
         assert!(ledger.must_have_expired(0, 3, 16));
     }
 
-    /// A model of one key on a server: sets take effect at a random moment between sending and
-    /// answer, and a get sees what is stored at a random moment between its sending and its answer.
-    /// No answer may be called wrong, and an answer that an answered later set had replaced before
-    /// the get was sent must be.
+    /// A model of one key on a server. A set takes effect at a random moment between sending and
+    /// answer, and a get sees the value of a random moment between its own. No correct answer may
+    /// be called wrong. An answer must be called wrong if a later set had replaced its value and
+    /// was answered before the get was sent.
     #[test]
     fn agrees_with_a_server_that_reorders_what_overlaps() {
         for seed in 0..200 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The load generator and checker behind `senko load`: for this server or any other that speaks
-//! memcached's protocol. Nothing of the server is used here.
+//! The load generator and checker of `senko load`, for this server or any other with memcached's
+//! protocol. It uses nothing of the server.
 //!
 //! ```text
 //!   settings -> plan -> engine (one a thread): source, pace -> request -> EventLoop -> server
@@ -9,33 +9,33 @@
 //!   report <- merged tallies, processor time of both sides
 //! ```
 //!
-//! [`run`] is the whole of it. It makes a plan, runs the steps one after the other (load,
-//! read-back, warm-up, mix), and gives a [`Report`]. Nothing is printed here.
+//! [`run`] does everything: it makes a plan, runs the steps one after the other (load, read-back,
+//! warm-up, mix), and returns a [`Report`]. It prints nothing.
 //!
 //! What always holds:
-//! - Keys, lengths and bytes follow from the settings alone, so runs in different processes agree.
-//! - Nothing is allocated per request, but for what rustls does with TLS.
-//! - Every answer is accounted for, as a hit, a miss, a stored set, or a failure.
+//! - Keys, lengths and bytes depend only on the settings, so runs in different processes agree.
+//! - No request allocates memory, except in rustls.
+//! - Every answer is counted, as a hit, a miss, a stored set, or a failure.
 
 #![deny(unsafe_code)]
 
-pub mod changes; // commands that change a value, and what they leave
-pub mod check; // is this the value it should be?
-pub mod connection; // requests under way meet their answers
+pub mod changes; // commands that change a value, and the values that they leave
+pub mod check; // checks whether a value is correct
+pub mod connection; // matches requests under way with their answers
 pub mod cpu; // processor time of both sides
 pub mod engine; // one thread: event loop, connections, rounds
-pub mod ledger; // which versions are right
-pub mod pace; // when, in an open loop
+pub mod ledger; // the correct versions
+pub mod pace; // the schedule of an open loop
 pub mod plan; // the settings bound to numbers: keys, order, lengths
 pub mod reply; // bytes to answers
 pub mod report; // the results, as a table for people
 pub mod request; // requests to bytes
-pub mod settings; // what the run was told
-pub mod shared; // what all threads see: plan, versions, clock
-pub mod source; // what is asked next
+pub mod settings; // the settings of a run
+pub mod shared; // the state that all threads share: plan, versions, clock
+pub mod source; // the next requests
 pub mod tally; // what was counted
-pub mod tls; // requests and answers ciphered
-pub mod tracks; // how many changes a value may hold
+pub mod tls; // encrypts requests and decrypts answers
+pub mod tracks; // how many changes a value may have
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,7 +61,7 @@ pub use settings::{
 pub use tally::{Counts, Stretch};
 pub use tls::TlsOptions;
 
-/// Why a run could not be made or finished, in one sentence.
+/// Why a run could not start or finish, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LoadError(String);
@@ -70,15 +70,15 @@ pub struct LoadError(String);
 pub struct Second {
     /// The step.
     pub step: Step,
-    /// Seconds since the step's start, from 0; this is the stretch from there to the next.
+    /// Seconds since the step's start, from 0; this second starts there.
     pub second: u64,
     /// The share of the step that is done, 0 to 1.
     pub done: f64,
-    /// What was counted.
+    /// Its counts.
     pub stretch: Stretch,
 }
 
-/// Hears how far a run is.
+/// Observes the progress of a run.
 pub trait Watch {
     /// The connections are there, and a step begins.
     fn begins(&mut self, _: Step) {}
@@ -96,7 +96,7 @@ impl<F: FnMut(&Second)> Watch for F {
 ///
 /// # Errors
 /// If the settings contradict each other, the server cannot be reached, or it dies on the way.
-/// Wrong answers are no error of this function: they are in the report.
+/// Wrong answers are not an error of this function: they are in the report.
 pub fn run(settings: &Settings, watch: &mut dyn FnMut(&Second)) -> Result<Report, LoadError> {
     let mut watch = |second: &Second| watch(second);
     let report = run_until(settings, &AtomicBool::new(false), &mut watch)?;
@@ -106,7 +106,7 @@ pub fn run(settings: &Settings, watch: &mut dyn FnMut(&Second)) -> Result<Report
     }
 }
 
-/// As [`run`], but what was measured is kept: when `stop` is set the run ends within a second, and
+/// As [`run`], but the measurements are kept: when `stop` is set the run ends within a second, and
 /// a server that dies ends it too. The report says so ([`Report::stopped`], [`Report::broken`]).
 ///
 /// # Errors
@@ -164,8 +164,8 @@ pub fn run_until(
         report.stopped = stop.load(Ordering::Relaxed);
         newest = cursor.newest();
         if *step == Step::Load {
-            // From here on the versions are known, unless a set failed: then an older one may still
-            // be there.
+            // From here on the versions are known, unless a set failed: then the server may still
+            // have an older one.
             let counts = &tally.total.counts;
             let oldest = if counts.stored == plan.keys {
                 generation
@@ -182,13 +182,13 @@ pub fn run_until(
     Ok(report)
 }
 
-/// The end of a step, beside its counts.
+/// The end of a step, besides its counts.
 pub(crate) struct StepEnd {
     elapsed: Duration,
     own_cpu: cpu::CpuTime,
     server: Option<ServerCpu>,
     backend: senko_io::Backend,
-    /// Open loop: from the start until the last request was due, and until it was sent.
+    /// Open loop: the times from the start until the last request was due, and until it was sent.
     last: Option<(Duration, Duration)>,
     broken: Option<String>,
     /// TLS: version and cipher suite.
@@ -209,7 +209,7 @@ fn run_step(
         let mut starters = Vec::new();
         let mut threads = Vec::new();
         for thread in 0..settings.threads {
-            // Connections are dealt out as evenly as they go.
+            // Connections are distributed as evenly as possible.
             let connections = settings.connections / settings.threads
                 + usize::from(thread < settings.connections % settings.threads);
             let (start_to, start) = mpsc::channel();
@@ -238,7 +238,7 @@ fn run_step(
         let server_before = settings.server_pid.map(ProcessCpu::read).transpose()?;
         let start = shared.now();
         for starter in &starters {
-            // A thread that is gone has an error to tell, which is met below.
+            // A thread that is gone has an error, which is handled below.
             let _ = starter.send(start);
         }
         watch.begins(step);
@@ -317,7 +317,7 @@ fn run_thread(
     ended
 }
 
-/// Adds up the threads' seconds and passes each on when all threads have told theirs, until the
+/// Adds up the threads' seconds, and passes each on when all threads have sent theirs, until the
 /// threads have ended.
 fn watch_seconds(
     shared: &Shared<'_>,

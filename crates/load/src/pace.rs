@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The schedule of an open loop.
 //!
-//! Card. Idea: due times are drawn ahead from the law of the gaps and never from the answers. A
-//! request that finds no free connection is sent late, and its latency still counts from its due
-//! time. So a server that stalls is charged for every request that the stall delayed (no
-//! coordinated omission; Gil Tene, "How NOT to measure latency", 2013). Deviation: none; the queue
+//! Card. Idea: due times are drawn in advance from the law of the gaps, and never depend on the
+//! answers. A request that finds no free connection is sent late, and its latency still counts from
+//! its due time. So a server that stalls is charged for every request that the stall delayed (no
+//! coordinated omission; Gil Tene, "How NOT to measure latency", 2013). Deviation: none. The queue
 //! of late requests is the schedule itself, read up to the present, so it needs no memory.
 
 use senko_workload::{Arrivals, Rng};
@@ -59,7 +59,7 @@ impl Schedule {
         self.next_ns as u64
     }
 
-    /// Takes the next request if it is due by `now`: when it was due.
+    /// Takes the next request if it is due by `now`; returns when it was due.
     pub fn take(&mut self, now: u64) -> Option<u64> {
         let due = self.next_due();
         if due > now {
@@ -79,7 +79,7 @@ mod tests {
         let mut schedule = Schedule::new(Some(3_000.0), Gaps::Even, 1, 1_000_000, Rng::new(1))
             .expect("a rate is given");
         let mut dues = Vec::new();
-        // Asked at odd times, once with a stall of 200 ms.
+        // Called at irregular times, once with a stall of 200 ms.
         for now in (0..1_000_000_000u64)
             .step_by(777_777)
             .filter(|now| !(300_000_000..500_000_000).contains(now))

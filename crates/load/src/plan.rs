@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The settings, checked against each other and bound to numbers: how many keys, in which order,
-//! how long, which of them.
+//! The settings, checked against each other and bound to numbers: the keys, their number, order and
+//! lengths.
 //!
-//! [`crate::run`] makes one plan; all threads read it. Everything here follows from the settings
-//! alone, so a run that loads and a later run that reads back agree on each key, length and byte.
+//! [`crate::run`] makes one plan; all threads read it. Everything here depends only on the
+//! settings. So a run that loads and a later run that reads back agree on each key, length and
+//! byte.
 
 use std::ops::Range;
 
@@ -15,30 +16,30 @@ use crate::changes::{self, Class, Classes};
 use crate::settings::{Amount, KeyCount, Pace, Part, Settings, Step, Target, inserts, writes};
 use crate::tls::TlsClient;
 
-/// Keys that a run of unknown length may insert when they have to be tracked.
+/// Most keys that a run of unknown length may insert if they must be tracked.
 const TRACKED_INSERTS: u64 = 1 << 22;
-/// Keys that a run of unknown length may insert when nothing is tracked.
+/// Most keys that a run of unknown length may insert if nothing is tracked.
 const INSERTS: u64 = 1 << 32;
 /// Most keys.
 const MOST_KEYS: u64 = 1 << 40;
 /// Most keys of one get.
 pub(crate) const MOST_KEYS_PER_GET: usize = 1000;
-/// Seed of the load order, so that a later run knows it.
+/// Seed of the load order; it is fixed, so that a later run knows the order.
 const ORDER_SEED: u64 = 0x006C_6F61_644F_7264;
 
-/// Settings and what follows from them.
+/// Settings, and the numbers that follow from them.
 pub struct Plan {
-    /// As they were given.
+    /// The settings as given.
     pub settings: Settings,
     /// Keys before any insert: numbers `0..keys`.
     pub keys: u64,
     /// Inserts stop at this number of keys.
     pub most_keys: u64,
-    /// What connections are encrypted with.
+    /// How connections are encrypted.
     pub tls: Option<TlsClient>,
-    /// Number to key.
+    /// Converts key numbers to keys.
     pub space: KeySpace,
-    /// What the keys' values are.
+    /// The kinds of the keys' values.
     pub classes: Classes,
     /// Places of the load order that a read-back covers.
     pub places: Range<u64>,
@@ -51,7 +52,7 @@ impl Plan {
     /// Binds settings.
     ///
     /// # Errors
-    /// One sentence, if they cannot be honoured.
+    /// One sentence, if they cannot be used.
     pub fn new(settings: &Settings) -> Result<Plan, String> {
         check(settings)?;
         let classes = Classes::new(writes(&settings.mix), &settings.changes);
@@ -114,7 +115,7 @@ impl Plan {
             (None, ValueLen::Fixed(_), false) if settings.changes.is_none() => {
                 keys * plan.item_len(0)
             }
-            // Only a report would use the sum; without a load step it is not worth the time.
+            // Only a report uses the sum; without a load step it is not worth the time.
             (None, _, false) => 0,
         };
         plan.places = plan.places_of(settings.part)?;
@@ -135,7 +136,7 @@ impl Plan {
         value_len(&self.settings, self.classes, key_id, version)
     }
 
-    /// The longest value that a get of this key may answer.
+    /// The longest value that a get of this key may return.
     pub fn longest(&self, key_id: u64) -> usize {
         match self.classes.of(key_id) {
             Class::Plain => self.settings.value_len.longest(),
@@ -149,7 +150,7 @@ impl Plan {
         item_len(&self.settings, self.classes, &self.space, key_id)
     }
 
-    /// Whether answers have to be compared with what was sent before, key by key.
+    /// Whether answers must be compared with earlier requests, key by key.
     pub fn needs_ledger(&self) -> bool {
         let settings = &self.settings;
         let mixes = settings
@@ -157,7 +158,7 @@ impl Plan {
             .iter()
             .any(|step| matches!(step, Step::Mix(_) | Step::WarmUp(_)));
         let reads_back = settings.steps.contains(&Step::ReadBack);
-        // Changes end with a set anew where they can't go on, so they are counted in any case.
+        // A change that can't continue becomes a set, so changes are counted in any case.
         mixes && !settings.changes.is_none()
             || settings.verify
                 && (mixes && writes(&settings.mix)
@@ -199,7 +200,7 @@ fn item_len(settings: &Settings, classes: Classes, space: &KeySpace, key_id: u64
     (space.key_len(key_id) + value_len(settings, classes, key_id, settings.generation)) as u64
 }
 
-/// The fewest keys whose items have at least `bytes` bytes, and how many they have.
+/// The fewest keys whose items have at least `bytes` bytes, and the bytes of these.
 fn keys_of_bytes(bytes: u64, item_len: impl Fn(u64) -> u64) -> Result<(u64, u64), String> {
     let (mut keys, mut sum) = (0, 0);
     while sum < bytes && keys < MOST_KEYS {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bytes from the server to answers: one parser for both text dialects, one for the binary one.
+//! Parses bytes from the server into answers: one parser for both text dialects, one for the binary
+//! one.
 //!
-//! [`crate::connection`] feeds each received piece, cut wherever the network cut it, and is told of
-//! values and of the ends of answers. Bytes of values are passed on in place, never copied and
-//! never looked at here; only a line that a cut went through is gathered. Nothing allocates once
-//! the buffer for such lines exists.
+//! [`crate::connection`] feeds each received piece, wherever the network cut it, and is told of
+//! values and of the ends of answers. Bytes of values are passed on in place; they are neither
+//! copied nor read here. Only a line that was cut is gathered. Nothing is allocated once the buffer
+//! for such lines exists.
 
 use crate::changes;
 
@@ -13,22 +14,22 @@ use crate::changes;
 pub enum End<'a> {
     /// `END`, `EN`, or the binary "not found": no (more) values.
     NoMore,
-    /// `STORED`, `HD`, or the binary "no error" to a set, an append or a prepend.
+    /// `STORED`, `HD`, or the binary "no error" for a set, an append or a prepend.
     Stored,
     /// The number that an `incr` or a `decr` answers.
     Number(u64),
-    /// `NOT_FOUND`, `NOT_STORED`, `NF`, `NS`, or the binary likes of them to a change: there is no
-    /// such key. As the server worded it.
+    /// `NOT_FOUND`, `NOT_STORED`, `NF`, `NS`, or the binary statuses for these, for a change: the
+    /// key does not exist. It has the server's text.
     Absent(&'a [u8]),
     /// `MN`, `VERSION`, or the binary NOOP: everything before it was answered.
     Sync,
-    /// Anything else, as the server worded it.
+    /// Anything else, with the server's text.
     Failed(&'a [u8]),
 }
 
-/// Who is told.
+/// Receives what is parsed.
 pub trait Answers {
-    /// A value begins. `key` is empty where the dialect did not repeat it.
+    /// A value begins. `key` is empty if the dialect did not repeat it.
     fn value(&mut self, key: &[u8], flags: u32, len: usize);
     /// A part of the value.
     fn body(&mut self, part: &[u8]);
@@ -38,20 +39,20 @@ pub trait Answers {
     fn end(&mut self, end: End<'_>);
 }
 
-/// The bytes are not the protocol's; the connection cannot go on.
+/// The bytes do not follow the protocol; the connection cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed(pub String);
 
-/// The longest line or binary head taken; keys have 250 bytes at most.
+/// The longest accepted line or binary head; keys have at most 250 bytes.
 const LONGEST_LINE: usize = 2048;
 /// Bytes of a malformed line that its error shows.
 const SHOWN: usize = 60;
 
 /// A parser of one connection's answers.
 pub enum Parser {
-    /// Classic and meta.
+    /// The classic and meta dialects.
     Text(TextParser),
-    /// Binary.
+    /// The binary dialect.
     Binary(BinaryParser),
 }
 
@@ -59,7 +60,7 @@ impl Parser {
     /// Takes the next bytes.
     ///
     /// # Errors
-    /// If they are not the protocol.
+    /// If they do not follow the protocol.
     #[inline]
     pub fn feed<A: Answers>(&mut self, data: &[u8], to: &mut A) -> Result<(), Malformed> {
         match self {
@@ -73,7 +74,7 @@ impl Parser {
 enum TextState {
     Line,
     Body(usize),
-    /// After a value: this many of CR LF are still to come.
+    /// After a value: this many bytes of CR LF are still to come.
     Tail(u8),
 }
 
@@ -198,7 +199,7 @@ fn text_line<A: Answers>(line: &[u8], to: &mut A) -> Result<TextState, Malformed
     Ok(TextState::Line)
 }
 
-/// A line that no get or set is answered with, unless it failed.
+/// A line that answers no get or set, except as a failure.
 fn rare_line(line: &[u8]) -> End<'_> {
     if let Some(number) = changes::number(line) {
         return End::Number(number);
@@ -245,7 +246,7 @@ const HEADER: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BinaryState {
-    /// Header, then what follows it but a value: gathered in `head` up to this length.
+    /// The header and what follows it except the value are gathered in `head`, up to this length.
     Head(usize),
     Body(usize),
     /// Bytes of an error's text beyond what is kept.
@@ -373,7 +374,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A test's view, as text.
+    /// The events as text, for tests.
     #[derive(Default, Debug, PartialEq)]
     struct Seen(Vec<String>, Vec<u8>);
 

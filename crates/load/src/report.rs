@@ -27,10 +27,9 @@ pub struct ServerCpu {
     pub busiest: Duration,
 }
 
-/// The least share of an open loop's requests that have to be sent in time for its rate to be
-/// reached.
+/// An open loop reaches its rate if at least this share of its requests is sent in time.
 pub const REACHED: f64 = 0.95;
-/// A last request that is sent this late is in time.
+/// The last request counts as in time if it is at most this late.
 const SLACK_S: f64 = 0.1;
 
 /// The schedule of an open loop.
@@ -43,7 +42,8 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// `last` is from the step's start until the last request was due, and until it was sent.
+    /// `last` has the times from the step's start until the last request was due, and until it was
+    /// sent.
     fn new(rate: Option<f64>, counts: &Counts, seconds: f64, last: (Duration, Duration)) -> Asked {
         let (due, unsent) = (counts.due as f64, counts.unsent as f64);
         let (last_due, last_sent) = (last.0.as_secs_f64(), last.1.as_secs_f64());
@@ -68,7 +68,7 @@ pub struct StepReport {
     pub step: Step,
     /// From its start to the last answer.
     pub elapsed: Duration,
-    /// Sums.
+    /// The sums.
     pub counts: Counts,
     /// Latencies of gets, in nanoseconds.
     pub get: Histogram,
@@ -84,7 +84,7 @@ pub struct StepReport {
     pub errors: BTreeMap<String, u64>,
     /// This program's processor time.
     pub own_cpu: CpuTime,
-    /// The server's, if its process was named.
+    /// The server's processor time, if its process was named.
     pub server: Option<ServerCpu>,
     /// The backend that ran.
     pub backend: Backend,
@@ -107,14 +107,14 @@ impl StepReport {
         self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// The share of the keys read that were found; `None` if none was read. A read that failed did
-    /// not find its key.
+    /// The share of the read keys that were found; `None` if none was read. A read that failed
+    /// counts as not found.
     pub fn found_ratio(&self) -> Option<f64> {
         let asked = self.counts.reads + self.counts.failed_reads;
         (asked > 0).then(|| self.counts.hits as f64 / asked as f64)
     }
 
-    /// The share of the changes answered that met their key; `None` if there was none.
+    /// The share of the answered changes whose key existed; `None` if there was none.
     pub fn changed_ratio(&self) -> Option<f64> {
         let Counts {
             changed, absent, ..
@@ -128,7 +128,7 @@ impl StepReport {
         time.as_secs_f64() * 1e6 / self.counts.requests.max(1) as f64
     }
 
-    /// The share of the step's time that a processor's time is, in percent.
+    /// A processor's time as a percentage of the step's time.
     pub fn percent(&self, time: Duration) -> f64 {
         time.as_secs_f64() / self.seconds() * 100.0
     }
@@ -144,19 +144,19 @@ impl StepReport {
 pub struct Report {
     /// Keys, before inserts.
     pub keys: u64,
-    /// Bytes of all keys and values at load; 0 where nothing asked for the sum.
+    /// Bytes of all keys and values at load; 0 if nothing needed the sum.
     pub item_bytes: u64,
     /// Places of the load order that a read-back covered.
     pub places: Range<u64>,
-    /// The steps that were measured.
+    /// The measured steps.
     pub steps: Vec<StepReport>,
     /// The first faults of the run.
     pub fault_samples: Vec<Fault>,
-    /// Faults of all steps, the warm-up's included.
+    /// Faults of all steps, including the warm-up.
     pub faults: u64,
     /// Whether the run was ended early from outside.
     pub stopped: bool,
-    /// Why the run could not go on to its end.
+    /// Why the run could not continue to its end.
     pub broken: Option<String>,
     rate: Option<f64>,
     verifies: bool,
@@ -219,11 +219,11 @@ impl Report {
     }
 
     /// The fault of the run as a whole, in one sentence: wrong answers, keys that were not found,
-    /// or no answer at all. `expect_found`, in 0..=1, is the share of the keys read that has to be
+    /// or no answer at all. `expect_found`, in 0..=1, is the share of the read keys that must be
     /// found.
     ///
     /// # Errors
-    /// If anything is.
+    /// If there is a fault.
     pub fn verdict(&self, expect_found: Option<f64>) -> Result<(), String> {
         if self.faults > 0 {
             let first = self
@@ -263,9 +263,9 @@ impl Report {
 }
 
 impl Report {
-    /// The work that was asked for and not done, in one sentence: the server died, a larger share
-    /// of a step's requests failed than `most_failed`, none was made, or an open loop fell behind
-    /// its rate.
+    /// Requested work that was not done, in one sentence. Either the server died, or more than
+    /// `most_failed` of a step's requests failed, or no request was made, or an open loop fell
+    /// behind its rate.
     ///
     /// # Errors
     /// If anything was not done.
@@ -519,7 +519,7 @@ fn latency_row(latencies: &Histogram) -> String {
     )
 }
 
-/// Bytes with a unit that fits.
+/// Bytes in a suitable unit.
 fn bytes(count: u64) -> String {
     let mut value = count as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests to bytes, in the three dialects.
+//! Writes requests as bytes, in the three dialects.
 //!
-//! [`crate::engine`] appends to a connection's send batch. Nothing allocates once the batch has its
-//! size. Every set carries the value's version as its flags (see [`crate::check`]).
+//! [`crate::engine`] appends to a connection's send batch. Nothing is allocated once the batch has
+//! its size. Every set carries the value's version as its flags (see [`crate::check`]).
 
 use senko_workload::{KeySpace, fill_value};
 
@@ -13,9 +13,9 @@ use crate::settings::Wire;
 pub struct Writer<'a> {
     /// The dialect.
     pub wire: Wire,
-    /// Number to key.
+    /// Converts key numbers to keys.
     pub space: &'a KeySpace,
-    /// Whether answers shall repeat the key where the dialect leaves that open.
+    /// Whether answers should repeat the key if the dialect leaves that open.
     pub with_key: bool,
 }
 
@@ -26,17 +26,17 @@ pub struct Set {
     pub key_id: u64,
     /// The value's version.
     pub version: u32,
-    /// What the value is.
+    /// The kind of the value.
     pub class: Class,
     /// The value's length.
     pub len: usize,
-    /// Seconds to live; 0: for ever.
+    /// Seconds to live; 0: forever.
     pub expire: u32,
-    /// No answer.
+    /// Whether the answer is suppressed.
     pub quiet: bool,
 }
 
-/// Relative times end here: memcached takes a larger number for a date.
+/// Relative times end here: memcached takes a larger number as a date.
 const LONGEST_RELATIVE: u32 = 30 * 24 * 3600;
 
 impl Writer<'_> {
@@ -166,7 +166,7 @@ impl Writer<'_> {
                 out.extend_from_slice(if up { b" v\r\n" } else { b" v MD\r\n" });
             }
             Wire::Binary => {
-                // By 1; a key that is not there stays so.
+                // By 1; a missing key stays missing.
                 let mut extras = [0; 20];
                 extras[7] = 1;
                 extras[16..].fill(0xFF);
@@ -204,7 +204,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A request whose answer says that all before it were answered.
+    /// A request whose answer proves that all earlier ones were answered.
     pub fn sync(&self, out: &mut Vec<u8>) {
         match self.wire {
             Wire::Classic => out.extend_from_slice(b"version\r\n"),
@@ -219,7 +219,7 @@ impl Writer<'_> {
         out.extend_from_slice(flags);
     }
 
-    /// A header with what follows it but the value.
+    /// A header with everything after it except the value.
     fn binary(
         &self,
         opcode: u8,

@@ -24,10 +24,10 @@ pub enum Target {
     Unix(PathBuf),
 }
 
-/// Memcached's port, for a target that names none.
+/// Memcached's port, for an address without one.
 pub const DEFAULT_PORT: u16 = 11211;
 
-/// `HOST`, `HOST:PORT`, or the path of a Unix socket (whatever holds a `/`).
+/// `HOST`, `HOST:PORT`, or the path of a Unix socket (any text with a `/`).
 impl FromStr for Target {
     type Err = String;
 
@@ -61,7 +61,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// The protocol spoken.
+/// The protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
     /// `get` and `set`.
@@ -88,7 +88,7 @@ impl Wire {
 pub enum KeyCount {
     /// This many.
     Keys(u64),
-    /// As many as it takes until keys and values, by their lengths, add up to this many bytes.
+    /// As many as needed until keys and values, by their lengths, add up to this many bytes.
     Bytes(u64),
 }
 
@@ -98,9 +98,9 @@ pub enum KeyCount {
 pub enum Part {
     /// All of it.
     All,
-    /// From the first place to the last, both included.
+    /// From the first place to the last, including both.
     Places(u64, u64),
-    /// The places written last whose keys and values add up to this many bytes.
+    /// The places written last, whose keys and values add up to this many bytes.
     LastBytes(u64),
 }
 
@@ -141,7 +141,7 @@ impl Step {
 /// The law of the gaps in an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gaps {
-    /// All alike.
+    /// Equal gaps.
     Even,
     /// Exponential.
     Poisson,
@@ -160,12 +160,12 @@ impl Gaps {
     }
 }
 
-/// What starts the next request.
+/// What triggers the next request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// An answer: each connection keeps [`Settings::pipeline`] requests under way.
     Closed,
-    /// A schedule drawn without looking at the answers; latency counts from the time a request was
+    /// A schedule that does not depend on the answers. Latency counts from the time a request was
     /// due.
     Open {
         /// Requests a second over all connections; `None` with [`Gaps::Etc`]: ETC's own rate.
@@ -175,7 +175,7 @@ pub enum Pace {
     },
 }
 
-/// Letting answers gather, so that one system call takes in several.
+/// Lets answers gather, so that one system call takes several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gather {
     /// Answers to wait for (never more than are under way).
@@ -189,7 +189,7 @@ pub struct Gather {
 pub struct Settings {
     /// Where the server listens.
     pub target: Target,
-    /// How connections are encrypted; `None`: not at all.
+    /// How connections are encrypted; `None`: not encrypted.
     pub tls: Option<TlsOptions>,
     /// The protocol spoken.
     pub wire: Wire,
@@ -203,44 +203,44 @@ pub struct Settings {
     pub keys_per_get: usize,
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// What starts the next request.
+    /// What triggers the next request.
     pub pace: Pace,
     /// Operations and popularity of the mix.
     pub mix: Mix,
-    /// The share of the mix that is `incr`, `decr`, `append` and `prepend`; [`Settings::mix`] says
-    /// what the rest is. They also say what the value of each key is, in all steps.
+    /// The shares of `incr`, `decr`, `append` and `prepend`; [`Settings::mix`] describes the rest.
+    /// They also determine the kind of each key's value, in all steps.
     pub changes: Changes,
     /// How many keys there are.
     pub keys: KeyCount,
     /// What every key starts with.
     pub prefix: String,
-    /// How long keys are.
+    /// The length of keys.
     pub key_shape: KeyShape,
-    /// How long values are.
+    /// The length of values.
     pub value_len: ValueLen,
-    /// Whether the length changes from one version of a key's value to the next.
+    /// Whether the versions of a key's value differ in length.
     pub vary_len: bool,
-    /// The load step writes the keys in a seeded random order, not in that of their numbers.
+    /// Whether the load step writes the keys in a seeded random order instead of by number.
     pub permuted: bool,
-    /// What a read-back covers.
+    /// The part that a read-back covers.
     pub part: Part,
     /// The version that the load step writes.
     pub generation: u32,
-    /// The server is known to hold nothing but [`Settings::generation`] before the first step, so
-    /// that another version is wrong.
+    /// Whether the server is known to hold only [`Settings::generation`] before the first step, so
+    /// that other versions are wrong.
     pub generation_known: bool,
-    /// Every value is checked.
+    /// Whether every value is checked.
     pub verify: bool,
-    /// A miss is followed by a set of the key (cache-aside).
+    /// Whether a set of the key follows a miss (cache-aside).
     pub set_on_miss: bool,
-    /// Sets ask for no answer.
+    /// Whether sets suppress their answers.
     pub noreply: bool,
     /// Seconds until items expire; 0: never.
     pub expire: u32,
     /// The longest wait for an answer.
     pub timeout: Duration,
-    /// Letting answers gather; `None`: never in an open loop, and in a closed one while this
-    /// program is short of processor time.
+    /// How answers gather. `None`: never in an open loop; in a closed one, while this program is
+    /// short of processor time.
     pub gather: Option<Gather>,
     /// The server's process, whose CPU time is reported.
     pub server_pid: Option<u32>,

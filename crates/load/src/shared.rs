@@ -22,13 +22,13 @@ pub const SECOND_NS: u64 = 1_000_000_000;
 pub struct Shared<'a> {
     /// The plan.
     pub plan: &'a Plan,
-    /// Versions, where answers are compared with what was sent before.
+    /// Versions, if answers are compared with earlier requests.
     pub ledger: Option<&'a Ledger>,
-    /// How many changes values may hold, where a mix has changes.
+    /// How many changes values may have, if a mix has changes.
     pub tracks: Option<&'a Tracks>,
-    /// The versions that are right where there is no ledger.
+    /// The correct versions if there is no ledger.
     pub versions: RangeInclusive<u32>,
-    /// When the run began; all times are nanoseconds since.
+    /// When the run began; all times are nanoseconds since then.
     pub epoch: Instant,
     /// The date at that moment, in Unix seconds.
     pub unix_at_epoch: u32,
@@ -45,20 +45,20 @@ impl Shared<'_> {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    /// Whether the run is to end early, for whatever reason.
+    /// Whether the run must end early, for any reason.
     pub fn ends_early(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.abort.load(Ordering::Relaxed)
     }
 
-    /// A set of the key is about to be sent: the version to write; `None` if the ledger cannot
-    /// count one more.
+    /// Notes a set of the key that is about to be sent, and returns the version to write; `None` if
+    /// the ledger cannot count one more.
     pub fn begin_set(&self, key_id: u64, step: Step) -> Option<u32> {
         let generation = self.plan.settings.generation;
         let Some(ledger) = self.ledger else {
             return Some(generation);
         };
         let track = self.track(key_id);
-        // Both are changed under the track's lock, or a change could be sent between them.
+        // Both change under the track's lock. Otherwise a change could be sent between them.
         let begins = track.is_some() && ledger.is_quiet(key_id);
         let version = ledger.begin_set(key_id, (step == Step::Load).then_some(generation))?;
         if let Some(mut track) = track {
@@ -70,7 +70,7 @@ impl Shared<'_> {
         Some(version)
     }
 
-    /// Enters how a set ended.
+    /// Notes the result of a set.
     #[inline]
     pub fn end_set(&self, key_id: u64, end: SetEnd, now: u64) {
         if let Some(ledger) = self.ledger {
@@ -82,14 +82,14 @@ impl Shared<'_> {
         }
     }
 
-    /// The changes of a key, where it is one that changes are for.
+    /// The changes of a key, if it is one with changes.
     #[inline]
     pub fn track(&self, key_id: u64) -> Option<MutexGuard<'_, Track>> {
         let tracks = self.tracks?;
         Some(tracks.of(self.plan.classes.changed(key_id)?))
     }
 
-    /// A read of the key is about to be sent: the changes that are proven.
+    /// Notes a read of the key that is about to be sent: returns the proven changes.
     #[inline]
     pub fn mark(&self, key_id: u64) -> Mark {
         match self.tracks {
@@ -104,7 +104,7 @@ impl Shared<'_> {
             .map_or(Mark::default(), |track| track.mark())
     }
 
-    /// A change of the key is about to be sent; `None` if a set has to be sent in its place.
+    /// Notes a change of the key that is about to be sent; `None` if a set must be sent instead.
     pub fn begin_change(&self, key_id: u64, change: Change) -> Option<Mark> {
         let Some(mut track) = self.track(key_id) else {
             return Some(Mark::default());
@@ -117,7 +117,7 @@ impl Shared<'_> {
         Some(mark)
     }
 
-    /// Enters how a change ended that was sent at `mark`.
+    /// Notes the result of a change that was sent at `mark`.
     pub fn end_change(&self, key_id: u64, change: Change, mark: Mark, end: ChangeEnd) {
         if let Some(mut track) = self.track(key_id) {
             track.end(change, mark, end);
@@ -140,14 +140,14 @@ impl Shared<'_> {
         self.ledger.map_or(0, |ledger| ledger.floor(key_id))
     }
 
-    /// The versions that are right for an answer.
+    /// The correct versions for an answer.
     pub fn admissible(&self, key_id: u64, floor: u32) -> RangeInclusive<u32> {
         self.ledger.map_or(self.versions.clone(), |ledger| {
             ledger.admissible(key_id, floor)
         })
     }
 
-    /// Whether a read sent at `sent` should have missed because the item's life had ended.
+    /// Whether a read sent at `sent` should have missed because the item had expired.
     pub fn must_have_expired(&self, key_id: u64, sent: u64) -> bool {
         let life = self.plan.settings.expire;
         life > 0

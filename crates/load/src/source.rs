@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The next requests: the keys of a load or read-back in their order, or draws from a mix.
 //!
-//! One source a thread. The threads of a step share a cursor, from which each claims a few places
-//! at a time.
+//! Each thread has a source. The threads of a step share a cursor, from which each claims a few
+//! places at a time.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,12 +33,12 @@ pub enum Request {
 pub struct Cursor {
     next: AtomicU64,
     end: u64,
-    /// Number of keys, inserted ones included; it outlives the step.
+    /// Number of keys, including inserted ones; it outlives the step.
     newest: AtomicU64,
 }
 
 impl Cursor {
-    /// A cursor for `step`, `newest` being the number of keys so far.
+    /// A cursor for `step`; `newest` is the number of keys so far.
     pub fn new(plan: &Plan, step: Step, newest: u64) -> Cursor {
         let places = match step {
             Step::Load => 0..plan.keys,
@@ -53,7 +53,7 @@ impl Cursor {
         }
     }
 
-    /// The number of keys, inserted ones included.
+    /// The number of keys, including inserted ones.
     pub fn newest(&self) -> u64 {
         self.newest.load(Ordering::Relaxed)
     }
@@ -142,7 +142,7 @@ impl<'a> Source<'a> {
         classes.nearest(key_id, class, self.plan.keys)
     }
 
-    /// One more key for a get of several.
+    /// One more key for a get of several keys.
     pub fn another_read(&mut self) -> Option<u64> {
         match self.step {
             Step::Load => None,
@@ -153,8 +153,8 @@ impl<'a> Source<'a> {
 
     fn existing(&mut self) -> u64 {
         let settings = &self.plan.settings;
-        // Inserts that may still be under way are left out, or a read of the newest key would
-        // overtake its insertion.
+        // Inserts that may still be under way are excluded. Otherwise a read of the newest key
+        // would overtake its insertion.
         let under_way = (settings.connections * settings.pipeline) as u64;
         let visible = self.cursor.newest().saturating_sub(under_way);
         if visible > self.chooser.keys() {
@@ -173,7 +173,7 @@ impl<'a> Source<'a> {
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |newest| {
                     (newest < most).then_some(newest + 1)
                 });
-        // With no room for more keys the newest are written again.
+        // Without room for more keys, the newest ones are written again.
         taken.unwrap_or_else(|_| most - 1 - self.rng.below(self.chooser.keys().min(most)))
     }
 }

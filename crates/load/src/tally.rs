@@ -7,9 +7,9 @@ use senko_workload::Histogram;
 
 use crate::check::{Fault, FaultKind};
 
-/// Faults kept with their key; all are counted.
+/// Faults kept with their key; all faults are counted.
 const KEPT_FAULTS: usize = 20;
-/// Distinct error texts kept; a text beyond them counts as "other errors".
+/// Distinct error texts that are kept; further ones count as "other errors".
 const KEPT_ERRORS: usize = 100;
 
 /// Plain sums.
@@ -17,21 +17,21 @@ const KEPT_ERRORS: usize = 100;
 pub struct Counts {
     /// Requests answered: gets (of however many keys), sets and changes.
     pub requests: u64,
-    /// Keys read and answered, as found or not.
+    /// Keys read and answered, whether found or not.
     pub reads: u64,
     /// Of these, found.
     pub hits: u64,
     /// Sets sent.
     pub sets: u64,
-    /// Of these, stored by the server's word.
+    /// Of these, stored according to the server.
     pub stored: u64,
     /// Of the sets, those that followed a miss.
     pub refills: u64,
     /// Changes sent: `incr`, `decr`, `append`, `prepend`.
     pub changes: u64,
-    /// Of these, made by the server's word.
+    /// Of these, made according to the server.
     pub changed: u64,
-    /// Of these, those that met no key.
+    /// Of these, those whose key did not exist.
     pub absent: u64,
     /// Bytes of found values.
     pub value_bytes: u64,
@@ -44,15 +44,15 @@ pub struct Counts {
     pub failed: u64,
     /// Of these, timed out.
     pub timeouts: u64,
-    /// Keys whose reading failed.
+    /// Keys whose read failed.
     pub failed_reads: u64,
-    /// Connections made anew.
+    /// Connections made again.
     pub reconnects: u64,
-    /// Requests of an open loop that came due, the unsent ones included.
+    /// Requests of an open loop that came due, including unsent ones.
     pub due: u64,
-    /// Requests of an open loop that were due and could not be sent before the end.
+    /// Requests of an open loop that were due but could not be sent before the end.
     pub unsent: u64,
-    /// Of the failed requests, those that had no answer when the run's time was over.
+    /// Of the failed requests, those without an answer at the end of the run.
     pub unanswered: u64,
     /// Values that were checked byte by byte.
     pub verified: u64,
@@ -61,7 +61,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds another thread's or second's.
+    /// Adds the counts of another thread or second.
     pub fn add(&mut self, other: &Counts) {
         self.requests += other.requests;
         self.reads += other.reads;
@@ -87,24 +87,24 @@ impl Counts {
     }
 }
 
-/// Sums and latencies of a stretch of time.
+/// Sums and latencies of a period of time.
 #[derive(Clone, Debug, Default)]
 pub struct Stretch {
     /// Sums.
     pub counts: Counts,
-    /// Latencies of gets in nanoseconds; in an open loop from the time they were due.
+    /// Latencies of gets in nanoseconds; in an open loop, from the time they were due.
     pub get: Histogram,
     /// Latencies of sets in nanoseconds.
     pub set: Histogram,
     /// Latencies of changes in nanoseconds.
     pub change: Histogram,
-    /// In an open loop: how long after their due time requests were sent that did not wait for a
+    /// In an open loop: how late requests were sent, counting only those that did not wait for a
     /// connection. This is the load generator's own error.
     pub late: Histogram,
 }
 
 impl Stretch {
-    /// Adds another thread's or second's.
+    /// Adds the counts of another thread or second.
     pub fn add(&mut self, other: &Stretch) {
         self.counts.add(&other.counts);
         self.get.merge(&other.get);
@@ -122,7 +122,7 @@ impl Stretch {
     }
 }
 
-/// All that a thread, or all threads of a step, counted.
+/// All counts of a thread, or of all threads of a step.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Up to the last full second.
@@ -138,8 +138,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Moves the running stretch into the total and gives it back through `out`, if someone wants
-    /// it.
+    /// Adds the current period to the total, and returns it through `out`, if that is wanted.
     pub fn roll(&mut self, out: Option<&mut Stretch>) {
         self.total.add(&self.now);
         if let Some(out) = out {
@@ -180,7 +179,7 @@ impl Tally {
         }
     }
 
-    /// Adds another thread's, which has rolled.
+    /// Adds another thread's counts, which must have rolled.
     pub fn merge(&mut self, other: Tally) {
         self.total.add(&other.total);
         self.total.add(&other.now);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TLS between the requests and the socket. Nothing else in the load generator knows rustls.
+//! TLS between the requests and the socket. No other file of the load generator uses rustls.
 //!
 //! ```text
 //!   request -> batch of plain bytes -- Link::seal --> the same batch, ciphered -> socket
 //!   reply   <- plain bytes          <-- Link::open -- received bytes           <- socket
 //! ```
 //! [`crate::plan`] makes one [`TlsClient`] of a run's settings; [`crate::engine`] makes a [`Link`]
-//! a connection. The handshake is done before the connection joins the event loop. It blocks its
-//! thread, as connecting does. rustls allocates for each record; that is this program's processor
-//! time, and [`crate::Counts::cipher_ns`] has it.
+//! a connection. The handshake is done before the connection joins the event loop, and blocks its
+//! thread, like connecting. rustls allocates memory for each record. That processor time is this
+//! program's, and [`crate::Counts::cipher_ns`] has it.
 
 use std::fmt;
 use std::io::{BufRead, Write};
@@ -27,19 +27,19 @@ use rustls::{
     Error, ProtocolVersion, RootCertStore, SignatureScheme,
 };
 
-/// Where Debian and most others keep the CAs that the machine trusts.
+/// Where Debian and most other systems keep the trusted CAs.
 pub const SYSTEM_CAS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// How connections are encrypted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// PEM file of the CAs that vouch for the server; `None`: [`SYSTEM_CAS`].
+    /// PEM file of the CAs that may sign the server's certificate; `None`: [`SYSTEM_CAS`].
     pub ca: Option<PathBuf>,
-    /// Any certificate of the server is taken.
+    /// Whether any certificate of the server is accepted.
     pub insecure: bool,
-    /// The name that the certificate has to have; `None`: the server's IP address.
+    /// The name that the certificate must have; `None`: the server's IP address.
     pub name: Option<String>,
-    /// PEM file of the certificate to show to the server, and those that lead to its CA.
+    /// PEM file of the client certificate, and of the certificates that lead to its CA.
     pub cert: Option<PathBuf>,
     /// PEM file of its private key; `None`: it is in the file of `cert`.
     pub key: Option<PathBuf>,
@@ -48,7 +48,7 @@ pub struct TlsOptions {
     pub cipher: Option<String>,
 }
 
-/// What all connections of a run share.
+/// The TLS state that all connections of a run share.
 #[derive(Clone)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
@@ -65,7 +65,7 @@ impl TlsClient {
     /// Reads the files that `options` name, for a server at `address`.
     ///
     /// # Errors
-    /// One sentence, if a file or a name is bad.
+    /// One sentence, if a file or a name is invalid.
     pub fn new(options: &TlsOptions, address: IpAddr) -> Result<TlsClient, String> {
         let name = match &options.name {
             Some(name) => ServerName::try_from(name.clone())
@@ -127,14 +127,14 @@ impl TlsClient {
         Ok(bytes)
     }
 
-    /// Shakes hands over a connected socket, and waits for the server up to `timeout` at a time.
+    /// Does a handshake over a connected socket; waits for the server up to `timeout` at a time.
     ///
     /// # Errors
-    /// One clause, if there is no agreement.
+    /// One clause, if the handshake fails.
     pub fn connect(&self, socket: &mut TcpStream, timeout: Duration) -> Result<Link, String> {
         let mut session = ClientConnection::new(Arc::clone(&self.config), self.name.clone())
             .map_err(|error| told(&error))?;
-        // A batch may be longer than what rustls buffers unless told otherwise.
+        // A batch may be longer than rustls's default buffer.
         session.set_buffer_limit(None);
         let mut shake = || {
             socket.set_nonblocking(false)?;
@@ -175,8 +175,8 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// Ciphers the requests in `bytes`, in place. Whatever else the session has to say goes with
-    /// them.
+    /// Encrypts the requests in `bytes`, in place, together with other pending messages of the
+    /// session.
     ///
     /// # Errors
     /// One clause, if the session is over.
@@ -191,11 +191,11 @@ impl Link {
         Ok(())
     }
 
-    /// Deciphers `received`, and puts the answers behind `plain`. False: the server has said its
-    /// last.
+    /// Decrypts `received`, and appends the answers to `plain`. False: the server has sent its last
+    /// message.
     ///
     /// # Errors
-    /// One clause, if the bytes are none of the session's.
+    /// One clause, if the bytes do not belong to the session.
     pub fn open(&mut self, mut received: &[u8], plain: &mut Vec<u8>) -> Result<bool, String> {
         while !received.is_empty() {
             self.session
@@ -234,7 +234,7 @@ impl Link {
     }
 }
 
-/// rustls names suites of TLS 1.3 in its own way.
+/// rustls has its own names for suites of TLS 1.3.
 fn registered(suite: &rustls::CipherSuite) -> String {
     format!("{suite:?}").replacen("TLS13_", "TLS_", 1)
 }
@@ -292,7 +292,7 @@ fn bad_file(path: &Path, what: &str, error: &rustls::pki_types::pem::Error) -> S
     }
 }
 
-/// An error of rustls in one clause, the usual ones with what to do.
+/// An error of rustls as a clause; for common ones with advice.
 fn told(error: &Error) -> String {
     let reason = match error {
         Error::InvalidCertificate(why) => match why {
@@ -319,7 +319,8 @@ fn told(error: &Error) -> String {
     format!("TLS: {reason}")
 }
 
-/// Takes any certificate. Signatures are checked all the same: their cost is a part of a handshake.
+/// Accepts any certificate. Signatures are checked all the same, because their cost is a part of a
+/// handshake.
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 
@@ -375,7 +376,7 @@ mod tests {
         }
     }
 
-    /// The suites that a hello offers, by their numbers: they stand behind the record's header (5
+    /// The numbers of the suites that a hello offers. They come after the record's header (5
     /// bytes), the message's (4), the version (2), the random bytes (32) and the session's number.
     fn offered(hello: &[u8]) -> Vec<u16> {
         let at = 5 + 4 + 2 + 32;

@@ -1,39 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many changes a counter or a text may hold.
+//! How many changes a counter or a text may have.
 //!
-//! [`crate::shared`] enters each set and each change when it is sent and when it ends.
-//! [`crate::connection`] asks for the bounds when an answer tells a count. A track a changed key,
-//! of 48 bytes behind a lock of its own.
+//! [`crate::shared`] notes each set and each change when it is sent and when it ends.
+//! [`crate::connection`] asks for the bounds when an answer has a count. Each key with changes has
+//! a track of 48 bytes, with its own lock.
 //!
 //! Card. Idea: let A be the changes that were acknowledged before a request was sent, and B those
-//! that were sent before its answer came. Then the value that the server saw holds at least A and
-//! at most B of them. Increments and decrements are counted apart, so both bounds hold with both
-//! under way. A lost increment is a deficit that stays, so the next request that meets no other on
-//! its key shows it. An increment that was done twice is a surplus that stays.
+//! that were sent before its answer came. Then the server's value has at least A and at most B of
+//! them. Increments and decrements are counted separately, so both bounds hold with both under way.
+//! A lost increment is a lasting deficit. The next request that is alone on its key shows it. An
+//! increment that was done twice is a lasting surplus.
 //!
 //! A set begins an *epoch*: the counts are those of its version. While a set is under way nothing
 //! is known, because changes may come before or after it. Changes that are under way when an epoch
-//! begins may take effect in it: they stay among those sent, and are never proven. So do those
-//! whose answer was lost, for ever.
+//! begins may take effect in it. They count as sent, and are never proven. Changes whose answer was
+//! lost are treated in the same way, forever.
 //!
-//! A key that this run never set is unknown until an answer tells a count: the epoch begins with
-//! that.
+//! A key that this run never set is unknown until an answer has a count, which begins an epoch.
 
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::changes::{Change, Class, MOST_CHUNKS, MOST_COUNTED};
 
-/// How a change ended.
+/// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeEnd {
-    /// The server said that it was made.
+    /// The server said that it made the change.
     Done,
-    /// The server said that there is no such key: it was not made.
+    /// The server said that the key does not exist, so the change was not made.
     Absent,
-    /// The server said that it failed: it may have been made or not.
+    /// The server reported a failure, so the change may have been made or not.
     Refused,
-    /// No answer came, and it may still be made.
+    /// No answer came, and the change may still be made.
     Lost,
 }
 
@@ -46,7 +45,7 @@ pub struct Mark {
     downs: u32,
 }
 
-/// One direction's changes: increments, appends and prepends are ups; decrements are downs.
+/// The changes in one direction: increments, appends and prepends are ups; decrements are downs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
     /// Sent in this epoch, or under way when it began.
@@ -64,7 +63,7 @@ pub struct Track {
     version: u32,
     /// The count with which the epoch began.
     base: i32,
-    /// No set is under way, and the newest one is the server's.
+    /// Whether no set is under way, and the server has the newest one.
     settled: bool,
     ups: Way,
     downs: Way,
@@ -78,7 +77,7 @@ impl Track {
         }
     }
 
-    /// A set of a new version is about to be sent.
+    /// Notes that a set of a new version is about to be sent.
     pub fn begin_version(&mut self, version: u32) {
         self.epoch = self.epoch.wrapping_add(1).max(1);
         self.version = version;
@@ -90,12 +89,13 @@ impl Track {
         }
     }
 
-    /// A set ended, or met another one; `settled`: none is under way, and the last was stored.
+    /// Notes the end of a set, or that it met another one. `settled`: none is under way, and the
+    /// last was stored.
     pub fn settle(&mut self, settled: bool) {
         self.settled = settled;
     }
 
-    /// Whether the key has to be set anew before one more change.
+    /// Whether the key must be set again before one more change.
     pub fn is_full(&self, class: Class) -> bool {
         let most = match class {
             Class::Counter => MOST_COUNTED,
@@ -105,7 +105,7 @@ impl Track {
             || i64::from(self.downs.sent) - i64::from(self.base) >= most
     }
 
-    /// A request is about to be sent.
+    /// Notes that a request is about to be sent.
     pub fn mark(&self) -> Mark {
         if !self.settled {
             return Mark::default();
@@ -117,14 +117,14 @@ impl Track {
         }
     }
 
-    /// A change is about to be sent.
+    /// Notes that a change is about to be sent.
     pub fn begin(&mut self, change: Change) {
         let way = self.way(change);
         way.sent = way.sent.saturating_add(1);
         way.under_way = way.under_way.saturating_add(1);
     }
 
-    /// A change ended that was sent at `mark`.
+    /// Notes the end of a change that was sent at `mark`.
     pub fn end(&mut self, change: Change, mark: Mark, end: ChangeEnd) {
         let proves = mark.epoch != 0 && mark.epoch == self.epoch;
         let way = self.way(change);
@@ -138,9 +138,8 @@ impl Track {
         }
     }
 
-    /// An answer came to a request sent at `mark`, which tells `version`: the counts that are
-    /// right. `own` is the change that it answers, which is still under way. `None`: nothing is
-    /// known.
+    /// The correct counts for an answer with `version` to a request sent at `mark`. `own` is the
+    /// change that it answers, which is still under way. `None`: nothing is known.
     pub fn bounds(
         &self,
         mark: Mark,
@@ -153,13 +152,14 @@ impl Track {
         let base = i64::from(self.base);
         let own_up = own.is_some_and(|change| change != Change::Decr);
         let own_down = own == Some(Change::Decr);
-        // A request's own change is among those sent; it is made for certain.
+        // A request's own change is among those sent, and was certainly made.
         let least = base + i64::from(mark.ups) + i64::from(own_up) - i64::from(self.downs.sent);
         let most = base + i64::from(self.ups.sent) - i64::from(mark.downs) - i64::from(own_down);
         Some(least..=most)
     }
 
-    /// An answer told the count of a key that this run knows nothing of: it counts on from there.
+    /// An answer had the count of a key about which this run knew nothing. Counting starts from
+    /// there.
     pub fn learn(&mut self, version: u32, count: i64) {
         if self.epoch == 0
             && let Ok(base) = i32::try_from(count)
@@ -170,20 +170,20 @@ impl Track {
     }
 }
 
-/// The tracks of all keys that changes are for.
+/// The tracks of all keys with changes.
 pub struct Tracks {
     keys: Box<[Mutex<Track>]>,
 }
 
 impl Tracks {
-    /// Tracks for `keys` keys, of which nothing is known.
+    /// Tracks for `keys` keys about which nothing is known.
     pub fn new(keys: u64) -> Tracks {
         Tracks {
             keys: (0..keys).map(|_| Mutex::default()).collect(),
         }
     }
 
-    /// The track of a key, by its number among those that changes are for.
+    /// The track of a key, by its number among the keys with changes.
     pub fn of(&self, number: u64) -> MutexGuard<'_, Track> {
         self.keys[number as usize]
             .lock()
@@ -270,7 +270,7 @@ mod tests {
         track.learn(3, 41);
         track.end(Change::Incr, mark, ChangeEnd::Done);
         done(&mut track, Change::Incr);
-        // The first one may have come before or after the count was told.
+        // The first one may have come before or after the count was read.
         assert_eq!(track.bounds(track.mark(), 3, None), Some(42..=43));
         track.learn(3, 0);
         assert_eq!(track.bounds(track.mark(), 3, None), Some(42..=43));
@@ -295,13 +295,13 @@ mod tests {
     struct UnderWay {
         change: Option<Change>,
         mark: Mark,
-        /// The version and count that the server saw, once it has taken it.
+        /// The version and count that the server saw, once it has handled it.
         seen: Option<(u32, i64)>,
     }
 
     /// A model of one key on a server: sets and changes take effect at a random moment between
-    /// sending and answer. No right count may be called wrong. When nothing else is under way, the
-    /// bounds are one number but for the changes that an epoch inherited.
+    /// sending and answer. No correct count may be called wrong. When nothing else is under way,
+    /// the bounds are equal, except for the changes that an epoch inherited.
     #[test]
     fn agrees_with_a_server_that_reorders_what_overlaps() {
         let mut exact = 0;
@@ -316,7 +316,7 @@ mod tests {
             let mut set: Option<bool> = None;
             let mut all: Vec<UnderWay> = Vec::new();
             for step in 0..1500 {
-                // Stretches in which requests meet, and others in which none does.
+                // Periods in which requests meet, and others in which none does.
                 let most = if step / 100 % 2 == 0 { 4 } else { 1 };
                 match rng.below(10) {
                     0..=3 if all.len() < most => {

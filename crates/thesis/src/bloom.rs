@@ -2,9 +2,9 @@
 //! The store's Bloom Filter Map in the thesis's two uses: over all blocks, and over the pages of
 //! one block (paper A, figures 38 and 39).
 //!
-//! A map over pages takes another hash of the key than the map over blocks. If positions in both
-//! followed from the same bits, a block that is a false candidate would have false candidates among
-//! its pages.
+//! A map over pages takes another hash of the key than the map over blocks. If both used the same
+//! bits for their positions, a block that is a false candidate would also have false candidates
+//! among its pages.
 
 use senko_store::index::bloom_map::{BloomMap, Filter, NewestFirst, best_hashes};
 use senko_store::index::{BlockMap, Candidates};
@@ -22,8 +22,8 @@ fn filter(positions: u64, bits: u32) -> Filter {
 pub struct PageMap(BloomMap);
 
 impl PageMap {
-    /// Without elements, for `pages` pages whose filters have `positions` bits each; `bits` an
-    /// element are meant.
+    /// Without elements, for `pages` pages whose filters have `positions` bits each; `bits` is the
+    /// nominal number per element.
     pub fn new(pages: u32, positions: u64, bits: u32) -> PageMap {
         PageMap(BloomMap::new(filter(positions, bits), pages))
     }
@@ -119,8 +119,8 @@ mod tests {
         }
     }
 
-    /// A page's filter is small: 32 elements. A key that is a false candidate in the block is no
-    /// likelier one in its pages.
+    /// A page's filter is small: 32 elements. A false candidate in the block is no likelier to be
+    /// one in its pages.
     #[test]
     fn false_candidates_among_pages_do_not_follow_those_among_blocks() {
         let keys = Keys::new(5);

@@ -2,10 +2,10 @@
 //! A B+tree in place: each changed page is written where it was.
 //!
 //! *Idea*: elements lie in leaves, sorted; inner pages have keys and pointers; nothing is in DRAM.
-//! A put writes its leaf, and where the leaf was full a second leaf and the pages above. *Source*:
-//! paper A, 4.2.2, figures 27 to 29, table 5: a write is durable before the next. *Deviations*:
-//! every page of a descent is read from the device. The root's number stays in DRAM, since nothing
-//! opens the tree again.
+//! A put writes its leaf; if the leaf was full, it also writes a second leaf and the pages above.
+//! *Source*: paper A, 4.2.2, figures 27 to 29, table 5: a write is durable before the next.
+//! *Deviations*: every page of a descent is read from the device. The root's number stays in DRAM,
+//! since nothing opens the tree again.
 //!
 //! ```text
 //!   0 magic u32 | 4 leaf u16 | 6 count u16 | 8 zero | 16 entries, by rising key
@@ -99,7 +99,7 @@ impl Node {
         low
     }
 
-    /// Puts an entry in front of entry `at`.
+    /// Inserts an entry before entry `at`.
     fn insert(&mut self, at: usize, key: u64, other: u64) {
         let (from, end) = (START + at * self.entry, START + self.count() * self.entry);
         self.bytes.copy_within(from..end, from + self.entry);
@@ -114,7 +114,7 @@ impl Node {
         fill_value(&mut self.bytes[from + PAIR..from + self.entry], other, 0);
     }
 
-    /// Takes the upper half out, as its own page.
+    /// Moves the upper half to a new page.
     fn split(&mut self, value_bytes: usize) -> Node {
         let mut upper = Node::new(self.is_leaf(), value_bytes);
         let (half, count) = (self.count() / 2, self.count());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which elements there are, and how they are cut into pages and blocks.
+//! The elements, and how they are divided into pages and blocks.
 //!
 //! Element `i` has the key `mix64(i)`, a bijection, so that all keys differ and numbers from
-//! `elements` on are keys that are absent. Its value follows from its number. Nothing is kept in
+//! `elements` on are absent keys. An element's value follows from its number. Nothing is kept in
 //! memory.
 
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub struct Wanted {
     pub hash: KeyHash,
 }
 
-/// The hash of a numbered key, as good as the store's and faster to make.
+/// The hash of a numbered key: as good as the store's, and faster to make.
 #[inline]
 pub fn hash_of(number: u64) -> KeyHash {
     let order = mix64(number);
@@ -54,8 +54,8 @@ impl Keys {
         }
     }
 
-    /// Keys of whose `order` only the upper `bits` differ, so that many are equal: a test of what
-    /// layouts do then.
+    /// Keys whose `order` differs only in the upper `bits`, so that many are equal, to test the
+    /// layouts with equal hashes.
     #[must_use]
     pub fn colliding(self, bits: u32) -> Keys {
         Keys {

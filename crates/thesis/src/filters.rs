@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A Bloom filter a block, searched one after the other: SkimpyStash's way, with which the thesis
-//! compares its map. The experiment `thesis-index` measures both.
+//! One Bloom filter per block, searched one after the other, as in SkimpyStash. The thesis compares
+//! its map with this. The experiment `thesis-index` measures both.
 //!
-//! It is made as fast as we know how: a slow rival proves nothing.
+//! It is as fast as we could make it: a slow rival proves nothing.
 
 use senko_io::{AlignedBuf, PAGE_SIZE, prefetch};
 use senko_store::KeyHash;
@@ -11,18 +11,18 @@ use senko_store::index::bloom_map::{Column, Filter};
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// A Bloom filter a block, searched from the newest to the oldest.
+/// One Bloom filter per block, searched from the newest to the oldest.
 pub struct Sequential {
     filter: Filter,
     blocks: usize,
-    /// Bytes from one filter to the next: a line more than a filter has. So one position's lines of
-    /// all filters do not fall into the same few sets of the cache.
+    /// Bytes from one filter to the next: a line more than a filter has. So the lines of one
+    /// position in all filters do not fall into the same few cache sets.
     stride: usize,
     memory: AlignedBuf,
 }
 
 impl Sequential {
-    /// Filters asked for ahead of the one at hand.
+    /// Filters prefetched ahead of the current one.
     const AHEAD: usize = 16;
     /// Filters of the first and the largest group that go through the hash functions together.
     const FIRST_GROUP: usize = 16;
@@ -66,9 +66,9 @@ impl Sequential {
         prefetch(&self.memory[at..=at]);
     }
 
-    /// The number of false candidates before the block, one filter after the other. Each filter is
-    /// left at the first position without a one. The first two positions of filters ahead have been
-    /// prefetched (half of all filters are left at the first, a quarter at the second).
+    /// The number of false candidates before the block, one filter after the other. The test of a
+    /// filter ends at the first position with a zero. The first two positions of later filters are
+    /// prefetched, because half of the tests end at the first position and a quarter at the second.
     pub fn find_plain(&self, key: KeyHash, block: u32) -> Option<u32> {
         let positions = self.filter.positions_of(key);
         let positions = positions.all();
@@ -104,9 +104,9 @@ impl Sequential {
         }
     }
 
-    /// The same, by groups of filters. All of a group are tested at the first position, those that
-    /// are left at the second, and so on. So no line is read in vain, and many are on their way at
-    /// any time. The first group is small, for keys that are new.
+    /// The same, by groups of filters. All filters of a group are tested at the first position, the
+    /// remaining ones at the second, and so on. So no line is read needlessly, and many reads are
+    /// under way at any time. The first group is small, for keys that are new.
     pub fn find_staged(&self, key: KeyHash, block: u32, left: &mut Vec<u32>) -> Option<u32> {
         let positions = self.filter.positions_of(key);
         let positions = positions.all();

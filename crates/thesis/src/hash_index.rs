@@ -2,7 +2,7 @@
 //! A hash index like FlashStore's, with which the thesis compares its map. The experiment
 //! `thesis-index` measures both.
 //!
-//! It is made as fast as we know how: a slow rival proves nothing.
+//! It is as fast as we could make it: a slow rival proves nothing.
 
 use senko_io::{AlignedBuf, PAGE_SIZE, prefetch};
 use senko_store::KeyHash;
@@ -17,9 +17,9 @@ const LINE: usize = 64;
 const SLOTS: usize = 10;
 /// Where the pointers begin.
 const POINTERS: usize = SLOTS * 2;
-/// Keys a bucket, in the mean: nine tenths of the slots.
+/// Average keys per bucket: nine tenths of the slots.
 const KEYS_A_BUCKET: u64 = 9;
-/// Keys that may be moved to make room for one.
+/// Most keys that are moved to make room for one.
 const MOST_MOVES: usize = 2000;
 
 /// An index like FlashStore's: a cuckoo hash table of tags of two bytes and pointers of four. A
@@ -30,7 +30,7 @@ pub struct HashIndex {
 }
 
 impl HashIndex {
-    /// Of keys `0..keys`; nothing if some key found no place.
+    /// An index of keys `0..keys`; `None` if some key found no place.
     pub fn build(keys: u64) -> Option<HashIndex> {
         let buckets = keys.div_ceil(KEYS_A_BUCKET).max(2) as usize;
         let mut memory = AlignedBuf::new((buckets * LINE).div_ceil(PAGE_SIZE));
@@ -95,8 +95,8 @@ impl HashIndex {
                 self.set(roomier, slot, tag, number);
                 return true;
             }
-            // Both are full: another key moves to its other bucket, not back to where the last one
-            // came from.
+            // Both are full: another key moves to its other bucket, but not back to where the last
+            // one came from.
             let bucket = if came_from == Some(buckets[0]) {
                 buckets[1]
             } else {
@@ -110,7 +110,7 @@ impl HashIndex {
         false
     }
 
-    /// Asks for the buckets of a key.
+    /// Prefetches the buckets of a key.
     #[inline]
     pub fn ask(&self, key: KeyHash) {
         for bucket in self.places(key).0 {
@@ -118,7 +118,7 @@ impl HashIndex {
         }
     }
 
-    /// The number of keys with the same tag that are met before the key with this number.
+    /// The number of keys with the same tag that are found before the key with this number.
     #[inline]
     pub fn find(&self, key: KeyHash, number: u32) -> Option<u32> {
         let (buckets, tag) = self.places(key);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The improved hash-table block: an element lies in the page that its hash names, or else is in
+//! The improved hash-table block: an element is in the page that its hash names, or otherwise in
 //! the page map.
 //!
 //! *Idea*: a key's page follows from its hash, with nothing in DRAM. If that page is full the
@@ -10,11 +10,11 @@
 //! gives every page its own elements first, and writes the block from front to back. [`overwrite`]
 //! is the thesis's way: elements go to their pages on the device in the order of arrival. Each
 //! costs one page read and one page written. An element that finds its page full takes the next
-//! page that has room. There it may displace elements that come later.
+//! page that has room. There it may take the room of later elements.
 //!
 //! The thesis says that the map needs a third, since about two thirds of all elements do not
 //! collide; it measured with maps sized for all elements. Pages hold 32, so that fewer overflow
-//! (about 7 % in full blocks). But pages with few their own elements get many others, and a map
+//! (about 7 % in full blocks). But pages with few elements of their own get many others, and a map
 //! sized for the mean would be useless for those. Both of the thesis's sizes can be requested.
 
 use std::ops::Range;
@@ -27,12 +27,12 @@ use crate::bloom::PageMap;
 use crate::page::{self, PageWriter};
 use crate::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
 
-/// In which order elements take room.
+/// The order in which elements take room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// All that find room in their own page first.
+    /// First all elements that fit into their own page.
     OwnFirst,
-    /// As they come.
+    /// In the order of arrival.
     Arrival,
 }
 
@@ -278,12 +278,12 @@ impl HashedFile {
     }
 }
 
-/// For how many of a block's elements the page map is sized.
+/// The number of a block's elements for which the page map is sized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sized {
     /// For all, as the thesis measured.
     All,
-    /// For a third of them, as it says would do.
+    /// For a third of them, which should suffice according to the thesis.
     Third,
     /// For an eighth: for blocks that are closed early, when memory is short.
     Eighth,

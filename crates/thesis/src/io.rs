@@ -70,19 +70,19 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// What the last read gave.
+    /// The bytes of the last read.
     pub fn bytes(&self) -> &[u8] {
         &self.buf
     }
 
-    /// From now on [`Reader::find`] reads pages by parts of a device page, or whole.
+    /// Sets whether [`Reader::find`] reads pages in parts of a device page, or whole.
     pub fn by_parts(&mut self, by_parts: bool) {
         self.by_parts = by_parts;
     }
 
-    /// Reads page `number` of a block, which begins at `device_page`, and looks at its elements for
-    /// a key; gives where its value lies in [`Reader::bytes`]. By parts it stops reading when the
-    /// key is found.
+    /// Reads page `number` of a block, which begins at `device_page`, and searches its elements for
+    /// a key; returns where the key's value lies in [`Reader::bytes`]. By parts it stops reading
+    /// when the key is found.
     ///
     /// # Errors
     /// If the device fails, or this is not that page.
@@ -165,7 +165,7 @@ impl<'d> Reader<'d> {
         Ok(&self.buf[..self.page_bytes])
     }
 
-    /// Writes back what the last read gave, changed by `change`, to where it came from.
+    /// Writes back the page of the last read, changed by `change`, to its place.
     ///
     /// # Errors
     /// If the device fails or `change` does.
@@ -230,7 +230,7 @@ impl<'d> Sequential<'d> {
         Ok(())
     }
 
-    /// Writes the rest and flushes; gives the bytes written in all.
+    /// Writes the rest and flushes; returns the total bytes written.
     ///
     /// # Errors
     /// If the device fails.

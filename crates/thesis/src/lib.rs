@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper A's structures that no product uses, built as the thesis built them, to be compared with
-//! the store's own.
+//! Paper A's structures that no product uses, built as in the thesis, for comparison with the
+//! store's own.
 //!
 //! Paper A is the thesis of `docs/references.md`. Its Bloom Filter Map is one of the store's maps,
 //! so it lives in the store (`index/bloom_map.rs`). The rest of the paper is here: the block
@@ -11,22 +11,21 @@
 //!       -> Layout::look: candidate pages of a block -> page::search
 //! ```
 //!
-//! All layouts hold the same elements: element `i` lies in block `i / per_block`, whatever the
-//! layout. So the candidate blocks of a key are the same for all, and only the search inside a
-//! block differs.
+//! All layouts hold the same elements: element `i` is in block `i / per_block` in every layout. So
+//! the candidate blocks of a key are the same for all, and only the search inside a block differs.
 //!
 //! Always holds:
-//! - Each page that is looked at is read from the device at that moment through a [`Reader`], which
-//!   counts it. Nothing is cached.
+//! - Each page of a search is read from the device through a [`Reader`], which counts it. Nothing
+//!   is cached.
 //! - A key that was put is found. A key that was not put is not found.
 //!
-//! Chapter 4.2's structures ([`isam`], [`btree`], [`linear`]) have no blocks. They are kept apart.
+//! Chapter 4.2's structures ([`isam`], [`btree`], [`linear`]) have no blocks. They are separate.
 //!
 //! The lab's experiments whose names begin with `thesis-` call it.
 
 #![deny(unsafe_code)]
 
-pub mod data; // which elements there are
+pub mod data; // the elements
 pub mod page; // elements in a page
 pub mod io; // counted reads, sequential writes
 pub mod bloom; // the Bloom Filter Map over blocks, and over the pages of a block
@@ -36,7 +35,7 @@ pub mod hashed; // at the page that the hash names
 pub mod ours; // the store's own blocks, and its better map over blocks
 pub mod filters; // a rival of the map: Bloom filters searched one after the other
 pub mod hash_index; // another rival: a cuckoo hash table of tags and pointers
-pub mod system; // young blocks that become sorted ones
+pub mod system; // young blocks that become sorted blocks
 pub mod slot; // elements of a fixed size, for the next two
 pub mod isam; // appended, with a table in DRAM
 pub mod linear; // a hash table on the device
@@ -50,12 +49,12 @@ use senko_store::index::Candidates;
 pub use data::{Geometry, Keys, Wanted};
 pub use io::{Counts, Reader, Sequential};
 
-/// The way to an element inside a block.
+/// The path to an element inside a block.
 pub trait Layout: Sync {
     /// Its name in keys of results: lower case, no blanks.
     fn name(&self) -> &'static str;
 
-    /// Looks for a key in a block; gives where the value lies in [`Reader::bytes`].
+    /// Searches for a key in a block; returns where the value lies in [`Reader::bytes`].
     ///
     /// # Errors
     /// If the device fails, or what it holds is not a page of this layout.
@@ -66,11 +65,11 @@ pub trait Layout: Sync {
         reader: &mut Reader<'_>,
     ) -> Result<Option<Range<usize>>>;
 
-    /// Its DRAM for all its blocks, in bytes.
+    /// The DRAM for all its blocks, in bytes.
     fn dram_bytes(&self) -> u64;
 }
 
-/// A layout whose pages are read by parts until the key is found, as before the thesis's section
+/// A layout whose pages are read in parts until the key is found, as before the thesis's section
 /// 9.4.
 pub struct ByParts<'l>(pub &'static str, pub &'l dyn Layout);
 
@@ -96,7 +95,7 @@ impl Layout for ByParts<'_> {
     }
 }
 
-/// Tells which blocks may hold a key.
+/// Names the blocks that may hold a key.
 pub trait BlockIndex: Sync {
     /// Appends the candidates to `out`, which was cleared, newest first.
     fn candidates(&self, wanted: &Wanted, out: &mut Candidates);
@@ -105,7 +104,7 @@ pub trait BlockIndex: Sync {
     fn dram_bytes(&self) -> u64;
 }
 
-/// What building cost.
+/// The cost of building.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Built {
     /// Seconds, with the flush at the end.
@@ -114,8 +113,8 @@ pub struct Built {
     pub written: u64,
 }
 
-/// One get: the candidate blocks one after the other until the key is found. `blocks` is room to
-/// work in.
+/// One get: the candidate blocks one after the other until the key is found. `blocks` is working
+/// memory.
 ///
 /// # Errors
 /// If the device fails, or what it holds is not a page of this layout.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A hash table on the device: an element lies where its hash says, or in the next free slot.
+//! A hash table on the device: an element is where its hash says, or in the next free slot.
 //!
-//! *Idea*: nothing in DRAM. Each slot that is looked at is a read, each put one write. *Source*:
+//! *Idea*: nothing is in DRAM. Each slot of a search is a read, and each put one write. *Source*:
 //! paper A, 4.2.3, figures 30 and 31, table 6. *Deviation*: the thesis reads a slot's header
 //! through the page cache. Here every read goes to the device.
 //!
@@ -19,7 +19,7 @@ const TAG: Tag = Tag {
     purpose: Purpose::Admit,
 };
 
-/// Slots that a put looks at, on average, in a table of this fill (0 to below 1).
+/// Average slots that a put reads, in a table of this fill (0 to below 1).
 ///
 /// ```
 /// let slots = senko_thesis::linear::expected_slots(0.5);
@@ -35,7 +35,7 @@ pub struct Table<'d> {
     slots: u64,
     taken: u64,
     buf: AlignedBuf,
-    /// Slots that were looked at, each by a read of its page.
+    /// Slots that were searched, each by a read of its page.
     pub reads: u64,
     /// Pages written, each durable before the next.
     pub writes: u64,
@@ -88,7 +88,7 @@ impl<'d> Table<'d> {
         Ok(None)
     }
 
-    /// Puts an element, durably; says no when the table is full.
+    /// Puts an element, durably; returns false when the table is full.
     ///
     /// # Errors
     /// If the device fails.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The store's own sorted blocks (`senko_store::block`), behind the same trait, so that they are
+//! The store's own sorted blocks (`senko_store::block`) behind the same trait, so that they are
 //! measured like the thesis's.
 //!
 //! Compared with the thesis's blocks they also have a checksum in each page, a time in each

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The thesis counts 8 bytes for an element's lengths (its chapter 8.4); so 32 elements of 8 + 1000
-//! bytes lie in 32 KiB. It has 4-byte hashes in the header, we have 8. All numbers are
-//! little-endian. A page of zeros is an empty page.
+//! bytes lie in 32 KiB. The thesis has 4-byte hashes in the header; here they have 8 bytes. All
+//! numbers are little-endian. A page of zeros is an empty page.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub fn capacity(page_bytes: usize, value_bytes: usize) -> usize {
     (page_bytes - HEADER) / (ELEMENT_HEADER + 8 + value_bytes)
 }
 
-/// What a page's header says.
+/// The contents of a page's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The smallest hash.
@@ -67,7 +67,7 @@ pub fn header(page: &[u8], number: u32) -> Result<Header> {
     })
 }
 
-/// The result of a look at the elements of the first part of a page.
+/// The result of searching the first part of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// Where the key's value lies.
@@ -78,7 +78,7 @@ pub enum Seen {
     Beyond,
 }
 
-/// Looks at all elements of a page for a key; gives where its value lies.
+/// Searches all elements of a page for a key; returns where its value lies.
 ///
 /// # Errors
 /// If this is not page `number` of a block, or its elements do not lie within it.
@@ -123,7 +123,7 @@ pub struct PageWriter<'p> {
 }
 
 impl<'p> PageWriter<'p> {
-    /// Goes on behind the elements that are there.
+    /// Continues after the existing elements.
     ///
     /// # Errors
     /// If this is not page `number` of a block.
@@ -140,7 +140,7 @@ impl<'p> PageWriter<'p> {
         })
     }
 
-    /// Adds an element whose value follows from its number; says no when there is no room.
+    /// Adds an element whose value follows from its number; returns false if there is no room.
     #[must_use]
     pub fn push(&mut self, hash: u64, key: &[u8], number: u64, value_bytes: usize) -> bool {
         let start = self.header.used + ELEMENT_HEADER;
@@ -162,7 +162,7 @@ impl<'p> PageWriter<'p> {
         true
     }
 
-    /// Adds an element that must find room.
+    /// Adds an element, which must fit.
     ///
     /// # Errors
     /// If it does not.
@@ -172,7 +172,7 @@ impl<'p> PageWriter<'p> {
         Ok(())
     }
 
-    /// Writes the header; gives what it says.
+    /// Writes the header; returns its contents.
     pub fn finish(self) -> Header {
         let Header {
             min,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sorted block: elements in the order of their hashes, and three ways to the page that holds a
+//! The sorted block: elements in the order of their hashes, and three ways to find the page with a
 //! hash.
 //!
-//! *Idea*: a hash can lie in one page only, whose header has the smallest and the largest hash.
+//! *Idea*: a hash can be in only one page, whose header has the smallest and the largest hash.
 //! [`Scattered`]: a binary search over the headers at the start of each page (paper A, 6.2). Each
 //! step reads a device page. The thesis relied on the system's page cache, which keeps the pages
 //! that begin every search. [`Scattered::warm`] keeps these first steps in DRAM instead, all but
@@ -10,8 +10,8 @@
 //! (9.3). A look-up reads one page of them, then the page of elements. [`InDram`]: DRAM has the
 //! smallest hash of each page, 4 bytes a page. A look-up takes one read.
 //!
-//! *Deviation*: ranges in the head and in DRAM are the upper 32 bits of hashes, where the thesis
-//! has 32-bit hashes. So a hash may rarely seem to lie in two pages, and both are read. If the head
+//! *Deviation*: ranges in the head and in DRAM are the upper 32 bits of hashes, while the thesis
+//! has 32-bit hashes. So in rare cases two pages may have a hash, and both are read. If the head
 //! has more than one page, DRAM has 4 bytes for each of its pages, to know which one to read.
 //!
 //! ```text
@@ -190,8 +190,8 @@ impl Layout for Scattered {
         let blocks = &self.file.0;
         let hash = wanted.hash.order;
         let end = blocks.geometry.block_pages;
-        // The first page whose largest hash is not smaller; a page that has it strictly inside can
-        // be the only one.
+        // The first page whose largest hash is not smaller. If the hash is strictly inside its
+        // range, this is the only page.
         let (mut low, mut high) = (0, end);
         let (mut at, mut step) = (None, 0);
         while low < high {
@@ -288,8 +288,7 @@ impl Layout for Head {
     }
 }
 
-/// The entries of a page of the head whose range has `hash`; breaks off where a range lies beyond
-/// it.
+/// The entries of a page of the head whose range has `hash`; stops at a range beyond it.
 fn ranges_with(bytes: &[u8], hash: u32, mut each: impl FnMut(usize)) -> ControlFlow<()> {
     let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let count = bytes.len() / ENTRY;
@@ -330,7 +329,7 @@ impl Layout for InDram {
         let smallest = blocks.smallest(block);
         let first = smallest.partition_point(|&start| start < hash);
         let last = smallest.partition_point(|&start| start <= hash);
-        // From the end, since a page that begins with the hash holds it nearly always.
+        // From the end, because the page that begins with the hash nearly always has it.
         for page in (first.saturating_sub(1)..last).rev() {
             if let Some(found) = blocks.search(block, page as u32, wanted, reader)? {
                 return Ok(Some(found));

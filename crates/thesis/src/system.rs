@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The combined block structure as a system: blocks are young when they are closed, and become
-//! sorted ones.
+//! The combined block structure as a system: blocks are young when they are closed, and later
+//! become sorted blocks.
 //!
-//! *Idea*: elements arrive in young blocks, whose pages a map in DRAM knows. When there are more
-//! than this many young blocks, the oldest is read back, sorted and written again, without a map.
-//! So DRAM holds page maps of the young blocks alone. One Bloom Filter Map finds the block.
-//! *Source*: paper A, 6.2, figure 39 (young blocks unsorted, sorted ones with scattered headers),
-//! and chapter 9 (young blocks are hash tables, sorted ones have their index at the head). A young
-//! block may be closed early, at two thirds, when memory is short (9.2). *Deviations*: a young
-//! block is filled in memory and written once; an early block becomes a sorted one of two thirds of
-//! the pages.
+//! *Idea*: elements arrive in young blocks, whose pages have a map in DRAM. When there are too many
+//! young blocks, the oldest is read back, sorted and written again, without a map. So DRAM holds
+//! page maps of the young blocks alone. One Bloom Filter Map finds the block. *Source*: paper A,
+//! 6.2, figure 39 (young blocks unsorted, sorted ones with scattered headers), and chapter 9 (young
+//! blocks are hash tables, sorted ones have their index at the head). A young block may be closed
+//! early, at two thirds, when memory is short (9.2). *Deviations*: a young block is filled in
+//! memory and written once; an early block becomes a sorted one of two thirds of the pages.
 //!
 //! ```text
 //!   put -> Young (map of pages in DRAM) --older than `most_young`--> read, sort, write -> Sorted
@@ -31,7 +30,7 @@ use crate::sorted::{self, Head, Scattered, SortedFile};
 use crate::unsorted::{self, Unsorted};
 use crate::{BlockIndex, Geometry, Keys, Layout, Reader, Wanted, page};
 
-/// How young blocks are laid out, with the bits of the page map.
+/// The layout of young blocks, with the bits of the page map.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Young {
     /// In the order of arrival.
@@ -56,7 +55,7 @@ pub struct Kind {
     pub young: Young,
     /// Sorted blocks.
     pub old: Old,
-    /// This many blocks stay young.
+    /// The number of blocks that stay young.
     pub most_young: usize,
     /// The share of a block that is filled, above 0 and at most 1.
     pub fill: f64,
@@ -64,7 +63,7 @@ pub struct Kind {
     pub bits: u32,
 }
 
-/// What putting all elements cost.
+/// The cost of putting all elements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     /// Bytes written, both times.
@@ -84,7 +83,7 @@ pub struct System {
     starts: Vec<u64>,
     young: usize,
     index: BlockBloom,
-    /// What it cost.
+    /// The cost.
     pub cost: Cost,
     /// The device page after the last block.
     pub end: u64,
@@ -110,8 +109,8 @@ impl System {
         let each = ((geometry.per_block() as f64 * kind.fill) as u64).max(1);
         let count = geometry.elements.div_ceil(each) as usize;
         let stride = geometry.block_bytes() / senko_io::PAGE_SIZE as u64;
-        // Young blocks take turns on the places in front; one more, since a block is sorted while
-        // the next is there.
+        // Young blocks take turns on the places at the front. There is one more place, since a
+        // block is sorted while the next one exists.
         let mut free: Vec<u64> = (0..=kind.most_young as u64)
             .map(|nth| nth * stride)
             .collect();
@@ -229,8 +228,8 @@ impl BlockIndex for System {
     }
 }
 
-/// A system under the name of a row of results. Its page maps count here, the map over blocks in
-/// the index.
+/// A system under the name of a row of results. Its page maps count here; the map over blocks
+/// counts in the index.
 pub struct Named<'s>(pub &'static str, pub &'s System);
 
 impl Layout for Named<'_> {

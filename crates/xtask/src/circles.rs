@@ -129,7 +129,7 @@ fn new_ones<'a>(found: &'a [Circle], known: &'a [Circle]) -> impl Iterator<Item 
     found.iter().filter(move |circle| !is_known(circle))
 }
 
-/// How the circles found differ from those listed.
+/// The difference between the found circles and the listed ones.
 fn complaints(found: &[Circle], known: &[Circle]) -> Vec<String> {
     let mut complaints: Vec<String> = new_ones(found, known)
         .map(|circle| format!("a new circle: {}", one_line(circle)))
@@ -148,7 +148,7 @@ fn one_line(circle: &Circle) -> String {
     files.join(" ")
 }
 
-/// A list: one file a line, an empty line between circles. No list is not a circle.
+/// A list: one file per line, an empty line between circles. A missing list means no circle.
 fn read(list: &Path) -> Result<Vec<Circle>> {
     if !list.exists() {
         return Ok(Vec::new());

@@ -56,7 +56,7 @@ pub fn fuzz(workspace: &Workspace, args: &[String]) -> Result<bool> {
             &seconds,
             "-rss_limit_mb=4096",
         ]);
-        let patience = Duration::from_secs_f64(minutes * 60.0 + 600.0); // the build comes on top
+        let patience = Duration::from_secs_f64(minutes * 60.0 + 600.0); // the build comes in addition
         if !run::show_for(&mut command, patience)?.ok {
             failed.push(name.clone());
         }
@@ -106,8 +106,8 @@ pub fn bench(workspace: &Workspace, args: &[String]) -> Result<bool> {
 mod tests {
     use super::*;
 
-    /// The list was empty for a while: it looked into the folder that cargo-fuzz makes by itself,
-    /// where there is none.
+    /// The list was once empty: it looked into the folder that cargo-fuzz makes by itself, where
+    /// there is no target.
     #[test]
     fn every_program_of_the_fuzz_workspace_is_a_target() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");

@@ -15,7 +15,7 @@ struct Library {
     folder: &'static str,
     /// The name of its file, without `lib` and ending.
     name: &'static str,
-    /// Whether there is one to be linked into programs as well.
+    /// Whether there is also a static library.
     also_static: bool,
     /// Its header, below its own `include` and below the one of the prefix.
     header: &'static str,
@@ -112,7 +112,7 @@ fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
     write(to, &bytes, mode)
 }
 
-/// Puts a file in place at once: programs that use an older one keep it.
+/// Replaces a file at once: programs that use an older one keep it.
 fn write(to: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let draft = PathBuf::from(format!("{}.new", to.display()));
     let made = to

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs programs under an ordinary user's limits, and with io_uring refused, as containers refuse
-//! it. Both hold for the program alone: no setting of the machine is changed.
+//! it. Both apply only to the program: no setting of the machine is changed.
 
 #![allow(unsafe_code)] // prctl: the standard library has none
 
@@ -27,7 +27,7 @@ pub struct OrdinaryUser {
 }
 
 impl OrdinaryUser {
-    /// As root: the user nobody, who must be able to read `tree`. As anyone else: that user.
+    /// As root: the user nobody, who must be able to read `tree`. For any other user: that user.
     pub fn new(tree: &Path) -> Result<OrdinaryUser> {
         let folder = std::env::temp_dir().join(format!("senko-xtask-{}", std::process::id()));
         std::fs::create_dir_all(&folder)
@@ -53,7 +53,7 @@ impl OrdinaryUser {
             );
             wrapper.extend(become_nobody);
             if !readable {
-                // A clone in root's home, say. To read files is all that this capability gives;
+                // A clone in root's home, for example. This capability only allows reading files;
                 // limits stay an ordinary user's.
                 tell!(
                     "{} is closed to others: the user nobody may read it for this step",

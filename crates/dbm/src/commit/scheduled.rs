@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parts that no user sees, for `tests/shuttle`. Each function is one run, inside of
-//! the scheduler.
+//! Internal parts for `tests/shuttle`. Each function is one run, inside the scheduler.
 
 use std::sync::Arc;
 
@@ -33,12 +32,12 @@ fn work() -> Work {
     work
 }
 
-/// Threads append to one list of commits and decide each other's transactions. Each must come to
-/// what the list alone says, their numbers are the places in the list, and a decision stays
-/// (ORDER-1 to ORDER-3).
+/// Threads append to one list of commits and decide each other's transactions. Each must reach the
+/// result that follows from the list alone. Their numbers are the places in the list, and a
+/// decision never changes (ORDER-1 to ORDER-3).
 ///
 /// # Panics
-/// When that does not hold.
+/// If that does not hold.
 pub fn commits_of_threads() {
     let first = Node::first(7);
     let threads: Vec<_> = (0..THREADS)
@@ -49,7 +48,7 @@ pub fn commits_of_threads() {
                 for _ in 0..COMMITS {
                     let node = Node::new(work(), &start);
                     node.append(&start, &None);
-                    // Somebody else's transaction first, as the one who applies does it.
+                    // Another thread's transaction first, like the applying thread.
                     if thread_rng().gen_bool(0.5)
                         && let Some(next) = start.next()
                     {
@@ -59,7 +58,7 @@ pub fn commits_of_threads() {
                     }
                     let decision = node.decide(&None);
                     decided.push((Arc::clone(&node), decision));
-                    // The next one has a snapshot of this one, or of what was before it.
+                    // The next one has a snapshot of this one, or of the state before it.
                     if thread_rng().gen_bool(0.5) {
                         start = node;
                     }
@@ -68,7 +67,7 @@ pub fn commits_of_threads() {
             })
         })
         .collect();
-    // Held, as a commit holds what its snapshot began with until it is decided.
+    // Kept, as a commit keeps the start of its snapshot until it is decided.
     let ended: Vec<_> = threads
         .into_iter()
         .map(|thread| thread.join().expect("no panic"))
@@ -94,7 +93,7 @@ pub fn commits_of_threads() {
 }
 
 impl Node {
-    /// Whether this node commits by the list alone, read from its beginning.
+    /// Whether this node commits, by the list read from its beginning.
     fn commits_alone(self: &Arc<Node>, first: &Arc<Node>) -> bool {
         let start = self.start.upgrade().map_or(0, |start| start.number());
         let mut at = first.next();

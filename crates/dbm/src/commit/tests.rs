@@ -31,9 +31,9 @@ fn the_first_of_two_that_conflict_wins() {
     for node in &nodes {
         node.append(&first, &None);
     }
-    // The last one is asked first, and decides those before it.
+    // The last one is asked first, and decides the earlier ones.
     let decided: Vec<bool> = nodes.iter().rev().map(|node| node.decide(&None)).collect();
-    // The second read what the first wrote; the third rests on nothing that a committed one wrote.
+    // The second read what the first wrote. The third read nothing that a committed one wrote.
     assert_eq!(decided, [true, true, false, true]);
     assert_eq!(nodes[3].number(), 9);
 }

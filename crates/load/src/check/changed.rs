@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters and texts: taking a value apart, and the counts that are right.
+//! Counters and texts: parses a value, and knows the correct counts.
 //!
-//! [`crate::connection`] hands over what a get or an `incr` answered. The form is that of
-//! [`crate::changes`]; how many changes a value may hold comes from [`crate::tracks`].
+//! [`crate::connection`] passes the answers of gets and `incr` here. [`crate::changes`] has the
+//! form of values, and [`crate::tracks`] knows how many changes a value may have.
 
 use std::ops::RangeInclusive;
 
 use super::{Expected, FaultKind, Finding, check, check_versions};
 use crate::changes::{self, CHUNK, Change};
 
-/// A chunk that begins with so many right bytes, and goes on otherwise, is torn.
+/// A chunk that begins with this many correct bytes, and differs after them, is torn.
 const HALF: usize = CHUNK / 2;
 
-/// Checks the number that an `incr` or a `decr` answered, and gives its version and count.
+/// Checks the number that an `incr` or a `decr` returned; returns its version and count.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -25,7 +25,7 @@ pub fn check_number(number: u64, versions: &RangeInclusive<u32>) -> Result<(u32,
     Ok((version, count))
 }
 
-/// Checks a whole counter and the flags it came with, and gives its version and count.
+/// Checks a whole counter and its flags; returns its version and count.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -48,7 +48,7 @@ pub fn check_counter(
     check_number(number, versions)
 }
 
-/// Checks a whole text and the flags it came with, and gives its version and its number of chunks.
+/// Checks a whole text and its flags; returns its version and its number of chunks.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -86,7 +86,7 @@ pub fn check_text(
     if let Err(finding) = check(middle, flags, expected) {
         let at = finding.offset.map(|offset| before + offset);
         let half = value[before..].starts_with(&front[..HALF]);
-        // A stale version is whole, and its chunks tell nothing more.
+        // A stale version is intact, and its chunks say nothing more.
         if (half || !whole) && finding.kind == FaultKind::Wrong {
             return Err(torn(at.unwrap_or(before)));
         }
@@ -101,7 +101,7 @@ pub fn check_text(
         }
         let inside = chunk.iter().zip(&back).position(|(a, b)| a != b);
         let offset = before + base + number * CHUNK + inside.unwrap_or(chunk.len());
-        // Two halves together have the length of a whole one.
+        // Two halves together are as long as a whole chunk.
         if !whole || chunk.starts_with(&back[..HALF]) {
             return Err(torn(offset));
         }
@@ -117,7 +117,7 @@ pub fn check_text(
 /// Checks a count against the bounds of its key.
 ///
 /// # Errors
-/// If changes that were acknowledged are missing, or there are more than were sent.
+/// If acknowledged changes are missing, or there are more than were sent.
 pub fn check_count(version: u32, count: i64, right: &RangeInclusive<i64>) -> Result<(), Finding> {
     let (least, most) = (*right.start(), *right.end());
     if right.contains(&count) {
@@ -214,7 +214,7 @@ mod tests {
             let mut bad = whole.clone();
             bad[at] ^= 1 << rng.below(8);
             let found = check_text(&bad, 3, &expected).expect_err("a byte was changed");
-            // A prepended chunk that is none is taken for the base.
+            // A wrong prepended chunk is taken for a part of the base.
             let base = at >= 2 * CHUNK;
             assert!(!base || found.offset == Some(at), "byte {at}");
         }

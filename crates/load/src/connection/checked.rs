@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The checking half of a connection: a value or a number against what its request may be answered
-//! with. [`super::Receiver`] calls it once a value has come in whole.
+//! The checking half of a connection: it compares a value or a number with the possible answers to
+//! its request. [`super::Receiver`] calls it when a value is complete.
 
 use super::{Kind, Pending, Receiver};
 use crate::changes::{self, Class};
@@ -41,7 +41,7 @@ impl Receiver<'_> {
         self.conclude(asked, found);
     }
 
-    /// Checks the number that an `incr` or a `decr` answered; `None`: it is no number.
+    /// Checks the number that an `incr` or a `decr` returned; `None`: it is not a number.
     pub(super) fn check_number(&mut self, number: Option<u64>, asked: Pending) {
         if !self.shared.plan.settings.verify {
             return;
@@ -60,7 +60,7 @@ impl Receiver<'_> {
         self.conclude(asked, found);
     }
 
-    /// Checks how many changes a value holds.
+    /// Checks how many changes a value has.
     fn check_count(&self, asked: Pending, version: u32, count: i64) -> Result<(), Finding> {
         let Some(mut track) = self.shared.track(asked.key_id) else {
             return Ok(());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sending half of an engine: which connection takes the next request, and the bytes of it.
+//! The sending half of an engine: the connection for the next request, and the request's bytes.
 //!
 //! Once a round, [`super::Engine::run`] calls `send_requests`, which fills the batches of all
 //! connections that have room.
@@ -14,9 +14,9 @@ use crate::shared::SECOND_NS;
 use crate::source::Request;
 use crate::tracks::Mark;
 
-/// Quiet sets before a request with an answer is put after them.
+/// After this many quiet sets, a request with an answer follows.
 const QUIET_RUN: usize = 64;
-/// Bytes of a batch after which no more requests are added to it.
+/// A batch with this many bytes gets no more requests.
 const MOST_BATCH_BYTES: usize = 1 << 20;
 
 impl Engine<'_> {
@@ -37,7 +37,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The connection whose turn it is; those that were lost since they were listed are dropped.
+    /// The connection whose turn it is. Connections lost since they were listed are dropped.
     fn next_ready(&mut self) -> Option<usize> {
         while let Some(&at) = self.ready.front() {
             let conn = &mut self.conns[at as usize];
@@ -109,7 +109,7 @@ impl Engine<'_> {
         }
         self.was_full = self.ready.is_empty();
         if now >= deadline {
-            // Requests that follow answers are none of the schedule.
+            // Requests that follow answers do not belong to the schedule.
             self.follow_ups.clear();
         }
         if !self.exhausted && now > deadline.saturating_add(LATE_SENDS_NS) {
@@ -124,17 +124,17 @@ impl Engine<'_> {
             return None;
         }
         let due = schedule.take(now)?;
-        // A request that had to wait for a connection is the server's delay; any other lateness is
-        // this program's.
+        // If a request had to wait for a connection, that delay is the server's. Any other lateness
+        // is this program's.
         if due >= self.room_since {
             self.tally.now.late.record(now - due);
         }
         Some(due)
     }
 
-    /// Requests that were due before the end and found no room at the server. They count, with the
-    /// latency that they had already reached, so an overloaded server does not look good by
-    /// answering less.
+    /// Requests that were due before the end, but for which no connection had room. They count with
+    /// the latency that they had already reached, so that an overloaded server does not look good
+    /// by answering fewer requests.
     #[cold]
     fn give_up_on_schedule(&mut self, now: u64, deadline: u64) {
         while let Some(due) = self.take_due(deadline, deadline) {
@@ -221,8 +221,8 @@ impl Engine<'_> {
 
     fn push_set(&mut self, at: usize, key_id: u64, due: u64, now: u64, refill: bool) -> bool {
         let Some(version) = self.shared.begin_set(key_id, self.step) else {
-            // More sets of this key are under way than the ledger counts; a get keeps the request
-            // and loses no proof.
+            // More sets of this key are under way than the ledger can count. A get replaces the
+            // request, and no proof is lost.
             self.push_get(at, key_id, false, due, now);
             return true;
         };
@@ -292,7 +292,7 @@ impl Engine<'_> {
         true
     }
 
-    /// Upholds LOAD-3: what follows quiet sets and has an answer.
+    /// Ensures LOAD-3: quiet sets are followed by a request with an answer.
     fn push_sync(&mut self, at: usize, now: u64) {
         let conn = &mut self.conns[at];
         let Some(batch) = &mut conn.batch else { return };

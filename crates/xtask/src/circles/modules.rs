@@ -3,8 +3,8 @@
 //!
 //! The sources are read as tokens, so comments do not count and macros do. An import is each path
 //! that begins with `crate`, `super`, `self` or the name of a child module. A path leads to the
-//! file that defines its name: `pub use` and `use` are followed. Modules for tests are left out,
-//! and so are imports from a file to its parents.
+//! file that defines its name: `pub use` and `use` are followed. Modules for tests are ignored, and
+//! so are imports from a file to its parents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 /// More steps than any chain of `use` has: a chain that goes around ends here.
 const MOST_STEPS: usize = 8;
 
-/// The words that stand before the name of an item.
+/// The words that come before the name of an item.
 const ITEMS: [&str; 8] = [
     "struct", "enum", "trait", "fn", "type", "const", "static", "union",
 ];
@@ -90,9 +90,9 @@ struct Module {
     defined: BTreeSet<String>,
     /// The names that `use` brings in: the local name, and its path.
     used: BTreeMap<String, Vec<String>>,
-    /// The names of these that `pub use` hands on.
+    /// Which of these names `pub use` re-exports.
     handed_on: BTreeSet<String>,
-    /// Paths of which `use` brings in all.
+    /// Paths of `use ...::*`.
     globs: Vec<Vec<String>>,
     /// Paths in the code.
     named: BTreeSet<Vec<String>>,
@@ -263,7 +263,7 @@ impl Tree {
             } else if let Some(child) = here.children.get(name) {
                 at = *child;
             } else if let Some(used) = here.used.get(name).filter(|used| **used != path) {
-                // Another crate's name ends the way here.
+                // The path ends at another crate's name.
                 let Some(target) = self.resolve(at, used, steps + 1) else {
                     return (depth > 0 || rest.len() < path.len()).then_some(at);
                 };
@@ -282,7 +282,7 @@ impl Tree {
         Some(at)
     }
 
-    /// The module from which a `use` of all brings in a name.
+    /// The module from which a `use` of `*` brings in a name.
     fn through_globs(&self, module: usize, name: &String, steps: usize) -> Option<usize> {
         self.modules[module].globs.iter().find_map(|glob| {
             let from = self.resolve(module, glob, steps + 1)?;
@@ -363,7 +363,7 @@ fn ends_in_pub(tokens: &[TokenTree]) -> bool {
     matches!(before.last(), Some(TokenTree::Ident(word)) if word == "pub")
 }
 
-/// Whether two colons stand before a token.
+/// Whether a token comes after two colons.
 fn within_path(tokens: &[TokenTree], at: usize) -> bool {
     at >= 2 && is_double_colon(&tokens[at - 2..])
 }
