@@ -102,6 +102,8 @@ fn the_page_is_whole_in_a_browser() {
         text.contains("senko lab run store-gets --quick"),
         "a gap says how to fill it"
     );
+    // Paper B's standard deviations stand beside ours.
+    assert!(text.contains("deviation us 1") && text.contains(">85 us<"));
     let Some((_, console)) = browse(&page, 1200, &folder) else {
         return;
     };
