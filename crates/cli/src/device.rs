@@ -70,10 +70,17 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
         }
         None => {
             let path = Path::new(&args.target);
-            let new = !path.exists();
+            let found = std::fs::metadata(path).ok();
+            // An empty file of somebody else stays, and stays empty.
+            let empty = found
+                .as_ref()
+                .is_some_and(|it| it.is_file() && it.len() == 0);
             let target = FileTarget::open(path, args.destroy_data.as_deref(), args.size);
-            if new {
+            if found.is_none() {
                 made = Some(cleanup::later(Undo::RemoveFile(path.to_owned())));
+            } else if empty {
+                let undo = Undo::WriteBack(path.to_owned(), String::new());
+                made = Some(cleanup::later(undo));
             }
             Box::new(target?)
         }

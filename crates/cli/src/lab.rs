@@ -160,6 +160,7 @@ fn one(args: &RunArgs) -> Result<()> {
     };
     let (options, results) = (args.options(), args.results());
     senko_lab::find(name)?;
+    results::check(&results)?;
     // Where the limit stays low, an experiment with many connections says so itself.
     drop(crate::process::raise_open_files(OPEN_CONNECTIONS, 1));
     let (json, kept) = (args.json, results.clone());

@@ -12,9 +12,12 @@ use senko_lab::Table;
 use senko_lab::experiments::dram_policy::Basis;
 use senko_lab::experiments::dram_policy::requests::{Requests, from_trace, zipf};
 use senko_lab::plan::{self, Curve, FOLLOWED};
+use senko_lab::publish::short;
 use senko_server::settings::PolicyKind;
 use senko_ssd::chart::Unit;
+use senko_ssd::lifetime::LONGEST_YEARS;
 use senko_workload::units::{count, number, rate, share};
+use senko_workload::zipf::MAX_EXPONENT;
 use serde_json::json;
 
 use crate::units::Policy;
@@ -24,6 +27,8 @@ const DRAWN: u64 = 500_000;
 const DAY: f64 = 86_400.0;
 /// Years that a drive is meant to last.
 const YEARS: f64 = 5.0;
+/// Bytes of all items, at most: an exabyte.
+const MOST_BYTES: f64 = 1e18;
 
 /// Arguments of `senko plan`.
 #[derive(Args, Debug)]
@@ -36,7 +41,6 @@ const YEARS: f64 = 5.0;
     Hit ratios are those of S3-FIFO, from small simulations of a part of the items, or of LRU, by SHARDS. Writes assume that each miss is stored.")]
 pub struct PlanArgs {
     /// A trace of keys, compressed or not
-    #[arg(required_unless_present_any = ["items", "ratios"])]
     trace: Option<PathBuf>,
     /// Without a trace: how many items there are
     #[arg(long, value_name = "N", value_parser = count::<u64>, conflicts_with = "trace")]
@@ -45,13 +49,13 @@ pub struct PlanArgs {
     #[arg(long, value_name = "SIZE", value_parser = crate::units::size_of, default_value = "1000")]
     bytes: u64,
     /// Without a trace: the exponent of Zipf's law; 0 draws all items alike
-    #[arg(long, value_name = "FACTOR", value_parser = number, default_value_t = 0.99)]
+    #[arg(long, value_name = "FACTOR", value_parser = exponent, default_value_t = 0.99)]
     zipf: f64,
     /// Which items leave first: s3-fifo, the default of senko serve, or lru
     #[arg(long, value_name = "POLICY", default_value = "s3-fifo")]
     policy: Policy,
     /// Requests a second
-    #[arg(long, value_name = "RATE", value_parser = rate, default_value = "10000")]
+    #[arg(long, value_name = "RATE", value_parser = some_rate, default_value = "10000")]
     rate: f64,
     /// The share of requests to be found at all
     #[arg(long, value_name = "SHARE", value_parser = some_share, default_value = "80%")]
@@ -60,19 +64,19 @@ pub struct PlanArgs {
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "50%")]
     dram_hit: f64,
     /// Price of DRAM, a GB [default: 4, or 9 with --paper]
-    #[arg(long, value_name = "PRICE", value_parser = number)]
+    #[arg(long, value_name = "PRICE", value_parser = quantity)]
     dram_price: Option<f64>,
     /// Price of flash, a GB [default: 0.1, or 2 with --paper]
-    #[arg(long, value_name = "PRICE", value_parser = number)]
+    #[arg(long, value_name = "PRICE", value_parser = quantity)]
     flash_price: Option<f64>,
     /// Bits of DRAM for each item on flash [default: 72, as in senko serve, or 16 with --paper]
-    #[arg(long, value_name = "FACTOR", value_parser = number)]
+    #[arg(long, value_name = "FACTOR", value_parser = quantity)]
     index_bits: Option<f64>,
     /// Writes that a block of the drive survives
-    #[arg(long, value_name = "FACTOR", value_parser = number, default_value_t = 3000.0)]
+    #[arg(long, value_name = "FACTOR", value_parser = quantity, default_value_t = 3000.0)]
     cycles: f64,
     /// Bytes that the drive writes to its flash for each byte of the host
-    #[arg(long, value_name = "FACTOR", value_parser = number, default_value_t = 1.2)]
+    #[arg(long, value_name = "FACTOR", value_parser = quantity, default_value_t = 1.2)]
     write_amplification: f64,
     /// Instead of a plan, print how much flash goes with a byte of DRAM: by price, by what a
     /// machine holds, and by the index for items of several sizes
@@ -102,12 +106,38 @@ fn some_share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Prices, factors and counts for which the arithmetic has a meaning.
+fn within(value: f64) -> Result<f64, String> {
+    match value {
+        0.0 => Err("it must be more than 0".to_owned()),
+        1e-6..=1e12 => Ok(value),
+        _ => Err("it must be from 0.000001 to 1000000000000".to_owned()),
+    }
+}
+
+fn quantity(text: &str) -> Result<f64, String> {
+    within(number(text).map_err(|error| error.to_string())?)
+}
+
+fn some_rate(text: &str) -> Result<f64, String> {
+    within(rate(text).map_err(|error| error.to_string())?)
+}
+
+/// An exponent of Zipf's law.
+fn exponent(text: &str) -> Result<f64, String> {
+    match number(text) {
+        Ok(value) if value > MAX_EXPONENT => Err(format!("it must be from 0 to {MAX_EXPONENT}")),
+        value => value.map_err(|error| error.to_string()),
+    }
+}
+
 /// A cache of one size of flash.
 struct Row {
     flash: f64,
     hit: f64,
     written_a_day: f64,
-    years: f64,
+    /// `None` if nothing is written, or for more than [`LONGEST_YEARS`].
+    years: Option<f64>,
     price: f64,
 }
 
@@ -115,15 +145,10 @@ struct Row {
 pub fn main(args: &PlanArgs) -> Result<()> {
     let premises = ratios::premises(args);
     for (name, value) in [
-        ("--dram-price", premises.dram_price),
-        ("--flash-price", premises.flash_price),
-        ("--index-bits", premises.index_bits),
         ("--machine-dram", premises.machine_dram),
         ("--machine-flash", premises.machine_flash),
-        ("--cycles", args.cycles),
-        ("--write-amplification", args.write_amplification),
     ] {
-        if !(value.is_finite() && value > 0.0) {
+        if value <= 0.0 {
             bail!("{name} is {value}, and must be above 0");
         }
     }
@@ -152,6 +177,12 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     let objects = requests.footprint_objects() as f64 * times;
     let footprint = curve.footprint as f64 * unit;
     let mean = footprint / objects.max(1.0);
+    if footprint > MOST_BYTES {
+        bail!(
+            "all items have {}, which is more than a cache can hold; an exabyte is the limit here",
+            Unit::Bytes.show(footprint)
+        );
+    }
     let best = curve.hit_ratio(u64::MAX);
     let wanted = |share: f64| curve.size_for(share).map(|size| size as f64 * unit);
     let Some(flash) = wanted(args.hit) else {
@@ -170,7 +201,9 @@ pub fn main(args: &PlanArgs) -> Result<()> {
             flash,
             hit,
             written_a_day,
-            years: flash * args.cycles / written_a_day.max(1.0) / 365.0,
+            years: (written_a_day > 0.0)
+                .then(|| flash * args.cycles / written_a_day / 365.0)
+                .filter(|years| *years <= LONGEST_YEARS),
             price: ((hot + index(flash)) * premises.dram_price + flash * premises.flash_price)
                 / 1e9,
         }
@@ -179,6 +212,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     let dram = hot + index(flash);
     // Bytes that the flash's cells have to bear.
     let endurance = chosen.written_a_day * 365.0 * YEARS;
+    let drive = (endurance / args.cycles).max(flash);
     let all_in_dram = flash * premises.dram_price / 1e9;
     let sizes: Vec<Row> = (0..7)
         .rev()
@@ -188,11 +222,11 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     if args.json {
         let show = |row: &Row| {
             json!({ "flash_bytes": row.flash, "hit_ratio": row.hit, "written_bytes_a_day": row.written_a_day,
-                "years": row.years, "price": row.price })
+                "years": row.years, "years_missing": row.years_missing(), "price": row.price })
         };
         let line = json!({
             "items": objects, "footprint_bytes": footprint, "followed_share": curve.share,
-            "five_years_drive_bytes": endurance / args.cycles,
+            "five_years_drive_bytes": drive,
             "five_years_host_bytes": endurance / args.write_amplification, "dram_bytes": dram, "index_bytes": index(flash), "plan": show(&chosen),
             "all_in_dram_price": all_in_dram, "sizes": sizes.iter().map(show).collect::<Vec<_>>(),
         });
@@ -206,18 +240,22 @@ pub fn main(args: &PlanArgs) -> Result<()> {
             bytes(row.flash),
             format!("{:.1} %", row.hit * 100.0),
             bytes(row.written_a_day),
-            life(row.years),
-            format!("{:.2}", row.price),
+            row.life(),
+            money(row.price),
         ]);
     }
     write!(
         out,
-        "{objects:.0} items of {} on average, {} in all; {:.1} % of the items were followed\n\n\
+        "{} of {} on average, {} in all; {:.1} % of the items were followed\n\n\
          to find {:.1} % of the requests, {:.1} % of them in DRAM:\n  \
-         flash  {}, with {} written a day at {:.0} requests a second: {} at {:.0} cycles\n  \
+         flash  {}, with {} written a day at {} requests a second: {} at {} cycles\n  \
          for {YEARS:.0} years: a drive of {}, or one rated for {} of writes\n  \
          DRAM   {}, of which {} index the flash\n  \
-         price  {:.2}; all in DRAM it would be {all_in_dram:.2}\n\n{}",
+         price  {}; all in DRAM it would be {}\n\n{}",
+        match objects {
+            1.0 => "1 item".to_owned(),
+            objects => format!("{objects:.0} items"),
+        },
         bytes(mean),
         bytes(footprint),
         curve.share * 100.0,
@@ -225,29 +263,58 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         args.dram_hit.min(args.hit) * 100.0,
         bytes(flash),
         bytes(chosen.written_a_day),
-        args.rate,
-        life(chosen.years),
-        args.cycles,
-        bytes(endurance / args.cycles),
+        short(args.rate),
+        chosen.life(),
+        short(args.cycles),
+        bytes(drive),
         bytes(endurance / args.write_amplification),
         bytes(dram),
         bytes(index(flash)),
-        chosen.price,
+        money(chosen.price),
+        money(all_in_dram),
         table.to_markdown()
     )
     .context("cannot write to stdout")
 }
 
-/// A life for people: a small cache with many writes lasts for days, a cache that holds all items
-/// lasts forever.
-fn life(years: f64) -> String {
-    if years > 1000.0 {
-        "over 1000 years".to_owned()
-    } else if years >= 1.0 {
-        format!("{years:.1} years")
-    } else {
-        format!("{:.1} days", years * 365.0)
+impl Row {
+    /// Why there is no number of years.
+    fn years_missing(&self) -> Option<&'static str> {
+        match self.years {
+            Some(_) => None,
+            None if self.written_a_day > 0.0 => Some(LONG),
+            None => Some("nothing is written"),
+        }
     }
+
+    /// The life for people.
+    fn life(&self) -> String {
+        self.years.map_or(LONG.to_owned(), life)
+    }
+}
+
+/// A life that is longer than a drive's.
+const LONG: &str = "more than 100 years";
+
+/// A life in a fitting unit: a small cache with many writes lasts for hours.
+fn life(years: f64) -> String {
+    let days = years * 365.0;
+    let (hours, minutes) = (days * 24.0, days * 24.0 * 60.0);
+    match () {
+        () if years >= 1.0 => format!("{years:.1} years"),
+        () if days >= 1.0 => format!("{days:.1} days"),
+        () if hours >= 1.0 => format!("{hours:.1} hours"),
+        () if minutes >= 1.0 => format!("{minutes:.1} minutes"),
+        () => "less than a minute".to_owned(),
+    }
+}
+
+/// A price: cents are its smallest part.
+fn money(price: f64) -> String {
+    if price > 0.0 && price < 0.01 {
+        return "below 0.01".to_owned();
+    }
+    format!("{price:.2}")
 }
 
 /// What is requested.
@@ -270,7 +337,9 @@ fn asked(args: &PlanArgs) -> Result<Asked> {
             warm: 0,
         });
     }
-    let items = args.items.unwrap_or(0);
+    let Some(items) = args.items else {
+        bail!("give a trace of keys, or --items N for keys by Zipf's law; or --ratios");
+    };
     if items == 0 {
         bail!("--items 0: there is nothing to cache");
     }
@@ -300,8 +369,22 @@ mod tests {
     /// hours 0.0 years.
     #[test]
     fn lives_are_told_in_fitting_units() {
-        assert_eq!(life(8_219_178_082.2), "over 1000 years");
+        let row = |years: Option<f64>, written_a_day| Row {
+            flash: 1e9,
+            hit: 1.0,
+            written_a_day,
+            years,
+            price: 1.0,
+        };
+        let none = row(None, 0.0);
+        assert_eq!(none.life(), "more than 100 years");
+        assert_eq!(none.years_missing(), Some("nothing is written"));
+        assert_eq!(row(None, 5.0).years_missing(), Some("more than 100 years"));
+        assert_eq!(row(Some(2.0), 5.0).years_missing(), None);
         assert_eq!(life(12.34), "12.3 years");
-        assert_eq!(life(0.001), "0.4 days");
+        assert_eq!(life(0.01), "3.7 days");
+        assert_eq!(life(0.001), "8.8 hours");
+        assert_eq!(life(1e-5), "5.3 minutes");
+        assert_eq!(life(1e-9), "less than a minute");
     }
 }

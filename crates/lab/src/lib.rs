@@ -59,6 +59,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use senko_workload::units::nearest;
 use serde_json::{Map, Value, json};
 
 pub use outcome::{Outcome, Table};
@@ -176,14 +177,9 @@ pub fn find(name: &str) -> Result<&'static dyn Experiment> {
     {
         return Ok(*found);
     }
-    let names: Vec<&str> = experiments()
-        .iter()
-        .map(|experiment| experiment.name())
-        .collect();
-    bail!(
-        "there is no experiment \"{name}\"; there are: {}",
-        names.join(", ")
-    )
+    let names = experiments().iter().map(|experiment| experiment.name());
+    let meant = nearest(name, names).map_or(String::new(), |near| format!("; is {near} meant?"));
+    bail!("there is no experiment \"{name}\"{meant} (senko lab list has all names)")
 }
 
 /// Runs one experiment.

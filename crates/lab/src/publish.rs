@@ -37,7 +37,7 @@ figure{margin:1.2rem 0;overflow-x:auto}figure svg{display:block;width:100%;min-w
 code{font-size:.9em;overflow-wrap:anywhere}details{margin:.5rem 0}summary{cursor:pointer}\
 @media(max-width:40rem){.stack thead{display:none}.stack tr,.stack td{display:block;overflow-wrap:anywhere}\
 .stack td{border:0;padding:.1rem 0}.stack tr{border-bottom:1px solid var(--line);padding:.5rem 0}}\
-@media print{figure,tr{break-inside:avoid}figure svg{min-width:0}.wide{overflow:visible}h2{break-before:page}}";
+@media print{figure,tr{break-inside:avoid}h2,h3{break-after:avoid}figure{overflow:visible}figure svg{min-width:0}.wide{overflow:visible}h2{break-before:page}}";
 
 /// The page, and how many figures it has.
 pub fn page(records: &[Value]) -> (String, usize) {
@@ -234,11 +234,8 @@ impl Page {
                 .iter()
                 .map(|(key, value)| (*key, *value, record["bars"][*key].as_f64()))
                 .collect();
-            // Values of different sizes would hide each other on one axis.
-            for chunk in alike(&pairs) {
-                if let Some(chart) = figures::published(&chunk) {
-                    self.figure(&chart);
-                }
+            for chart in figures::published(&pairs) {
+                self.figure(&chart);
             }
         }
         for table in record["tables"].as_array().into_iter().flatten() {
@@ -466,26 +463,10 @@ fn here(entry: Option<&Entry>, record: Option<&Value>) -> String {
     shown.join("<br>")
 }
 
-/// Pairs in groups whose values are within a factor of 30 of each other.
-fn alike<'a>(pairs: &[(&'a str, f64, Option<f64>)]) -> Vec<Vec<(&'a str, f64, Option<f64>)>> {
-    let mut groups: Vec<Vec<(&str, f64, Option<f64>)>> = Vec::new();
-    for pair in pairs {
-        let near = |group: &&mut Vec<(&str, f64, Option<f64>)>| {
-            let ratio = group[0].1 / pair.1;
-            ratio < 30.0 && ratio > 1.0 / 30.0
-        };
-        match groups.iter_mut().find(near) {
-            Some(group) => group.push(*pair),
-            None => groups.push(vec![*pair]),
-        }
-    }
-    groups
-}
-
 /// A number with three significant digits or so.
 pub fn short(value: f64) -> String {
     let places = match value.abs() {
-        100.0.. => 0,
+        1000.0.. => 0,
         10.0.. => 1,
         1.0.. => 2,
         0.01.. => 3,

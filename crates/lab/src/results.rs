@@ -28,26 +28,45 @@ pub fn default_path() -> PathBuf {
     states.unwrap_or_default().join("senko/lab.jsonl")
 }
 
+/// Whether results can be appended, before a run of an hour whose results nobody could keep. The
+/// file is there afterwards.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn check(path: &Path) -> Result<()> {
+    open(path).map(drop)
+}
+
 /// Appends a run.
 ///
 /// # Errors
 /// If the file cannot be written.
 pub fn append(path: &Path, record: &Value) -> Result<()> {
-    let told = || format!("cannot append the results to {}", path.display());
+    let mut file = open(path)?;
+    // A line before that was cut short does not spoil this one: an empty line is skipped.
+    let line = format!("\n{record}\n");
+    file.write_all(line.as_bytes())
+        .with_context(|| cannot_append(path))
+}
+
+fn cannot_append(path: &Path) -> String {
+    format!("cannot append the results to {}", path.display())
+}
+
+/// The file for appending, and the folders above it.
+fn open(path: &Path) -> Result<File> {
+    let told = || cannot_append(path);
     if let Some(folder) = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
     {
         std::fs::create_dir_all(folder).with_context(told)?;
     }
-    let mut file = OpenOptions::new()
+    OpenOptions::new()
         .create(true)
         .append(true)
         .open(path)
-        .with_context(told)?;
-    // A line before that was cut short does not spoil this one: an empty line is skipped.
-    let line = format!("\n{record}\n");
-    file.write_all(line.as_bytes()).with_context(told)
+        .with_context(told)
 }
 
 /// The record of a run.

@@ -12,11 +12,14 @@
 
 // Scales, ticks and their labels.
 pub mod axis;
+// Names on the left, bars or dots to the right.
+mod bars;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
 pub use axis::{Axis, Scale, Unit};
+pub use bars::height as bar_height;
 
 const WIDTH: f64 = 760.0;
 const RIGHT: f64 = 22.0;
@@ -24,16 +27,18 @@ const PLOT: f64 = 260.0;
 /// The average width of a letter, in the widest font that `system-ui` means on common systems.
 const LETTER: f64 = 7.8;
 const TITLE_LETTER: f64 = 9.2;
+/// Series of one panel that a reader can tell apart.
+pub const COLOURS: usize = 8;
 
 /// Colours and widths of all parts, as CSS. A page with inline charts contains it once.
 pub const STYLE: &str = "\
 .sk{--sk-bg:#fff;--sk-ink:#222;--sk-soft:#666;--sk-grid:#e4e4e4;\
---sk0:#1f6fb4;--sk1:#c0392b;--sk2:#1b7f4b;--sk3:#7b4fb3;--sk4:#9a6700;--sk5:#555;\
+--sk0:#1f6fb4;--sk1:#c0392b;--sk2:#1b7f4b;--sk3:#7b4fb3;--sk4:#9a6700;--sk5:#555;--sk6:#0d8390;--sk7:#c2308a;\
 font:13px system-ui,sans-serif}\
 @media(prefers-color-scheme:dark){.sk{--sk-bg:#16181c;--sk-ink:#e6e6e6;--sk-soft:#a8a8a8;--sk-grid:#34373d;\
---sk0:#6cb4f0;--sk1:#ff8a75;--sk2:#5fd08f;--sk3:#c3a0f5;--sk4:#e0b050;--sk5:#b5b5b5}}\
+--sk0:#6cb4f0;--sk1:#ff8a75;--sk2:#5fd08f;--sk3:#c3a0f5;--sk4:#e0b050;--sk5:#b5b5b5;--sk6:#4fd0dd;--sk7:#ff8ad0}}\
 @media print{.sk{--sk-bg:#fff;--sk-ink:#222;--sk-soft:#666;--sk-grid:#e4e4e4;\
---sk0:#1f6fb4;--sk1:#c0392b;--sk2:#1b7f4b;--sk3:#7b4fb3;--sk4:#9a6700;--sk5:#555}}\
+--sk0:#1f6fb4;--sk1:#c0392b;--sk2:#1b7f4b;--sk3:#7b4fb3;--sk4:#9a6700;--sk5:#555;--sk6:#0d8390;--sk7:#c2308a}}\
 .sk text{fill:var(--sk-ink)}.sk .sk-t{font-size:16px}.sk .sk-s{fill:var(--sk-soft)}\
 .sk .sk-bg{fill:var(--sk-bg)}.sk .sk-g{stroke:var(--sk-grid);fill:none}\
 .sk .sk-f{stroke:var(--sk-soft);fill:none}\
@@ -41,8 +46,10 @@ font:13px system-ui,sans-serif}\
 .sk .sk-p{fill:none;stroke-width:2.5;stroke-linecap:round}.sk .sk-h{fill:var(--sk-bg);stroke-width:1.5}\
 .sk .c0{stroke:var(--sk0)}.sk .c1{stroke:var(--sk1)}.sk .c2{stroke:var(--sk2)}\
 .sk .c3{stroke:var(--sk3)}.sk .c4{stroke:var(--sk4)}.sk .c5{stroke:var(--sk5)}\
+.sk .c6{stroke:var(--sk6)}.sk .c7{stroke:var(--sk7)}\
 .sk .b0{fill:var(--sk0)}.sk .b1{fill:var(--sk1)}.sk .b2{fill:var(--sk2)}\
-.sk .b3{fill:var(--sk3)}.sk .b4{fill:var(--sk4)}.sk .b5{fill:var(--sk5)}";
+.sk .b3{fill:var(--sk3)}.sk .b4{fill:var(--sk4)}.sk .b5{fill:var(--sk5)}\
+.sk .b6{fill:var(--sk6)}.sk .b7{fill:var(--sk7)}";
 
 /// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +75,7 @@ pub struct Series {
     pub mark: Mark,
     /// The values in the order of the line. A value that is not finite is a gap.
     pub points: Vec<(f64, f64)>,
-    /// The number of one of the six colours.
+    /// Which of the eight colours.
     pub colour: usize,
 }
 
@@ -82,6 +89,8 @@ pub struct Panel {
     series: Vec<Series>,
     /// Names instead of numbers on the x axis: value `n` has the nth name.
     names: Vec<String>,
+    /// Whether the numbers behind bars have four digits instead of three.
+    exact: bool,
 }
 
 impl Panel {
@@ -93,12 +102,13 @@ impl Panel {
             y,
             series: Vec::new(),
             names: Vec::new(),
+            exact: false,
         }
     }
 
     /// The panel with one more series, in the next colour.
     pub fn with(mut self, name: &str, mark: Mark, points: Vec<(f64, f64)>) -> Self {
-        let colour = self.series.len() % 6;
+        let colour = self.series.len() % COLOURS;
         self.series.push(Series {
             name: name.to_owned(),
             mark,
@@ -111,7 +121,7 @@ impl Panel {
     /// The last series in this colour.
     pub fn coloured(mut self, colour: usize) -> Self {
         if let Some(last) = self.series.last_mut() {
-            last.colour = colour % 6;
+            last.colour = colour % COLOURS;
         }
         self
     }
@@ -134,8 +144,9 @@ impl Chart {
         }
     }
 
-    /// Horizontal bars: for each name one bar per series, followed by its value. A value that is
-    /// not finite is a gap, marked as such.
+    /// Horizontal bars: for each name one bar a series, with its value behind it. A value that is
+    /// not finite is a gap, and says so. On a logarithmic axis a length says nothing, so that each
+    /// value is a dot.
     pub fn bars(title: &str, axis: Axis, names: &[String], series: &[(String, Vec<f64>)]) -> Self {
         let y = Axis::linear("", Unit::Whole(""));
         let mut panel = Panel::new("", axis, y);
@@ -148,7 +159,15 @@ impl Chart {
         Self::new(title, vec![panel])
     }
 
-    /// The chart with the panels of another one below.
+    /// The same with four digits behind each bar, for values that are compared one by one.
+    pub fn exact(mut self) -> Self {
+        for panel in &mut self.panels {
+            panel.exact = true;
+        }
+        self
+    }
+
+    /// The same with the panels of another picture below.
     pub fn and(mut self, below: Chart) -> Self {
         self.panels.extend(below.panels);
         self
@@ -366,10 +385,12 @@ impl Pen {
                 ),
             );
             let half = width(&label, LETTER) / 2.0;
-            // A label that would touch its neighbour, or leave the chart, is omitted.
-            if !label.is_empty() && at - half > free && at + half < WIDTH {
-                self.text(at, bottom + 20.0, "", "middle", &label);
-                free = at + half + 6.0;
+            // A label that would leave the picture stands further left; one that would touch its
+            // neighbour is left out.
+            let middle = at.min(WIDTH - half - 1.0);
+            if !label.is_empty() && middle - half > free {
+                self.text(middle, bottom + 20.0, "", "middle", &label);
+                free = middle + half + 6.0;
             }
         }
         self.path(
@@ -424,95 +445,6 @@ impl Pen {
             );
         }
     }
-
-    /// Names on the left, bars to the right.
-    fn bars(&mut self, panel: &Panel) {
-        let mut axis = panel.x.clone();
-        axis.fit(
-            panel
-                .series
-                .iter()
-                .flat_map(|one| &one.points)
-                .map(|point| point.0),
-            true,
-        );
-        self.legend(if panel.series.len() > 1 {
-            &panel.series
-        } else {
-            &[]
-        });
-        let longest = panel
-            .names
-            .iter()
-            .map(|name| width(name, LETTER))
-            .fold(0.0, f64::max);
-        let left = longest.min(270.0) + 20.0;
-        // There is room for the number after the longest bar.
-        let right = WIDTH - 84.0;
-        // The numbers of two bars of a name do not overlap.
-        let thick = if panel.series.len() > 1 { 15.0 } else { 16.0 };
-        let top = self.y + 12.0;
-        let row = thick * panel.series.len() as f64 + 8.0;
-        let bottom = top + row * panel.names.len() as f64;
-        for (value, label) in axis.ticks() {
-            let at = left + axis.place(value) * (right - left);
-            if !label.is_empty() {
-                self.path("sk-g", &format!("M{at:.1} {top:.1}V{bottom:.1}"));
-                self.text(at, bottom + 16.0, "", "middle", &label);
-            }
-        }
-        let zero = if axis.holds(0.0) {
-            axis.place(0.0).clamp(0.0, 1.0)
-        } else {
-            0.0
-        };
-        let zero = left + zero * (right - left);
-        for (at, name) in panel.names.iter().enumerate() {
-            let y = top + row * at as f64 + 4.0;
-            let middle = y + (row - 8.0) / 2.0 + 4.5;
-            self.text(
-                left - 8.0,
-                middle,
-                "",
-                "end",
-                &shorten(name, LETTER, left - 16.0),
-            );
-            for (nth, one) in panel.series.iter().enumerate() {
-                let y = y + nth as f64 * thick;
-                let value = one.points.get(at).map_or(f64::NAN, |point| point.0);
-                if !axis.holds(value) {
-                    self.text(zero + 4.0, y + thick - 2.5, "sk-s", "start", "not measured");
-                    continue;
-                }
-                let end = left + axis.place(value).clamp(0.0, 1.0) * (right - left);
-                let _ = writeln!(
-                    self.text,
-                    "<rect class=\"b{}\" x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
-                    one.colour,
-                    zero.min(end),
-                    (end - zero).abs().max(0.5),
-                    thick - 2.0
-                );
-                let label = axis.unit.show(value);
-                self.text(
-                    zero.max(end) + 4.0,
-                    y + thick - 2.5,
-                    "sk-s",
-                    "start",
-                    &label,
-                );
-            }
-        }
-        self.path("sk-f", &format!("M{zero:.1} {top:.1}V{bottom:.1}"));
-        self.text(
-            (left + right) / 2.0,
-            bottom + 34.0,
-            "sk-s",
-            "middle",
-            &axis.caption(),
-        );
-        self.y = bottom + 38.0;
-    }
 }
 
 /// The path of a line that stops at each gap.
@@ -552,16 +484,23 @@ fn shorten(text: &str, letter: f64, wide: f64) -> String {
 fn wrap(text: &str, letter: f64, wide: f64) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
-        let last = lines.len() - 1;
-        let line = &mut lines[last];
-        let longer = width(line, letter) + width(word, letter) + letter > wide;
-        if !line.is_empty() && longer && last == 0 {
-            lines.push(word.to_owned());
-        } else {
-            if !line.is_empty() {
-                line.push(' ');
+        // A word that is wider than a line, as "page:gc=greedy,reserve=1", breaks behind a comma.
+        let parts: Vec<&str> = match width(word, letter) > wide {
+            true => word.split_inclusive(',').collect(),
+            false => vec![word],
+        };
+        for (nth, part) in parts.into_iter().enumerate() {
+            let last = lines.len() - 1;
+            let line = &mut lines[last];
+            let longer = width(line, letter) + width(part, letter) + letter > wide;
+            if !line.is_empty() && longer && last == 0 {
+                lines.push(part.to_owned());
+            } else {
+                if !line.is_empty() && nth == 0 {
+                    line.push(' ');
+                }
+                line.push_str(part);
             }
-            line.push_str(word);
         }
     }
     lines
@@ -648,6 +587,50 @@ mod tests {
             svg.contains("not measured") && svg.contains(">5</text>"),
             "{svg}"
         );
+    }
+
+    /// Of two names that began alike, both ended with the same ellipsis.
+    #[test]
+    fn a_long_name_has_two_lines() {
+        let names = [
+            "senko-1000, 64 connections, one request under way".to_owned(),
+            "senko-1000, 64 connections, sixteen under way".to_owned(),
+        ];
+        let axis = Axis::linear("rate", Unit::Number("a second"));
+        let svg = Chart::bars("rates", axis, &names, &[(String::new(), vec![5.0, 6.0])]).to_svg();
+        assert!(!svg.contains('\u{2026}'), "{svg}");
+        assert!(svg.contains(">sixteen under way</text>"), "{svg}");
+        assert!(bar_height(&names[0], 1) > bar_height("short", 1));
+    }
+
+    /// Beside a stall of 200 ms, all bars of microseconds had no length.
+    #[test]
+    fn bars_on_a_logarithmic_axis_are_dots() {
+        let names = ["mean".to_owned(), "longest".to_owned(), "none".to_owned()];
+        let axis = Axis::log("time", Unit::Nanoseconds);
+        let svg = Chart::bars(
+            "times",
+            axis,
+            &names,
+            &[(String::new(), vec![2e4, 2e8, 0.0])],
+        )
+        .to_svg();
+        assert_eq!(svg.matches("<circle").count(), 2, "{svg}");
+        assert!(!svg.contains("<rect class=\"b0\""), "{svg}");
+        assert!(
+            svg.contains(">0</text>") && !svg.contains("not measured"),
+            "{svg}"
+        );
+        assert!(svg.contains(">1 ms</text>"), "{svg}");
+    }
+
+    #[test]
+    fn exact_numbers_have_four_digits() {
+        let names = ["map".to_owned()];
+        let bars = |axis| Chart::bars("map", axis, &names, &[(String::new(), vec![126.6])]);
+        let axis = || Axis::linear("map", Unit::Number("MiB"));
+        assert!(bars(axis()).to_svg().contains(">127</text>"));
+        assert!(bars(axis()).exact().to_svg().contains(">126.6</text>"));
     }
 
     #[test]

@@ -32,7 +32,9 @@ use crate::profile::{Interface, Profile};
 use crate::report::{Course, Pace, Report, Responses};
 use crate::{Error, Op, Request, Time};
 
-/// Pages that preparation writes between two calls that ask whether to continue.
+/// Drives of RAID 0, at most: each takes its own RAM to simulate.
+const MOST_DRIVES: u32 = 256;
+/// Pages that preparation writes between two questions whether to continue.
 const FILLED_AT_ONCE: u64 = 1 << 16;
 
 /// When requests arrive.
@@ -149,6 +151,11 @@ impl Drive {
         let page_bytes = u64::from(profile.geometry.page_bytes);
         if drives == 0 {
             return Err(Error::profile("RAID 0 of no drive"));
+        }
+        if drives > MOST_DRIVES {
+            return Err(Error::profile(format!(
+                "RAID 0 of {drives} drives: at most {MOST_DRIVES} can be simulated"
+            )));
         }
         if stripe_bytes == 0 || !stripe_bytes.is_multiple_of(page_bytes) {
             return Err(Error::profile(format!(

@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use crate::lifetime::Lifetime;
+use crate::lifetime::{Lifetime, show_years};
 use crate::nand::Cause;
 use crate::report::{Report, show_bytes};
 
@@ -266,8 +266,12 @@ impl Told {
         let wear = &self.report.wear;
         let life = self.lifetime?;
         Some(format!(
-            "At this rate the flash's {} cycles last {:.2} years by the average block, and {:.2} by the most worn one ({} erases, {:.1} on average).",
-            life.cycles, life.years, life.years_as_worn, wear.max, wear.mean
+            "At this rate the flash's {} cycles last {} by the average block, and {} by the most worn one ({} erases, {:.1} on average).",
+            life.cycles,
+            show_years(life.years),
+            show_years(life.years_as_worn),
+            wear.max,
+            wear.mean
         ))
     }
 }

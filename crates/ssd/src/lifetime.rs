@@ -17,6 +17,25 @@ use crate::report::Report;
 const SECONDS_A_DAY: f64 = 86_400.0;
 const DAYS_A_YEAR: f64 = 365.25;
 
+/// Years beyond which a number says nothing: other parts of a drive fail before its cells.
+pub const LONGEST_YEARS: f64 = 100.0;
+
+/// Years for people: `12.34 years`, or `more than 100 years`.
+///
+/// # Examples
+///
+/// ```
+/// # use senko_ssd::lifetime::show_years;
+/// assert_eq!(show_years(12.339), "12.34 years");
+/// assert_eq!(show_years(8e9), "more than 100 years");
+/// ```
+pub fn show_years(years: f64) -> String {
+    if years > LONGEST_YEARS {
+        return format!("more than {LONGEST_YEARS} years");
+    }
+    format!("{years:.2} years")
+}
+
 /// An estimate of a drive's life.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lifetime {

@@ -104,7 +104,12 @@ pub enum PartialPages {
     Whole,
 }
 
-/// The profile that is used if none is named: a current drive.
+/// A buffer of this size may be larger than its drive, as in a small one made for a test.
+const SMALL: u64 = 1 << 30;
+/// NVMe has at most so many queues, and commands in each.
+const MOST_COMMANDS: u32 = 1 << 16;
+
+/// The profile that is taken where none is named: a drive of today.
 pub const DEFAULT: &str = "nvme-512gb";
 
 /// Profiles that come with the simulator: name and text.
@@ -187,11 +192,24 @@ impl Profile {
                 self.user_bytes, self.geometry.page_bytes
             )));
         }
-        let depths = match self.interface {
-            Interface::Single => 1,
-            Interface::Ncq { depth } => depth,
-            Interface::Nvme { queues, depth } => queues.min(depth),
+        if self.buffer_bytes > self.user_bytes.max(SMALL) {
+            return Err(Error::profile(format!(
+                "a write buffer of {} bytes is larger than its drive, which has {}",
+                self.buffer_bytes, self.user_bytes
+            )));
+        }
+        let (queues, depth) = match self.interface {
+            Interface::Single => (1, 1),
+            Interface::Ncq { depth } => (1, depth),
+            Interface::Nvme { queues, depth } => (queues, depth),
         };
+        for (name, value) in [("queues", queues), ("depth", depth)] {
+            if value > MOST_COMMANDS {
+                return Err(Error::profile(format!(
+                    "{name} in [interface] is {value}, and must be at most {MOST_COMMANDS}"
+                )));
+            }
+        }
         if self.scale == 0 {
             return Err(Error::profile("scale is 0, and must be at least 1"));
         }
@@ -204,7 +222,7 @@ impl Profile {
             )));
         }
         self.link.check()?;
-        if depths == 0 {
+        if queues.min(depth) == 0 {
             return Err(Error::profile("an interface that takes no request"));
         }
         if !self.timing.bus_ns_per_byte.is_finite() || self.timing.bus_ns_per_byte < 0.0 {

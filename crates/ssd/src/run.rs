@@ -165,6 +165,7 @@ impl Setup {
     /// # Ok::<(), senko_ssd::Error>(())
     /// ```
     pub fn drive(&self, parts: &Parts) -> Result<Drive, Error> {
+        self.profile.check()?;
         match self.drives {
             1 => Drive::new(&self.profile, parts),
             drives => Drive::raid0(&self.profile, parts, drives, self.stripe_bytes),

@@ -97,14 +97,14 @@ impl fmt::Display for Dropped {
 #[non_exhaustive]
 pub enum TraceError {
     /// The bytes could not be read or decompressed.
-    #[error("the trace cannot be read after {unit} {after}: {source}")]
+    #[error("the trace cannot be read after {unit} {after}: {cause}")]
     Read {
         /// `line` or `record`.
         unit: &'static str,
         /// The last line or record that was read.
         after: u64,
-        /// The reader's error.
-        source: std::io::Error,
+        /// What the reader said.
+        cause: std::io::Error,
     },
     /// The content has none of the known formats.
     #[error("the trace is in no known format ({why}); known are arc, lirs, oracle-general and csv")]
@@ -162,10 +162,10 @@ impl<'a> TraceReader<'a> {
     /// # Errors
     /// If the first bytes cannot be read or decompressed, or show no known format.
     pub fn open(input: impl Read + 'a) -> Result<Self, TraceError> {
-        let start = |source| TraceError::Read {
+        let start = |cause| TraceError::Read {
             unit: "record",
             after: 0,
-            source,
+            cause,
         };
         let (compression, input) = crate::compress::decompress(input).map_err(start)?;
         let mut input = BufReader::with_capacity(1 << 16, input);
@@ -245,10 +245,10 @@ impl Iterator for TraceReader<'_> {
         let unit = self.unit();
         trouble.map(|trouble| {
             Err(match trouble {
-                Trouble::Read(source) => TraceError::Read {
+                Trouble::Read(cause) => TraceError::Read {
                     unit,
                     after: self.position,
-                    source,
+                    cause,
                 },
                 Trouble::Bad(why) => TraceError::Bad {
                     format: self.format,

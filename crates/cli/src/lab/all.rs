@@ -47,6 +47,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
         (None, false) => None,
     };
     let path = args.results();
+    results::check(&path)?;
     let experiments = senko_lab::experiments();
     cleanup::on_signals();
     let (start, mut broken, mut measured) = (Instant::now(), Vec::new(), 0);

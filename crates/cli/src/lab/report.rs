@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use senko_io::tell;
 use senko_lab::{publish, results};
@@ -47,6 +47,11 @@ pub fn main(args: &ReportArgs) -> Result<()> {
             path.display()
         );
     }
+    ensure!(
+        !records.is_empty(),
+        "there are no results in {}: run an experiment first, as with senko lab run --all --quick",
+        path.display()
+    );
     let (page, figures) = publish::page(&records);
     std::fs::write(&args.output, page)
         .with_context(|| format!("cannot write the report to {}", args.output.display()))?;

@@ -66,6 +66,10 @@ const HEAD: [&str; 9] = [
     "p99 us",
 ];
 
+/// Response times that lie further apart have a logarithmic axis.
+const WIDE: f64 = 200.0;
+/// The column of layers.
+const LAYER: usize = 1;
 /// How many columns are names.
 const NAMES: usize = 3;
 
@@ -221,6 +225,47 @@ fn aligned(rows: &[[String; HEAD.len()]]) -> String {
     text
 }
 
+/// Layers by their name alone where no two differ in their options alone; the lines that say which
+/// options the names stand for.
+fn shorter(rows: &mut [[String; HEAD.len()]], column: usize) -> String {
+    let plain = |cell: &str| cell.split(':').next().unwrap_or("").to_owned();
+    let mut whole: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for row in rows.iter().skip(1) {
+        let known = whole.entry(plain(&row[column])).or_default();
+        if !known.contains(&row[column]) {
+            known.push(row[column].clone());
+        }
+    }
+    let mut told = String::new();
+    for (name, cells) in whole {
+        let [cell] = &cells[..] else { continue };
+        if *cell == name {
+            continue;
+        }
+        told += &format!("{name}: {cell}\n");
+        for row in rows.iter_mut().filter(|row| row[column] == *cell) {
+            row[column] = name.clone();
+        }
+    }
+    told
+}
+
+/// One line for each kind of note. Notes of several runs may differ in their figures.
+fn notes(noted: BTreeMap<String, Vec<(String, String)>>, all: usize) -> String {
+    let line = |(begin, runs): (String, Vec<(String, String)>)| match &runs[..] {
+        [(run, note)] => format!("note: {run}: {note}\n"),
+        [(_, first), rest @ ..] if rest.iter().all(|(_, note)| note == first) => {
+            format!("note: {} of {all} runs: {first}\n", runs.len())
+        }
+        runs => {
+            let advice = runs.first().and_then(|(_, note)| note.rsplit_once(". "));
+            let advice = advice.map_or("", |(_, advice)| advice);
+            format!("note: {} of {all} runs: {begin}. {advice}\n", runs.len())
+        }
+    };
+    noted.into_iter().map(line).collect()
+}
+
 /// Bars for every run: write amplification, and response times where the drive kept up.
 fn picture(
     profile: &Profile,
@@ -251,9 +296,13 @@ fn picture(
         let all = rows.iter().map(|(_, report)| value(report));
         all.map(|value| value.unwrap_or(f64::NAN)).collect()
     };
-    let title = format!("Layers and buffers on {}", profile.name);
+    let title = format!(
+        "Layers and buffers on {}: shorter bars are better",
+        profile.name
+    );
     let amplification = [(String::new(), values(&Report::write_amplification))];
-    let axis = Axis::linear("write amplification", Unit::Number(""));
+    let what = "write amplification: pages programmed for each page that the host writes";
+    let axis = Axis::linear(what, Unit::Number(""));
     let mut chart = Chart::bars(&title, axis, &names, &amplification);
     if rows.iter().any(|(_, report)| report.timed) {
         let shown = |report: &Report, us: f64| {
@@ -263,7 +312,15 @@ fn picture(
             ("mean".to_owned(), values(&|r| shown(r, r.all.mean_us))),
             ("p99".to_owned(), values(&|r| shown(r, r.all.p99_us))),
         ];
-        let axis = Axis::linear("response time", Unit::Nanoseconds);
+        let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+        let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
+        let (least, most) = (least(&times[0].1), most(&times[1].1));
+        // Beside one stall of a second, all bars of microseconds would have no length.
+        let axis = if least > 0.0 && most / least > WIDE {
+            Axis::log("response time, on a logarithmic axis", Unit::Nanoseconds)
+        } else {
+            Axis::linear("response time", Unit::Nanoseconds)
+        };
         chart = chart.and(Chart::bars("", axis, &names, &times));
     }
     chart.to_svg()
@@ -295,8 +352,11 @@ fn print_all(
         } else {
             behind |= report.falls_behind();
             for note in report.notes() {
-                let run = format!("{name}, {} under {}", report.ftl, report.buffer);
-                noted.entry(note).or_insert_with(Vec::new).push(run);
+                let layer = combination.ftl.unwrap_or(&profile.ftl);
+                let run = format!("{name}, {layer} under {}", report.buffer);
+                let begin = note.split_once(": ").map_or(&*note, |(begin, _)| begin);
+                let runs = noted.entry(begin.to_owned()).or_insert_with(Vec::new);
+                runs.push((run, note));
             }
             let time = |us: f64| match report.requests_a_second() {
                 Some(_) if report.falls_behind() => "behind".to_owned(),
@@ -318,20 +378,16 @@ fn print_all(
         }
     }
     if table.len() > 1 {
+        let told = shorter(&mut table, LAYER);
         text.push_str(&aligned(&table));
+        text.push_str(&told);
     }
     if behind {
         text.push_str(
             "behind: the drive can't keep up with the workload, so that response times grow with its length (--closed shows the drive's own pace)\n",
         );
     }
-    for (note, runs) in noted {
-        let which = match &runs[..] {
-            [run] => run.clone(),
-            runs => format!("{} of {} runs", runs.len(), combinations.len()),
-        };
-        text.push_str(&format!("note: {which}: {note}\n"));
-    }
+    text.push_str(&notes(noted, combinations.len()));
     out.write_all(text.as_bytes())
         .context("cannot write to stdout")
 }

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use senko_ssd::catalogue::{self, Named};
-use senko_ssd::lifetime::Lifetime;
+use senko_ssd::lifetime::{Lifetime, show_years};
 use senko_ssd::nand::Cause;
 use senko_ssd::profile::Profile;
 use senko_ssd::report::{Report, ResponseTimes, show_bytes as bytes};
@@ -229,16 +229,15 @@ fn responses(name: &str, times: &ResponseTimes) -> String {
 
 /// A drive's life for people: four figures, each with when to trust it.
 pub fn lifetime(report: &Report, life: &Lifetime) -> String {
-    let years = |years: f64| format!("{years:.2} years");
     let rows = [
         (
             "average wear",
-            years(life.years),
+            show_years(life.years),
             "at this rate; trust it where wear levelling keeps all blocks alike",
         ),
         (
             "most worn block",
-            years(life.years_as_worn),
+            show_years(life.years_as_worn),
             "at this rate; trust it if the run was long, since few erases are uneven by chance",
         ),
         (

@@ -11,6 +11,7 @@ mod examples; // every example of the documents and the help texts
 mod lab; // `senko lab`, and its machinery against a real server
 mod load; // `senko load`
 mod load_tls; // `senko load --tls`
+mod plan; // `senko plan`
 mod report; // the page of all results, in a browser
 mod no_eviction; // `-M` with flash
 mod process; // a server process and a scratch folder, cleaned up

@@ -102,6 +102,8 @@ fn the_page_is_whole_in_a_browser() {
         text.contains("senko lab run store-gets --quick"),
         "a gap says how to fill it"
     );
+    // Paper B's standard deviations stand beside ours.
+    assert!(text.contains("deviation us 1") && text.contains(">85 us<"));
     let Some((_, console)) = browse(&page, 1200, &folder) else {
         return;
     };
@@ -134,6 +136,70 @@ fn without_results_the_report_says_how_to_get_them() {
     );
     assert!(text.contains("senko lab run --all --quick"), "{text}");
     assert!(!folder.join("senko-lab.html").exists());
+}
+
+/// The page of a file of damage was made, without a single result.
+#[test]
+fn a_file_without_results_is_no_report() {
+    let folder = Scratch::new();
+    for text in ["", "{broken\n\n[1]\n"] {
+        std::fs::write(folder.join("r.jsonl"), text).unwrap();
+        let args = [
+            "lab",
+            "report",
+            "--results",
+            "r.jsonl",
+            "--output",
+            "page.html",
+        ];
+        let output = run(SENKO, &folder, &args);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("there are no results in r.jsonl"), "{told}");
+        assert!(!folder.join("page.html").exists());
+    }
+}
+
+/// A run of an hour ended with the message that its results cannot be written.
+#[test]
+fn results_that_cannot_be_written_are_told_before_the_run() {
+    let folder = Scratch::new();
+    for args in [
+        &["lab", "run", "ftl-table2", "--quick", "--results", "."][..],
+        &["lab", "run", "--all", "--quick", "--results", "."],
+    ] {
+        let output = run(SENKO, &folder, args);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert_eq!(
+            told.trim(),
+            "senko: cannot append the results to .: Is a directory (os error 21)"
+        );
+    }
+}
+
+/// The message was a list of 52 names.
+#[test]
+fn a_wrong_name_leads_to_the_right_one() {
+    let folder = Scratch::new();
+    let told = refused(SENKO, &folder, &["lab", "run", "ftl-tabel2"]);
+    assert!(told.contains("is ftl-table2 meant?"), "{told}");
+    assert!(!told.contains("store-open"), "{told}");
+}
+
+/// An empty file of the user was left with 256 MB of the measurement's.
+#[test]
+fn an_empty_file_is_empty_after_its_measurement() {
+    let folder = Scratch::new();
+    std::fs::write(folder.join("mine"), "").unwrap();
+    let output = run(SENKO, &folder, &["device", "mine", "--size", "16m"]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let left = std::fs::metadata(folder.join("mine")).unwrap();
+    assert_eq!(left.len(), 0);
 }
 
 /// An experiment that cannot run is a gap in the results, with its reason.

@@ -46,8 +46,9 @@ fn examples_run() {
     ];
     let out = ssd(&folder, &compare);
     assert!(out.status.success(), "{}", stderr(&out));
-    // A head, a row for each, one note for both, and one for the trace's read of a new drive.
-    assert_eq!(stdout(&out).lines().count(), 5, "{}", stdout(&out));
+    // A head, a row for each, the layer's options, one note for both, and one for the trace's read
+    // of a new drive.
+    assert_eq!(stdout(&out).lines().count(), 6, "{}", stdout(&out));
     assert!(stdout(&out).contains("100.0 % asked for pages that nobody had written"));
     assert!(stdout(&out).contains("note: 2 of 2 runs: The run erased nothing"));
     let zipf = "zipf:writes=0.5,rate=1000,count=100k,pages=200k";
@@ -252,7 +253,7 @@ fn a_comparison_is_aligned_and_drawn() {
     for part in [
         "write amplification",
         "response time",
-        "bast:log-blocks=9, uniform",
+        "bast:log-blocks=9,",
         "p99",
     ] {
         assert!(svg.contains(part), "{part}\n{svg}");
@@ -260,6 +261,82 @@ fn a_comparison_is_aligned_and_drawn() {
     let run = stdout(&ssd(&folder, &["run", loads[0], "--profile", "paper-1gb"]));
     let line = |what: &str| run.lines().position(|line| line.starts_with(what)).unwrap();
     assert!(line("pace") < line("response times") && line("response times") < line("host"));
+}
+
+/// The column of layers was 60 letters wide, for options that no two rows had different, and each
+/// run had a note of its own.
+#[test]
+fn a_comparison_has_short_names_and_few_notes() {
+    let folder = Scratch::new();
+    let loads = ["zipf:count=20k", "uniform:count=20k"];
+    let parts = [
+        "--ftl", "page", "--ftl", "bast", "--ftl", "fast", "--buffer", "none",
+    ];
+    let profile = ["--profile", "paper-1gb"];
+    let out = ssd(
+        &folder,
+        &[&["compare"][..], &loads, &parts, &profile].concat(),
+    );
+    let text = stdout(&out);
+    assert!(text.lines().next().unwrap().len() < 100, "{text}");
+    assert!(
+        text.contains("\nbast: bast:log-blocks=16,victim=lru\n"),
+        "{text}"
+    );
+    let notes: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("note: "))
+        .collect();
+    assert_eq!(notes.len(), 2, "{text}");
+    assert!(
+        notes[1].contains("4 of 6 runs: Write amplification never got steady. "),
+        "{text}"
+    );
+    // Two layers of one name keep their options.
+    let parts = ["--ftl", "bast:log-blocks=9", "--ftl", "bast"];
+    let args = [&["compare", "uniform:count=500"][..], &parts, &profile].concat();
+    let text = stdout(&ssd(&folder, &args));
+    assert!(text.contains("  bast:log-blocks=9,victim=lru  "), "{text}");
+    assert!(text.contains("  bast:log-blocks=16,victim=lru  "), "{text}");
+}
+
+/// Each of these ended the process: there was no memory for as much.
+#[test]
+fn drives_beyond_all_measure_are_refused() {
+    let folder = Scratch::new();
+    let profile = include_str!("../../../ssd/profiles/nvme-512gb.toml");
+    let queues = profile
+        .lines()
+        .map(|line| match line.starts_with("queues") {
+            true => "queues = 4294967295",
+            false => line,
+        });
+    let queues: Vec<&str> = queues.collect();
+    std::fs::write(folder.join("queues.toml"), queues.join("\n")).unwrap();
+    for (args, told) in [
+        (&["--drives", "1000000"][..], "at most 256 can be simulated"),
+        (
+            &["--buffer", "lru", "--buffer-size", "1e18"],
+            "a write buffer of 1000000000000000000 bytes is larger than its drive",
+        ),
+        (&["--profile", "queues.toml"], "must be at most 65536"),
+    ] {
+        let args = [&["ssd", "run", "uniform:count=20"][..], args].concat();
+        let text = crate::process::refused(crate::process::SENKO, &folder, &args);
+        assert!(text.contains(told), "{text}");
+    }
+}
+
+/// A drive under a slow load lived for thousands of years.
+#[test]
+fn a_life_beyond_a_drive_is_no_number() {
+    let folder = Scratch::new();
+    let load = "uniform:count=4k,rate=0.001";
+    let profile = ["--profile", "paper-1gb", "--precondition", "random:0.2x"];
+    for command in ["lifetime", "explain"] {
+        let text = stdout(&ssd(&folder, &[&[command, load][..], &profile].concat()));
+        assert!(text.contains("more than 100 years"), "{text}");
+    }
 }
 
 /// The default profile was a drive of 2012. It is a part of a larger one, and a life says so.

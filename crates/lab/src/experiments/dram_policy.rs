@@ -381,11 +381,11 @@ impl Run {
             "Against LRU, over all workloads and sizes; the difference in points of hits in % of requests",
             &[
                 "policy",
-                "ahead",
-                "equal",
-                "behind",
-                "most ahead",
-                "most behind",
+                "cases, ahead",
+                "cases, equal",
+                "cases, behind",
+                "points, most ahead",
+                "points, most behind",
             ],
         );
         for ((policy, _), gains) in POLICIES.iter().zip(&self.gains).skip(1) {

@@ -68,7 +68,7 @@ impl Experiment for FtlTable2 {
         let mut outcome = Outcome::new();
         let columns = [
             "layer",
-            "paper MB",
+            "paper MiB",
             "MiB, fractional bits",
             "MiB, whole bits",
             "on flash MiB",

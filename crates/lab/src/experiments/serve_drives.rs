@@ -259,6 +259,9 @@ fn report(sides: &[Side], outcome: &mut Outcome, tables: &mut Vec<Table>) {
             );
             let latency = side.times(mean).and_then(|us| Ok(us / one.times(mean)?));
             put(outcome, &format!("latency_{files}_over_1"), latency);
+            let spread = side.times(deviation);
+            let spread = spread.and_then(|us| Ok(us / one.times(deviation)?));
+            put(outcome, &format!("deviation_{files}_over_1"), spread);
         }
     }
     tables.extend([table, rows]);

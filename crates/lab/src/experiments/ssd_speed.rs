@@ -285,8 +285,8 @@ impl Experiment for SsdSpeed {
             "Simulated per second, one core",
             &[
                 "what",
-                "M/s of core",
-                "M/s of clock",
+                "M/s, of core",
+                "M/s, of clock",
                 "write amplification",
                 "core seconds",
             ],

@@ -145,8 +145,8 @@ impl Experiment for TransferPredict {
                 "model QPS",
                 "paper us",
                 "model us",
-                "paper's deviation us",
-                "model's",
+                "paper deviation us",
+                "model deviation us",
                 "role",
             ],
         );
@@ -158,6 +158,7 @@ impl Experiment for TransferPredict {
                 latency_error = latency_error.max((out.mean_us / latency - 1.0).abs() * 100.0);
                 outcome.bar(format!("qps_{drives}"), out.qps);
                 outcome.bar(format!("latency_us_{drives}"), out.mean_us);
+                outcome.bar(format!("deviation_us_{drives}"), out.deviation_us);
             }
             table.row(vec![
                 drives.to_string(),
@@ -166,7 +167,7 @@ impl Experiment for TransferPredict {
                 format!("{latency:.0}"),
                 format!("{:.0}", out.mean_us),
                 format!("{deviation:.1}"),
-                format!("{:.0}", out.deviation_us),
+                format!("{:.1}", out.deviation_us),
                 if drives == 1 { "fitted" } else { "predicted" }.to_owned(),
             ]);
         }

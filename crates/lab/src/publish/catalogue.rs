@@ -255,6 +255,11 @@ pub static ALL: &[Entry] = &[
             ("latency_us_1", 467.0),
             ("latency_us_2", 477.0),
             ("latency_us_4", 502.0),
+            ("deviation_us_1", 85.0),
+            ("deviation_us_2", 35.6),
+            ("deviation_us_4", 38.0),
+            ("deviation_2_over_1", 0.419),
+            ("deviation_4_over_1", 0.447),
         ],
     ),
     entry(
@@ -269,6 +274,8 @@ pub static ALL: &[Entry] = &[
             ("qps_4", 65_000.0),
             ("latency_us_2", 477.0),
             ("latency_us_4", 502.0),
+            ("deviation_us_2", 35.6),
+            ("deviation_us_4", 38.0),
         ],
     ),
     entry(
@@ -280,6 +287,11 @@ pub static ALL: &[Entry] = &[
             ("answers_4_over_1", 1.444),
             ("latency_2_over_1", 1.021),
             ("latency_4_over_1", 1.075),
+            ("deviation_us_1", 85.0),
+            ("deviation_us_2", 35.6),
+            ("deviation_us_4", 38.0),
+            ("deviation_2_over_1", 0.419),
+            ("deviation_4_over_1", 0.447),
         ],
     ),
     entry(

@@ -1,139 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Figures from tables: what can be compared within a table is drawn, one figure for each unit.
 //!
-//! A table whose first column counts gives lines over it; any other gives bars by name. Columns
-//! with different units never share an axis. A column named "paper ..." holds published values, and
-//! is drawn hollow. A cell without a number is a gap.
+//! A table whose first column counts gives lines over it. So does one in which a later column
+//! rises within the rows of each name: a line a name. Any other gives bars by name, in as many
+//! figures as fit on printed pages. Columns with different units never share an axis. A column
+//! named "paper ..." holds published values, and is drawn hollow. A cell without a number is a gap.
 
-use std::collections::BTreeSet;
+// Tables of records.
+mod read;
 
-use senko_ssd::chart::{Axis, Chart, Mark, Panel, Unit};
+use std::ops::Range;
+
+use senko_ssd::chart::{Axis, COLOURS, Chart, Mark, Panel, Unit, bar_height};
 use serde_json::Value;
 
-/// Bars of one figure, at most; more cannot be read.
-const MOST_ROWS: usize = 32;
-/// Letters of a row's name, at most: longer ones reach out of the figure.
-const MOST_LETTERS: usize = 34;
-/// Figures of one table, at most.
-const MOST_FIGURES: usize = 2;
+use read::Read;
+
+/// Units of one table that are drawn, at most.
+const MOST_FIGURES: usize = 3;
+/// Figures of one unit of a table, at most.
+const MOST_PARTS: usize = 8;
+/// All bars of a figure fit on a printed page.
+const PAGE: f64 = 850.0;
 /// From this ratio on, lines need a logarithmic axis.
 const WIDE: f64 = 30.0;
-
-/// A table, as it lies in a record.
-struct Read {
-    title: String,
-    columns: Vec<String>,
-    rows: Vec<Vec<String>>,
-}
-
-impl Read {
-    fn of(table: &Value) -> Option<Self> {
-        let texts = |value: &Value| -> Option<Vec<String>> {
-            let cells = value.as_array()?.iter();
-            cells.map(|cell| Some(cell.as_str()?.to_owned())).collect()
-        };
-        let read = Self {
-            title: table["title"].as_str()?.to_owned(),
-            columns: texts(&table["columns"])?,
-            rows: table["rows"]
-                .as_array()?
-                .iter()
-                .map(texts)
-                .collect::<Option<_>>()?,
-        };
-        let whole = read.rows.iter().all(|row| row.len() == read.columns.len());
-        whole.then_some(read)
-    }
-
-    fn values(&self, column: usize) -> Vec<f64> {
-        self.rows.iter().map(|row| number(&row[column])).collect()
-    }
-
-    /// Whether at least half of a column's cells are numbers, and one differs from 0.
-    fn is_measured(&self, column: usize) -> bool {
-        let values = self.values(column);
-        let numbers = values.iter().filter(|value| value.is_finite()).count();
-        numbers * 2 >= values.len().max(1) && values.iter().any(|value| value.abs() > 0.0)
-    }
-
-    /// The unit of a column, by its name or its cells, and the factor to what the chart counts in.
-    fn unit(&self, column: usize) -> Option<(Unit, f64)> {
-        let name = &self.columns[column];
-        let percent = |row: &Vec<String>| row[column].ends_with('%');
-        if self.rows.iter().any(percent) {
-            return Some((Unit::Share, 0.01));
-        }
-        let known = |word: &str| {
-            Some(match word {
-                "%" => (Unit::Share, 0.01),
-                "ns" => (Unit::Nanoseconds, 1.0),
-                "us" | "us/element" => (Unit::Nanoseconds, 1e3),
-                "ms" => (Unit::Nanoseconds, 1e6),
-                "s" | "seconds" => (Unit::Nanoseconds, 1e9),
-                "MB" => (Unit::Bytes, 1e6),
-                "GB" => (Unit::Bytes, 1e9),
-                "KiB" => (Unit::BinaryBytes, 1024.0),
-                "MiB" => (Unit::BinaryBytes, 1048576.0),
-                "GiB" => (Unit::BinaryBytes, 1073741824.0),
-                _ => return None,
-            })
-        };
-        let rate = name.contains(" a ") || name.contains('/');
-        let mut words = name.split([' ', ',', '(', ')']);
-        words.find_map(|word| known(word).filter(|_| !rate || word == "us/element"))
-    }
-
-    /// A column's name; of several with one name, with what stands before the colon of the column
-    /// that begins its part.
-    fn name(&self, column: usize) -> String {
-        let name = &self.columns[column];
-        let twice = self.columns.iter().filter(|other| *other == name).count() > 1;
-        let mut before = self.columns[..column].iter().rev();
-        let part = before.find_map(|name| name.split_once(": "));
-        match part.filter(|_| twice) {
-            Some((part, _)) => format!("{part}: {name}"),
-            None => name.clone(),
-        }
-    }
-
-    /// The part of a column's name before the comma, if another column's name begins with it too.
-    fn shared<'n>(&self, name: &'n str) -> Option<&'n str> {
-        let (start, _) = name.split_once(", ")?;
-        let begins = |other: &&String| other.split_once(", ").is_some_and(|(it, _)| it == start);
-        (self.columns.iter().filter(begins).count() > 1).then_some(start)
-    }
-
-    /// How many columns name a row: all before the first number, and more until no two rows have
-    /// one name.
-    fn naming(&self) -> Option<usize> {
-        let first = (1..self.columns.len()).find(|column| self.is_measured(*column))?;
-        let unique = |columns: &usize| {
-            let names: BTreeSet<&[String]> = self.rows.iter().map(|row| &row[..*columns]).collect();
-            names.len() == self.rows.len()
-        };
-        Some((first..self.columns.len()).find(unique).unwrap_or(first))
-    }
-}
-
-/// The number at the start of a cell: `12`, `64M`, `3.5 %`, `1.5e3`; NaN where there is none.
-fn number(cell: &str) -> f64 {
-    let cell = cell.trim();
-    if let Ok(number) = cell.parse::<f64>() {
-        return number;
-    }
-    let end = cell
-        .find(|letter: char| !(letter.is_ascii_digit() || letter == '.' || letter == '-'))
-        .unwrap_or(cell.len());
-    let factor = match cell[end..].trim() {
-        "" | "%" | "x" | "us" => 1.0,
-        "k" => 1e3,
-        "M" => 1e6,
-        _ => return f64::NAN,
-    };
-    cell[..end]
-        .parse::<f64>()
-        .map_or(f64::NAN, |number| number * factor)
-}
+/// From this ratio on, bars do: the shortest would have no length.
+const WIDE_BARS: f64 = 200.0;
 
 /// Columns of one unit, drawn together.
 struct Group {
@@ -148,24 +40,31 @@ fn groups(table: &Read, from: usize) -> Vec<Group> {
         if !table.is_measured(column) {
             continue;
         }
+        // "4 drives: QPS" is alike "16 drives: QPS".
         let name = &table.columns[column];
+        let name = name
+            .split_once(": ")
+            .map_or(name.as_str(), |(_, name)| name);
         let (unit, factor) = table.unit(column).unwrap_or((Unit::Number(""), 1.0));
         let key = match unit {
             // Numbers are alike where their names end alike, "paper QPS", "model QPS", or begin
-            // alike, "reads, young blocks", "reads, sorted blocks".
+            // alike, "reads, young blocks", "reads, sorted blocks", or are a server's rates.
             Unit::Number(_) => {
                 let mut words = name.split_whitespace();
                 match (words.next(), words.next_back()) {
                     (Some("paper" | "model" | "today"), Some(last)) => last.to_owned(),
+                    _ if is_rate(name) => "a second".to_owned(),
                     _ => table.shared(name).unwrap_or(name).to_owned(),
                 }
             }
+            // A processor's time for a request is no response time.
+            Unit::Nanoseconds if is_processor(name) => "processor time".to_owned(),
             Unit::Nanoseconds => "time".to_owned(),
             Unit::Share => "share".to_owned(),
             _ => "bytes".to_owned(),
         };
         match groups.iter_mut().find(|group| group.name == key) {
-            Some(group) if group.columns.len() < 6 => group.columns.push((column, factor)),
+            Some(group) if group.columns.len() < COLOURS => group.columns.push((column, factor)),
             Some(_) => {}
             None => groups.push(Group {
                 name: key,
@@ -174,7 +73,21 @@ fn groups(table: &Read, from: usize) -> Vec<Group> {
             }),
         }
     }
+    // A column of zeros tells something beside others, and nothing alone.
+    groups.retain(|group| {
+        let columns = group.columns.iter();
+        let mut values = columns.flat_map(|(column, _)| table.values(*column));
+        values.any(|value| value.abs() > 0.0)
+    });
     groups
+}
+
+fn is_rate(name: &str) -> bool {
+    matches!(name, "requests/s" | "hits/s" | "from flash/s")
+}
+
+fn is_processor(name: &str) -> bool {
+    matches!(name, "server us" | "load us" | "cpu us")
 }
 
 /// The figures of a table.
@@ -188,51 +101,83 @@ pub fn of_table(table: &Value) -> Vec<Chart> {
     let x = table.values(0);
     let rising = x.windows(2).all(|pair| pair[0] < pair[1]);
     if x.len() > 2 && rising {
-        return lines(&table, &x);
+        let all = vec![(String::new(), (0..x.len()).collect())];
+        return lines(&table, 0, &all);
     }
-    bars(&table)
+    let within = table.rising();
+    match within.and_then(|column| Some((column, table.lines(column)?))) {
+        Some((column, names)) => lines(&table, column, &names),
+        None => bars(&table),
+    }
 }
 
-fn lines(table: &Read, x: &[f64]) -> Vec<Chart> {
+/// Lines over a column, for each name one a column of a group. Where that is too many, each column
+/// has a figure of its own.
+fn lines(table: &Read, over: usize, names: &[(String, Vec<usize>)]) -> Vec<Chart> {
     let mut charts = Vec::new();
-    for group in groups(table, 1).into_iter().take(MOST_FIGURES) {
-        let columns = group.columns.iter();
-        let all: Vec<f64> = columns
-            .flat_map(|(column, factor)| {
-                table
-                    .values(*column)
-                    .into_iter()
-                    .map(move |value| value * factor)
-            })
-            .collect();
-        let whole = x.iter().all(|value| value.fract() == 0.0);
-        let plain = if whole {
-            Unit::Whole("")
+    for group in groups(table, over + 1).into_iter().take(MOST_FIGURES) {
+        if group.columns.len() * names.len() <= COLOURS {
+            charts.push(line_chart(table, over, names, &group));
+            continue;
+        }
+        for column in group.columns.iter().take(MOST_PARTS) {
+            let group = Group {
+                name: bare(&table.name(column.0)),
+                unit: group.unit,
+                columns: vec![*column],
+            };
+            charts.push(line_chart(table, over, names, &group));
+        }
+    }
+    charts
+}
+
+fn line_chart(table: &Read, over: usize, names: &[(String, Vec<usize>)], group: &Group) -> Chart {
+    let x = table.values(over);
+    let whole = x.iter().all(|value| value.fract() == 0.0);
+    let plain = if whole {
+        Unit::Whole("")
+    } else {
+        Unit::Number("")
+    };
+    let (unit, factor) = table.unit(over).unwrap_or((plain, 1.0));
+    let across: Vec<f64> = x.iter().map(|value| value * factor).collect();
+    let first: Vec<f64> = names.first().map_or(Vec::new(), |(_, rows)| {
+        rows.iter().map(|row| across[*row]).collect()
+    });
+    let axis = |name: &str, unit, log| {
+        if log {
+            Axis::log(name, unit)
         } else {
-            Unit::Number("")
-        };
-        let (unit, x_factor) = table.unit(0).unwrap_or((plain, 1.0));
-        let across_name = bare(&table.columns[0]);
-        let across: Vec<f64> = x.iter().map(|value| value * x_factor).collect();
-        let x_axis = if is_wide(&across) {
-            Axis::log(&across_name, unit)
-        } else {
-            Axis::linear(&across_name, unit)
-        };
-        let y_axis = if is_wide(&all) {
-            Axis::log(&group.name, group.unit)
-        } else {
-            Axis::linear(&group.name, group.unit)
-        };
-        let mut panel = Panel::new("", x_axis, y_axis);
-        for (column, factor) in &group.columns {
-            let values = table.values(*column);
-            let points = across
+            Axis::linear(name, unit)
+        }
+    };
+    let values = |(column, factor): &(usize, f64)| -> Vec<f64> {
+        let values = table.values(*column).into_iter();
+        values.map(|value| value * factor).collect()
+    };
+    let all: Vec<f64> = group.columns.iter().flat_map(values).collect();
+    let mut panel = Panel::new(
+        "",
+        axis(&bare(&table.columns[over]), unit, multiplies(&first)),
+        axis(
+            &group.name,
+            group.unit,
+            group.unit != Unit::Share && is_wide(&all, WIDE),
+        ),
+    );
+    for column in &group.columns {
+        let (values, name) = (values(column), table.name(column.0));
+        for (row_name, rows) in names {
+            let points = rows
                 .iter()
-                .zip(values)
-                .map(|(x, y)| (*x, y * factor))
+                .map(|row| (across[*row], values[*row]))
                 .collect();
-            let name = table.name(*column);
+            let name = match (row_name.as_str(), group.columns.len()) {
+                ("", _) => name.clone(),
+                (row_name, 1) => row_name.to_owned(),
+                (row_name, _) => format!("{row_name}: {name}"),
+            };
             let mark = if name.starts_with("paper") {
                 Mark::Published
             } else {
@@ -240,31 +185,14 @@ fn lines(table: &Read, x: &[f64]) -> Vec<Chart> {
             };
             panel = panel.with(&name, mark, points);
         }
-        charts.push(Chart::new(&table.title, vec![panel]));
     }
-    charts
+    Chart::new(&table.title, vec![panel])
 }
 
 fn bars(table: &Read) -> Vec<Chart> {
-    let Some(first) = table.naming() else {
+    let Some((names, first)) = table.naming() else {
         return Vec::new();
     };
-    let names: Vec<String> = table
-        .rows
-        .iter()
-        .take(MOST_ROWS)
-        .map(|row| {
-            let cells = row[..first].iter().filter(|cell| *cell != "-");
-            short_name(&cells.cloned().collect::<Vec<_>>().join(", "))
-        })
-        .collect();
-    let mut title = table.title.clone();
-    if table.rows.len() > MOST_ROWS {
-        title.push_str(&format!(
-            " (the first {MOST_ROWS} of {} rows)",
-            table.rows.len()
-        ));
-    }
     let mut charts = Vec::new();
     // One bar compares with nothing.
     let compared = |group: &Group| table.rows.len() > 1 || group.columns.len() > 1;
@@ -273,37 +201,82 @@ fn bars(table: &Read) -> Vec<Chart> {
         let series: Vec<(String, Vec<f64>)> = group
             .columns
             .iter()
-            .take(4)
             .map(|(column, factor)| {
-                let values = table.values(*column).into_iter().take(MOST_ROWS);
-                (
-                    table.name(*column),
-                    values.map(|value| value * factor).collect(),
-                )
+                let values = table.values(*column).into_iter();
+                let values = values.map(|value| value * factor).collect();
+                (table.name(*column), values)
             })
             .collect();
-        let shown = || series.iter().flat_map(|(_, values)| values);
-        // The rows that are left out may have had all there is to see.
-        if !shown().any(|value| value.abs() > 0.0) {
-            continue;
-        }
         let name = match series.as_slice() {
             [(name, _)] => bare(name),
             _ => group.name.clone(),
         };
-        let axis = Axis::linear(&name, group.unit);
-        charts.push(Chart::bars(&title, axis, &names, &series));
+        let firsts: Vec<&str> = table.rows.iter().map(|row| row[0].as_str()).collect();
+        let parts = pages(&names, &firsts, series.len());
+        let all: Vec<f64> = series
+            .iter()
+            .flat_map(|(_, values)| values.clone())
+            .collect();
+        // A share is seen against the whole.
+        let log = group.unit != Unit::Share && is_wide(&all, WIDE_BARS);
+        let shown = parts.len().min(MOST_PARTS);
+        for (nth, rows) in parts.iter().take(MOST_PARTS).enumerate() {
+            let part: Vec<(String, Vec<f64>)> = series
+                .iter()
+                .map(|(name, values)| (name.clone(), values[rows.clone()].to_vec()))
+                .collect();
+            let values: Vec<f64> = part.iter().flat_map(|(_, values)| values.clone()).collect();
+            // Rows of a part that had nothing are in the table.
+            if !values.iter().any(|value| value.abs() > 0.0) {
+                continue;
+            }
+            let axis = if log {
+                Axis::log(&name, group.unit)
+            } else {
+                Axis::linear(&name, group.unit)
+            };
+            let mut title = table.title.clone();
+            if parts.len() > 1 {
+                title.push_str(&format!(" ({} of {})", nth + 1, parts.len()));
+            }
+            if shown < parts.len() && nth + 1 == shown {
+                title.push_str("; the table below has the rest");
+            }
+            charts.push(Chart::bars(&title, axis, &names[rows.clone()], &part));
+        }
     }
     charts
 }
 
-/// A row's name, cut with an ellipsis where it is too long.
-fn short_name(name: &str) -> String {
-    if name.chars().count() <= MOST_LETTERS {
-        return name.to_owned();
+/// Rows in parts that fit on a page each. Rows with one first cell stay together where they fit.
+fn pages(names: &[String], firsts: &[&str], series: usize) -> Vec<Range<usize>> {
+    let heights: Vec<f64> = names.iter().map(|name| bar_height(name, series)).collect();
+    let high = |rows: &Range<usize>| heights[rows.clone()].iter().sum::<f64>();
+    let mut parts: Vec<Range<usize>> = Vec::new();
+    let mut begin = 0;
+    while begin < names.len() {
+        let alike = firsts[begin..]
+            .iter()
+            .take_while(|cell| **cell == firsts[begin]);
+        let end = begin + alike.count();
+        match parts.last_mut() {
+            Some(part) if high(&(part.start..end)) <= PAGE => part.end = end,
+            _ => {
+                // A name with more rows than a page has is cut.
+                let mut part = begin..begin;
+                for row in begin..end {
+                    if high(&(part.start..row + 1)) > PAGE && !part.is_empty() {
+                        parts.push(part);
+                        part = row..row;
+                    }
+                    part.end = row + 1;
+                }
+                parts.push(part);
+            }
+        }
+        begin = end;
     }
-    let cut: String = name.chars().take(MOST_LETTERS - 1).collect();
-    format!("{}\u{2026}", cut.trim_end())
+    parts
 }
 
 /// A column's name without its unit, which the axis has: `fill %` is `fill`, `s` is `time`.
@@ -324,45 +297,87 @@ fn bare(name: &str) -> String {
     }
 }
 
-fn is_wide(values: &[f64]) -> bool {
-    let finite = || values.iter().copied().filter(|value| value.is_finite());
+/// Whether positive values lie so far apart that a linear axis would hide the small ones.
+fn is_wide(values: &[f64], ratio: f64) -> bool {
+    let some = || {
+        values
+            .iter()
+            .copied()
+            .filter(|value| *value != 0.0 && !value.is_nan())
+    };
     let (least, most) = (
-        finite().fold(f64::INFINITY, f64::min),
-        finite().fold(0.0, f64::max),
+        some().fold(f64::INFINITY, f64::min),
+        some().fold(0.0, f64::max),
     );
-    least > 0.0 && most / least > WIDE
+    least > 0.0 && most / least > ratio
 }
 
-/// Published values beside those measured here, as ratios need no unit.
-pub fn published(pairs: &[(&str, f64, Option<f64>)]) -> Option<Chart> {
-    if pairs.is_empty() {
-        return None;
+/// Whether the values of a horizontal axis grow by factors, as 16, 64, 256, and not by steps.
+fn multiplies(values: &[f64]) -> bool {
+    let steps = || values.windows(2).map(|pair| pair[1] - pair[0]);
+    let (least, most) = (
+        steps().fold(f64::INFINITY, f64::min),
+        steps().fold(0.0, f64::max),
+    );
+    values.iter().all(|value| *value > 0.0) && most >= 3.0 * least && is_wide(values, 10.0)
+}
+
+/// The axis of a key, by the key's words, and the factor from the key's unit to the axis's.
+fn axis_of(key: &str) -> (&'static str, Unit, f64) {
+    let has = |word: &str| key.split('_').any(|part| part == word);
+    if has("percent") {
+        ("share", Unit::Share, 0.01)
+    } else if has("us") {
+        ("time", Unit::Nanoseconds, 1e3)
+    } else if has("ms") {
+        ("time", Unit::Nanoseconds, 1e6)
+    } else if has("mib") {
+        ("memory", Unit::BinaryBytes, 1_048_576.0)
+    } else if has("qps") {
+        ("requests", Unit::Number("a second"), 1.0)
+    } else if has("over") || has("ratio") || has("speedup") || has("flat") {
+        ("ratio", Unit::Number("times"), 1.0)
+    } else {
+        ("count", Unit::Number(""), 1.0)
     }
-    let names: Vec<String> = pairs.iter().map(|pair| pair.0.to_owned()).collect();
-    let paper = pairs.iter().map(|pair| pair.1).collect();
-    let here = pairs
-        .iter()
-        .map(|pair| pair.2.unwrap_or(f64::NAN))
-        .collect();
-    Some(Chart::bars(
-        "Published, and measured here",
-        Axis::linear("value", Unit::Number("")),
-        &names,
-        &[("paper".to_owned(), paper), ("here".to_owned(), here)],
-    ))
+}
+
+/// Published values beside those measured here, a figure for each unit. Values of very different
+/// sizes would hide each other, and have figures of their own.
+pub fn published(pairs: &[(&str, f64, Option<f64>)]) -> Vec<Chart> {
+    type Pairs<'k> = Vec<(&'k str, f64, f64)>;
+    let mut groups: Vec<((&str, Unit), Pairs<'_>)> = Vec::new();
+    for (key, paper, here) in pairs {
+        let (name, unit, factor) = axis_of(key);
+        let (paper, here) = (paper * factor, here.unwrap_or(f64::NAN) * factor);
+        let near = |group: &&mut ((&str, Unit), Pairs<'_>)| {
+            let ratio = group.1[0].1 / paper;
+            group.0 == (name, unit) && ratio < WIDE && ratio > 1.0 / WIDE
+        };
+        match groups.iter_mut().find(near) {
+            Some(group) => group.1.push((key, paper, here)),
+            None => groups.push(((name, unit), vec![(key, paper, here)])),
+        }
+    }
+    let chart = |((name, unit), pairs): ((&str, Unit), Pairs<'_>)| {
+        let names: Vec<String> = pairs.iter().map(|pair| pair.0.replace('_', " ")).collect();
+        let series = [
+            (
+                "paper".to_owned(),
+                pairs.iter().map(|pair| pair.1).collect(),
+            ),
+            ("here".to_owned(), pairs.iter().map(|pair| pair.2).collect()),
+        ];
+        let axis = Axis::linear(name, unit);
+        Chart::bars("Published, and measured here", axis, &names, &series).exact()
+    };
+    groups.into_iter().map(chart).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn numbers_in_cells() {
-        assert_eq!(number("12.5 %"), 12.5);
-        assert_eq!(number("64M"), 64e6);
-        assert!(number("-").is_nan() && number("16 log blocks").is_nan() && number("").is_nan());
-    }
 
     #[test]
     fn a_counted_table_gives_lines_and_published_points() {
@@ -407,25 +422,151 @@ mod tests {
     }
 
     #[test]
-    fn one_bar_alone_is_not_drawn_and_long_names_are_cut() {
+    fn one_bar_alone_is_not_drawn() {
         let columns = ["what", "a second", "hits"];
         let one = json!({"title": "a", "columns": columns, "rows": [["x", "1", "2"]]});
         assert!(of_table(&one).is_empty());
-        let long = "a name that goes on and on and never ends";
-        let two =
-            json!({"title": "a", "columns": columns, "rows": [["x", "1", "2"], [long, "3", "4"]]});
-        let charts: Vec<String> = of_table(&two).iter().map(Chart::to_inline).collect();
-        assert_eq!(charts.len(), 2);
-        assert!(charts[0].contains("a name that goes on and on and ne\u{2026}"));
     }
 
-    /// Of 60 rows the last ones had erases, and 32 bars of nothing were drawn.
+    /// Of 60 rows the first 32 were drawn, and a stranger could not see the others.
     #[test]
-    fn rows_without_anything_are_not_drawn_for_those_behind_them() {
+    fn more_rows_than_a_page_has_are_more_figures() {
+        let row = |at: u64| json!([format!("load {}", at / 20), format!("row {at}"), "9"]);
+        let rows: Vec<_> = (0..60).map(row).collect();
+        let table = json!({"title": "a", "columns": ["load", "what", "erases"], "rows": rows});
+        let charts: Vec<String> = of_table(&table).iter().map(Chart::to_inline).collect();
+        assert_eq!(charts.len(), 3, "a load stays together");
+        for (nth, chart) in charts.iter().enumerate() {
+            assert!(chart.contains(&format!("a ({} of 3)", nth + 1)), "{chart}");
+            let height = chart.split("viewBox=\"0 0 760 ").nth(1).unwrap_or("");
+            let height: f64 = height
+                .split('"')
+                .next()
+                .unwrap_or("")
+                .parse()
+                .unwrap_or(f64::NAN);
+            assert!(height < 1000.0, "it breaks over pages: {height}");
+        }
+        assert!(charts[2].contains("load 2, row 59"));
+    }
+
+    /// Rows of nothing were drawn for those behind them.
+    #[test]
+    fn parts_without_anything_are_not_drawn() {
         let row = |at: u64| json!([format!("row {at}"), if at < 40 { "0" } else { "9" }]);
         let rows: Vec<_> = (0..60).map(row).collect();
         let table = json!({"title": "a", "columns": ["what", "erases"], "rows": rows});
-        assert!(of_table(&table).is_empty());
+        let charts: Vec<String> = of_table(&table).iter().map(Chart::to_inline).collect();
+        assert_eq!(charts.len(), 1);
+        assert!(charts[0].contains("a (2 of 2)"));
+    }
+
+    /// Table 1's 64 rows were bars, of which half were left out: they are lines over the column
+    /// that rises.
+    #[test]
+    fn a_column_that_rises_for_each_name_gives_lines() {
+        let rows: Vec<_> = ["lru", "fifo"]
+            .iter()
+            .flat_map(|name| [1, 8, 64].map(|x| json!([name, "new", x.to_string(), "5", "7 %"])))
+            .collect();
+        let columns = ["victim", "drive", "log blocks", "erases", "fewer"];
+        let table = json!({"title": "a", "columns": columns, "rows": rows});
+        let charts: Vec<String> = of_table(&table).iter().map(Chart::to_inline).collect();
+        assert_eq!(charts.len(), 2, "erases, and a share");
+        assert_eq!(charts[0].matches("<circle").count(), 6, "{}", charts[0]);
+        assert!(charts[0].contains(">fifo, new<") && charts[0].contains(">log blocks<"));
+    }
+
+    /// The figure was of the requests, and not of what was measured with them.
+    #[test]
+    fn settings_are_not_drawn() {
+        let columns = ["stream", "requests", "objects", "error"];
+        let rows = [
+            ["a", "2000000", "394246", "0.0086"],
+            ["b", "4", "5", "0.002"],
+        ];
+        let table = json!({"title": "a", "columns": columns, "rows": rows});
+        let charts: Vec<String> = of_table(&table).iter().map(Chart::to_inline).collect();
+        assert_eq!(charts.len(), 1);
+        assert!(charts[0].contains(">error<"));
+    }
+
+    /// QPS of four drives were left out, for their name was not that of two drives.
+    #[test]
+    fn parts_of_a_table_share_an_axis() {
+        let columns = ["window", "2 drives: QPS", "us", "4 drives: QPS", "us"];
+        let rows = [
+            ["24", "5", "6", "7", "8"],
+            ["32", "5", "6", "7", "8"],
+            ["40", "5", "6", "7", "8"],
+        ];
+        let table = json!({"title": "a", "columns": columns, "rows": rows});
+        let charts: Vec<String> = of_table(&table).iter().map(Chart::to_inline).collect();
+        assert_eq!(charts.len(), 2);
+        assert!(charts[0].contains("2 drives: QPS") && charts[0].contains("4 drives: QPS"));
+    }
+
+    /// LRU, which found nothing at all, was left out beside the policies that found something.
+    #[test]
+    fn zeros_are_drawn_beside_others_and_not_alone() {
+        let columns = ["cache", "hits %, lru", "hits %, s3_fifo", "erases"];
+        let rows = [
+            ["1", "0.0", "3.0", "0"],
+            ["2", "0.0", "4.0", "0"],
+            ["3", "0.0", "5.0", "0"],
+        ];
+        let table = json!({"title": "a", "columns": columns, "rows": rows});
+        let charts: Vec<String> = of_table(&table).iter().map(Chart::to_inline).collect();
+        assert_eq!(charts.len(), 1);
+        assert!(charts[0].contains("hits %, lru"), "{}", charts[0]);
+    }
+
+    /// Rows were named by the requests that were measured of them, or by how long they took.
+    #[test]
+    fn rows_have_names_and_no_figures() {
+        let named = |columns: [&str; 4], rows: [[&str; 4]; 2]| -> Vec<String> {
+            let table = json!({"title": "a", "columns": columns, "rows": rows});
+            Read::of(&table)
+                .and_then(|table| table.naming())
+                .map_or(Vec::new(), |names| names.0)
+        };
+        let columns = ["contender", "load", "requests/s", "mean us"];
+        let rows = [
+            ["senko", "peak", "85620", "9"],
+            ["senko", "peak", "88723", "8"],
+        ];
+        assert_eq!(named(columns, rows), ["senko, peak", "senko, peak (2)"]);
+        let columns = ["server", "seconds", "device MB", "page fill"];
+        let rows = [["fifo", "6", "221", "0.98"], ["budget", "8", "67", "0.97"]];
+        assert_eq!(named(columns, rows), ["fifo", "budget"]);
+        let columns = ["policy", "alpha", "pages/block", "erases"];
+        let rows = [["fifo", "1.1", "64", "7"], ["fifo", "1.1", "128", "8"]];
+        assert_eq!(named(columns, rows), ["fifo, 1.1, 64", "fifo, 1.1, 128"]);
+    }
+
+    /// A fill of 2 to 98 % by steps of two was drawn over a logarithmic axis.
+    #[test]
+    fn what_grows_by_steps_has_a_linear_axis() {
+        let steps: Vec<f64> = (1..50).map(|step| f64::from(step) * 2.0).collect();
+        assert!(!multiplies(&steps));
+        assert!(multiplies(&[16.0, 64.0, 256.0]) && !multiplies(&[1.0, 2.0, 4.0]));
+    }
+
+    /// Percentages, speed-ups, milliseconds and elements stood on one axis, named "value".
+    #[test]
+    fn published_values_have_their_units() {
+        let pairs = [
+            ("hit_percent", 65.3, Some(57.8)),
+            ("write_speedup", 3.0, None),
+            ("mean_us_before", 1500.0, Some(980.0)),
+            ("page_mib", 126.6, Some(126.61)),
+        ];
+        let charts: Vec<String> = published(&pairs).iter().map(Chart::to_inline).collect();
+        assert_eq!(charts.len(), 4);
+        assert!(charts[0].contains("share (%)") && charts[0].contains(">65.3 %<"));
+        assert!(charts[1].contains("ratio (times)") && charts[1].contains("not measured"));
+        assert!(charts[2].contains("time (ms)"));
+        assert!(charts[3].contains(">126.6 MiB<"), "{}", charts[3]);
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! A linear axis has one unit for all of its ticks, chosen by its longest value and named once. A
 //! logarithmic axis spans too much for that, so each tick has its own unit.
 
+/// Values from here on have no place: their differences would be no numbers.
+const LARGEST: f64 = 1e100;
+
 /// The unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -81,7 +84,7 @@ impl Axis {
 
     /// Whether a value has a place.
     pub(super) fn holds(&self, value: f64) -> bool {
-        value.is_finite()
+        value.abs() < LARGEST
             && match self.scale {
                 Scale::Linear => true,
                 Scale::Log => value > 0.0,
@@ -128,12 +131,15 @@ impl Axis {
                 to = (to / step - 1e-9).ceil() * step;
             }
             Scale::Log => {
-                // A line along the frame is hard to see. Powers of two end at a power of two.
+                // A line that hugs the frame is hard to see; sizes on a horizontal axis end where
+                // they end.
                 if from == to {
                     (from, to) = (from / 2.0, to * 2.0);
                 }
                 if self.unit != Unit::BinaryBytes {
                     (from, to) = (round_down(from), round_up(to));
+                } else if zero {
+                    (from, to) = (from.log2().floor().exp2(), to.log2().ceil().exp2());
                 }
             }
             Scale::Nines => {
@@ -299,8 +305,17 @@ impl Unit {
 
     /// A value with its unit: `150 GB`, `65 us`, `12.5 %`.
     pub fn show(self, value: f64) -> String {
+        self.text(value, 0)
+    }
+
+    /// The same with a fourth digit where it counts: `126.6 MB`.
+    pub fn show_exact(self, value: f64) -> String {
+        self.text(value, 1)
+    }
+
+    fn text(self, value: f64, more: usize) -> String {
         let (scale, name) = self.of(value.abs());
-        let text = digits(value / scale);
+        let text = precise(value / scale, more);
         match self {
             // The axis names the unit already.
             Unit::Number(_) | Unit::Whole(_) => text,
@@ -311,6 +326,11 @@ impl Unit {
 
 /// A number with the digits that a label needs: 0.25, 6.5, 250, 12 k, 3.5 M.
 fn digits(value: f64) -> String {
+    precise(value, 0)
+}
+
+/// The same with more places behind the point.
+fn precise(value: f64, more: usize) -> String {
     let size = value.abs();
     let (value, suffix) = match size {
         1e9.. => (value / 1e9, " G"),
@@ -323,12 +343,13 @@ fn digits(value: f64) -> String {
     }
     // Three significant digits, or four before the point.
     let places = match value.abs() {
-        100.0.. => 0,
-        10.0.. => 1,
-        1.0.. => 2,
-        0.1.. => 3,
-        0.01.. => 4,
-        _ => 5,
+        1000.0.. => 0,
+        100.0.. => more,
+        10.0.. => 1 + more,
+        1.0.. => 2 + more,
+        0.1.. => 3 + more,
+        0.01.. => 4 + more,
+        _ => 5 + more,
     };
     let text = format!("{value:.places$}");
     let text = if text.contains('.') {
@@ -399,6 +420,10 @@ mod tests {
         let mut axis = Axis::log("size", Unit::BinaryBytes);
         axis.fit([512.0, 4096.0].into_iter(), false);
         assert_eq!(labels(&axis), ["512 B", "1 KiB", "2 KiB", "4 KiB"]);
+        // A line hugged the upper frame, above its last label.
+        let mut axis = Axis::log("memory", Unit::BinaryBytes);
+        axis.fit([700.0, 110e3].into_iter(), true);
+        assert_eq!(axis.range, Some((512.0, 131_072.0)));
         let mut axis = Axis::log("rate", Unit::Number("a second"));
         axis.fit([12e3, 90e3].into_iter(), false);
         assert_eq!(labels(&axis), ["10 k", "20 k", "50 k", "100 k"]);
