@@ -90,10 +90,6 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
     if senko_io::say::terminal() {
         bar!("\r\x1b[K");
     }
-    if let Some(path) = &args.svg {
-        let svg = measured.chart(&args.target).to_svg();
-        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
-    }
     let mut out = crate::out::stdout();
     if args.json {
         let line = json!({ "target": args.target, "seed": args.seed, "measured": measured, "notes": measured.notes() });
@@ -101,7 +97,13 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
     } else {
         write!(out, "{}", text(&args.target, &measured))
     }
-    .context("cannot write to stdout")
+    .context("cannot write to stdout")?;
+    // A picture that cannot be written costs no figures.
+    if let Some(path) = &args.svg {
+        let svg = measured.chart(&args.target).to_svg();
+        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// How far it is.

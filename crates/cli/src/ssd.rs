@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
 use senko_io::tell;
+use senko_ssd::Error;
+use senko_ssd::error::TraceError;
 use senko_ssd::precondition::Precondition;
 use senko_ssd::profile::{DEFAULT, Profile};
 use senko_ssd::run::{Reading, Setup};
@@ -101,7 +103,21 @@ fn read_whole(workload: &Workload) -> Result<Summary> {
         }
         !stopped()
     });
-    Ok(summary?)
+    summary.map_err(|error| of_workload(&workload.name(), error))
+}
+
+/// An error of a trace with the trace's name: a comparison has several.
+fn of_workload(name: &str, error: Error) -> anyhow::Error {
+    let named = match &error {
+        Error::Trace(inner) => matches!(**inner, TraceError::Open { .. }),
+        _ => true,
+    };
+    let error = anyhow::Error::new(error);
+    if named {
+        error
+    } else {
+        error.context(name.to_owned())
+    }
 }
 
 /// Reads a workload through once, and shows its summary where results are for people. `capacity` is
@@ -162,7 +178,7 @@ impl WorkloadArgs {
             limit: self.limit,
             rounds: self.rounds,
         };
-        Ok(reading.open(name)?)
+        reading.open(name).map_err(|error| of_workload(name, error))
     }
 }
 

@@ -79,18 +79,32 @@ impl Model {
                 "an engine with 0 {name} never answers"
             )));
         }
-        for (name, time) in [
-            ("channel_ns", self.channel_ns),
-            ("serial_ns", self.serial_ns),
-        ] {
-            if !time.is_finite() || time < 0.0 {
-                return Err(Error::spec(format!(
-                    "{name} is {time}, which is not a time"
-                )));
-            }
+        let channels = u64::from(self.drives) * u64::from(self.channels);
+        if channels > MOST_CHANNELS {
+            return Err(Error::spec(format!(
+                "{} drives of {} channels: at most {MOST_CHANNELS} channels can be simulated",
+                self.drives, self.channels
+            )));
         }
-        Ok(())
+        is_time("channel_ns", self.channel_ns)?;
+        is_time("serial_ns", self.serial_ns)
     }
+}
+
+/// Channels of all drives, at most.
+const MOST_CHANNELS: u64 = 1 << 16;
+/// The longest time of a step, a quarter of an hour: more is a slip of the pen.
+const LONGEST_NS: f64 = 1e12;
+/// Clients, and requests that wait, at most.
+const MOST_WAITING: usize = 1 << 24;
+
+fn is_time(name: &str, time: f64) -> Result<(), Error> {
+    if (0.0..=LONGEST_NS).contains(&time) {
+        return Ok(());
+    }
+    Err(Error::spec(format!(
+        "{name} is {time:e}, and must be from 0 to {LONGEST_NS:e}"
+    )))
 }
 
 /// How requests come.
@@ -223,7 +237,7 @@ impl Engine<'_> {
         };
         self.channels[channel].serving = Some(number);
         let time = self.exponential(self.model.channel_ns);
-        self.at(now + time, Event::ChannelDone(channel));
+        self.at(now.saturating_add(time), Event::ChannelDone(channel));
     }
 
     fn command(&mut self, number: u64) -> Option<&mut Command> {
@@ -250,7 +264,7 @@ impl Engine<'_> {
             };
             self.lanes_busy += 1;
             self.at(
-                now + self.model.serial_ns as Time,
+                now.saturating_add(self.model.serial_ns as Time),
                 Event::SerialDone(number),
             );
         }
@@ -323,7 +337,15 @@ pub fn simulate_while(
     match load {
         Arrivals::Saturated => {}
         Arrivals::Closed { clients: 0, .. } => return Err(Error::spec("0 clients never ask")),
-        Arrivals::Closed { clients, .. } => (0..clients).for_each(|_| engine.at(0, Event::Arrival)),
+        Arrivals::Closed { clients, think_ns } => {
+            is_time("think_ns", think_ns)?;
+            if clients as usize > MOST_WAITING {
+                return Err(Error::spec(format!(
+                    "{clients} clients: at most {MOST_WAITING} can be simulated"
+                )));
+            }
+            (0..clients).for_each(|_| engine.at(0, Event::Arrival));
+        }
         Arrivals::Open { rate, burst } => {
             if !rate.is_finite() || rate <= 0.0 || burst == 0 {
                 return Err(Error::spec(format!(
@@ -336,24 +358,40 @@ pub fn simulate_while(
     let mut held = None;
     engine.issue(0, saturated, &mut held);
     let warm_up = answers / 10;
+    let all = answers.saturating_add(warm_up);
+    // Later requests are not answered before the end.
+    let mut to_come = all.saturating_add(u64::from(model.window));
     let mut tally = Tally::default();
     let mut done = 0;
-    while done < warm_up + answers {
+    while done < all {
         let Some(Reverse((now, _, event))) = engine.events.pop() else {
             break;
         };
+        if now == Time::MAX {
+            return Err(Error::spec(
+                "the load lasts for more than 500 years: simulate fewer answers, or a higher rate",
+            ));
+        }
         tally.pass(now, &engine);
         match event {
             Event::Arrival => {
                 let burst = if let Arrivals::Open { burst, .. } = load {
-                    burst
+                    u64::from(burst).min(to_come)
                 } else {
                     1
                 };
+                if engine.arrived.len() as u64 + burst > MOST_WAITING as u64 {
+                    return Err(Error::spec(format!(
+                        "more than {MOST_WAITING} requests wait: they come faster than the engine answers"
+                    )));
+                }
                 engine.arrived.extend((0..burst).map(|_| now));
-                if let Arrivals::Open { rate, burst } = load {
-                    let gap = engine.exponential(1e9 * f64::from(burst) / rate);
-                    engine.at(now + gap, Event::Arrival);
+                if let Arrivals::Open { rate, burst: size } = load {
+                    to_come -= burst;
+                    let gap = engine.exponential(1e9 * f64::from(size) / rate);
+                    if to_come > 0 {
+                        engine.at(now.saturating_add(gap), Event::Arrival);
+                    }
                 }
             }
             Event::ChannelDone(channel) => {
@@ -376,11 +414,11 @@ pub fn simulate_while(
                 } else {
                     tally.record(now - arrived);
                 }
-                if done % WATCHED_EVERY == 0 && !goes_on(done as f64 / (warm_up + answers) as f64) {
+                if done % WATCHED_EVERY == 0 && !goes_on(done as f64 / all as f64) {
                     break;
                 }
                 if let Arrivals::Closed { think_ns, .. } = load {
-                    engine.at(now + think_ns.max(0.0) as Time, Event::Arrival);
+                    engine.at(now.saturating_add(think_ns as Time), Event::Arrival);
                 }
                 engine.take_answers(now);
             }

@@ -123,10 +123,12 @@ pub fn main(args: &CompareArgs) -> Result<()> {
         }
     }
     let reports = run_all(args, &setup, &combinations, total)?;
+    print_all(args, &setup.profile, &combinations, &reports)?;
+    // A picture that cannot be written costs no figures.
     if let Some(path) = &args.plot {
         super::write_file(path, &picture(&setup.profile, &combinations, &reports))?;
     }
-    print_all(args, &setup.profile, &combinations, &reports)
+    Ok(())
 }
 
 /// Runs all, on threads; the results in the order of the combinations, none for those that a signal

@@ -159,12 +159,6 @@ pub fn run(args: &RunArgs) -> Result<()> {
         report.ftl,
         report.buffer
     );
-    if let Some(path) = &args.plot_erases {
-        write_file(path, &plot::erases(&title, &report.wear))?;
-    }
-    if let Some(path) = &args.plot_responses {
-        write_file(path, &plot::responses(&title, &report.series))?;
-    }
     let profile = &setup.profile;
     let outcome = Outcome::new(&workload, &summary, profile, &report, stopped());
     let mut out = crate::out::stdout();
@@ -180,7 +174,15 @@ pub fn run(args: &RunArgs) -> Result<()> {
         let life = outcome.lifetime.as_ref();
         write!(out, "{}", print::report(profile, &report, life))
     }
-    .context("cannot write to stdout")
+    .context("cannot write to stdout")?;
+    // A picture that cannot be written costs no figures.
+    if let Some(path) = &args.plot_erases {
+        write_file(path, &plot::erases(&title, &report.wear))?;
+    }
+    if let Some(path) = &args.plot_responses {
+        write_file(path, &plot::responses(&title, &report.series))?;
+    }
+    Ok(())
 }
 
 /// Runs `senko ssd lifetime`.

@@ -327,6 +327,81 @@ fn drives_beyond_all_measure_are_refused() {
     }
 }
 
+/// Each of these ended the process, by a panic or for want of memory: one took 24 GB first.
+#[test]
+fn engines_beyond_all_measure_are_refused() {
+    let folder = Scratch::new();
+    for (args, told) in [
+        (&["--drives", "4294967295"][..], "at most 65536 channels"),
+        (&["--channels", "4294967295"], "at most 65536 channels"),
+        (&["--clients", "4294967295"], "at most 16777216"),
+        (&["--channel-us", "1e300"], "channel_ns is 1e303"),
+        (&["--serial-us", "1e300"], "serial_ns is 1e303"),
+        (
+            &["--think-us", "1e300", "--clients", "4"],
+            "think_ns is 1e303",
+        ),
+        (&["--rate", "1/day", "--drives", "1"], "more than 500 years"),
+        (
+            &["--rate", "1e18", "--drives", "1", "--answers", "1t"],
+            "they come faster than the engine answers",
+        ),
+    ] {
+        let out = ssd(&folder, &[&["transfer"][..], args].concat());
+        let text = stderr(&out);
+        assert_eq!(out.status.code(), Some(1), "{args:?}: {text}");
+        let last = text.lines().last().unwrap_or("");
+        assert!(
+            last.starts_with("senko: ") && last.contains(told),
+            "{args:?}: {text}"
+        );
+    }
+    // Far beyond what the engine answers, and bounded all the same.
+    for args in [
+        &["--rate", "1e12"][..],
+        &["--rate", "10", "--burst", "4294967295"],
+    ] {
+        let args = [&["transfer", "--drives", "1", "--answers", "1k"][..], args].concat();
+        let out = ssd(&folder, &args);
+        assert!(out.status.success(), "{args:?}: {}", stderr(&out));
+    }
+}
+
+/// A picture that could not be written took the figures of the whole run with it.
+#[test]
+fn figures_are_printed_before_their_picture_fails() {
+    let folder = Scratch::new();
+    for args in [
+        &["ssd", "run", "uniform:count=2k", "--plot-erases", "."][..],
+        &["ssd", "compare", "uniform:count=2k", "--plot", "."],
+        &["device", "sim:usb-stick", "--size", "16m", "--svg", "."],
+    ] {
+        let out = crate::process::run(crate::process::SENKO, &folder, args);
+        assert_eq!(out.status.code(), Some(1), "{args:?}");
+        assert!(stderr(&out).contains("cannot write ."), "{}", stderr(&out));
+        assert!(!stdout(&out).is_empty(), "{args:?}");
+    }
+}
+
+/// Of two traces, the message did not say which is damaged.
+#[test]
+fn a_damaged_trace_is_named() {
+    let folder = Scratch::new();
+    // The head of a zstd file.
+    std::fs::write(folder.join("cut.zst"), [0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x58]).unwrap();
+    std::fs::write(folder.join("empty"), "").unwrap();
+    for name in ["cut.zst", "empty"] {
+        let out = ssd(&folder, &["compare", "uniform:count=20", name]);
+        let text = stderr(&out);
+        let last = text.lines().last().unwrap_or("");
+        assert!(
+            last.starts_with(&format!("senko: {name}: the trace ")),
+            "{text}"
+        );
+        assert_eq!(out.status.code(), Some(1), "{text}");
+    }
+}
+
 /// A drive under a slow load lived for thousands of years.
 #[test]
 fn a_life_beyond_a_drive_is_no_number() {

@@ -112,9 +112,12 @@ impl FileTarget {
                 format!("cannot open {name} for reading and writing past the page cache")
             })?;
         let bytes = if raw {
-            file.seek(SeekFrom::End(0))?.min(bytes)
+            let end = file.seek(SeekFrom::End(0));
+            end.with_context(|| format!("cannot find the size of {name}"))?
+                .min(bytes)
         } else {
-            file.set_len(bytes)?;
+            file.set_len(bytes)
+                .with_context(|| format!("cannot give {name} {bytes} bytes"))?;
             bytes
         };
         let bytes = bytes / PAGE_SIZE as u64 * PAGE_SIZE as u64;
