@@ -172,6 +172,10 @@ const FACTOR: &str = "SENKO_TEST_FACTOR";
 /// That of a quick run.
 const QUICK_FACTOR: &str = "0.2";
 
+/// The servers that clients are tested with. In a quick run only the one that is fastest: a test on
+/// flash waits until its items have left DRAM.
+const SERVERS: &str = "SENKO_SERVERS";
+
 /// How many tests of a program run at the same time.
 const THREADS: &str = "RUST_TEST_THREADS";
 /// So many for each core: they wait for disks, timers and each other's answers for most of their
@@ -511,10 +515,13 @@ fn pytest_command(
 ) -> Option<std::process::Command> {
     let mut command = std::process::Command::new(setup.python.as_ref()?);
     command
-        .args(["-m", "pytest", "-q", "-ra"])
+        .args(["-m", "pytest", "-q", "-ra", "--durations=10"])
         .args(args)
         .current_dir(workspace.root.join("tests"))
         .env("PYTHONDONTWRITEBYTECODE", "1");
+    if workspace.quick && std::env::var_os(SERVERS).is_none() {
+        command.env(SERVERS, "dram");
+    }
     Some(command)
 }
 
