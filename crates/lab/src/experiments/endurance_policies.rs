@@ -22,6 +22,8 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
 /// The experiment.
 pub struct EndurancePolicies;
 
+/// Layers with log blocks, which FAB, a buffer of blocks, serves and LRU, one of pages, does not.
+const LOG_BLOCKS: [&str; 2] = ["bast", "fast"];
 /// Other choices for PUD-LRU.
 const PUD_LRU: [&str; 8] = [
     "pud-lru",
@@ -133,6 +135,13 @@ impl Experiment for EndurancePolicies {
         for (place, buffer) in buffers.iter().enumerate() {
             outcome.bar(key(buffer), over_none(&rows, place));
         }
+        let at = |name: &str| buffers.iter().position(|buffer| buffer.name() == name);
+        if let (Some(by_blocks), Some(by_pages)) = (at("fab"), at("lru")) {
+            let over = over(&rows, by_blocks, by_pages, |cell| {
+                LOG_BLOCKS.contains(&cell.layer)
+            });
+            outcome.bar("fab_over_lru_erases_log_blocks", over);
+        }
         outcome.tables.push(pud_table(buffers.len(), &rows));
         outcome.setting("profile", profile.name.as_str());
         outcome.setting("buffer_bytes", profile.buffer_bytes);
@@ -150,12 +159,18 @@ fn key(buffer: &Spec) -> String {
 /// Erases of the buffer at this place over those without a buffer: the geometric mean over all
 /// layers and loads that erase anything.
 fn over_none(rows: &[Row], place: usize) -> f64 {
+    over(rows, place, 0, |_| true)
+}
+
+/// Erases of one buffer over those of another: the geometric mean over these layers and all loads
+/// that erase anything without a buffer.
+fn over(rows: &[Row], place: usize, base: usize, of: impl Fn(&Cell) -> bool) -> f64 {
     let logs: Vec<f64> = rows
         .iter()
-        .filter(|(_, measured)| measured[0].erases > 0)
+        .filter(|(cells, measured)| of(&cells[0]) && measured[0].erases > 0)
         // One is added to both, since some have none left.
         .map(|(_, measured)| {
-            let (with, without) = (measured[place].erases, measured[0].erases);
+            let (with, without) = (measured[place].erases, measured[base].erases);
             ((with + 1) as f64 / (without + 1) as f64).ln()
         })
         .collect();
