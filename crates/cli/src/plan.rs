@@ -19,10 +19,10 @@ use serde_json::json;
 
 use crate::units::Policy;
 
-/// Items that are drawn, at most; more are a multiple of these.
+/// Most items that are simulated; each stands for several if there are more.
 const DRAWN: u64 = 500_000;
 const DAY: f64 = 86_400.0;
-/// Years that a drive is meant to last.
+/// Years that a drive must last.
 const YEARS: f64 = 5.0;
 
 /// Arguments of `senko plan`.
@@ -102,7 +102,7 @@ fn some_share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A cache of one size of flash.
+/// A cache with one size of flash.
 struct Row {
     flash: f64,
     hit: f64,
@@ -177,7 +177,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     };
     let chosen = row(flash);
     let dram = hot + index(flash);
-    // Bytes that the flash's cells have to bear.
+    // Bytes written to the flash's cells.
     let endurance = chosen.written_a_day * 365.0 * YEARS;
     let all_in_dram = flash * premises.dram_price / 1e9;
     let sizes: Vec<Row> = (0..7)
@@ -238,8 +238,8 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     .context("cannot write to stdout")
 }
 
-/// A life for people: a small cache with many writes lasts for days, a cache that holds all items
-/// lasts forever.
+/// A lifetime in readable form: a small cache with many writes lasts for days, a cache that holds
+/// all items lasts forever.
 fn life(years: f64) -> String {
     if years > 1000.0 {
         "over 1000 years".to_owned()
@@ -250,17 +250,17 @@ fn life(years: f64) -> String {
     }
 }
 
-/// What is requested.
+/// The requests.
 struct Asked {
     requests: Requests,
-    /// How many items each of the requests' stands for.
+    /// How many items each simulated item stands for.
     times: f64,
-    /// This many requests at the start fill the cache, and are not counted.
+    /// This many requests at the start fill the cache and are not counted.
     warm: usize,
 }
 
-/// A trace as it is: its cache begins empty. Or keys by Zipf's law, behind one request for each
-/// item, from the coldest to the hottest, which leaves a cache as it is after a long time.
+/// Either a trace, for which the cache begins empty. Or keys by Zipf's law, after one request for
+/// each item, from the coldest to the hottest, which leaves the cache as after a long time.
 fn asked(args: &PlanArgs) -> Result<Asked> {
     if let Some(trace) = &args.trace {
         let requests = from_trace(trace)?;
@@ -296,8 +296,8 @@ fn asked(args: &PlanArgs) -> Result<Asked> {
 mod tests {
     use super::*;
 
-    /// A cache that holds all its items had a life of 8219178082.2 years, and one that lasts for
-    /// hours 0.0 years.
+    /// A cache that holds all its items once had a lifetime of 8219178082.2 years, and one that
+    /// lasts for hours 0.0 years.
     #[test]
     fn lives_are_told_in_fitting_units() {
         assert_eq!(life(8_219_178_082.2), "over 1000 years");
