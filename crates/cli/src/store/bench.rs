@@ -25,7 +25,7 @@ use crate::process::{Interrupted, stop_on_signals};
 use crate::units::Bytes;
 use counted::{Counted, Passed};
 use keys::{Keys, Known};
-use run::{Amount, Plan, Tally};
+use run::{Amount, BenchPlan, Tally};
 
 /// Initial bytes of a new file; the store extends it.
 const FIRST_BYTES: u64 = 64 << 10;
@@ -274,7 +274,7 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
     args.make.check(path, store.options())?;
     let known = args.verify.then(|| Known::new(largest as usize + 1));
     let keys = Keys::new(space, args.value_size, args.keys, known);
-    let plan = Plan {
+    let plan = BenchPlan {
         store: &store,
         keys: &keys,
         mix: &mix,
@@ -322,12 +322,12 @@ fn other_prefix(prefix: &str) -> String {
 /// Loads, compacts and runs, and prints each step; returns the faults.
 fn steps(
     args: &BenchArgs,
-    plan: &Plan<'_>,
+    plan: &BenchPlan<'_>,
     device: &Counted<FlashFile>,
     load: bool,
 ) -> Result<u64> {
     let mut faults = 0;
-    let mut step = |name: &'static str, work: &dyn Fn(&Plan<'_>) -> Result<Tally>| {
+    let mut step = |name: &'static str, work: &dyn Fn(&BenchPlan<'_>) -> Result<Tally>| {
         let (passed, stats) = (device.passed(), plan.store.stats());
         let tally = work(plan)?;
         let measured = Measured {
@@ -407,7 +407,7 @@ impl Measured {
         (keys > 0).then(|| bytes as f64 / keys as f64)
     }
 
-    fn json(&self, args: &BenchArgs, plan: &Plan<'_>) -> Value {
+    fn json(&self, args: &BenchArgs, plan: &BenchPlan<'_>) -> Value {
         let mut device: Map<String, Value> = self
             .device()
             .into_iter()

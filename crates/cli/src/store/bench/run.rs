@@ -32,7 +32,7 @@ pub enum Amount {
 }
 
 /// What to run.
-pub struct Plan<'p> {
+pub struct BenchPlan<'p> {
     pub store: &'p Store,
     pub keys: &'p Keys,
     pub mix: &'p Mix,
@@ -120,7 +120,7 @@ fn on_threads(
 }
 
 /// Puts every key once, then makes all puts durable.
-pub fn load(plan: &Plan<'_>) -> Result<Tally> {
+pub fn load(plan: &BenchPlan<'_>) -> Result<Tally> {
     let keys = plan.keys.count.load(Ordering::Relaxed);
     let next = AtomicU64::new(0);
     let started = Instant::now();
@@ -136,7 +136,7 @@ pub fn load(plan: &Plan<'_>) -> Result<Tally> {
 }
 
 fn load_some(
-    plan: &Plan<'_>,
+    plan: &BenchPlan<'_>,
     keys: u64,
     next: &AtomicU64,
     stop: &Stop,
@@ -178,7 +178,7 @@ fn load_some(
 }
 
 /// Runs the mix.
-pub fn run(plan: &Plan<'_>) -> Result<Tally> {
+pub fn run(plan: &BenchPlan<'_>) -> Result<Tally> {
     let part = |done: u64, elapsed: Duration| match plan.amount {
         Amount::Operations(operations) => done as f64 / operations.max(1) as f64,
         Amount::For(time) => elapsed.as_secs_f64() / time.as_secs_f64(),
@@ -217,7 +217,7 @@ struct Wanted {
 }
 
 struct Worker<'p> {
-    plan: &'p Plan<'p>,
+    plan: &'p BenchPlan<'p>,
     chooser: KeyChooser,
     rng: Rng,
     tally: Tally,
