@@ -54,7 +54,7 @@ pub struct Handle {
 }
 
 /// The result of a get, or of a step of the walk.
-pub type Found = Option<(*mut u8, usize)>;
+pub type OwnedBytes = Option<(*mut u8, usize)>;
 
 fn with_ending(name: &[u8], ending: &str) -> PathBuf {
     let mut path = OsStr::from_bytes(name).to_owned();
@@ -148,7 +148,7 @@ impl Handle {
         Ok((content, table))
     }
 
-    pub fn fetch(&mut self, key: &[u8]) -> Result<Found, Failure> {
+    pub fn fetch(&mut self, key: &[u8]) -> Result<OwnedBytes, Failure> {
         let Content { db, table, .. } = self.content()?;
         let Some(table) = table else { return Ok(None) };
         let found = db.snapshot().get(&table, key)?;
@@ -181,7 +181,7 @@ impl Handle {
 
     /// The first key, or the next one in the order of keys. A walk continues behind the key that it
     /// gave last, whatever has been stored and deleted since.
-    pub fn walk(&mut self, begin: bool) -> Result<Found, Failure> {
+    pub fn walk(&mut self, begin: bool) -> Result<OwnedBytes, Failure> {
         if begin {
             self.at = None;
             if self.read_only {

@@ -14,7 +14,7 @@ mod handle; // what dbm_open gives
 use std::ffi::{CStr, c_char, c_int};
 
 use failure::{Failure, guard, set_errno};
-use handle::{Found, Handle};
+use handle::{Handle, OwnedBytes};
 
 /// A key or a value: the `datum` of Debian's libraries.
 #[repr(C)]
@@ -49,7 +49,7 @@ impl Datum {
         }
     }
 
-    fn of(found: Found) -> Datum {
+    fn of(found: OwnedBytes) -> Datum {
         found.map_or(NONE, |(bytes, size)| match c_int::try_from(size) {
             Ok(dsize) => Datum {
                 dptr: bytes.cast(),

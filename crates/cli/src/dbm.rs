@@ -2,7 +2,7 @@
 //! `senko dbm`: the transactional DBM on the command line. Arguments in, calls of `senko_dbm`, text
 //! and JSON lines out.
 //!
-//! Exit codes as those of `senko store`: 0 done, 1 the answer is no (no such key, problems found,
+//! Exit codes are those of `senko store`: 0 done, 1 the answer is no (no such key, problems found,
 //! something lost), 2 it could not be done, with one sentence on stderr. Commands that only read
 //! open the database while another process may write to it.
 
@@ -26,7 +26,7 @@ use crate::progress::Bar;
 use crate::units::{limit, within};
 use made::Made;
 
-mod made; // a database that a command makes, where nobody's data lies
+mod made; // a database that a command makes, if no other data is there
 
 mod formats; // what load reads and dump writes
 mod rows; // a record, and the lines that readers share
@@ -34,7 +34,7 @@ mod berkeley; // db_dump's
 mod gdbm; // gdbm_dump's
 mod bulk; // load and dump
 
-/// The table of commands that name none.
+/// The table of commands that name no table.
 const MAIN: &str = "main";
 
 /// Arguments of `senko dbm`.
@@ -245,7 +245,7 @@ impl Place {
     fn options(&self, create: bool) -> Options {
         Options {
             create,
-            // A database of the ndbm library, whose programs know of no further files.
+            // A database of the ndbm library, whose programs do not know further files.
             one_file: self.file.extension().is_some_and(|ending| ending == "pag"),
             ..Options::default()
         }
@@ -261,7 +261,7 @@ impl Place {
         self.table.as_deref().unwrap_or(MAIN)
     }
 
-    /// Asked before a database is made.
+    /// Checked before a database is made.
     fn check_name(&self) -> Result<()> {
         let bytes = self.name().len();
         if bytes == 0 || bytes > MAX_TABLE_NAME_BYTES {
@@ -373,7 +373,7 @@ fn run(command: &Command) -> Result<bool> {
         Command::Repair { place, to } => copied(place, Some(to), &mut out, |progress| {
             match Database::open_to_read(&place.file, Options::default()) {
                 Ok(db) => db.repair(to, progress),
-                // It does not open: without its checkpoint, say.
+                // It does not open, for example because it has no checkpoint.
                 Err(senko_dbm::DbmError::Damaged { .. }) => {
                     Database::salvage(&place.file, to, progress)
                 }

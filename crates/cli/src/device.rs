@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko device`: measures a file, a raw device or a simulated drive; all that is here is
-//! arguments and printing.
+//! `senko device`: measures a file, a raw device or a simulated drive; this file has only arguments
+//! and printing.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
     Ok(())
 }
 
-/// How far it is.
+/// The progress of a measurement.
 struct Bar;
 
 impl Progress for Bar {

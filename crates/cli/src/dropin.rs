@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The drop-in: what memcached 1.6's options mean to senko when it is called by that program's
-//! name.
+//! The drop-in: the meaning of memcached 1.6's options when senko is called by that program's name.
 //!
-//! Three kinds. Those that mean something are taken over ([`Meaning::overlay`]). Tuning options for
-//! parts that senko does not have are accepted, and named once in a warning. Those that promise
-//! security, or a protocol that is not built, are refused, because ignoring them would break the
-//! promise unseen. Exit codes are memcached's (64 for usage, 67 for no such user).
+//! There are three kinds. Options with a meaning here are used ([`Meaning::overlay`]). Tuning
+//! options for parts that senko does not have are accepted, and named once in a warning. Options
+//! that promise security, or a protocol that senko does not have, are refused, because ignoring
+//! them would silently break the promise. Exit codes are memcached's (64 for usage, 67 for no such
+//! user).
 //!
 //! Flash is used if `-o ext_path=FILE:SIZE` asks for it, as in memcached, or if a TOML file does.
 //! `-o senko_config=FILE` names that file. It has the options of `senko serve`, and the command
@@ -26,9 +26,9 @@ use crate::process::{self, User};
 use crate::serve::{self, Surroundings};
 use crate::units::{Bytes, Flash, Megabytes, Protocol, TlsVersion};
 
-/// The memcached release whose behaviour is followed; what scripts read as the version.
+/// The memcached release whose behaviour is copied; scripts read it as the version.
 const MEMCACHED_VERSION: &str = "1.6.45";
-/// Names the password file of `-S`, as it does where memcached is built with one.
+/// Names the password file of `-S`, as in memcached builds that support one.
 const SASL_FILE: &str = "MEMCACHED_SASL_PWDB";
 const EX_USAGE: u8 = 64;
 const EX_NOUSER: u8 = 67;
@@ -115,10 +115,10 @@ fn version() -> String {
     format!("memcached {MEMCACHED_VERSION} (senko {})", crate::VERSION)
 }
 
-/// The sum of the options given so far.
+/// The combined options so far.
 #[derive(Debug)]
 struct Meaning {
-    /// Those that `senko serve` has too.
+    /// The options that `senko serve` has too.
     options: ServeOptions,
     /// `-p`: `Some(None)` is port 0, TCP off.
     port: Option<Option<u16>>,
@@ -132,7 +132,7 @@ struct Meaning {
     sasl: bool,
     lock_memory: bool,
     core_dumps: bool,
-    /// Options that were accepted and do nothing.
+    /// Accepted options without an effect.
     unused: Vec<String>,
 }
 
@@ -154,13 +154,13 @@ impl Default for Meaning {
 }
 
 impl Meaning {
-    /// Takes one option over.
+    /// Handles one option.
     fn overlay(&mut self, option: char, value: &str) -> Answer<()> {
         let to = &mut self.options;
         match option {
             'p' => {
                 self.port = Some(match value {
-                    "-1" => Some(0), // any free port, as memcached's own tests ask for
+                    "-1" => Some(0), // any free port, as memcached's own tests request it
                     "0" => None,
                     _ => Some(number(value, 'p')?),
                 });
@@ -220,7 +220,7 @@ impl Meaning {
         Ok(())
     }
 
-    /// Takes one `-o` option over.
+    /// Handles one `-o` option.
     fn extended(&mut self, name: &str, value: Option<&str>) -> Answer<()> {
         let need = || {
             value.map_or_else(
@@ -245,8 +245,7 @@ impl Meaning {
             }
             "senko_config" => self.config = Some(PathBuf::from(need()?)),
             _ if name.starts_with("ssl_") => {
-                // Nothing but -Z turns encryption on, and a certificate that is not used would be
-                // a promise unkept.
+                // Only -Z turns encryption on, and an unused certificate would be a broken promise.
                 self.ssl = Some(name.to_owned());
                 return self.ssl(name, value);
             }
@@ -262,7 +261,7 @@ impl Meaning {
         Ok(())
     }
 
-    /// Takes one of the suboptions of TLS over.
+    /// Handles one of the suboptions of TLS.
     fn ssl(&mut self, name: &str, value: Option<&str>) -> Answer<()> {
         let tls = &mut self.options.tls;
         if name == "ssl_session_cache" {
@@ -300,7 +299,7 @@ impl Meaning {
         Ok(())
     }
 
-    /// Settings and surroundings, with memcached's defaults.
+    /// Settings and process options, with memcached's defaults.
     fn finish(&mut self) -> Answer<(Settings, Surroundings)> {
         if let (Some(name), None) = (&self.ssl, self.options.tls.tls) {
             return usage(format!("{name} is about TLS, and -Z turns that on"));
@@ -382,7 +381,8 @@ impl Meaning {
     }
 }
 
-/// `FILE:SIZE`, or `FILE:SIZE:BUCKET` with one of extstore's page buckets, which mean nothing here.
+/// `FILE:SIZE`, or `FILE:SIZE:BUCKET` with one of extstore's page buckets, which have no meaning
+/// here.
 fn ext_path(text: &str) -> Answer<Flash> {
     let spec = match text.rsplit_once(':') {
         Some((rest, "compact" | "lowttl" | "chunked" | "default" | "coldcompact" | "old")) => rest,
@@ -403,7 +403,7 @@ fn number<T: std::str::FromStr>(text: &str, option: char) -> Answer<T> {
     })
 }
 
-/// Suboptions that tune parts which senko does not have.
+/// Suboptions that tune parts of memcached that senko does not have.
 const UNUSED_EXTENDED: &[&str] = &[
     "hashpower",
     "tail_repair_time",
@@ -456,8 +456,8 @@ const UNUSED_EXTENDED: &[&str] = &[
     "ext_max_sleep",
 ];
 
-/// Scripts look in here for `ext_path`, `unix-socket` and the like to learn what the server can do,
-/// so nothing is named that it can't.
+/// Scripts search this text for `ext_path`, `unix-socket` and the like to learn what the server can
+/// do. So it names only what the server can do.
 const USAGE: &str = "\
 -p, --port=<num>          TCP port to listen on (default: 11211; 0: off, -1: any free one)
 -U, --udp-port=<num>      must be 0: there is no UDP

@@ -8,7 +8,7 @@
 pub struct Spec {
     /// Its letter.
     pub short: char,
-    /// Its long names; the first is the one to speak of.
+    /// Its long names; the first is the one used in messages.
     pub long: &'static [&'static str],
     /// Whether a value follows.
     pub value: bool,
@@ -65,8 +65,8 @@ pub type Given = (char, String);
 /// Reads a command line (without the program's name).
 ///
 /// # Errors
-/// One sentence: an option that memcached does not have, a value missing or too much, a name cut
-/// too short.
+/// One sentence: an option that memcached does not have, a missing or surplus value, an ambiguous
+/// abbreviation.
 pub fn parse(args: &[String]) -> Result<Vec<Given>, String> {
     let mut given = Vec::new();
     let mut args = args.iter();

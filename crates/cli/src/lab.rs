@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko lab`: lists and runs the experiments of `senko_lab`, and reports; all that is here is
+//! `senko lab`: lists and runs the experiments of `senko_lab`, and reports; this file has only
 //! arguments and printing.
 
-mod all; // every experiment, each in a process of its own
+mod all; // every experiment, each in its own process
 mod report; // the page
 
 use std::cell::{Cell, RefCell};
@@ -178,7 +178,7 @@ fn one(args: &RunArgs) -> Result<()> {
         }
     };
     bar.end();
-    // A result that cannot be kept is printed all the same.
+    // A result that cannot be stored is printed all the same.
     print(&report, args.json)?;
     keep(&report, &results)?;
     if report.outcome.bars().is_empty() {
@@ -208,14 +208,14 @@ fn print(report: &Report, json: bool) -> Result<()> {
     if let Some(table) = held(report) {
         text.push_str(&format!("\n{}", table.to_markdown()));
     }
-    // A person reads tables; what reads a pipe wants the line.
+    // People read tables; programs that read a pipe want the line.
     if !out.is_terminal() {
         text.push_str(&format!("{}\n", report.result_line()));
     }
     write!(out, "{text}").context("cannot write to stdout")
 }
 
-/// A table of the figures that have a must and a goal.
+/// A table of the figures that have a minimum and a goal.
 fn held(report: &Report) -> Option<Table> {
     let entry = catalogue::find(report.experiment).filter(|entry| !entry.bars.is_empty())?;
     let mut table = Table::new("Held against", &["figure", "here", "must", "goal", ""]);
@@ -235,8 +235,7 @@ fn held(report: &Report) -> Option<Table> {
     Some(table)
 }
 
-/// How far the run is: one line that changes on a terminal, elsewhere a line for each thing that
-/// begins.
+/// The progress of the run: on a terminal one line that changes, elsewhere one line for each part.
 struct Bar {
     shown: Cell<bool>,
     doing: RefCell<String>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko load`: options in, results out; the work is [`senko_load`]'s.
+//! `senko load`: parses options and prints results; [`senko_load`] does the work.
 //!
 //! The exit code is non-zero, with one sentence on stderr, if the work was not done. The run could
 //! not start or finish, or an answer was wrong (`--verify`). Or fewer keys were found than expected
@@ -456,7 +456,7 @@ pub fn main(args: LoadArgs) -> Result<()> {
         results::write_histograms(folder, &report)?;
     }
     let interrupted = Interrupted::now();
-    // A run that was ended early did not come to all keys, and a wrong answer is one at any time.
+    // A run that was ended early did not reach all keys, but a wrong answer counts at any time.
     let expected = args.expect_found.filter(|_| interrupted.is_none());
     report.verdict(expected).map_err(|why| anyhow!(why))?;
     match interrupted {
@@ -477,14 +477,14 @@ struct Shown {
 impl Watch for Shown {
     fn begins(&mut self, _: Step) {
         self.began = Instant::now();
-        // Before, there is nothing to print, and connecting can take long: a signal ends it at
-        // once.
+        // Before that, there is nothing to print, and connecting can take long. So a signal ends it
+        // at once.
         process::stop_on_signals();
     }
 
     fn second(&mut self, second: &Second) {
         if self.series {
-            // An error other than a closed pipe is met again, and told, when the results are
+            // An error other than a closed pipe occurs again, and is reported, when the results are
             // written.
             let _ = writeln!(out::stdout(), "{}", results::second_json(second));
             out::end_if_closed();

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine's memory, free space and cores. Asked once at start, for the defaults.
+//! The machine's memory, free space and cores. Read once at start, for the defaults.
 
 use std::io;
 use std::path::Path;
 
-/// Memory cap when none is given: 1 GiB, but at most a quarter of what the machine (or the
-/// container) has.
+/// Default memory cap: 1 GiB, but at most a quarter of the memory of the machine (or the
+/// container).
 pub fn default_memory() -> u64 {
     let quarter = usable_memory().map_or(u64::MAX, |bytes| bytes / 4);
     (1 << 30).min(quarter & !((1 << 20) - 1)).max(32 << 20)
 }
 
-/// Memory of the machine, or of the container where that has less.
+/// Memory of the machine, or of the container if that has less.
 pub fn usable_memory() -> Option<u64> {
     [physical_memory(), container_memory()]
         .into_iter()

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The senko binary: subcommands, and memcached's command line when it is called by that name.
 //!
-//! A thin user of the libraries: it parses, starts, reports. Bad input ends in one sentence on
-//! stderr and a non-zero exit; stdout carries results alone (with `--json`, one object a line).
-//! Nothing writes to stderr or stdout but through `senko_io::say` and `out`.
+//! It is a thin user of the libraries: it parses, starts and reports. Bad input ends with one
+//! sentence on stderr and a non-zero exit. Stdout has only results (with `--json`, one object per
+//! line). All writes to stderr and stdout go through `senko_io::say` and `out`.
 
 #![deny(unsafe_code)]
 
 mod dbm; // the transactional DBM
 mod device; // a device, measured
-mod dropin; // what memcached's options mean here
-mod getopt; // memcached's way of reading a command line
+mod dropin; // the meaning of memcached's options
+mod getopt; // parses a command line as memcached does
 mod lab; // the papers' tables and figures
 mod load; // the load generator
 mod machine; // memory, free space and cores, for the defaults
@@ -19,13 +19,13 @@ mod options; // the options of `senko serve`, from the command line and TOML
 mod out; // results on stdout
 mod plan; // DRAM and flash to buy
 mod process; // limits, user, signals, the background, the pid file
-mod progress; // the time that is left
+mod progress; // the remaining time
 mod serve; // starts a server and waits for its end
-mod service; // what a service manager is told
+mod service; // messages to a service manager
 mod ssd; // the simulator of drives
-mod stdin; // standard input that was closed is an error
+mod stdin; // reading a closed standard input is an error
 mod store; // the unordered store
-mod together; // options of `senko serve` that have no effect beside others
+mod together; // options of `senko serve` that have no effect with others
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod texts; // tests of the command line as a whole
@@ -44,7 +44,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The version that `senko version` and memcached's `-V` print.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The version, and the commit that was built where it is known.
+/// The version, and the commit of the build if it is known.
 const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), env!("SENKO_COMMIT"));
 
 #[derive(Debug, Parser)]
@@ -106,7 +106,7 @@ fn run() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to stdout and end well; clap knows which is which.
+            // Help and version go to stdout and succeed; clap knows which of these it is.
             let printed = error.print();
             if !error.use_stderr()
                 && let Err(why) = out::seen(printed)
@@ -119,7 +119,7 @@ fn run() -> ExitCode {
     let done = match cli.command {
         Command::Serve(args) => serve::main(*args),
         Command::Load(args) => load::main(*args),
-        // Its exit codes tell an answer that is no from a failure.
+        // Its exit codes distinguish the answer "no" from a failure.
         Command::Store(args) => return store::main(*args),
         Command::Dbm(args) => return dbm::main(&args),
         Command::Ssd(args) => ssd::main(*args),
@@ -137,7 +137,7 @@ fn run() -> ExitCode {
     }
 }
 
-/// Says why a command could not do its work.
+/// Reports why a command could not do its work.
 fn refused(error: &anyhow::Error) -> ExitCode {
     if !out::closed() {
         tell!("senko: {error:#}");

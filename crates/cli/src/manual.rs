@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko manual DIR`: the man pages and the shells' completions, made from the command line's own
-//! description. The task that makes packages calls it; it is hidden from the help.
+//! description. The packaging task calls it; it is hidden from the help.
 
 use std::path::{Path, PathBuf};
 
@@ -30,11 +30,11 @@ pub fn main(args: &ManualArgs, mut command: Command) -> Result<()> {
     pages(&command, "senko", &man)
 }
 
-/// A page for a command, and for each below it.
+/// A page for a command, and for each of its subcommands.
 fn pages(command: &Command, name: &str, dir: &Path) -> Result<()> {
     let path = dir.join(format!("{name}.1"));
     let mut text = Vec::new();
-    // A page's name is that of its file.
+    // A page is named after its file.
     let named = command.clone().name(name.to_owned()).display_name(name);
     clap_mangen::Man::new(named)
         .render(&mut text)

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The options of `senko serve`: one struct, filled by the command line and by the TOML file, laid
-//! over each other, and turned into [`Settings`].
+//! The options of `senko serve`: one struct, which the command line and the TOML file fill in. The
+//! two are merged and turned into [`Settings`].
 //!
 //! Every option has the same name in both places (`--max-item-size 2m` is `max-item-size = "2m"`),
-//! and an unknown name in the file is refused. Nothing is opened here; only host names are
-//! resolved.
+//! and an unknown name in the file is refused. It opens nothing; it only resolves host names.
 
-mod doors; // addresses, with what stands in front of them
+mod doors; // addresses with their prefixes
 mod file; // the TOML file
 mod tls; // TLS
 
@@ -28,16 +27,16 @@ use crate::units::{
     Bytes, Flash, Io, Megabytes, Octal, Policy, Protocol, Rule, WriteBudget, whole_seconds, within,
 };
 
-/// Port of every memcached.
+/// The default port of memcached servers.
 pub const DEFAULT_PORT: u16 = 11211;
-/// Flash file made when none is named.
+/// The default flash file.
 const DEFAULT_FLASH_BYTES: u64 = 4 << 30;
-/// Looking longer than this for a read is not what a device needs that is worth it.
+/// Most time for polling; no device is worth polling longer for a read.
 const MOST_SPIN_US: u32 = 1000;
-/// Less than this is not worth a flash file of its own accord.
+/// With less memory than this, no flash file is made by default.
 const LEAST_DEFAULT_FLASH_BYTES: u64 = 64 << 20;
 
-/// Options of `senko serve` and of its TOML file. `None` and empty mean: not said.
+/// Options of `senko serve` and of its TOML file. `None` and empty mean: not given.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct ServeOptions {
     /// TCP port [default: 11211]; 0 takes any free port
@@ -229,7 +228,7 @@ pub enum LogFormat {
 }
 
 impl ServeOptions {
-    /// The options of the command line, and those of `file` where the command line has none.
+    /// Merges the options: those of the command line win over those of `file`.
     pub fn over(self, file: ServeOptions) -> ServeOptions {
         let many = |own: Vec<String>, other: Vec<String>| if own.is_empty() { other } else { own };
         // An address list in the file must not bring TCP back if the command line asked for a Unix
@@ -293,8 +292,8 @@ impl ServeOptions {
         }
     }
 
-    /// The settings, less defaults for flash ([`ServeOptions::flash_or_default`]): all that
-    /// `senko serve` and the drop-in share.
+    /// The settings, without defaults for flash ([`ServeOptions::flash_or_default`]): everything
+    /// that `senko serve` and the drop-in share.
     pub fn settings(&self) -> Result<Settings> {
         if self.udp_port.is_some_and(|port| port != 0) {
             bail!("UDP is not supported; leave out -U or give -U 0");
@@ -400,7 +399,7 @@ impl ServeOptions {
     }
 
     /// The flash files to use: those named, or one in the data folder, which is made here. The flag
-    /// says that it is the default one.
+    /// says whether it is the default one.
     pub fn flash_or_default(&self) -> Result<(Vec<FlashSpec>, bool)> {
         if self.no_flash == Some(true) {
             return Ok((Vec::new(), false));
@@ -434,7 +433,7 @@ impl ServeOptions {
         Ok((vec![FlashSpec { path, bytes }], true))
     }
 
-    /// Where to listen.
+    /// The listening addresses.
     fn addresses(&self) -> Result<Doors> {
         if self.unix_socket.is_some() && self.port.is_none() && self.listen.is_empty() {
             return Ok(Doors::default());
@@ -468,8 +467,7 @@ pub fn resolve_all(list: &[String], port: u16) -> Result<Vec<SocketAddr>> {
     Ok(all)
 }
 
-/// One in so many.
-/// The character behind a prefix of keys, as `-D` takes it.
+/// One in this many. The character behind a prefix of keys, as `-D` takes it.
 pub fn delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         [delimiter] if delimiter.is_ascii_graphic() => Ok(*delimiter),
@@ -481,7 +479,7 @@ fn sampling(text: &str) -> Result<u32, String> {
     within(text, 1_u32, 1_000_000)
 }
 
-/// A time of whole seconds, but not none: every restart takes some.
+/// A time of whole seconds, at least one, because every restart takes some time.
 fn absence(text: &str) -> Result<u32, String> {
     match whole_seconds(text)? {
         0 => Err("an absence of 0 s is none; --reinit starts over with an empty cache".to_owned()),
@@ -539,7 +537,7 @@ fn split_host(text: &str, port: u16) -> Result<(&str, u16)> {
     }
 }
 
-/// Takes a count over, if one was given; none may be 0.
+/// Sets a count, if one was given; none may be 0.
 fn set(into: &mut usize, value: Option<usize>, what: &str) -> Result<()> {
     match value {
         Some(0) => bail!("{what} must be greater than 0"),
@@ -577,7 +575,7 @@ mod tests {
         }
     }
 
-    /// The package's example, with all that it proposes in comments.
+    /// The package's example, with the options in its comments.
     #[test]
     fn the_packages_example_is_understood() {
         let text = include_str!("../../../contrib/debian/senko.toml");
@@ -629,7 +627,7 @@ mod tests {
         assert!(error.contains("\"lots\" is not a size"), "{error}");
     }
 
-    /// A misspelt name was answered in the words of the parser's programming language.
+    /// A misspelt name was once answered in terms of the parser's programming language.
     #[test]
     fn a_file_is_refused_in_plain_words() {
         for (text, words) in [
@@ -676,7 +674,7 @@ mod tests {
         }
     }
 
-    /// The grammar of the command line, and what TOML has types for.
+    /// The grammar of the command line, also for values that have a TOML type.
     #[test]
     fn numbers_in_the_file_are_those_of_the_command_line() {
         let options = from_toml(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results on stdout. A reader such as `head` may have enough before they end. That ends the
-//! command quietly, with the exit code of a process that SIGPIPE ended.
+//! Results on stdout. A reader such as `head` may stop before they end. That ends the command
+//! quietly, with the exit code of a process killed by SIGPIPE.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -17,7 +17,8 @@ static FAILED: AtomicBool = AtomicBool::new(false);
 /// Stdout, as commands write to it.
 pub struct Out(io::Stdout);
 
-/// Stdout. A write to a closed pipe is an error that need not be told: [`closed`] knows of it.
+/// Stdout. A write to a closed pipe is an error that need not be reported: [`closed`] knows about
+/// it.
 pub fn stdout() -> Out {
     Out(io::stdout())
 }
@@ -27,8 +28,8 @@ pub fn closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// The error of a command, which is told to be stdout's where it is: a full disk behind stdout is
-/// not a full store.
+/// The error of a command, marked as an error of stdout if it is one: a full disk behind stdout
+/// does not mean a full store.
 pub fn named(error: anyhow::Error) -> anyhow::Error {
     match FAILED.load(Ordering::Relaxed) && error.is::<io::Error>() {
         true => error.context("cannot write to stdout"),
@@ -36,7 +37,7 @@ pub fn named(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// The exit code of a command: `code`, unless the reader of stdout went before the end.
+/// The exit code of a command: `code`, unless the reader of stdout left before the end.
 pub fn end(code: ExitCode) -> ExitCode {
     if closed() {
         ExitCode::from(PIPE_CLOSED)
@@ -45,8 +46,8 @@ pub fn end(code: ExitCode) -> ExitCode {
     }
 }
 
-/// Ends the process where the reader of stdout has gone, for a command that writes a line now and
-/// then, would continue for long, and has nothing to clean up.
+/// Ends the process if the reader of stdout has gone. It is for a command that writes a line now
+/// and then, would run for long, and has nothing to clean up.
 pub fn end_if_closed() {
     if closed() {
         std::process::exit(PIPE_CLOSED.into());
@@ -59,7 +60,7 @@ impl Out {
     }
 }
 
-/// Notes where the error of a write is that the reader of stdout has gone.
+/// Notes whether a write failed because the reader of stdout has gone.
 pub fn seen<T>(done: io::Result<T>) -> io::Result<T> {
     if let Err(error) = &done {
         let met = match error.kind() {

@@ -22,10 +22,10 @@ use serde_json::json;
 
 use crate::units::Policy;
 
-/// Items that are drawn, at most; more are a multiple of these.
+/// Most items that are simulated; each stands for several if there are more.
 const DRAWN: u64 = 500_000;
 const DAY: f64 = 86_400.0;
-/// Years that a drive is meant to last.
+/// Years that a drive must last.
 const YEARS: f64 = 5.0;
 /// Bytes of all items, at most: an exabyte.
 const MOST_BYTES: f64 = 1e18;
@@ -210,7 +210,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     };
     let chosen = row(flash);
     let dram = hot + index(flash);
-    // Bytes that the flash's cells have to bear.
+    // Bytes written to the flash's cells.
     let endurance = chosen.written_a_day * 365.0 * YEARS;
     let drive = (endurance / args.cycles).max(flash);
     let all_in_dram = flash * premises.dram_price / 1e9;
@@ -317,17 +317,17 @@ fn money(price: f64) -> String {
     format!("{price:.2}")
 }
 
-/// What is requested.
+/// The requests.
 struct Asked {
     requests: Requests,
-    /// How many items each of the requests' stands for.
+    /// How many items each simulated item stands for.
     times: f64,
-    /// This many requests at the start fill the cache, and are not counted.
+    /// This many requests at the start fill the cache and are not counted.
     warm: usize,
 }
 
-/// A trace as it is: its cache begins empty. Or keys by Zipf's law, behind one request for each
-/// item, from the coldest to the hottest, which leaves a cache as it is after a long time.
+/// Either a trace, for which the cache begins empty. Or keys by Zipf's law, after one request for
+/// each item, from the coldest to the hottest, which leaves the cache as after a long time.
 fn asked(args: &PlanArgs) -> Result<Asked> {
     if let Some(trace) = &args.trace {
         let requests = from_trace(trace)?;
@@ -365,8 +365,8 @@ fn asked(args: &PlanArgs) -> Result<Asked> {
 mod tests {
     use super::*;
 
-    /// A cache that holds all its items had a life of 8219178082.2 years, and one that lasts for
-    /// hours 0.0 years.
+    /// A cache that holds all its items once had a lifetime of 8219178082.2 years, and one that
+    /// lasts for hours 0.0 years.
     #[test]
     fn lives_are_told_in_fitting_units() {
         let row = |years: Option<f64>, written_a_day| Row {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A server's changes to its own process: limits, user, signals, the background, the pid file.
 //!
-//! All of it happens on the main thread before any other thread starts, except that one thread
-//! waits for signals. Only this module and `machine` make system calls of their own in the binary.
+//! All of it happens on the main thread before any other thread starts, except for the thread that
+//! waits for signals. In the binary, only this module and `machine` make system calls directly.
 
 #![allow(unsafe_code)]
 
@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use anyhow::{Context, Result, bail};
 
-/// Descriptors needed beside connections: listeners, rings, flash files, trace, standard streams.
+/// Descriptors needed besides connections: listeners, rings, flash files, trace, standard streams.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// Makes room for this many connections and threads in the limit of open files.
+/// Raises the limit of open files for this many connections and threads.
 pub fn raise_open_files(connections: usize, threads: usize) -> Result<()> {
     let need = connections as u64 + OTHER_DESCRIPTORS + 8 * threads as u64;
     let mut limit = libc::rlimit {
@@ -49,7 +49,7 @@ pub fn raise_open_files(connections: usize, threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// Lets a write beyond `ulimit -f` fail with an error that can be told, instead of ending the
+/// Makes a write beyond `ulimit -f` fail with an error that can be reported, instead of ending the
 /// process.
 pub fn survive_long_files() {
     // SAFETY: ignoring a signal takes no memory of ours, and no other thread runs yet.
@@ -75,7 +75,7 @@ pub fn allow_core_dumps() -> Result<()> {
     Ok(())
 }
 
-/// Keeps all memory from being swapped (`-k`).
+/// Locks all memory so that it is not swapped (`-k`).
 pub fn lock_memory() -> io::Result<()> {
     // SAFETY: changes how the kernel keeps this process's pages, not what they hold.
     if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } == 0 {
@@ -93,7 +93,7 @@ pub fn use_small_pages() {
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
-/// Whether this process may do anything.
+/// Whether this process has root's rights.
 pub fn is_root() -> bool {
     // SAFETY: both calls only read the process's credentials.
     unsafe { libc::getuid() == 0 || libc::geteuid() == 0 }
@@ -108,7 +108,7 @@ pub struct User {
 }
 
 impl User {
-    /// Looks a user up by name; `None` when there is no such user.
+    /// Looks a user up by name; `None` if there is no such user.
     pub fn find(name: &str) -> io::Result<Option<User>> {
         let name = CString::new(name)?;
         let mut entry = std::mem::MaybeUninit::<libc::passwd>::zeroed();
@@ -146,7 +146,7 @@ impl User {
         self.name.to_string_lossy()
     }
 
-    /// Gives up root for this user, for good.
+    /// Drops root privileges for this user, permanently.
     pub fn become_it(&self) -> Result<()> {
         // SAFETY: the calls change credentials of the whole process, which has one thread yet.
         let done = unsafe {
@@ -169,17 +169,17 @@ pub struct Signals {
     set: libc::sigset_t,
 }
 
-/// What a signal asks for.
+/// What a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Finish what was received, then end.
+    /// Finish the received requests, then end.
     Stop(&'static str),
-    /// Nothing that this server needs.
+    /// Nothing for this server.
     Hangup,
 }
 
 impl Signals {
-    /// Blocks them; to be called before any thread is started, since threads inherit the mask.
+    /// Blocks these signals. Call it before any thread is started, since threads inherit the mask.
     pub fn block() -> Signals {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
         // SAFETY: the set is writable memory of the right type; sigemptyset initialises it before
@@ -195,7 +195,7 @@ impl Signals {
         Signals { set }
     }
 
-    /// Waits for the next.
+    /// Waits for the next signal.
     pub fn wait(&self) -> Signal {
         loop {
             let mut signal = 0;
@@ -281,7 +281,7 @@ impl std::fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// The background process's way to tell the one that started it how it went.
+/// How a background process reports success to the process that started it.
 #[derive(Debug)]
 pub struct Background {
     pipe: OwnedFd,
@@ -289,8 +289,8 @@ pub struct Background {
 
 impl Background {
     /// Leaves a child in its own session and returns in it. The caller's process waits until the
-    /// child is [`Background::ready`], and ends with 0, or with 1 when the child ended first
-    /// (having said why on stderr).
+    /// child is [`Background::ready`], and ends with 0, or with 1 if the child ended first (after
+    /// reporting the reason on stderr).
     pub fn enter() -> Result<Background> {
         let mut ends = [0; 2];
         // SAFETY: the array is writable and has the two elements that the call fills.
@@ -320,7 +320,7 @@ impl Background {
         }
     }
 
-    /// The server runs: releases the terminal, and of the process that waits.
+    /// The server runs: releases the terminal, and the process that waits.
     pub fn ready(self) -> Result<()> {
         let null = std::fs::OpenOptions::new()
             .read(true)
@@ -338,8 +338,8 @@ impl Background {
     }
 }
 
-/// Writes a small file that is not there yet. An existing file is removed. Otherwise root could
-/// overwrite the target of a symbolic link that another user has put there.
+/// Writes a small file anew; an existing file is removed first. Otherwise root could overwrite the
+/// target of a symbolic link that another user has put there.
 pub fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -372,8 +372,8 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Having given up root, the process may no longer be allowed to; the number in it is dead
-        // then, as after a kill.
+        // After root was dropped, the process may not be allowed to remove it. Its number is then
+        // stale, as after a kill.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -383,8 +383,8 @@ impl Drop for PidFile {
 mod tests {
     use super::*;
 
-    /// As root, `-P /tmp/x` followed a symbolic link that another user had put at `/tmp/x.tmp`, and
-    /// wrote over what it pointed to.
+    /// As root, `-P /tmp/x` once followed a symbolic link that another user had put at
+    /// `/tmp/x.tmp`, and overwrote its target.
     #[test]
     fn a_pid_file_is_not_written_through_a_symbolic_link() {
         let dir = std::env::temp_dir().join(format!("senko-pid-{}", std::process::id()));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How far a command is: a line on stderr with percent and the time that is left.
+//! The progress of a command: a line on stderr with percentage and remaining time.
 
 use std::time::{Duration, Instant};
 
 use senko_io::bar;
 
-/// The time that is left when `share` of the work, 0 to 1, took `past`: `40 s left`, `3 min left`.
+/// The remaining time when `share` of the work, 0 to 1, took `past`: `40 s left`, `3 min left`.
 /// Empty while nothing is known.
 pub fn time_left(past: Duration, share: f64) -> String {
     if share <= 0.0 {
@@ -33,7 +33,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// Nothing is done yet of `total`.
+    /// Nothing of `total` is done yet.
     pub fn new(doing: &'static str, unit: &'static str, total: u64) -> Bar {
         let began = Instant::now();
         Bar {
@@ -47,7 +47,7 @@ impl Bar {
         }
     }
 
-    /// This many are done.
+    /// Notes that this many are done.
     pub fn done(&mut self, done: u64) {
         let now = Instant::now();
         if !self.terminal || now < self.next {

@@ -47,7 +47,7 @@ pub struct ServeArgs {
     json: bool,
 }
 
-/// The process around the server.
+/// The process of the server.
 #[derive(Debug, Default)]
 pub struct Surroundings {
     /// Run as this user.
@@ -56,17 +56,17 @@ pub struct Surroundings {
     pub pidfile: Option<PathBuf>,
     /// Run in the background.
     pub daemon: bool,
-    /// Where to write the ports that were bound (`MEMCACHED_PORT_FILENAME`).
+    /// Where to write the bound ports (`MEMCACHED_PORT_FILENAME`).
     pub port_file: Option<PathBuf>,
     /// Lock all memory (`-k`).
     pub lock_memory: bool,
     /// Leave core dumps in the working directory (`-r`).
     pub core_dumps: bool,
-    /// Say on stderr what was started.
+    /// Whether to report on stderr what was started.
     pub banner: bool,
-    /// How that, and log lines, are written.
+    /// The format of that, and of log lines.
     pub log_format: LogFormat,
-    /// Say it on stdout in JSON.
+    /// Whether to report it on stdout as JSON.
     pub json: bool,
 }
 
@@ -85,8 +85,8 @@ pub fn main(args: ServeArgs) -> Result<()> {
     };
     let (flash, made) = options.flash_or_default()?;
     if made && options.memory.is_none() && settings.memory < 64 << 20 {
-        // Flash of gigabytes under a few megabytes of memory would start with an error about the
-        // index.
+        // Flash of gigabytes with a few megabytes of memory would fail at start with an error about
+        // the index.
         settings.memory = 64 << 20;
     }
     if let [spec] = &flash[..]
@@ -122,7 +122,7 @@ pub fn main(args: ServeArgs) -> Result<()> {
 
 /// Starts a server and waits for its end.
 pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
-    // For tests, which also run where the disk is busy with other things, and are not about that.
+    // For tests, which also run on busy disks, and are not about that.
     if let Some(patience) = std::env::var("SENKO_TEST_PATIENCE")
         .ok()
         .and_then(|text| text.parse().ok())
@@ -149,13 +149,13 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         absolute_paths(&mut settings, &mut around)?;
         let background = Background::enter()?;
         if !around.core_dumps {
-            // A server in the background must not keep the file system busy that it was started
-            // from.
+            // A server in the background must not block the unmounting of the file system from
+            // which it was started.
             std::env::set_current_dir("/").context("cannot change to /")?;
         }
         Some(background)
     } else {
-        // Before root is given up: who may write to the pipe of stderr is a matter of its owner.
+        // Done before root is dropped: the owner of stderr's pipe decides who may write to it.
         say::as_service();
         None
     };
@@ -167,7 +167,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     let admin = settings.admin;
     let began = Instant::now();
     let bound = Server::bind(settings)?;
-    // The pid file names the process that serves, and goes away with it.
+    // The pid file names the serving process, and is removed at its end.
     let pidfile = around.pidfile.as_deref().map(PidFile::write).transpose()?;
     if let Some(path) = &around.port_file {
         write_ports(path, &bound.addresses())?;
@@ -245,7 +245,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     match (&ended, around.log_format) {
         _ if !around.banner => {}
         (Ok(left), LogFormat::Text) => note!("{}", stop_text(*left, data_dir.as_deref(), took)),
-        // The error is told by whoever called.
+        // The caller reports the error.
         (Err(_), LogFormat::Text) => {}
         (_, LogFormat::Json) => note!("{}", stop_json(&ended, took)),
     }
@@ -257,7 +257,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     Ok(())
 }
 
-/// The admin listener asks for no password, so an address for others gets a warning.
+/// The admin listener asks for no password, so a public address gets a warning.
 fn warn_of_open_admin(admin: Option<std::net::SocketAddr>, format: LogFormat) {
     if let Some(address) = admin.filter(|address| !address.ip().is_loopback()) {
         let text = format!(
@@ -287,7 +287,7 @@ fn tell_one(format: LogFormat, text: &str) {
     }
 }
 
-/// How long something took, for people.
+/// A duration in readable form.
 fn show_time(took: Duration) -> String {
     format!("{:.2} s", took.as_secs_f64())
 }
@@ -346,7 +346,7 @@ fn absolute_paths(settings: &mut Settings, around: &mut Surroundings) -> Result<
     Ok(())
 }
 
-/// Log lines go to stderr; `-v` turns on what is of use when looking for a fault.
+/// Log lines go to stderr; `-v` turns on lines that help to find a fault.
 fn start_log(verbosity: u8, format: LogFormat) {
     let level = match verbosity {
         0 => tracing::Level::WARN,
@@ -365,8 +365,8 @@ fn start_log(verbosity: u8, format: LogFormat) {
     };
 }
 
-/// `TCP INET: port` a line, as memcached writes it; renamed into place, so that a reader never sees
-/// half of it.
+/// One line `TCP INET: port` for each port, in memcached's form. The file is renamed into place, so
+/// that a reader never sees half of it.
 fn write_ports(path: &std::path::Path, addresses: &[std::net::SocketAddr]) -> Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".lck");

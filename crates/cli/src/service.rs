@@ -3,8 +3,8 @@
 //! protocol.
 //!
 //! `NOTIFY_SOCKET` names a datagram socket; each message is lines of `NAME=value`. A start or a
-//! stop of a large cache may take longer than a unit's timeout, so while either runs the manager is
-//! requested more time, again and again ([`Patience`]). Without the variable nothing happens.
+//! stop of a large cache may take longer than a unit's timeout, so while either runs, this
+//! repeatedly asks the manager for more time ([`Patience`]). Without the variable nothing happens.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -17,14 +17,14 @@ use std::time::Duration;
 const STEP: Duration = Duration::from_secs(5);
 const MORE: Duration = Duration::from_secs(30);
 
-/// The way to the service manager, if there is one.
+/// The socket of the service manager, if there is one.
 #[derive(Debug)]
 pub struct Service {
     socket: Option<(UnixDatagram, SocketAddr)>,
 }
 
 impl Service {
-    /// From the process's surroundings.
+    /// From the process's environment.
     pub fn from_env() -> Service {
         let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|name| {
             let address = match name.as_bytes() {
@@ -43,18 +43,18 @@ impl Service {
         }
     }
 
-    /// It serves.
+    /// Reports that the server is ready.
     pub fn ready(&self, status: &str) {
         let pid = std::process::id();
         self.tell(&format!("READY=1\nMAINPID={pid}\nSTATUS={status}"));
     }
 
-    /// SIGHUP came; [`Service::ready`] follows.
+    /// Reports that SIGHUP came; [`Service::ready`] follows.
     pub fn reloading(&self) {
         self.tell("RELOADING=1");
     }
 
-    /// It stops.
+    /// Reports that the server stops.
     pub fn stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=finishing requests, then saving");
     }

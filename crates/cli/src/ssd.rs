@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko ssd`: the simulator's command line. Arguments in, a run of `senko_ssd`, tables, JSON, CSV
-//! and pictures out.
+//! `senko ssd`: the simulator's command line. It parses arguments, runs `senko_ssd`, and prints
+//! tables, JSON, CSV and charts.
 
 mod compare; // a matrix of layers, buffers and workloads, on all cores
 mod explain; // a result in plain words
 mod print; // results for people and for machines
-mod run; // one workload on one drive, and its life
-mod progress; // how far a run is
-mod trace; // what a trace is, its conversion, its picture
+mod run; // one workload on one drive, and the drive's lifetime
+mod progress; // the progress of a run
+mod trace; // describes, converts and plots traces
 mod transfer; // the direct transfer engine
 
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ pub fn main(args: SsdArgs) -> Result<()> {
         SsdCommand::Transfer(args) => transfer::main(&args),
         SsdCommand::Parts { json } => print::parts(json),
     }?;
-    // The results up to the signal are printed; the exit code says that they are not all.
+    // The results up to the signal are printed; the exit code says that they are incomplete.
     match Interrupted::now() {
         Some(interrupted) => Err(interrupted.into()),
         None => Ok(()),
@@ -120,7 +120,7 @@ fn of_workload(name: &str, error: Error) -> anyhow::Error {
     }
 }
 
-/// Reads a workload through once, and shows its summary where results are for people. `capacity` is
+/// Reads a workload through once, and prints its summary if results are for people. `capacity` is
 /// of the drive that it goes to, if there is one: devices that overlap there are added to the
 /// warnings.
 fn summarise(workload: &Workload, capacity: Option<u64>, shown: bool) -> Result<Summary> {
@@ -161,7 +161,7 @@ struct WorkloadArgs {
 }
 
 impl WorkloadArgs {
-    /// Requests of a workload, all rounds together.
+    /// Requests of a workload, in all rounds together.
     fn requests(&self, summary: &Summary) -> u64 {
         summary
             .mix
@@ -220,7 +220,7 @@ struct DriveArgs {
 }
 
 impl DriveArgs {
-    /// The drives and how requests come to them, if that can be.
+    /// The drives, and when requests come, if the options are valid.
     fn setup(&self) -> Result<Setup> {
         let mut profile = Profile::find(&self.profile)?;
         if let Some(size) = &self.buffer_size {

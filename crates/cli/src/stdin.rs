@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Standard input, for the commands that read it. One that was closed (`<&-`) is an error.
 //!
-//! Before `main` the standard library opens /dev/null where a standard stream is closed. A read
-//! then gives nothing, as if the input were empty. So this file looks at the stream before that.
+//! Before `main` the standard library opens /dev/null in place of a closed standard stream. A read
+//! then returns nothing, as if the input were empty. So this file checks the stream before that.
 
 #![allow(unsafe_code)]
 
@@ -26,7 +26,7 @@ extern "C" fn look() {
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;
 
-/// An error if a path names standard input, and that was closed.
+/// An error if a path names standard input, and standard input was closed.
 pub fn check(path: &Path) -> Result<()> {
     let names = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
     if names.iter().any(|name| path == Path::new(name)) {
@@ -35,7 +35,7 @@ pub fn check(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Standard input; an error if whoever started the process had closed it.
+/// Standard input; an error if it was closed when the process started.
 pub fn open() -> Result<Stdin> {
     if CLOSED.load(Ordering::Relaxed) {
         bail!("stdin is closed, so there is nothing to read; for an empty input give < /dev/null");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko store`: the unordered store on the command line. Arguments in, calls of `senko_store`,
-//! text, JSON lines and CSV out.
+//! `senko store`: the unordered store on the command line. It parses arguments, calls
+//! `senko_store`, and prints text, JSON lines and CSV.
 //!
 //! Exit codes for scripts: 0 done; 1 the answer is no (no such key, a problem found, something
-//! lost); 2 it could not be done, with one sentence on stderr. `out` has the one of a closed
+//! lost); 2 it could not be done, with one sentence on stderr. `out` has the code for a closed
 //! stdout.
 
 mod bench; // loads, runs mixes, measures
@@ -82,7 +82,7 @@ enum StoreCommand {
     Bench(Box<bench::BenchArgs>),
 }
 
-/// How a command ended that did its work.
+/// The result of a command that did its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Yes,
@@ -125,7 +125,7 @@ fn size(text: &str) -> Result<Bytes, SpecError> {
     units::size(text, 1).map(Bytes)
 }
 
-/// Bytes a second on the command line: `20m/s`, or another time behind the stroke.
+/// Bytes a second on the command line: `20m/s`, or with another time after the slash.
 fn bytes_a_second(text: &str) -> Result<Bytes, String> {
     let (bytes, seconds) = units::byte_rate(text).map_err(|error| error.to_string())?;
     match bytes / seconds.unwrap_or(1) {
@@ -150,7 +150,7 @@ where
     Err(format!("it must lie between {least} and {most}"))
 }
 
-/// The error with the file's name in front, where it does not name a file itself.
+/// The error with the file's name before it, unless it names a file itself.
 fn told(path: &Path) -> impl Fn(StoreError) -> anyhow::Error {
     let name = path.display().to_string();
     move |error| {
@@ -173,8 +173,8 @@ fn told(path: &Path) -> impl Fn(StoreError) -> anyhow::Error {
     }
 }
 
-/// As [`told`], for a copy of an open store: one that can't be opened is the new file, which the
-/// error names.
+/// As [`told`], for a copy of an open store. If a file can't be opened, it is the new one, which
+/// the error names.
 fn told_of_copy(path: &Path) -> impl Fn(StoreError) -> anyhow::Error {
     let told = told(path);
     move |error| match error {
@@ -228,7 +228,7 @@ impl IndexName {
     }
 }
 
-/// How a store is made, if there is none, and how its space is kept.
+/// How a new store is made, and how its space is kept.
 #[derive(Args, Clone, Debug, Default)]
 struct MakeArgs {
     /// Bytes of a page of a sorted block: 4k, 8k, 16k or 32k [default: 4k]
@@ -355,7 +355,7 @@ impl MakeArgs {
         Ok(())
     }
 
-    /// Opens the store to be written, or makes it.
+    /// Opens the store for writing, or makes it.
     fn open(&self, path: &Path) -> Result<Opened> {
         let lay_there = path.symlink_metadata().is_ok();
         let store = Store::open(path, self.options()).map_err(told(path))?;
@@ -373,20 +373,20 @@ impl MakeArgs {
     }
 }
 
-/// A store that is open to be written.
+/// A store that is open for writing.
 struct Opened {
     store: Store,
     path: PathBuf,
-    /// Its file was made for this command.
+    /// Whether its file was made for this command.
     made: bool,
 }
 
 impl Opened {
-    /// Closes the store, and gives the first error. A store that was made for a command which
-    /// failed, and put nothing into it, is removed.
+    /// Closes the store, and returns the first error. If the store was made for a command that
+    /// failed and put nothing into it, it is removed.
     fn end<T>(self, done: Result<T>, put_something: bool) -> Result<T> {
         if done.is_err() && self.made && !put_something {
-            // Still open, so that nobody else can have opened it.
+            // It is still open, so no other process can have opened it.
             let _ = std::fs::remove_file(&self.path);
             drop(self.store);
             return done;
@@ -398,7 +398,7 @@ impl Opened {
     }
 }
 
-/// Opens a store that exists, to be read.
+/// Opens an existing store for reading.
 fn open_to_read(path: &Path) -> Result<Store> {
     let options = Options {
         read_only: true,

@@ -12,7 +12,7 @@ mod collect;
 #[path = "../tests/it/zeros/table.rs"]
 mod table;
 
-/// The commands of senko in a line of a shell, each as its words.
+/// The senko commands in a line of shell, each as its words.
 fn commands_of(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word: Option<String> = None;
@@ -33,7 +33,7 @@ fn commands_of(line: &str) -> Vec<Vec<String>> {
         }
     }
     for command in &mut commands {
-        // Where the output goes is the shell's.
+        // Redirections belong to the shell.
         if let Some(at) = command.iter().position(|word| word == ">") {
             command.truncate(at);
         }
@@ -47,7 +47,7 @@ fn commands_of(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// A command and all below it, with their names from the first one on.
+/// A command and all its subcommands, with their full names.
 fn walk(command: &Command, above: &str, all: &mut Vec<(String, Command)>) {
     let name = format!("{above} {}", command.get_name());
     let name = name.trim_start();
@@ -63,7 +63,7 @@ fn commands() -> Vec<(String, Command)> {
     all
 }
 
-/// An example that a special machine is needed for does not run in the tests, but it is a command.
+/// An example that needs a special machine does not run in the tests, but its command must exist.
 #[test]
 fn every_example_parses() {
     let mut blocks = Vec::new();
@@ -80,7 +80,7 @@ fn every_example_parses() {
             let found = commands_of(line);
             assert!(!found.is_empty(), "{}: {line}", block.place);
             for words in found {
-                // What only the reader knows.
+                // Values that only the reader knows.
                 let words = words.into_iter().map(|word| word.replace("PID", "1"));
                 if let Err(error) = Cli::command().try_get_matches_from(words)
                     && error.use_stderr()
@@ -94,8 +94,8 @@ fn every_example_parses() {
     assert!(parsed > 80, "{parsed} are too few: are all found?");
 }
 
-/// The meaning of value names, each with texts that all say the same and that every option of that
-/// kind takes. A number is 2 here, which lies in every option's range.
+/// The kinds of value names, each with texts that mean the same and that every option of the kind
+/// accepts. A number is 2 here, which lies in every option's range.
 const NUMBERS: &[(&str, &[&str])] = &[
     ("N", &["2", "2e0", "0.002k", "20e-1"]),
     ("N[:US]", &["2", "2e0", "0.002k:50", "2:5e1us"]),
@@ -113,7 +113,7 @@ const NUMBERS: &[(&str, &[&str])] = &[
     ("RATIO", &["2", "2e0", "0.2e1"]),
 ];
 
-/// Names of values that are not numbers, or have a grammar of their own.
+/// Names of values that are not numbers, or have their own grammar.
 const OTHERS: &[&str] = &[
     "ADDR",
     "BACKEND",
@@ -147,7 +147,7 @@ const OTHERS: &[&str] = &[
     "0",
 ];
 
-/// An option that takes values, by itself.
+/// An option with a value.
 struct Alone {
     place: String,
     kind: String,
@@ -156,7 +156,7 @@ struct Alone {
 }
 
 impl Alone {
-    /// Those of all commands that have a long name.
+    /// The options of all commands that have a long name.
     fn all() -> Vec<(String, String, Alone)> {
         let mut all = Vec::new();
         for (name, command) in commands() {
@@ -190,14 +190,14 @@ impl Alone {
         self.parser.clone().try_get_matches_from(words).map(drop)
     }
 
-    /// Texts that mean the same, if it takes numbers.
+    /// Texts with the same meaning, if it accepts numbers.
     fn numbers(&self) -> Option<&'static [&'static str]> {
         let known = NUMBERS.iter().find(|(kind, _)| *kind == self.kind);
         known.map(|(_, texts)| *texts)
     }
 }
 
-/// `--answers 100k` was refused by one command, and its like taken by others.
+/// `--answers 100k` was once refused by one command, while others accepted such numbers.
 #[test]
 fn every_number_of_every_option_has_one_grammar() {
     let mut tried = 0;
@@ -233,8 +233,8 @@ fn every_number_of_every_option_has_one_grammar() {
     assert!(tried > 60, "{tried} are too few: are all found?");
 }
 
-/// `--compaction-rate 0` and `--limit 0` were taken, and did what nobody wants. Whatever option
-/// takes 0 is in the table, with what 0 means to it.
+/// `--compaction-rate 0` and `--limit 0` were once accepted, with useless effects. Every option
+/// that accepts 0 is in the table, with the meaning of 0.
 #[test]
 fn every_option_says_what_zero_means() {
     let mut used = vec![false; table::ZEROS.len()];
@@ -262,7 +262,7 @@ fn every_option_says_what_zero_means() {
     }
 }
 
-/// clap writes a default as [default: 64]; those that texts have by themselves look the same.
+/// clap writes a default as [default: 64]; defaults in the texts themselves look the same.
 #[test]
 fn defaults_look_alike() {
     for (name, mut command) in commands() {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of `senko serve` that have no effect together with another option. A start warns about
-//! each pair. The table is `docs/cache/options-together.md`, and a test walks it. Pairs that
-//! contradict each other are refused where the settings are made (`options.rs`, and `check` of the
-//! server).
+//! each pair. The table is `docs/cache/options-together.md`, which a test checks. Contradicting
+//! pairs are refused when the settings are made (`options.rs`, and `check` of the server).
 
 use crate::options::ServeOptions;
 
-/// Warnings about options that are given and do nothing.
+/// Warnings about given options without an effect.
 pub fn without_effect(options: &ServeOptions) -> Vec<String> {
     let mut all = Vec::new();
     let mut pair = |given: bool, option: &str, beside: bool, other: &str| {
@@ -34,7 +33,7 @@ pub fn without_effect(options: &ServeOptions) -> Vec<String> {
     ] {
         pair(given, option, no_evict && !no_flash, "with -M");
     }
-    // Without flash, no item leaves DRAM then.
+    // Without flash, no item leaves DRAM for it.
     let stays = no_evict && no_flash;
     pair(options.policy.is_some(), "--policy", stays, "with -M");
     let no_socket = options.unix_socket.is_none();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sizes, rates and the other small values that options and the TOML file share. Each has a type
-//! that is parsed by [`FromStr`], so both refuse the same values with the same words.
+//! that is parsed by [`FromStr`], so both refuse the same values with the same messages.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use senko_server::settings::{
 };
 use senko_workload::{SpecError, units};
 
-/// Writes bytes as people do: `256m`, `4g`, `1.5g`.
+/// Writes bytes in readable form: `256m`, `4g`, `1.5g`.
 pub fn show_size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 4] = [
         (1 << 40, "TiB"),
@@ -51,7 +51,7 @@ where
     }
 }
 
-/// A whole number of something without which there is nothing to do.
+/// A whole number that must not be 0, because there would be nothing to do.
 pub fn at_least_one<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     match units::count::<u64>(text) {
         Ok(0) => Err("it must be at least 1".to_owned()),
@@ -59,7 +59,7 @@ pub fn at_least_one<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     }
 }
 
-/// The most that is printed or taken. 0 means none to some programs and all to others, so it is
+/// The most items to print or take. 0 means none to some programs and all to others, so it is
 /// refused.
 pub fn limit(text: &str) -> Result<u64, String> {
     let hint = |error| format!("{error}; without the option there is no limit");
@@ -85,7 +85,7 @@ pub fn some_bytes(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// A time in whole seconds, of which a protocol or a setting counts no parts; 0 is one.
+/// A time in whole seconds, for a protocol or a setting without fractions; 0 is allowed.
 pub fn whole_seconds(text: &str) -> Result<u32, String> {
     let time = units::time(text, Duration::from_secs(1)).map_err(|error| error.to_string())?;
     match u32::try_from(time.as_secs()) {
@@ -104,13 +104,13 @@ pub fn microseconds(text: &str) -> Result<f64, String> {
     Ok(time.as_nanos() as f64 / 1e3)
 }
 
-/// [`some_bytes`] as text, for what is parsed again where it is used.
+/// [`some_bytes`] as text, for a value that is parsed again when it is used.
 pub fn some_bytes_text(text: &str) -> Result<String, String> {
     some_bytes(text).map(|_| text.to_owned())
 }
 
-/// A size that is parsed again where it is used: refused with the other options, before anything is
-/// read.
+/// A size that is parsed again when it is used. It is checked with the other options, before
+/// anything is read.
 pub fn size_text(text: &str) -> Result<String, SpecError> {
     units::size(text, 1).map(|_| text.to_owned())
 }
@@ -187,8 +187,8 @@ impl FromStr for WriteBudget {
                 "the write budget \"{text}\" is less than a byte a second; to write nothing at all use --no-flash"
             ));
         }
-        // A day's budget may be spent in bursts of minutes, a second's in bursts of seconds; a
-        // region has to fit.
+        // A budget per day may be spent in bursts of minutes, a budget per second in bursts of
+        // seconds. A region has to fit.
         let burst = (bytes_per_second * 10).max(bytes / 288).max(32 << 20);
         Ok(WriteBudget(Budget {
             bytes_per_second,
@@ -272,7 +272,7 @@ words!(
     "2" => TlsVerify::Require, "3" => TlsVerify::Once
 );
 words!(
-    /// `--tls-min-version`: whether only 1.3 will do.
+    /// `--tls-min-version`: whether only 1.3 is accepted.
     TlsVersion(bool), "version of TLS", "1.2" => false, "1.3" => true
 );
 

@@ -151,7 +151,7 @@ enum Asked {
 }
 
 /// A run.
-pub struct Run<'a> {
+pub struct ThesisRun<'a> {
     /// What is next.
     pub steps: Steps<'a>,
     /// The keys.
@@ -178,13 +178,17 @@ pub struct Run<'a> {
     _scratch: Scratch,
 }
 
-impl<'a> Run<'a> {
+impl<'a> ThesisRun<'a> {
     /// A run of the thesis's size.
     ///
     /// # Errors
-    /// As [`Run::sized`].
-    pub fn open(options: &Options, progress: &'a dyn Progress, steps: u64) -> Result<Run<'a>> {
-        Run::sized(options, progress, steps, Size::of_the_thesis(options.scale))
+    /// As [`ThesisRun::sized`].
+    pub fn open(
+        options: &Options,
+        progress: &'a dyn Progress,
+        steps: u64,
+    ) -> Result<ThesisRun<'a>> {
+        ThesisRun::sized(options, progress, steps, Size::of_the_thesis(options.scale))
     }
 
     /// Looks at the machine and makes the file: this many elements, or as many as there is room
@@ -197,7 +201,7 @@ impl<'a> Run<'a> {
         progress: &'a dyn Progress,
         steps: u64,
         size: Size,
-    ) -> Result<Run<'a>> {
+    ) -> Result<ThesisRun<'a>> {
         cleanup::on_signals();
         let steps = Steps::new(progress, steps);
         steps.next("first probe");
@@ -224,7 +228,7 @@ impl<'a> Run<'a> {
         let mut outcome = Outcome::new();
         settings(&mut outcome, size.elements, &geometries);
         outcome.setting("o_direct", file.direct());
-        Ok(Run {
+        Ok(ThesisRun {
             steps,
             keys: Keys::new(options.seed),
             geometries,
@@ -440,7 +444,7 @@ impl<'a> Run<'a> {
             Err(why) => self.outcome.setting("device_unknown", why.clone()),
         }
         let by_size = by_size(&self.rows);
-        let Run {
+        let ThesisRun {
             mut outcome,
             probe,
             calm,

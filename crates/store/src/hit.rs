@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The elements that a look-up finds in a log, in a block, or in the cache of records.
 
-use crate::block::Found;
+use crate::block::FoundVersion;
 use crate::log::LogElement;
 
 /// The version of a key that a look-up found: a value, the reference to a large one, or a
@@ -27,8 +27,8 @@ impl From<LogElement> for Hit {
     }
 }
 
-impl From<Found<'_>> for Hit {
-    fn from(found: Found<'_>) -> Hit {
+impl From<FoundVersion<'_>> for Hit {
+    fn from(found: FoundVersion<'_>) -> Hit {
         Hit {
             flags: found.flags,
             time: found.time,

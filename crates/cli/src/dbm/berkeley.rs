@@ -21,7 +21,7 @@ struct Head {
 /// Reads tables one after the other.
 pub struct Reader {
     lines: Lines,
-    /// Of the table that is being read.
+    /// The head of the table that is being read.
     head: Option<Head>,
     tables: Vec<Option<String>>,
     last: Option<Vec<u8>>,
@@ -66,12 +66,12 @@ impl Reader {
         self.lines.count()
     }
 
-    /// The tables that came so far.
+    /// The tables so far.
     pub fn tables(&self) -> &[Option<String>] {
         &self.tables
     }
 
-    /// A head; none at the end of the input.
+    /// Reads a head; `None` at the end of the input.
     fn head(&mut self) -> Result<Option<Head>, String> {
         let Some(line) = self.lines.next()? else {
             return match self.tables.is_empty() {
@@ -109,7 +109,7 @@ impl Reader {
                     let found = shorten(line);
                     return Err(format!("{found}: only tables with keys can be loaded"));
                 }
-                // Sizes of pages and the like, which mean nothing here.
+                // Page sizes and the like, which have no meaning here.
                 _ => {}
             }
             if seen.contains(&name) {

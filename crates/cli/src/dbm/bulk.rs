@@ -14,12 +14,12 @@ use super::rows::Row;
 use super::{MAIN, Place};
 use crate::process::{Interrupted, stop_on_signals};
 
-/// Bytes of keys and values that one transaction gathers, at most.
+/// Most bytes of keys and values in one transaction.
 const BATCH_BYTES: usize = 1 << 20;
 
 struct Loading<'a> {
     place: &'a Place,
-    /// Opened with the first records, so that an input that has none makes no database.
+    /// Opened with the first records, so that an input without records makes no database.
     db: Option<Database>,
     table: Option<Table>,
     rows: Vec<Row>,
@@ -28,7 +28,7 @@ struct Loading<'a> {
 }
 
 impl Loading<'_> {
-    /// Puts the rows that were read, as one transaction.
+    /// Puts the gathered rows as one transaction.
     fn put(&mut self) -> Result<()> {
         let told = |error| self.place.told(&error);
         if self.db.is_none() {
@@ -70,7 +70,8 @@ impl Loading<'_> {
     }
 }
 
-/// Runs `senko dbm load`. Records a transaction: `batch`; without, all are one.
+/// Runs `senko dbm load`. `batch` is the number of records per transaction; without it, all records
+/// are one transaction.
 pub fn load(
     place: &Place,
     input: Option<&Path>,
@@ -85,7 +86,7 @@ pub fn load(
     }
     place.check_name()?;
     let mut input = Input::open(input, format)?;
-    // A read from a terminal or a pipe may take forever, and a signal ends it as always.
+    // A read from a terminal or a pipe may take forever, so a signal ends it in the usual way.
     if input.file {
         stop_on_signals();
     }
@@ -102,7 +103,7 @@ pub fn load(
             Ok(Some(row)) => row,
             Ok(None) => break,
             Err(error) => {
-                // The records before the bad one are kept, and counted.
+                // The records before the bad one are kept and counted.
                 if batch.is_some() && !loading.rows.is_empty() {
                     loading.put()?;
                 }
@@ -125,7 +126,7 @@ pub fn load(
     }
     let loaded = loading.loaded;
     if let Some(db) = loading.db.take() {
-        // Tables without a record are tables.
+        // Tables without records are kept too.
         for name in input.tables() {
             let made = db.create_table(name.as_deref().unwrap_or(place.name()));
             made.map_err(|error| place.told(&error))?;
@@ -150,7 +151,7 @@ fn put(loading: &mut Loading<'_>) -> Result<()> {
     })
 }
 
-/// Runs `senko dbm dump`. A dump to a file that is broken off never has the file's name.
+/// Runs `senko dbm dump`. An unfinished dump never gets the file's name.
 pub fn dump(
     place: &Place,
     format: Option<Format>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records in and out: what `load` reads and `dump` writes.
+//! Formats of records: what `load` reads and `dump` writes.
 //!
 //! ```text
 //! json       {"table":"main","key":"a","value":"1"}       key_hex, value_hex, key_base64, value_base64
@@ -8,7 +8,7 @@
 //! gdbm_dump  # GDBM dump file ... # End of data            one table
 //! ```
 //!
-//! A record says its key once and its value once. Two fields that say the same are an error.
+//! A record has its key once and its value once. Two fields for the same thing are an error.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -43,7 +43,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// By the end of a file's name, if that says anything.
+    /// The format by the end of a file's name, if that says anything.
     pub fn of_path(path: &Path) -> Option<Format> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "csv" => Some(Format::Csv),
@@ -74,7 +74,7 @@ enum Source {
 pub struct Input {
     name: String,
     source: Source,
-    /// It is a regular file, from which a read never waits long.
+    /// Whether it is a regular file, from which a read never waits long.
     pub file: bool,
 }
 
@@ -103,7 +103,7 @@ impl Input {
         let read = (&mut from).take(4096).read_to_end(&mut start);
         read.with_context(|| format!("cannot read {name}"))?;
         if start.starts_with(b"\xef\xbb\xbf") {
-            // A byte order mark, which some programs put in front of UTF-8.
+            // A byte order mark, which some programs put before UTF-8.
             start.drain(..3);
         }
         let by_name = || path.and_then(Format::of_path);
@@ -125,7 +125,7 @@ impl Input {
         })
     }
 
-    /// Where the last record was read, for messages.
+    /// The place of the last record, for messages.
     pub fn place(&self) -> String {
         let line = match &self.source {
             Source::Json(lines) => lines.count(),
@@ -136,7 +136,8 @@ impl Input {
         format!("{}, line {line}", self.name)
     }
 
-    /// The tables that the input names beside its records; none of them is the one without a name.
+    /// The tables that the input names besides those of records. A table without a name is not
+    /// among them.
     pub fn tables(&self) -> &[Option<String>] {
         match &self.source {
             Source::Berkeley(reader) => reader.tables(),
@@ -145,7 +146,7 @@ impl Input {
         }
     }
 
-    /// The next record; none at the end.
+    /// The next record; `None` at the end.
     pub fn next(&mut self) -> Result<Option<Row>> {
         let row = match &mut self.source {
             Source::Json(lines) => json_row(lines),
@@ -166,7 +167,7 @@ impl Input {
     }
 }
 
-/// The members of a JSON object, also those whose names come twice.
+/// The members of a JSON object, including those whose names occur twice.
 struct Members(Vec<(String, Value)>);
 
 impl<'de> serde::Deserialize<'de> for Members {
@@ -194,7 +195,7 @@ impl<'de> serde::Deserialize<'de> for Members {
 
 const ENCODINGS: [Encoding; 3] = [Encoding::Raw, Encoding::Hex, Encoding::Base64];
 
-/// The one of several fields that says a key or a value.
+/// The only one of several fields that has a key or a value.
 fn the_one(name: &str, has: impl Fn(&str) -> Option<usize>) -> Result<(usize, Encoding), String> {
     let found = ENCODINGS.map(|encoding| {
         let name = format!("{name}{}", encoding.suffix());
@@ -228,7 +229,7 @@ fn json_row(lines: &mut Lines) -> Result<Option<Row>, String> {
                 .rsplit_once(" at line ")
                 .map_or(&*text, |(text, _)| text);
             match error.classify() {
-                // The library's words, which name types of its own.
+                // The library's words, which name its own types.
                 Category::Data if text.starts_with("invalid type") => {
                     "it is not a JSON object".to_owned()
                 }
@@ -263,7 +264,7 @@ fn json_row(lines: &mut Lines) -> Result<Option<Row>, String> {
     }))
 }
 
-/// Which column is what.
+/// The meaning of each column.
 struct Columns {
     table: Option<usize>,
     key: (usize, Encoding),
@@ -335,8 +336,8 @@ fn csv_row(
     }))
 }
 
-/// A record as a JSON object: text where the bytes are text, else hexadecimal digits under another
-/// name.
+/// A record as a JSON object: text if the bytes are text, otherwise hexadecimal digits under
+/// another name.
 pub fn json(table: &str, key: &[u8], value: &[u8], hex: bool) -> Value {
     let mut row = Map::new();
     row.insert("table".to_owned(), table.into());
@@ -369,7 +370,7 @@ impl Output {
         }
     }
 
-    /// In front of all.
+    /// Written before everything else.
     pub fn begin(&self, out: &mut impl Write) -> io::Result<()> {
         match self {
             Output::Csv(encoding) => {
@@ -380,7 +381,7 @@ impl Output {
         }
     }
 
-    /// In front of a table; `alone`: there is no other.
+    /// Written before a table; `alone`: there is no other table.
     pub fn table(&mut self, out: &mut impl Write, name: &str, alone: bool) -> io::Result<()> {
         match self {
             Output::Json { .. } | Output::Csv(_) => Ok(()),
@@ -422,7 +423,7 @@ impl Output {
         }
     }
 
-    /// Behind a table.
+    /// Written after a table.
     pub fn end(&mut self, out: &mut impl Write) -> io::Result<()> {
         match self {
             Output::Json { .. } | Output::Csv(_) => Ok(()),

@@ -13,7 +13,7 @@ const LETTERS: usize = 76;
 /// Reads the records of a dump.
 pub struct Reader {
     lines: Lines,
-    /// The line that was read last, if it is still to be looked at.
+    /// The last line read, if it is still to be parsed.
     ahead: Option<Vec<u8>>,
     begun: bool,
     ended: bool,
@@ -78,7 +78,7 @@ impl Reader {
         }
     }
 
-    /// A number behind `#:NAME=`.
+    /// The number after `#:NAME=`.
     fn number(line: &[u8], name: &str) -> Option<Result<u64, String>> {
         let value = line.strip_prefix(format!("#:{name}=").as_bytes())?;
         let number = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
@@ -88,7 +88,7 @@ impl Reader {
         }))
     }
 
-    /// A key or a value; none at the end of the records.
+    /// A key or a value; `None` at the end of the records.
     fn bytes(&mut self) -> Result<Option<Vec<u8>>, String> {
         let line = self.take()?;
         let Some(length) = Reader::number(&line, "len") else {
@@ -157,7 +157,7 @@ impl Reader {
 
 /// Writes the head of a table.
 pub fn head(out: &mut impl Write, table: &str) -> io::Result<()> {
-    // A name with a line's end in it would end the line.
+    // A line end in a name would end the line.
     let name: String = table.chars().filter(|c| !c.is_control()).collect();
     writeln!(
         out,

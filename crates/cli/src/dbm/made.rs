@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-/// Refuses what is neither a file nor a device.
+/// Refuses a path that is neither a file nor a device.
 pub fn refuse_kind(path: &Path) -> Result<()> {
     let Ok(there) = path.metadata() else {
-        // It is not there, or opening the database tells why.
+        // It does not exist, or opening the database reports the reason.
         return Ok(());
     };
     if !there.is_file() && !there.file_type().is_block_device() {
@@ -27,13 +27,13 @@ pub fn refuse_kind(path: &Path) -> Result<()> {
 pub struct Made(Option<PathBuf>);
 
 impl Made {
-    /// Before the database is opened.
+    /// Called before the database is opened.
     pub fn at(path: &Path) -> Made {
         let there = path.symlink_metadata().is_ok() || further(path, 1).symlink_metadata().is_ok();
         Made((!there).then(|| path.to_owned()))
     }
 
-    /// Something was put into the database.
+    /// Notes that something was put into the database.
     pub fn keep(&mut self) {
         self.0 = None;
     }
@@ -42,7 +42,7 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         let Some(path) = &self.0 else { return };
-        // A file that can't be removed is left; the reason of the failure is told already.
+        // A file that can't be removed stays; the reason of the failure was reported already.
         let mut left = std::fs::remove_file(path);
         for number in 1.. {
             if left.is_err() {

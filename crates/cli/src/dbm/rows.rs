@@ -5,20 +5,20 @@ use std::io::{BufRead, Read};
 
 use senko_dbm::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_VALUE_BYTES};
 
-/// The most bytes of a line: a value of the greatest size as hexadecimal digits, and some.
+/// The most bytes of a line: a value of the greatest size as hexadecimal digits, and a little more.
 const MOST_LINE: u64 = 2 * MAX_VALUE_BYTES as u64 + (1 << 20);
 
 /// A record that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Where the input says it.
+    /// Its place in the input.
     pub table: Option<String>,
     pub key: Vec<u8>,
     pub value: Vec<u8>,
 }
 
 impl Row {
-    /// Refuses a name, key or value that no table takes, while the line is known.
+    /// Refuses a name, key or value that no table accepts, while the line is known.
     pub fn checked(self) -> Result<Row, String> {
         let name = self.table.as_deref().map_or(1, str::len);
         if name == 0 || name > MAX_TABLE_NAME_BYTES {
@@ -39,7 +39,7 @@ impl Row {
     }
 }
 
-/// Lines, counted.
+/// Reads lines and counts them.
 pub struct Lines {
     from: Box<dyn BufRead>,
     line: Vec<u8>,
@@ -59,7 +59,7 @@ impl Lines {
         self.count
     }
 
-    /// The next line, without its end; none after the last.
+    /// The next line, without its end; `None` after the last.
     pub fn next(&mut self) -> Result<Option<&[u8]>, String> {
         self.line.clear();
         let mut limited = (&mut self.from).take(MOST_LINE);

@@ -2,8 +2,8 @@
 //! `senko lab run --all`: every experiment, each in its own process.
 //!
 //! A separate process returns its memory, and if it panics, no other experiment ends. All of them
-//! together have a time. An experiment that takes much more than its part of the time left is asked
-//! to end, as by Ctrl-C. Its figures up to then are kept.
+//! together have a time limit. An experiment that takes much more than its share of the remaining
+//! time is asked to end, as by Ctrl-C. Its figures up to then are kept.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -19,18 +19,18 @@ use serde_json::{Value, json};
 
 use super::RunArgs;
 
-/// Time of all quick runs, if no other is given.
+/// The default time of all quick runs.
 const QUICK: Duration = Duration::from_secs(19 * 60);
-/// An experiment may take this many times its part of what is left. The longest quick one needs
-/// five times its part.
+/// An experiment may take this many times its share of the remaining time. The longest quick one
+/// needs five times its share.
 const UNEVEN: f64 = 6.0;
-/// How often a run is looked at.
+/// How often a run is checked.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How an experiment ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// It says itself what it measured and what it lacks.
+    /// It reported itself what it measured and what is missing.
     Itself,
     /// Its time was over.
     OutOfTime,
@@ -150,8 +150,8 @@ fn show(
     writeln!(out, "{text}").context("cannot write to stdout")
 }
 
-/// The record of a run that left none. It is kept, or the report would show an older run's figures
-/// without a word.
+/// A record for a run that left none. Without it, the report would silently show an older run's
+/// figures.
 fn gap(args: &RunArgs, name: &str, ended: Ended, path: &Path) -> Result<Value> {
     let why = match ended {
         Ended::OutOfTime => "its time was over before it had a figure",
@@ -164,7 +164,7 @@ fn gap(args: &RunArgs, name: &str, ended: Ended, path: &Path) -> Result<Value> {
     Ok(record)
 }
 
-/// One experiment: how it ended, and its result's object.
+/// Runs one experiment: returns how it ended, and its result's object.
 fn run(name: &str, args: &RunArgs, share: Option<Duration>) -> Result<(Ended, Option<Value>)> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
     let mut command = Command::new(program);
@@ -189,7 +189,7 @@ fn run(name: &str, args: &RunArgs, share: Option<Duration>) -> Result<(Ended, Op
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start the experiment {name}"))?;
-    // Also undone when this process is stopped.
+    // Undone even if this process is stopped.
     let guard = cleanup::later(Undo::Stop(child.id()));
     let reader = child.stdout.take().map(|mut out| {
         std::thread::spawn(move || {
@@ -199,7 +199,7 @@ fn run(name: &str, args: &RunArgs, share: Option<Duration>) -> Result<(Ended, Op
         })
     });
     let in_time = wait(&mut child, share)?;
-    // Asks it to end if it has not.
+    // Asks it to end, if it has not ended.
     if in_time {
         guard.forget();
     } else {
@@ -216,7 +216,7 @@ fn run(name: &str, args: &RunArgs, share: Option<Duration>) -> Result<(Ended, Op
         .and_then(|line| serde_json::from_str(line).ok());
     let ended = match (in_time, status.code()) {
         (false, _) => Ended::OutOfTime,
-        // 1: it could not be run, or measured nothing, and has said why.
+        // 1: it could not be run, or measured nothing, and has reported the reason.
         (true, Some(0 | 1)) => Ended::Itself,
         _ => Ended::Broken,
     };

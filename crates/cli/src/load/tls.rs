@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The options of `senko load` for TLS. [`super::LoadArgs`] has them among its own.
+//! The TLS options of `senko load`, which [`super::LoadArgs`] includes.
 
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ pub struct TlsArgs {
 }
 
 impl TlsArgs {
-    /// What they say; `None`: no TLS.
+    /// The settings from these options; `None`: no TLS.
     pub fn options(&self) -> Option<TlsOptions> {
         self.tls.then(|| TlsOptions {
             ca: self.tls_ca.clone(),

@@ -14,7 +14,7 @@ const TLS_PREFIXES: [(&str, TlsMode); 3] = [
     ("mtls:", TlsMode::Mutual),
 ];
 
-/// Where to listen, and how the addresses differ.
+/// The listening addresses, and how they differ.
 #[derive(Debug, Default, PartialEq)]
 pub struct Doors {
     pub listen: Vec<SocketAddr>,
@@ -40,7 +40,7 @@ impl Doors {
     }
 }
 
-/// Resolves a list as [`resolve_all`] does. In front of an address may stand `noauth:`, and one of
+/// Resolves a list as [`resolve_all`] does. An address may have the prefixes `noauth:`, and one of
 /// `notls:`, `btls:` and `mtls:`.
 pub fn resolve_doors(list: &[String], port: u16) -> Result<Doors> {
     let mut doors = Doors::default();

@@ -13,7 +13,7 @@ use toml::{Spanned, Value};
 
 use super::ServeOptions;
 
-/// The options alone, without a program's name in front.
+/// The options alone, without a program's name before them.
 #[derive(Parser)]
 #[command(no_binary_name = true)]
 struct Options {
@@ -41,7 +41,7 @@ impl ServeOptions {
             let wrong = |why: String| anyhow!("{}: {why}", at(name.span().start));
             let name = name.get_ref().as_str();
             let given = words_of(&command, name, value.get_ref()).map_err(wrong)?;
-            // Each alone first, so that the message is about this one.
+            // Each option is parsed alone first, so that a message names this one.
             parsed(&given).map_err(|why| wrong(format!("{name}: {why}")))?;
             words.extend(given);
         }
@@ -49,7 +49,7 @@ impl ServeOptions {
     }
 }
 
-/// The value as words of a command line.
+/// The value, as words of a command line.
 fn words_of(command: &clap::Command, name: &str, value: &Value) -> Result<Vec<String>, String> {
     let is_it = |arg: &&Arg| arg.get_long() == Some(name);
     let Some(arg) = command.get_arguments().find(is_it) else {
@@ -103,7 +103,8 @@ fn parsed(words: &[String]) -> Result<ServeOptions, String> {
     let matches = Options::command().try_get_matches_from(words);
     let options = matches.and_then(|matches| Options::from_arg_matches(&matches));
     options.map(|options| options.options).map_err(|error| {
-        // The option's own parser says what is wrong; the rest is about command lines.
+        // The option's own parser has the useful message; the rest of the text is about command
+        // lines.
         let own = error.source().map(ToString::to_string);
         own.unwrap_or_else(|| {
             let text = error.to_string();

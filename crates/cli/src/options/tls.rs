@@ -40,7 +40,7 @@ pub struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// Lays these over those of the file.
+    /// Merges these options over those of the file.
     pub fn over(self, file: TlsOptions) -> TlsOptions {
         TlsOptions {
             tls: self.tls.or(file.tls),
@@ -54,7 +54,7 @@ impl TlsOptions {
         }
     }
 
-    /// The settings; `None`: nothing is encrypted.
+    /// The settings; `None`: TLS is off.
     pub fn settings(&self) -> Result<Option<TlsSettings>> {
         if self.tls == Some(false) {
             return Ok(None);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko plan --ratios`: flash for each byte of DRAM, as chapter 8 of paper A has it.
+//! `senko plan --ratios`: flash for each byte of DRAM, as in chapter 8 of paper A.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::PlanArgs;
 
-/// The premises of these options: the paper's with `--paper`, today's where none are given.
+/// The assumptions from these options: the paper's with `--paper`, otherwise present ones.
 pub fn premises(args: &PlanArgs) -> Premises {
     let base = if args.paper { PAPER } else { TODAY };
     Premises {

@@ -131,8 +131,8 @@ pub fn main(args: &CompareArgs) -> Result<()> {
     Ok(())
 }
 
-/// Runs all, on threads; the results in the order of the combinations, none for those that a signal
-/// came before.
+/// Runs all combinations on threads. Returns the results in their order; `None` for those that a
+/// signal prevented.
 fn run_all(
     args: &CompareArgs,
     setup: &Setup,
@@ -157,8 +157,7 @@ fn run_all(
                         return;
                     }
                     let report = run_one(setup, combination, &progress);
-                    // A run that a signal broke off has figures of another load than its
-                    // neighbours.
+                    // A run that a signal interrupted had another load than its neighbours.
                     if !stopped() {
                         *reports[index]
                             .lock()
@@ -206,7 +205,7 @@ fn run_one(setup: &Setup, combination: &Combination<'_>, progress: &Progress) ->
     reported(setup.run(&parts, combination.workload, true, &mut watching)?)
 }
 
-/// A table whose columns are as wide as what they hold: names to the left, numbers to the right.
+/// A table whose columns are as wide as their contents: names on the left, numbers on the right.
 fn aligned(rows: &[[String; HEAD.len()]]) -> String {
     let mut text = String::new();
     let width = |column: usize| {

@@ -12,7 +12,7 @@ use senko_ssd::lifetime::Lifetime;
 use super::run::OneArgs;
 use crate::process::stop_on_signals;
 
-/// Bytes of a result at most: a larger file is none.
+/// Most bytes of a result: a larger file is not a result.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// Arguments of `senko ssd explain`.
@@ -51,7 +51,7 @@ pub fn main(args: &ExplainArgs) -> Result<()> {
         .context("cannot write to stdout")
 }
 
-/// The text of a file that begins with a brace, as a result does and no trace.
+/// The text of a file that begins with a brace, like a result and unlike any trace.
 fn result_in(path: &Path) -> Result<Option<String>> {
     if !path.metadata().is_ok_and(|about| about.is_file()) {
         return Ok(None);

@@ -162,7 +162,7 @@ pub fn notes(report: &Report) -> String {
     notes.iter().map(|note| format!("note: {note}\n")).collect()
 }
 
-/// Rates and response times; of a drive that does not keep up, only the rates and why.
+/// Rates and response times. For a drive that does not keep up, only the rates and the reason.
 fn times(report: &Report) -> String {
     let mut text = String::new();
     if let (Some(pace), Some((read, written))) =
@@ -205,7 +205,7 @@ fn rate(bytes_a_second: f64) -> String {
     format!("{:.2} MB/s", bytes_a_second / 1e6)
 }
 
-/// Says that requests came faster than the drive does them, if so.
+/// Reports that requests came faster than the drive completes them, if so.
 pub fn behind(report: &Report) -> Option<String> {
     let pace = report.requests_a_second()?;
     report.falls_behind().then(|| {
@@ -227,7 +227,7 @@ fn responses(name: &str, times: &ResponseTimes) -> String {
     )
 }
 
-/// A drive's life for people: four figures, each with when to trust it.
+/// A drive's lifetime for people: four figures, each with when to trust it.
 pub fn lifetime(report: &Report, life: &Lifetime) -> String {
     let rows = [
         (
@@ -275,7 +275,7 @@ pub fn csv(workload: &str, profile: &Profile, report: &Report) -> (String, Strin
     let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
     let text = |value: &str| format!("\"{}\"", value.replace('"', "\"\""));
     let flash = &report.flash;
-    // Of a drive that does not keep up response times say nothing.
+    // Response times of a drive that does not keep up mean nothing.
     let time = |us: f64| {
         if report.falls_behind() {
             String::new()

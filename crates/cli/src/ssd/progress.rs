@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How far a run is, with percent and the time that is left.
+//! The progress of a run, with percentage and remaining time.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use senko_io::bar;
 
-/// A line on stderr that says how far a run is, where that is a terminal and the run is long.
+/// A line on stderr with the progress of a run, if stderr is a terminal and the run is long.
 /// Threads share it.
 pub struct Progress {
     terminal: bool,
@@ -42,13 +42,13 @@ impl Progress {
         }
     }
 
-    /// So many more are done.
+    /// Notes that this many more are done.
     pub fn add(&self, more: u64) {
         let done = self.done.fetch_add(more, Ordering::Relaxed) + more;
         self.show(done);
     }
 
-    /// This many are done of so many.
+    /// Notes that this many of the total are done.
     pub fn set(&self, done: u64, total: u64) {
         self.done.store(done, Ordering::Relaxed);
         if let Ok(mut line) = self.line.lock() {
@@ -89,7 +89,7 @@ fn told(doing: &str, unit: &str, done: u64, total: u64, past: Duration) -> Strin
     if total == 0 || done == 0 {
         return format!("{doing}: {done} {unit}");
     }
-    // Pieces of folded requests count too, so that there can be a few more than expected.
+    // Pieces of folded requests count too, so there can be a few more than expected.
     let share = (done as f64 / total as f64).min(1.0);
     let left = past.as_secs_f64() * (1.0 - share) / share;
     let percent = (share * 100.0) as u64;
@@ -100,7 +100,7 @@ fn told(doing: &str, unit: &str, done: u64, total: u64, past: Duration) -> Strin
 mod tests {
     use super::*;
 
-    /// Nobody could tell from "1048576 requests, 3.0 s of the workload" whether to wait for a run.
+    /// From "1048576 requests, 3.0 s of the workload" nobody could tell whether to wait for a run.
     #[test]
     fn progress_has_percent_and_time_left() {
         let at = |done, total, seconds| {

@@ -39,11 +39,11 @@ pub struct OneArgs {
 }
 
 impl OneArgs {
-    /// What they name.
+    /// The workload and the drive that they name.
     pub fn open(&self) -> Result<(Setup, Parts, Workload)> {
         let setup = self.drive.setup()?;
         let parts = setup.parts(self.ftl.as_deref(), self.buffer.as_deref())?;
-        // Before a long trace is read.
+        // Checked before a long trace is read.
         setup.drive(&parts)?;
         Ok((setup, parts, self.reading.open(&self.workload)?))
     }
@@ -84,7 +84,7 @@ pub struct LifetimeArgs {
     json: bool,
 }
 
-/// Shows how far a run is, and ends it on a signal.
+/// Shows the progress of a run, and ends the run on a signal.
 pub struct Watching<'a> {
     pub filling: Option<&'a Progress>,
     pub running: &'a Progress,
@@ -107,7 +107,7 @@ impl Watch for Watching<'_> {
     }
 }
 
-/// The report of a run that has one.
+/// The report of a run, if it has one.
 pub fn reported(report: Option<Report>) -> Result<Report> {
     if let Some(report) = report {
         return Ok(report);
@@ -117,7 +117,7 @@ pub fn reported(report: Option<Report>) -> Result<Report> {
 }
 
 impl OneArgs {
-    /// Runs it, and shows how far it is. A run that was stopped says so.
+    /// Runs it, and shows its progress. A run that was stopped is reported as such.
     pub fn simulate(
         &self,
         setup: &Setup,

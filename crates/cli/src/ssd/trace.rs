@@ -161,8 +161,8 @@ fn convert(args: &ConvertArgs) -> Result<()> {
     .context("cannot write to stdout")
 }
 
-/// Writes the trace under another name and renames it when it is whole. A run that is broken off
-/// leaves nothing that looks like a trace.
+/// Writes the trace under another name and renames it when it is whole. An interrupted run leaves
+/// nothing that looks like a trace.
 fn write_trace(
     workload: &senko_ssd::source::Workload,
     capacity: u64,

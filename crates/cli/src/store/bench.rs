@@ -3,7 +3,7 @@
 //! the device operations.
 
 mod counted; // what reaches the device
-mod keys; // keys, values, and what each must hold
+mod keys; // keys, values, and the required value of each key
 mod run; // the threads
 
 use std::io::Write;
@@ -25,9 +25,9 @@ use crate::process::{Interrupted, stop_on_signals};
 use crate::units::Bytes;
 use counted::{Counted, Passed};
 use keys::{Keys, Known};
-use run::{Amount, Plan, Tally};
+use run::{Amount, BenchPlan, Tally};
 
-/// Bytes that a new file begins with; the store makes it longer.
+/// Initial bytes of a new file; the store extends it.
 const FIRST_BYTES: u64 = 64 << 10;
 
 /// Arguments of `senko store bench`.
@@ -203,8 +203,8 @@ impl BenchArgs {
         match (mix.share(Op::Insert) > 0.0, self.amount()) {
             (false, _) => 0,
             (true, Amount::Operations(operations)) => operations,
-            // So many that a run of some minutes cannot reach it; what lies beyond is checked less
-            // sharply.
+            // A run of some minutes cannot reach this many; keys beyond it are checked less
+            // strictly.
             (true, Amount::For(_)) => self.keys.max(1 << 20),
         }
     }
@@ -220,7 +220,7 @@ impl BenchArgs {
     }
 }
 
-/// Removes the file that was made, whatever happens.
+/// Removes the file that was made, in any case.
 struct Made<'p>(Option<&'p Path>);
 
 impl Drop for Made<'_> {
@@ -239,7 +239,7 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
     let largest = args.keys.saturating_add(args.inserts(&mix)) - 1;
     let space = KeySpace::new(&args.prefix, args.key_size, largest)?;
     let absent_keys = KeySpace::new(&other_prefix(&args.prefix), args.key_size, largest)?;
-    // The law is bound again for each thread; what is wrong with it must be said before the load.
+    // The law is bound again for each thread, but an error in it must be reported before the load.
     senko_workload::KeyChooser::new(&mix.popularity, args.keys)?;
     let exists = path.exists();
     if exists && !args.existing {
@@ -249,7 +249,7 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
             args.prefix
         );
     }
-    // A recording that is broken off would look whole.
+    // An interrupted recording would look complete.
     let (unfinished, recorder) = match &args.trace {
         Some(trace) => {
             let (unfinished, _) = Unfinished::restarting(trace, &MAGIC)?;
@@ -274,7 +274,7 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
     args.make.check(path, store.options())?;
     let known = args.verify.then(|| Known::new(largest as usize + 1));
     let keys = Keys::new(space, args.value_size, args.keys, known);
-    let plan = Plan {
+    let plan = BenchPlan {
         store: &store,
         keys: &keys,
         mix: &mix,
@@ -289,7 +289,8 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
     stop_on_signals();
     let done = steps(args, &plan, &device, !exists || args.load);
     if let (Ok(_), Some(interrupted)) = (&done, Interrupted::now()) {
-        // One that goes away is not closed as one that stays is. A recording of half a run is none.
+        // A store that is removed need not be closed like one that stays. A recording of half a run
+        // is dropped.
         if made.0.is_none() {
             store.close().map_err(told(path))?;
         }
@@ -309,7 +310,7 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
     Ok(if faults == 0 { Answer::Yes } else { Answer::No })
 }
 
-/// A prefix as long as this one, and another.
+/// Another prefix of the same length.
 fn other_prefix(prefix: &str) -> String {
     let other = if prefix.ends_with('x') { 'y' } else { 'x' };
     let mut changed = prefix.to_owned();
@@ -318,15 +319,15 @@ fn other_prefix(prefix: &str) -> String {
     changed
 }
 
-/// Loads, compacts and runs, and prints each step; gives the faults.
+/// Loads, compacts and runs, and prints each step; returns the faults.
 fn steps(
     args: &BenchArgs,
-    plan: &Plan<'_>,
+    plan: &BenchPlan<'_>,
     device: &Counted<FlashFile>,
     load: bool,
 ) -> Result<u64> {
     let mut faults = 0;
-    let mut step = |name: &'static str, work: &dyn Fn(&Plan<'_>) -> Result<Tally>| {
+    let mut step = |name: &'static str, work: &dyn Fn(&BenchPlan<'_>) -> Result<Tally>| {
         let (passed, stats) = (device.passed(), plan.store.stats());
         let tally = work(plan)?;
         let measured = Measured {
@@ -375,7 +376,7 @@ impl Measured {
         self.tally.operations as f64 / self.tally.seconds.max(1e-9)
     }
 
-    /// The device's work, in names and numbers; absent where there is nothing to divide by.
+    /// The device's work, as names and numbers; absent if there is nothing to divide by.
     fn device(&self) -> Vec<(&'static str, f64)> {
         let mut out = Vec::new();
         let mut ratio = |name, of: u64, by: u64| {
@@ -406,7 +407,7 @@ impl Measured {
         (keys > 0).then(|| bytes as f64 / keys as f64)
     }
 
-    fn json(&self, args: &BenchArgs, plan: &Plan<'_>) -> Value {
+    fn json(&self, args: &BenchArgs, plan: &BenchPlan<'_>) -> Value {
         let mut device: Map<String, Value> = self
             .device()
             .into_iter()

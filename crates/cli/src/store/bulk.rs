@@ -18,7 +18,7 @@ use super::{Answer, FileArgs, MakeArgs, count_in, open_to_read, times, told};
 use crate::process::{Interrupted, stop_on_signals};
 use crate::units::show_size;
 
-/// Bytes of keys and values that one batch gathers, at most; less where the log is small.
+/// Most bytes of keys and values in one batch; less if the log is small.
 const BATCH_BYTES: u64 = 1 << 20;
 
 /// Arguments of `senko store load`.
@@ -67,10 +67,10 @@ struct Loaded {
 pub fn load(args: &LoadArgs) -> Result<Answer> {
     let path = &args.file.store;
     let started = Instant::now();
-    // An input that cannot be read must not leave an empty store behind.
+    // An unreadable input must not leave an empty store.
     let now = times::now().as_secs();
     let mut reader = Reader::open(args.from.as_deref(), args.format, now)?;
-    // A read from a terminal or a pipe may take forever, and a signal ends it as always.
+    // A read from a terminal or a pipe may take forever, so a signal ends it in the usual way.
     if reader.total.is_some() {
         stop_on_signals();
     }
@@ -78,7 +78,7 @@ pub fn load(args: &LoadArgs) -> Result<Answer> {
     let mut loaded = Loaded::default();
     let done = put_rows(args, &opened.store, &mut reader, &mut loaded);
     let rows = loaded.rows + loaded.deletes;
-    // A signal ends it between two rows, and what it did until then is told as always.
+    // A signal ends it between two rows, and the work until then is reported as usual.
     let (done, interrupted) = match done {
         Err(error) if error.is::<Interrupted>() => (Ok(()), Some(error)),
         done => (done, None),
@@ -218,7 +218,7 @@ pub fn dump(args: &DumpArgs) -> Result<Answer> {
     let (unfinished, file) = Unfinished::create(to)?;
     let mut out = BufWriter::with_capacity(1 << 18, file);
     write_rows(path, &store, format, args.encoding, &mut out).map_err(|error| {
-        // An error of the store names the store. An error of the system is the new file's.
+        // An error of the store names the store. An error of the system is about the new file.
         match error.downcast_ref::<std::io::Error>() {
             Some(_) => error.context(format!("cannot write {}", to.display())),
             None => error,

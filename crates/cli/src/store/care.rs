@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko store stats`, `compact`, `verify`, `repair` and `backup`: looking after a store.
+//! `senko store stats`, `compact`, `verify`, `repair` and `backup`: maintenance of a store.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::{Answer, FileArgs, IndexName, SpaceArgs, open_to_read, times, told, t
 use crate::process::{Interrupted, stop_on_signals};
 use crate::units::show_size;
 
-/// Problems that are listed for people; the rest is counted.
+/// Problems that are listed for people; further ones are counted.
 const LISTED: usize = 100;
 
 /// Arguments of `senko store stats`.
@@ -46,7 +46,7 @@ fn settings(options: &Options) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Figures derived from the counts: names and values, absent where there is nothing to divide by.
+/// Figures derived from the counts, as names and values; absent if there is nothing to divide by.
 fn derived(stats: &Stats) -> Vec<(&'static str, Value)> {
     let mut out = Vec::new();
     let mut ratio = |name, of: u64, by: u64| {
@@ -60,7 +60,7 @@ fn derived(stats: &Stats) -> Vec<(&'static str, Value)> {
     out
 }
 
-/// Settings, counts and what follows from them, in the order in which they are printed.
+/// Settings, counts and derived figures, in the order in which they are printed.
 pub fn stats_fields(store: &Store) -> Vec<(&'static str, Value)> {
     let stats = store.stats();
     let counts = stats.named().into_iter().map(|(name, count)| {
@@ -84,7 +84,7 @@ pub fn stats_fields(store: &Store) -> Vec<(&'static str, Value)> {
 /// Runs `senko store stats`.
 pub fn stats(args: &StatsArgs) -> Result<Answer> {
     let store = open_to_read(&args.file.store)?;
-    // The work of a process that only just opened the store says nothing of the store.
+    // The work of a process that has only just opened the store says nothing about the store.
     let of_the_process = [
         "puts",
         "deletes",

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CSV as RFC 4180 has it, over bytes: fields may be quoted, quoted fields may hold anything, lines
-//! end in LF or CR LF.
+//! CSV as in RFC 4180, over bytes. Fields may be quoted, quoted fields may have any bytes, and
+//! lines end in LF or CR LF.
 //!
-//! A CR alone is a byte like any other. [`Reader`] reads back everything that [`write_record`]
-//! writes, whatever the bytes.
+//! A single CR is a byte like any other. [`Reader`] reads back everything that [`write_record`]
+//! writes, for any bytes.
 
 use std::io::{self, BufRead, Write};
 
@@ -13,7 +13,7 @@ const MOST: usize = 2 << 30;
 /// Reads records one after the other.
 pub struct Reader<R> {
     from: R,
-    /// Lines begun.
+    /// Lines begun so far.
     lines: u64,
 }
 
@@ -24,7 +24,7 @@ enum State {
     Bare,
     /// Between quotes.
     Quoted,
-    /// Behind a quote in a quoted field: its end, or half of a doubled one.
+    /// After a quote in a quoted field: the field's end, or half of a doubled quote.
     Closed,
 }
 
@@ -38,7 +38,7 @@ impl<R: BufRead> Reader<R> {
         self.lines
     }
 
-    /// Reads a record's fields into `fields`; false at the end. Empty lines are stepped over.
+    /// Reads a record's fields into `fields`; false at the end. It skips empty lines.
     pub fn record(&mut self, fields: &mut Vec<Vec<u8>>) -> Result<bool, String> {
         fields.clear();
         let mut line = Vec::new();
@@ -66,7 +66,7 @@ impl<R: BufRead> Reader<R> {
                 continue;
             }
             for (at, &byte) in line.iter().enumerate() {
-                // The end of the line is the record's, unless a quote is open.
+                // The end of the line ends the record, unless a quote is open.
                 if at >= end && !matches!(state, State::Quoted) {
                     break;
                 }
@@ -109,7 +109,7 @@ fn line_end(line: &[u8]) -> usize {
     line.strip_suffix(b"\r").unwrap_or(line).len()
 }
 
-/// Writes a record. Fields are quoted where they must be.
+/// Writes a record. Fields are quoted if necessary.
 pub fn write_record(out: &mut impl Write, fields: &[&[u8]]) -> io::Result<()> {
     for (nth, field) in fields.iter().enumerate() {
         if nth > 0 {

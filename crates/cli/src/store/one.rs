@@ -15,7 +15,7 @@ use super::text::{self, Encoding};
 use super::times::{self, Moment};
 use super::{Answer, FileArgs, MakeArgs, SpaceArgs, open_to_read, rows, told};
 
-/// How keys and values stand on the command line.
+/// The form of keys and values on the command line.
 #[derive(Args, Clone, Debug)]
 struct BytesArgs {
     /// Keys and values are hexadecimal, on the command line and on stdout
@@ -88,7 +88,7 @@ impl PutArgs {
                 read_value(file).with_context(|| format!("cannot read {name}"))?
             }
             None => {
-                // It has its own descriptor, so the length of a redirected file is known, and
+                // It has its own descriptor, so that the length of a redirected file is known and
                 // nothing is buffered in between.
                 let stdin = crate::stdin::open()?.as_fd().try_clone_to_owned();
                 let read = stdin.and_then(|stdin| read_value(std::fs::File::from(stdin)));
@@ -102,10 +102,10 @@ impl PutArgs {
     }
 }
 
-/// Reads what a file, or a pipe, has left. The buffer has room for all of the value from the
-/// beginning on, since a buffer that grows is copied and values have up to a gigabyte. Its room is
-/// the file's length, or the longest value's. Only the part that is filled becomes memory. One byte
-/// more than there may be is read, so that a value that is too long is noticed.
+/// Reads what a file, or a pipe, has left. The buffer has room for the whole value from the
+/// beginning, because a growing buffer is copied, and values have up to a gigabyte. Its capacity is
+/// the file's length, or that of the longest value. Only the filled part takes memory. One byte
+/// more than allowed is read, so that a too long value is noticed.
 fn read_value(file: std::fs::File) -> std::io::Result<Vec<u8>> {
     let most = MAX_VALUE_BYTES + 1;
     let left = match file.metadata() {
@@ -113,7 +113,7 @@ fn read_value(file: std::fs::File) -> std::io::Result<Vec<u8>> {
         _ => most,
     };
     let mut value = Vec::new();
-    // One byte more, into which the end of the file is read. If there is no such room, it grows
+    // One byte more, for detecting the end of the file. If there is no such room, the buffer grows
     // after all.
     let _ = value.try_reserve_exact(left as usize + 1);
     file.take(most).read_to_end(&mut value)?;
@@ -158,7 +158,7 @@ pub fn put(args: &PutArgs) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// Closes the store and gives the first error of the two.
+/// Closes the store and returns the first error of the two.
 fn finish<T>(path: &Path, store: Store, done: Result<T, senko_store::StoreError>) -> Result<T> {
     let closed = store.close();
     let done = done.map_err(told(path))?;
@@ -202,7 +202,7 @@ fn entry_at(
     let Some(Moment(at)) = at else {
         return store.get_entry(key);
     };
-    // The value is requested at that time, since a value that expired later was there then; the
+    // The value is read at that time, because a value that expired later still existed then. The
     // times are the version's own.
     let Some(value) = store.get_at(key, at)? else {
         return Ok(None);
@@ -252,7 +252,7 @@ pub fn get(args: &GetArgs) -> Result<Answer> {
     Ok(answer)
 }
 
-/// Writes a value as it is requested, without another copy of all of it.
+/// Writes a value in the requested form, without another copy of all of it.
 fn write_value(bytes: &BytesArgs, value: &[u8], out: &mut impl Write) -> std::io::Result<()> {
     if !bytes.hex {
         return out.write_all(value);
@@ -371,7 +371,7 @@ pub fn history(args: &HistoryArgs) -> Result<Answer> {
             continue;
         }
         let value = match &version.value {
-            // An expired value whose space was taken back.
+            // An expired value whose space was reclaimed.
             None if version.expires_at != 0 => "(expired)".to_owned(),
             None => "(deleted)".to_owned(),
             Some(value) if args.bytes.hex => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One line on stderr that says how far a long command is, if stderr is a terminal.
+//! One line on stderr with the progress of a long command, if stderr is a terminal.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ impl Bar {
         }
     }
 
-    /// Shows how far it is: `part` of the whole, where that is known, and what to say of it.
+    /// Shows the progress: `part` of the whole, if that is known, and a text.
     pub fn show(&mut self, part: Option<f64>, text: impl FnOnce() -> String) {
         if !self.terminal || self.shown.is_some_and(|shown| shown.elapsed() < EVERY) {
             return;
@@ -45,7 +45,7 @@ impl Bar {
         bar!("\r\x1b[K{} {bar}{}", self.doing, text());
     }
 
-    /// As [`Bar::show`], of something that is counted.
+    /// As [`Bar::show`], for something that is counted.
     pub fn count(&mut self, done: u64, of: Option<u64>, what: &str) {
         let seconds = self.started.elapsed().as_secs_f64().max(1e-3);
         let part = of.map(|of| done as f64 / of.max(1) as f64);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows in and out: what `load` reads and `dump` writes, as JSON lines or CSV.
+//! Formats of rows: `load` reads and `dump` writes them as JSON lines or CSV.
 //!
 //! ```text
 //! JSON  {"key":"a","value":"1","expires_at":1893456000}      key_base64, value_base64, key_hex, value_hex; "value":null deletes; "ttl":60
 //! CSV   key,value,expires_at                                 a first line with the columns, in any order; key_hex and so on as above
 //! ```
 //!
-//! A row says its key once and its value once. A row with two fields for the same thing is refused,
-//! with its line and column. No reading of it would be right for everybody.
+//! A row has its key once and its value once. A row with two fields for the same thing is refused,
+//! with its line and column, because it is ambiguous.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 use super::csv;
 use super::text::{self, Encoding};
 
-/// Bytes at the beginning that are looked at for the first that is not white space.
+/// Bytes at the beginning that are searched for the first that is not white space.
 const MOST_START: usize = 4096;
 
 /// The most bytes of a line.
@@ -40,7 +40,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// By the end of a file's name, if that says anything.
+    /// The format by the end of a file's name, if that says anything.
     pub fn of_path(path: &Path) -> Option<Format> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         match extension.as_str() {
@@ -51,17 +51,17 @@ impl Format {
     }
 }
 
-/// One key and what becomes of it.
+/// One key and its new value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub key: Vec<u8>,
-    /// None deletes the key.
+    /// The value; `None` deletes the key.
     pub value: Option<Vec<u8>>,
     /// Seconds since 1970; 0 for never.
     pub expires_at: u64,
 }
 
-/// Counts what is read through it.
+/// Counts the bytes that are read through it.
 struct Counted<R> {
     from: R,
     bytes: Arc<AtomicU64>,
@@ -80,7 +80,7 @@ enum Lines {
     Csv(csv::Reader<Box<dyn BufRead>>, Columns),
 }
 
-/// Which column is what.
+/// The meaning of each column.
 struct Columns {
     key: (usize, Encoding),
     value: (usize, Encoding),
@@ -93,10 +93,10 @@ struct Columns {
 pub struct Reader {
     name: String,
     lines: Lines,
-    /// Seconds since 1970, from which a `ttl` counts.
+    /// Seconds since 1970, the start of each `ttl`.
     now: u64,
     read: Arc<AtomicU64>,
-    /// Bytes of the file, where that is known.
+    /// Bytes of the file, if they are known.
     pub total: Option<u64>,
 }
 
@@ -172,7 +172,7 @@ impl Reader {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// Where the last row was read, for messages.
+    /// The place of the last row, for messages.
     pub fn place(&self) -> String {
         let line = match &self.lines {
             Lines::Json(_, line) => *line,
@@ -181,7 +181,7 @@ impl Reader {
         format!("{}, line {line}", self.name)
     }
 
-    /// The next row; none at the end.
+    /// The next row; `None` at the end.
     pub fn next(&mut self) -> Result<Option<Row>> {
         let now = self.now;
         let row = match &mut self.lines {
@@ -195,7 +195,7 @@ impl Reader {
     }
 }
 
-/// The first bytes: as many as a byte order mark has, and as far as the first that is not white
+/// The first bytes: at least the length of a byte order mark, up to the first that is not white
 /// space.
 fn beginning(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
@@ -209,7 +209,7 @@ fn beginning(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Drops a byte order mark, which some programs put in front of UTF-8.
+/// Drops a byte order mark, which some programs put before UTF-8.
 fn without_mark(mut start: Vec<u8>) -> Result<Vec<u8>, &'static str> {
     if start.starts_with(b"\x1f\x8b") {
         return Err("it is compressed with gzip: zcat FILE | senko store load STORE");
@@ -287,7 +287,7 @@ struct Fields {
     ttl: u64,
 }
 
-/// Whether a field's name is that of the key or value, in an encoding.
+/// Whether a field's name means the key or value, in an encoding.
 fn encoding_of(field: &str, name: &str) -> Option<Encoding> {
     let encodings = [Encoding::Raw, Encoding::Base64, Encoding::Hex];
     let suffix = field.strip_prefix(name)?;
@@ -308,7 +308,7 @@ impl<'de> serde::Deserialize<'de> for Fields {
 
             fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Fields, A::Error> {
                 let mut fields = Fields::default();
-                // Of the key, the value and each time: the field that says it.
+                // For the key, the value and each time: the field that has it.
                 let mut said: [Option<String>; 4] = Default::default();
                 while let Some(field) = from.next_key::<String>()? {
                     let key = encoding_of(&field, "key");
@@ -387,13 +387,13 @@ fn seconds_of<E: serde::de::Error>(field: &str, found: &Value) -> Result<u64, E>
 
 const BOTH_TIMES: &str = "there are both \"expires_at\" and \"ttl\"";
 
-/// The last second that a store can keep (in the year 36812): milliseconds since 1970 are beyond.
+/// The last second that a store can keep (in the year 36812): milliseconds since 1970 are larger.
 const LAST_SECOND: u64 = (1 << 40) - 1;
 
-/// What a time can't be: `Err` is the end of a sentence about its field.
+/// Checks a time; `Err` is the end of a sentence about its field.
 fn check_seconds(field: &str, seconds: u64) -> Result<(), String> {
     match (field, seconds) {
-        // To others it says never, or at once.
+        // Other programs understand it as never, or as at once.
         ("ttl", 0) => {
             Err("is 0, which is not a time: leave it out for a key that stays".to_owned())
         }
@@ -474,7 +474,7 @@ impl Columns {
     }
 
     fn of(head: &[Vec<u8>]) -> Result<Columns, String> {
-        // The column of each thing, and the encoding where it has one.
+        // The column of each thing, and its encoding if it has one.
         let only = |names: &[(String, Encoding)]| {
             let mut found: Option<(usize, Encoding)> = None;
             for (nth, column) in head.iter().enumerate() {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keys and values as text: any bytes in, any bytes out, for people, for JSON and for CSV.
 //!
-//! JSON has no bytes. A key or value in UTF-8 is a string in the field `key` or `value`. Any other
-//! is base64 in the field with `_base64` appended to the name. Nothing is ever replaced or cut, so
-//! a load reads back exactly the rows of a dump.
+//! JSON has no type for bytes. A key or value in UTF-8 is a string in the field `key` or `value`.
+//! Any other is base64 in the field with `_base64` appended to the name. Nothing is ever replaced
+//! or cut, so a load reads back exactly the rows of a dump.
 
 use serde_json::{Map, Value};
 
@@ -30,7 +30,7 @@ impl Encoding {
         }
     }
 
-    /// The bytes that a text stands for.
+    /// The bytes that a text encodes.
     pub fn decode(self, text: &[u8]) -> Result<Vec<u8>, String> {
         match self {
             Encoding::Raw => Ok(text.to_vec()),
@@ -109,7 +109,7 @@ fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
         }
         word <<= 6 * (4 - chunk.len()) as u32;
         let bytes = word.to_be_bytes();
-        // Bits that no byte needs must be zero, so that every text stands for other bytes.
+        // Unused bits must be zero, so that every text encodes different bytes.
         if bytes[chunk.len()..].iter().any(|&byte| byte != 0) {
             return None;
         }
@@ -118,7 +118,7 @@ fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Bytes for people: printable ones as they are, others as `\xNN`, a backslash doubled.
+/// Bytes in readable form: printable ones unchanged, others as `\xNN`, a backslash doubled.
 pub fn shown(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

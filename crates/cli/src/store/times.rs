@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Times on the command line: microseconds since 1970, dates in UTC, or how long ago; and dates for
-//! people.
+//! output.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -102,7 +102,7 @@ fn days_before(year: u64, month: u64) -> u64 {
     (year - 1970) * 365 + leaps(past) - leaps(1969) + months
 }
 
-/// A date for people, in UTC: `2026-01-31T12:00:00.123456Z`.
+/// A readable date, in UTC: `2026-01-31T12:00:00.123456Z`.
 pub fn show(micros: u64) -> String {
     let text = show_seconds(micros / 1_000_000);
     match text.strip_suffix('Z') {
@@ -111,7 +111,7 @@ pub fn show(micros: u64) -> String {
     }
 }
 
-/// As [`show`], of whole seconds.
+/// As [`show`], for whole seconds.
 pub fn show_seconds(seconds: u64) -> String {
     let (days, rest) = (seconds / DAY, seconds % DAY);
     let mut year = 1970 + days / 366;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The floor: how many durable writes a second one thread can have, in the best way.
+//! The floor: how many durable writes a second one thread can make, in the best way.
 //!
-//! Every experiment on commits takes it as one more contender, on the same file system.
+//! Every experiment on commits includes it as one more contender, on the same file system.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -11,19 +11,19 @@ use anyhow::{Context, Result};
 use super::write::{Space, Way, Writer};
 use super::{Contender, Ran, Work};
 
-/// A way of writing, on space of a kind.
+/// A way of writing, on space in a given state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// How.
+    /// The way.
     pub way: Way,
-    /// Onto what.
+    /// The state of the space.
     pub space: Space,
     /// Bytes of a write.
     pub bytes: usize,
 }
 
 impl Cell {
-    /// All that are compared.
+    /// All ways that are compared.
     pub fn all() -> Vec<Cell> {
         let mut all = Vec::new();
         for bytes in [4096, 512] {
@@ -48,10 +48,10 @@ impl Cell {
         format!("{}_{}_{}", self.way.name(), self.space.name(), self.bytes)
     }
 
-    /// Makes `count` writes in a file of their own, and takes the time of each.
+    /// Makes `count` writes in its own file, and times each.
     ///
     /// # Errors
-    /// If the system refuses the way.
+    /// If the system refuses this way of writing.
     pub fn run(&self, path: &Path, count: u64) -> Result<Ran> {
         let mut writer = Writer::new(path, self.way, self.space, self.bytes, count)
             .with_context(|| format!("{} is not available", self.way.text()))?;
@@ -71,7 +71,8 @@ impl Cell {
     }
 }
 
-/// One way of the floor, as a contender: a write for each commit, of as many bytes as the cell has.
+/// One way of the floor, as a contender: one write for each commit, with as many bytes as the cell
+/// has.
 pub struct Floor {
     cell: Cell,
     path: PathBuf,

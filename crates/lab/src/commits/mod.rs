@@ -9,12 +9,12 @@
 //! ```
 //!
 //! Always holds: every contender does the same transactions, on the same file system, with the same
-//! promise: synced, or left to the system. Every record that it committed is read back. An engine
-//! that is not installed is missing, with how to install it.
+//! promise: synced, or left to the system. Every committed record is read back. An engine that is
+//! not installed is reported as missing, with how to install it.
 
 pub mod floor; // the floor as a contender
 pub mod ours; // the DBM
-pub mod rival; // other engines, each in a process of its own
+pub mod rival; // other engines, each in its own process
 pub mod turns; // rounds, medians, ratios
 pub mod write; // the ways of a durable write
 
@@ -30,14 +30,14 @@ pub const KEY_BYTES: usize = 4;
 /// Bytes of a value: the key's number, then the number of its last change.
 pub const VALUE_BYTES: usize = 8;
 
-/// Which keys a transaction puts.
+/// The keys that a transaction puts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The next ones, each once.
     Ascending,
-    /// Any of the first so many, at random.
+    /// Keys below this number, at random.
     Random(u64),
-    /// None: each transaction reads one of the first so many, at random, and checks it.
+    /// None: each transaction reads a random key below this number, and checks its value.
     Reads(u64),
 }
 
@@ -46,29 +46,29 @@ pub enum Order {
 pub struct Work {
     /// Transactions, of all threads together.
     pub commits: u64,
-    /// Records that each puts.
+    /// Records per transaction.
     pub records: u64,
     /// Threads that commit.
     pub threads: u64,
-    /// Which keys.
+    /// The keys.
     pub order: Order,
-    /// The seed of what is random.
+    /// The seed of all randomness.
     pub seed: u64,
 }
 
-/// What a turn showed.
+/// The results of a turn.
 #[derive(Clone, Debug, Default)]
 pub struct Ran {
     /// Transactions that committed.
     pub commits: u64,
-    /// Their time on the clock.
+    /// Their elapsed time.
     pub seconds: f64,
-    /// Nanoseconds of each commit, ascending; empty where nobody took them.
+    /// Nanoseconds of each commit, ascending; empty if they were not measured.
     pub times: Vec<u64>,
 }
 
 impl Ran {
-    /// Of times in any order.
+    /// From times in any order.
     pub fn new(commits: u64, seconds: f64, mut times: Vec<u64>) -> Ran {
         times.sort_unstable();
         Ran {
@@ -83,41 +83,41 @@ impl Ran {
         self.commits as f64 / self.seconds
     }
 
-    /// The time in microseconds below which this share of the commits lies.
+    /// The time in microseconds that this share of the commits does not exceed.
     pub fn percentile(&self, share: f64) -> f64 {
         percentile(&self.times, share)
     }
 }
 
-/// Of ascending nanoseconds, in microseconds; not a number where there are none.
+/// From ascending nanoseconds, in microseconds; NaN if there are none.
 fn percentile(times: &[u64], share: f64) -> f64 {
     let at = (times.len() as f64 * share) as usize;
     let time = times.get(at.min(times.len().saturating_sub(1)));
     time.map_or(f64::NAN, |&time| time as f64 / 1e3)
 }
 
-/// Who takes turns.
+/// A contender, which takes turns with others.
 pub trait Contender {
-    /// Does the work, and takes its time.
+    /// Does the work, and times it.
     ///
     /// # Errors
-    /// The engine's, in one sentence.
+    /// The engine's error, in one sentence.
     fn run(&mut self, work: &Work) -> Result<Ran>;
 
-    /// Reads the keys below `keys` back, each of which has to be there with its own value.
+    /// Reads the keys below `keys` back. Each must exist with its own value.
     ///
     /// # Errors
     /// If one is not.
     fn check(&mut self, keys: u64) -> Result<()>;
 
-    /// It waits: stop it.
+    /// Stops it while it waits.
     fn pause(&mut self) {}
 
-    /// It continues.
+    /// Lets it continue.
     fn resume(&mut self) {}
 }
 
-/// The name of a key's number.
+/// The key with a number.
 pub fn key(number: u64) -> [u8; KEY_BYTES] {
     (number as u32).to_be_bytes()
 }
@@ -132,8 +132,9 @@ pub fn belongs(number: u64, value: &[u8]) -> bool {
     value.len() == VALUE_BYTES && value[..4] == (number as u32).to_le_bytes()
 }
 
-/// Puts into the outcome what holds for every run, with the second probe of the machine. Nothing
-/// here has a cap on its memory or its own core: engines may use both cores in the background.
+/// Adds to the outcome what holds for every run, and the second probe of the machine. The
+/// contenders have no cap on memory and no core of their own: engines may use both cores in the
+/// background.
 ///
 /// # Errors
 /// If the probe fails.

@@ -23,15 +23,15 @@ pub struct Ours {
     durability: Durability,
     /// The next key of ascending work.
     next: AtomicU64,
-    /// Changes so far, so that no two are alike.
+    /// Changes so far, so that no two are equal.
     changes: AtomicU64,
 }
 
 impl Ours {
-    /// A new one in `folder`, whose commits are synced or left to the system.
+    /// A new database in `folder`, whose commits are synced or left to the system.
     ///
     /// # Errors
-    /// The database's.
+    /// The database's errors.
     pub fn new(folder: &Path, synced: bool, options: Options) -> Result<Ours> {
         std::fs::create_dir_all(folder)?;
         let db = Database::open(&folder.join("db"), options)?;
@@ -53,7 +53,7 @@ impl Ours {
     /// Puts the keys below `keys`, ascending, and makes them durable.
     ///
     /// # Errors
-    /// The database's.
+    /// The database's errors.
     pub fn fill(&mut self, keys: u64) -> Result<()> {
         const AT_A_TIME: u64 = 1000;
         let mut next = 0;
@@ -70,7 +70,7 @@ impl Ours {
     }
 
     /// Waits until checkpoints and the cleaner have come to rest: nothing has moved for a while.
-    /// Gives false if they are still at work after a minute.
+    /// Returns false if they are still at work after a minute.
     pub fn settle(&self) -> bool {
         const LOOK: Duration = Duration::from_millis(300);
         let state = || {
@@ -92,7 +92,7 @@ impl Ours {
     /// Ends with a checkpoint.
     ///
     /// # Errors
-    /// The database's.
+    /// The database's errors.
     pub fn close(self) -> Result<()> {
         Ok(self.db.close()?)
     }
@@ -119,7 +119,7 @@ impl Ours {
         Ok(())
     }
 
-    /// The share of one thread: commits, each timed.
+    /// One thread's share of the work: commits, each timed.
     fn thread(&self, work: &Work, number: u64) -> Result<Vec<u64>> {
         let share = work.commits / work.threads + u64::from(number < work.commits % work.threads);
         let change = self.changes.fetch_add(1, Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl Ours {
                     continue;
                 }
             };
-            // A transaction that only puts meets no conflict.
+            // A transaction that only puts has no conflicts.
             let mut tx = self.db.begin();
             for at in 0..work.records {
                 let number = match work.order {
@@ -183,10 +183,10 @@ impl Contender for Ours {
     }
 }
 
-/// Bytes that a folder's files have on the device.
+/// Bytes that a folder's files take on the device.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the folder cannot be read.
 pub fn bytes_of(folder: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt;
     let mut bytes = 0;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Other engines as contenders: a C program for each, compiled in the run and driven over pipes.
+//! Other engines as contenders: a C program for each, which is compiled during the run and driven
+//! over pipes.
 //!
-//! So no build needs a rival's library, and a rival that is not installed is missing alone. The
-//! program is `rival.c`. Always: it dies with its owner, and a killed one is an error, not a hang.
+//! So no build needs a rival's library, and a rival that is not installed affects no other. The
+//! program is `rival.c`. Always holds: it dies with its owner, and a killed program is an error,
+//! not a hang.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,20 +20,20 @@ use crate::rig::sys;
 /// The program's source.
 const SOURCE: &str = include_str!("rival.c");
 
-/// An engine that is not ours.
+/// Another engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// Its name in keys and tables.
     pub name: &'static str,
-    /// What the source calls it.
+    /// Its name in the source.
     define: &'static str,
     /// The library to link.
     library: &'static str,
     /// Debian's package with it.
     package: &'static str,
-    /// Threads may commit at once.
+    /// Whether threads may commit concurrently.
     pub threads: bool,
-    /// How it is set, for people.
+    /// Its settings, for people.
     pub settings: &'static str,
 }
 
@@ -103,10 +105,10 @@ pub const BERKELEY: Kind = Kind {
 pub const ALL: [Kind; 7] = [LEVELDB, ROCKSDB, LMDB, SQLITE, GDBM, KYOTO, BERKELEY];
 
 impl Kind {
-    /// Compiles its program in `folder`, unless that was done.
+    /// Compiles its program in `folder`, unless that was done already.
     ///
     /// # Errors
-    /// How to install what is not there.
+    /// How to install what is missing.
     pub fn build(&self, folder: &Path) -> Result<PathBuf, String> {
         self.build_with(folder, &[])
     }
@@ -171,7 +173,7 @@ impl Kind {
     }
 }
 
-/// redb's name: it is not a C library, and lies in the program with the store's rivals.
+/// redb's name. It is not a C library, and is in the program of the store's rivals.
 pub const REDB: &str = "redb";
 
 /// Starts redb in `senko-rivals`, which is looked for beside `senko`.
@@ -203,7 +205,7 @@ pub struct Rival {
 }
 
 impl Rival {
-    /// Starts a program of this protocol, as a member of groups whose `cgroup.procs` files are
+    /// Starts a program of this protocol, as a member of the groups whose `cgroup.procs` files are
     /// given.
     ///
     /// # Errors
@@ -248,7 +250,7 @@ impl Rival {
     /// Puts the keys below `keys`, ascending.
     ///
     /// # Errors
-    /// The engine's.
+    /// The engine's error.
     pub fn fill(&mut self, keys: u64) -> Result<()> {
         self.resume();
         self.ask(&format!("fill {keys}"), "filled").map(drop)
@@ -259,7 +261,7 @@ impl Rival {
         self.answer(answer)
     }
 
-    /// The next line, which begins with `with`, without that.
+    /// The rest of the next line, which must begin with `with`.
     fn answer(&mut self, with: &str) -> Result<String> {
         let mut line = String::new();
         self.from.read_line(&mut line)?;
@@ -313,7 +315,7 @@ impl Contender for Rival {
 
 impl Drop for Rival {
     fn drop(&mut self) {
-        // Its guard would wait for it in vain: only its parent can reap it.
+        // Its guard would wait for it forever: only its parent can reap it.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Contenders in turn: every round each of them once, and a figure is the median of the rounds.
+//! Contenders in turn: each has one turn per round, and a figure is the median of the rounds.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub const COLUMNS: [&str; 7] = [
     "longest us",
 ];
 
-/// A contender, or why there is none, with what its turns showed.
+/// A contender, or why there is none, with the results of its turns.
 struct Seat {
     name: String,
     contender: Result<Box<dyn Contender>, String>,
@@ -39,12 +39,12 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Nobody yet.
+    /// No contenders.
     pub fn new() -> Turns {
         Turns::default()
     }
 
-    /// Adds one. Those that could not be started are missing, and the others are measured.
+    /// Adds a contender. If it could not be started it is missing, and the others are measured.
     pub fn add(&mut self, name: impl Into<String>, contender: Result<Box<dyn Contender>, String>) {
         let mut contender = contender;
         if let Ok(contender) = &mut contender {
@@ -57,7 +57,7 @@ impl Turns {
         });
     }
 
-    /// Adds the five ways that may be the floor, each with a file in `folder`; gives their names.
+    /// Adds the five ways that may be the floor, each with a file in `folder`; returns their names.
     pub fn add_floor(&mut self, folder: &Path) -> Vec<String> {
         let cells = Cell::best();
         for cell in &cells {
@@ -78,7 +78,7 @@ impl Turns {
         self.add(OURS, started.map_err(|error| format!("{OURS}: {error:#}")));
     }
 
-    /// Adds a rival in the same way, compiled in `programs`. Gives its version.
+    /// Adds a rival in the same way, compiled in `programs`. Returns its version.
     pub fn add_rival(
         &mut self,
         kind: Kind,
@@ -106,7 +106,7 @@ impl Turns {
         version
     }
 
-    /// One round. One that fails takes no further part.
+    /// Runs one round. A contender that fails takes no further part.
     pub fn round(&mut self, work: &Work, mut now: impl FnMut(&str)) {
         for seat in &mut self.seats {
             let Ok(contender) = &mut seat.contender else {
@@ -130,14 +130,14 @@ impl Turns {
         }
     }
 
-    /// Drops what the rounds so far showed: they only warmed up.
+    /// Drops the results of the rounds so far, which only warmed up.
     pub fn forget(&mut self) {
         for seat in &mut self.seats {
             seat.rounds.clear();
         }
     }
 
-    /// Reads back what was committed. One that lost a record has no figures.
+    /// Reads back the committed records. A contender that lost a record has no figures.
     pub fn check(&mut self, keys: u64) {
         for seat in &mut self.seats {
             if let Ok(contender) = &mut seat.contender {
@@ -168,17 +168,17 @@ impl Turns {
     /// The median of the rounds of one contender.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no figure.
     pub fn figure(&self, name: &str, of: impl Fn(&Ran) -> f64) -> Figure {
         let rounds = self.seat(name)?.rounds.iter().flatten();
         median(rounds.map(of).collect()).ok_or_else(|| format!("{name}: no round showed it"))
     }
 
-    /// One contender over another: the median of the rounds' ratios, since the machine's speed
+    /// The ratio of two contenders: the median of the rounds' ratios, since the machine's speed
     /// changes between rounds.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no figure.
     pub fn over(&self, one: &str, other: &str, of: impl Fn(&Ran) -> f64) -> Figure {
         let (one, other) = (self.seat(one)?, self.seat(other)?);
         let both = one.rounds.iter().zip(&other.rounds);
@@ -186,7 +186,7 @@ impl Turns {
         median(ratios.collect()).ok_or_else(|| "no round had both".to_owned())
     }
 
-    /// Of these, the one with the highest median rate.
+    /// The contender of these with the highest median rate.
     ///
     /// # Errors
     /// The first one's reason, if none has a figure.
@@ -224,7 +224,7 @@ impl Turns {
     /// Nanoseconds of all commits of one contender, ascending.
     ///
     /// # Errors
-    /// Why there are none.
+    /// Why there is no figure.
     pub fn times(&self, name: &str) -> Result<Vec<u64>, String> {
         let rounds = self.seat(name)?.rounds.iter().flatten();
         let mut all: Vec<u64> = rounds.flat_map(|ran| ran.times.iter().copied()).collect();
@@ -236,7 +236,7 @@ impl Turns {
     }
 }
 
-/// One turn, for a run that is stopped before it has all.
+/// One turn, for a run that is stopped before it has all rounds.
 fn note(name: &str, work: &Work, ran: &Ran) {
     let columns = ["contender", "threads", "records a commit", "tx/s", "p99 us"];
     let cells = [
@@ -249,8 +249,8 @@ fn note(name: &str, work: &Work, ran: &Ran) {
     so_far::row("Turns", &columns.map(str::to_owned), &cells);
 }
 
-/// A percentile of one contender's commits over that of another, all rounds together: rare events
-/// need all samples. There are at least ten above it, or there is no figure.
+/// A percentile of one contender's commits over that of another, over all rounds: rare events need
+/// all samples. There is a figure only if at least ten samples are above it.
 ///
 /// # Errors
 /// If there are too few commits, or no contender.

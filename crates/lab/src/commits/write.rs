@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ways of a durable write, with nothing around them: the floor under every commit.
+//! The ways of a durable write, with nothing else: the floor under every commit.
 //!
-//! [`super::floor`] takes their time. A [`Writer`] has its own file and writes its blocks in
-//! ascending order, each once, each durable when the call returns.
+//! [`super::floor`] times them. A [`Writer`] has its own file and writes its blocks in ascending
+//! order, each once, each durable when the call returns.
 
 #![allow(unsafe_code)]
 
@@ -37,7 +37,7 @@ pub enum Space {
     Written,
     /// Allocated by `fallocate` and never written.
     Allocated,
-    /// Not there: each write makes the file longer.
+    /// Not allocated: each write extends the file.
     Appended,
 }
 
@@ -62,7 +62,7 @@ impl Way {
         }
     }
 
-    /// What it is, for people.
+    /// Its description, for people.
     pub fn text(self) -> &'static str {
         match self {
             Way::Dsync => "pwritev2(RWF_DSYNC)",
@@ -99,10 +99,10 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A new file at `path` for `count` writes of `bytes` each; what was there goes.
+    /// A new file at `path` for `count` writes of `bytes` each; an existing file is replaced.
     ///
     /// # Errors
-    /// The system's answer: a file system without O_DIRECT, a kernel without rings.
+    /// The system's error: a file system without O_DIRECT, a kernel without rings.
     pub fn new(
         path: &Path,
         way: Way,
@@ -114,7 +114,8 @@ impl Writer {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
         let length = count * bytes as u64;
-        // Zeros go through the page cache, whatever the way is: they are flushed before it begins.
+        // Zeros go through the page cache in any case, and are flushed before the measurement
+        // begins.
         let file = options.open(path)?;
         match space {
             Space::Written => {
@@ -152,10 +153,10 @@ impl Writer {
         })
     }
 
-    /// Writes the next block; it is durable when this returns.
+    /// Writes the next block, which is durable when this returns.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn write(&mut self) -> io::Result<()> {
         let number = (self.at / self.bytes as u64).to_le_bytes();
         self.buffer[..8].copy_from_slice(&number);
@@ -224,7 +225,7 @@ impl Writer {
             if let Err(error) = ring.submit_and_wait(1)
                 && error.kind() != io::ErrorKind::Interrupted
             {
-                // Requests may be under way: the kernel keeps the buffer, and this writer is over.
+                // Requests may be under way, so the kernel keeps the buffer, and this writer ends.
                 let pages = self.buffer.pages();
                 std::mem::forget(std::mem::replace(&mut self.buffer, AlignedBuf::new(pages)));
                 self.ring = None;
@@ -246,7 +247,7 @@ impl Writer {
     }
 }
 
-/// A write took all its bytes.
+/// Checks that a write took all its bytes.
 fn whole(done: i64, want: usize) -> io::Result<()> {
     match usize::try_from(done) {
         Err(_) => Err(io::Error::last_os_error()),

@@ -63,12 +63,12 @@ impl Measured {
 }
 
 /// A drive with one of the buffers.
-struct Run {
+struct BufferedDrive {
     device: Device,
     before: u64,
 }
 
-impl Run {
+impl BufferedDrive {
     fn new(profile: &Profile, layer: &str, buffer: &str, full: bool) -> Result<Self> {
         let parts = Parts {
             ftl: Some(Spec::plain(layer)),
@@ -100,11 +100,11 @@ impl Run {
 }
 
 fn measure(profile: &Profile, cell: &Cell) -> Result<Option<Measured>> {
-    let build = |buffer: &str| Run::new(profile, cell.layer, buffer, cell.full);
+    let build = |buffer: &str| BufferedDrive::new(profile, cell.layer, buffer, cell.full);
     let mut runs = FIXED
         .iter()
         .map(|buffer| build(buffer))
-        .collect::<Result<Vec<Run>>>()?;
+        .collect::<Result<Vec<BufferedDrive>>>()?;
     let mut rounds = 0;
     while runs.iter().any(|run| run.erases() < ERASES) {
         rounds += 1;
@@ -115,7 +115,7 @@ fn measure(profile: &Profile, cell: &Cell) -> Result<Option<Measured>> {
             cell.load.run(&mut run.device, 0);
         }
     }
-    let fixed = runs.into_iter().map(Run::end).collect();
+    let fixed = runs.into_iter().map(BufferedDrive::end).collect();
     let mut adaptive = build("adaptive")?;
     for _ in 0..rounds {
         cell.load.run(&mut adaptive.device, 0);

@@ -60,7 +60,7 @@ const EXTSTORE_FILL: f64 = 12_000.0;
 const FILES: &str = "extstore_file_over_senko_file";
 
 /// Sizes of a run.
-struct Plan {
+struct Sizes {
     memory: u64,
     keys: u64,
     rounds: usize,
@@ -75,9 +75,9 @@ struct Plan {
     small: [(usize, u64, u64); 2],
 }
 
-impl Plan {
-    fn new(bench: &Bench<'_>) -> Plan {
-        Plan {
+impl Sizes {
+    fn new(bench: &Bench<'_>) -> Sizes {
+        Sizes {
             memory: bench.scaled(64 << 20, 1 << 30),
             // 8 GB of pages in full, eight times the memory in both.
             keys: bench.scaled(1 << 17, 2_000_000),
@@ -124,13 +124,13 @@ impl Experiment for ServeFlashGet {
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let bench = Bench::open(options)?;
-        let plan = Plan::new(&bench);
+        let sizes = Sizes::new(&bench);
         let mut run = Run {
             steps: Steps::new(progress, 24),
             outcome: Outcome::new(),
             table: Table::new("Flash GETs, medians of the rounds", &COLUMNS),
             bench: &bench,
-            plan,
+            sizes,
         };
         run.settings();
         let ended = run.pages();
@@ -160,7 +160,7 @@ impl Experiment for ServeFlashGet {
 
 struct Run<'a> {
     bench: &'a Bench<'a>,
-    plan: Plan,
+    sizes: Sizes,
     steps: Steps<'a>,
     outcome: Outcome,
     table: Table,
@@ -179,18 +179,18 @@ struct Look<'a> {
 
 impl Run<'_> {
     fn settings(&mut self) {
-        let plan = &self.plan;
+        let sizes = &self.sizes;
         let outcome = &mut self.outcome;
-        outcome.setting("memory_bytes", plan.memory);
-        outcome.setting("keys", plan.keys);
+        outcome.setting("memory_bytes", sizes.memory);
+        outcome.setting("keys", sizes.keys);
         outcome.setting("key_bytes", KEY);
         outcome.setting("page_value_bytes", page_value());
-        outcome.setting("rounds", plan.rounds);
-        outcome.setting("window_seconds", plan.window.as_secs_f64());
-        outcome.setting("curve_window_seconds", plan.curve_window.as_secs_f64());
+        outcome.setting("rounds", sizes.rounds);
+        outcome.setting("window_seconds", sizes.window.as_secs_f64());
+        outcome.setting("curve_window_seconds", sizes.curve_window.as_secs_f64());
         outcome.setting("latency_rounds", LATENCY_ROUNDS);
-        outcome.setting("connections", json!(plan.connections));
-        outcome.setting("rates", json!(plan.rates));
+        outcome.setting("connections", json!(sizes.connections));
+        outcome.setting("rates", json!(sizes.rates));
         outcome.setting("fio_depth", DEPTH);
     }
 
@@ -225,8 +225,8 @@ impl Run<'_> {
             items,
             load,
             what,
-            self.plan.rounds,
-            self.plan.window,
+            self.sizes.rounds,
+            self.sizes.window,
         );
         for series in &all {
             self.table.row(series.row());
@@ -246,24 +246,24 @@ impl Run<'_> {
 
     /// One page an item: the bars against fio and extstore, the curve, the mixes.
     fn pages(&mut self) -> Result<()> {
-        let items = Items::fixed(self.plan.keys, KEY, page_value());
-        let data = self.plan.keys * PAGE_SIZE as u64;
+        let items = Items::fixed(self.sizes.keys, KEY, page_value());
+        let data = self.sizes.keys * PAGE_SIZE as u64;
         // Half as much again for what the mixes overwrite.
         let room = data / 2 * 3;
         self.bench.scratch.need(room + room)?;
         let senko = self.start(
-            Ok(self.senko("senko", self.plan.memory, room)),
+            Ok(self.senko("senko", self.sizes.memory, room)),
             &items,
             None,
         );
         // First of all, so that the SETs have taken no items' place.
         let sendfile = self
             .bench
-            .sendfile("sendfile", self.plan.memory, data / 8 * 9);
+            .sendfile("sendfile", self.sizes.memory, data / 8 * 9);
         let sendfile = self.start(sendfile, &items, None);
         self.steps.next("sendfile");
         let contenders = [("senko", &senko), ("sendfile", &sendfile)];
-        let connections = self.plan.connections.clone();
+        let connections = self.sizes.connections.clone();
         let many = connections.iter().copied();
         let beside: Vec<usize> = self.bench.scaled(
             vec![64],
@@ -279,7 +279,7 @@ impl Run<'_> {
         self.curve(&contenders[1..], &items, &closed, false);
         drop(sendfile);
 
-        let extstore = self.bench.extstore("extstore", self.plan.memory, room);
+        let extstore = self.bench.extstore("extstore", self.sizes.memory, room);
         let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
 
         self.steps.next("closed loops and fio, in turns");
@@ -326,7 +326,7 @@ impl Run<'_> {
     /// different rates, and then the ratio of two servers is a ratio of their files.
     fn compare_files(&mut self, senko: &Contender, extstore: &Contender) {
         let mut rates = [Vec::new(), Vec::new()];
-        for _ in 0..self.plan.rounds {
+        for _ in 0..self.sizes.rounds {
             for ((name, server), rates) in [("senko", senko), ("extstore", extstore)]
                 .into_iter()
                 .zip(&mut rates)
@@ -335,7 +335,7 @@ impl Run<'_> {
                     server: (name, server),
                     pages: 1,
                     depth: DEPTH,
-                    time: self.plan.window,
+                    time: self.sizes.window,
                 };
                 match self.reads_of(look) {
                     Ok(reads) => rates.push(reads.per_second),
@@ -364,8 +364,8 @@ impl Run<'_> {
     ) -> Vec<Closed> {
         let new = |&connections: &usize| Closed::new(connections, contenders, what);
         let mut closed: Vec<Closed> = connections.iter().map(new).collect();
-        let time = self.plan.window;
-        for round in 0..self.plan.rounds {
+        let time = self.sizes.window;
+        for round in 0..self.sizes.rounds {
             for one in &mut closed {
                 let look = Look {
                     server: contenders[0],
@@ -422,7 +422,7 @@ impl Run<'_> {
         match written(&stats) {
             Some((bytes, kind)) if bytes > 0.0 => {
                 let file = self.bench.scratch.path(&format!("{name}.{kind}"));
-                let most = self.plan.keys * look.pages * PAGE_SIZE as u64;
+                let most = self.sizes.keys * look.pages * PAGE_SIZE as u64;
                 // Extstore writes one of its pages after the other, each whole.
                 Ok((file, (bytes as u64).min(most)))
             }
@@ -501,11 +501,14 @@ impl Run<'_> {
             keys: 1000,
             ..items.clone()
         };
-        let dram = self.bench.senko("senko-dram", self.plan.memory).dram_only();
+        let dram = self
+            .bench
+            .senko("senko-dram", self.sizes.memory)
+            .dram_only();
         let dram = self.start(Ok(dram), &few, None);
         self.steps
             .next("one connection, the device and DRAM, in turns");
-        let time = self.plan.window.min(LATENCY_WINDOW);
+        let time = self.sizes.window.min(LATENCY_WINDOW);
         let mut device = Device::default();
         let (flash, hit) = ([("senko", senko)], [("senko-dram", &dram)]);
         let mut flash_series = Series::of(&flash, "1 connection, beside DRAM");
@@ -568,7 +571,7 @@ impl Run<'_> {
         beside_dram: bool,
     ) {
         let few = Items {
-            keys: self.plan.dram_keys.min(items.keys),
+            keys: self.sizes.dram_keys.min(items.keys),
             ..items.clone()
         };
         let memory = few.keys * 3 * PAGE_SIZE as u64 / 2 + (64 << 20);
@@ -589,7 +592,7 @@ impl Run<'_> {
                 "load's own p99 us",
             ],
         );
-        for rate in self.plan.rates.clone() {
+        for rate in self.sizes.rates.clone() {
             let load = Load {
                 rate: Some(rate),
                 ..Load::gets(64)
@@ -611,7 +614,7 @@ impl Run<'_> {
                         &load,
                         "",
                         1,
-                        self.plan.curve_window,
+                        self.sizes.curve_window,
                     ));
                 }
             }
@@ -623,7 +626,7 @@ impl Run<'_> {
                     &load,
                     "",
                     1,
-                    self.plan.curve_window,
+                    self.sizes.curve_window,
                 ));
             }
             let mean = |series: &Series| {
@@ -664,7 +667,7 @@ impl Run<'_> {
 
     /// The paper's values of 4,096 bytes.
     fn paper_values(&mut self) -> Result<()> {
-        let (keys, memory) = self.plan.paper;
+        let (keys, memory) = self.sizes.paper;
         let items = Items::fixed(keys, KEY, 4096);
         let data = keys * 2 * PAGE_SIZE as u64;
         self.bench.scratch.need(data / 8 * (9 + 6))?;
@@ -696,7 +699,7 @@ impl Run<'_> {
 
     /// Processor time of a GET, all in DRAM.
     fn dram(&mut self) -> Result<()> {
-        let items = Items::fixed(self.plan.dram_keys, KEY, 1000);
+        let items = Items::fixed(self.sizes.dram_keys, KEY, 1000);
         let memory = items.keys * 3 * 1024 / 2 + (64 << 20);
         let senko = self.start(
             Ok(self.bench.senko("senko-1000", memory).dram_only()),
@@ -734,7 +737,7 @@ impl Run<'_> {
 
     /// Values much smaller than a page.
     fn small_values(&mut self) -> Result<()> {
-        for (value, keys, memory) in self.plan.small {
+        for (value, keys, memory) in self.sizes.small {
             let items = Items::fixed(keys, KEY, value);
             let data = keys * (RECORD_HEADER + KEY + value + 32) as u64;
             self.bench.scratch.need(data / 2 * (3 + 4))?;

@@ -21,7 +21,7 @@
 
 use anyhow::Result;
 
-use crate::thesis::{BLOCK_BITS, Run, SIZES};
+use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun};
 use crate::{Claim, Experiment, Options, Outcome, Progress};
 use senko_thesis::bloom::BlockBloom;
 use senko_thesis::sorted::{Scattered, SortedFile};
@@ -45,7 +45,7 @@ impl Experiment for ThesisBlocks {
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut run = Run::open(options, progress, 18)?;
+        let mut run = ThesisRun::open(options, progress, 18)?;
         let geometries = run.geometries.clone();
         unsorted_blocks(&mut run)?;
         for (size, geometry) in geometries.iter().enumerate() {
@@ -65,7 +65,7 @@ impl Experiment for ThesisBlocks {
 
 /// One file of elements in append order, cut into blocks of all sizes. The largest blocks round the
 /// file up the furthest.
-pub(super) fn unsorted_blocks(run: &mut Run<'_>) -> Result<()> {
+pub(super) fn unsorted_blocks(run: &mut ThesisRun<'_>) -> Result<()> {
     let geometries = run.geometries.clone();
     run.steps.next("writing unsorted blocks");
     let largest = geometries.last().expect("there are three sizes");
@@ -86,7 +86,7 @@ pub(super) fn unsorted_blocks(run: &mut Run<'_>) -> Result<()> {
 }
 
 /// The thesis's comparisons as numbers; above 1 is a rise, below a fall.
-fn shapes(run: &mut Run<'_>) {
+fn shapes(run: &mut ThesisRun<'_>) {
     for layout in [
         "unsorted16",
         "unsorted24",

@@ -22,7 +22,7 @@ use senko_thesis::hashed::{self, Hashed, Sized};
 use senko_thesis::sorted::{Head, Scattered, SortedFile};
 
 use super::thesis_blocks::{UNSORTED, unsorted_blocks};
-use crate::thesis::{BLOCK_BITS, Run, SIZES, Size};
+use crate::thesis::{BLOCK_BITS, SIZES, Size, ThesisRun};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale};
 
 /// The experiment.
@@ -62,7 +62,7 @@ impl Experiment for ThesisCounts {
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut run = Run::sized(options, progress, 29, size(options.scale))?;
+        let mut run = ThesisRun::sized(options, progress, 29, size(options.scale))?;
         let geometries = run.geometries.clone();
         unsorted_blocks(&mut run)?;
         for (size, geometry) in geometries.iter().enumerate() {

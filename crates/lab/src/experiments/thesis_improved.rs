@@ -28,7 +28,7 @@ use anyhow::Result;
 use senko_store::index::Candidates;
 use serde_json::json;
 
-use crate::thesis::{BLOCK_BITS, Run, SIZES};
+use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
 use senko_thesis::bloom::BlockBloom;
 use senko_thesis::hashed::{self, Fill, Hashed, HashedFile, Overwrites, Sized};
@@ -66,7 +66,7 @@ impl Experiment for ThesisImproved {
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut run = Run::open(options, progress, 42)?;
+        let mut run = ThesisRun::open(options, progress, 42)?;
         let geometries = run.geometries.clone();
         let mut overflow = Vec::new();
         for (size, geometry) in geometries.iter().enumerate() {
@@ -133,7 +133,7 @@ impl Experiment for ThesisImproved {
 }
 
 /// The thesis's comparisons as numbers.
-fn shapes(run: &mut Run<'_>) {
+fn shapes(run: &mut ThesisRun<'_>) {
     for layout in [
         "hash16",
         "hash24",
@@ -175,7 +175,7 @@ fn shapes(run: &mut Run<'_>) {
 }
 
 /// The thesis's way to fill: pages overwritten in place, an element at a time.
-fn in_place(run: &mut Run<'_>, geometry: &Geometry, pages: u32, once: Built) -> Result<()> {
+fn in_place(run: &mut ThesisRun<'_>, geometry: &Geometry, pages: u32, once: Built) -> Result<()> {
     run.steps.next("overwriting pages in place");
     let per_page = geometry.per_page() as u64;
     let small = Geometry {
@@ -230,7 +230,7 @@ fn in_place(run: &mut Run<'_>, geometry: &Geometry, pages: u32, once: Built) -> 
 }
 
 /// Every 16th key that was put into the small block is found.
-fn exact(run: &Run<'_>, geometry: &Geometry, file: &HashedFile) -> Result<()> {
+fn exact(run: &ThesisRun<'_>, geometry: &Geometry, file: &HashedFile) -> Result<()> {
     let index = BlockBloom::build(&run.keys, geometry, BLOCK_BITS);
     let layout = Hashed::new("hash16", &run.keys, file, 16, Sized::All);
     let mut reader = Reader::new(run.device(), geometry.page_bytes);
@@ -245,7 +245,7 @@ fn exact(run: &Run<'_>, geometry: &Geometry, file: &HashedFile) -> Result<()> {
 
 /// The share of elements that overflow, by how full blocks are and in which order elements take
 /// room.
-fn fills(run: &mut Run<'_>) {
+fn fills(run: &mut ThesisRun<'_>) {
     const FILLS: [f64; 5] = [0.5, 2.0 / 3.0, 0.8, 0.9, 1.0];
     const PAGES: u32 = 2048;
     let mut table = Table::new(

@@ -20,7 +20,7 @@ use anyhow::Result;
 use senko_thesis::hashed::Sized;
 use senko_thesis::system::{Kind, Named, Old, System, Young};
 
-use crate::thesis::{BLOCK_BITS, Run, SIZES};
+use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
 
 /// The experiment.
@@ -84,7 +84,7 @@ impl Experiment for ThesisSystem {
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut run = Run::open(options, progress, 2 + CASES.len() as u64 * 4)?;
+        let mut run = ThesisRun::open(options, progress, 2 + CASES.len() as u64 * 4)?;
         if options.scale == Scale::Quick {
             // 16 blocks, of which a quarter is young.
             run.elements(1 << 18);
@@ -113,7 +113,7 @@ impl Experiment for ThesisSystem {
     }
 }
 
-fn measure(run: &mut Run<'_>, case: &Case, puts: &mut Table) -> Result<()> {
+fn measure(run: &mut ThesisRun<'_>, case: &Case, puts: &mut Table) -> Result<()> {
     let geometry = run.geometries[SIZE];
     run.steps.next(&format!("putting into {}", case.name));
     let kind = Kind {

@@ -4,7 +4,7 @@
 use senko_cache::{AllocError, Fetched, ItemRef, Meta, Want};
 use senko_io::Queue;
 
-use super::{Form, Found, Op, Outcome, Request, find, tell};
+use super::{Form, Op, Outcome, Request, Resolved, resolve, tell};
 use crate::context::Ctx;
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::{decimal, push_u64, read_u64};
@@ -61,9 +61,9 @@ pub(super) fn remove<Q: Queue>(
     hint: Option<Fetched>,
 ) -> Result<Status, Outcome> {
     let differs = |cas: u64| compare != 0 && compare != cas;
-    match find(ctx, &req.key, hint) {
-        Found::Flash(at) => Err(Outcome::Fetch(at, Want::Header)),
-        Found::Dram(item) => {
+    match resolve(ctx, &req.key, hint) {
+        Resolved::Flash(at) => Err(Outcome::Fetch(at, Want::Header)),
+        Resolved::Dram(item) => {
             let meta = ctx.shard.meta(item);
             if differs(ctx.cas(meta.cas)) {
                 return Ok(Status::Exists);
@@ -73,7 +73,7 @@ pub(super) fn remove<Q: Queue>(
             ctx.shard.unlink(item);
             Ok(Status::Success)
         }
-        Found::Header(meta, at) => {
+        Resolved::Header(meta, at) => {
             if differs(ctx.cas(meta.cas)) {
                 return Ok(Status::Exists);
             }
@@ -83,8 +83,8 @@ pub(super) fn remove<Q: Queue>(
             Ok(Status::Success)
         }
         // Neither is requested here: the command reads only the header.
-        Found::Answer(_) | Found::OutOfMemory => Err(Outcome::Busy),
-        Found::Absent => Ok(Status::NotFound),
+        Resolved::Answer(_) | Resolved::OutOfMemory => Err(Outcome::Busy),
+        Resolved::Absent => Ok(Status::NotFound),
     }
 }
 
@@ -105,9 +105,9 @@ pub(super) fn touch<Q: Queue>(
     hint: Option<Fetched>,
     out: &mut Reply,
 ) -> Outcome {
-    let reply = match find(ctx, &req.key, hint) {
-        Found::Flash(at) | Found::Header(_, at) => return Outcome::Fetch(at, Want::Resident),
-        Found::Dram(item) => {
+    let reply = match resolve(ctx, &req.key, hint) {
+        Resolved::Flash(at) | Resolved::Header(_, at) => return Outcome::Fetch(at, Want::Resident),
+        Resolved::Dram(item) => {
             ctx.shard.hit(item);
             ctx.shard.set_expiry(item, expiry);
             ctx.stats.touch_hits += 1;
@@ -115,12 +115,12 @@ pub(super) fn touch<Q: Queue>(
             ctx.shard.class_counts(&meta).touch_hits += 1;
             "TOUCHED"
         }
-        Found::OutOfMemory => {
+        Resolved::OutOfMemory => {
             ctx.stats.touch_misses += 1;
             "SERVER_ERROR out of memory"
         }
-        Found::Answer(_) => return Outcome::Busy,
-        Found::Absent => {
+        Resolved::Answer(_) => return Outcome::Busy,
+        Resolved::Absent => {
             ctx.stats.touch_misses += 1;
             "NOT_FOUND"
         }
@@ -167,12 +167,12 @@ pub(super) fn count<Q: Queue>(
     by: &Delta,
     hint: Option<Fetched>,
 ) -> Result<Counted, Outcome> {
-    match find(ctx, &req.key, hint) {
-        Found::Flash(at) | Found::Header(_, at) => Err(Outcome::Fetch(at, Want::Resident)),
-        Found::Dram(item) => add(ctx, item, by),
-        Found::OutOfMemory => Ok(Counted::OutOfMemory),
-        Found::Answer(_) => Err(Outcome::Busy),
-        Found::Absent => match by.initial {
+    match resolve(ctx, &req.key, hint) {
+        Resolved::Flash(at) | Resolved::Header(_, at) => Err(Outcome::Fetch(at, Want::Resident)),
+        Resolved::Dram(item) => add(ctx, item, by),
+        Resolved::OutOfMemory => Ok(Counted::OutOfMemory),
+        Resolved::Answer(_) => Err(Outcome::Busy),
+        Resolved::Absent => match by.initial {
             Some((value, expiry)) => create(ctx, req, value, expiry, by.cas),
             None => {
                 if by.incr {

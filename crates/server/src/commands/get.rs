@@ -9,7 +9,7 @@
 use senko_cache::{Fetched, FlashItem, ItemRef, Meta, Shard, Want};
 use senko_io::Queue;
 
-use super::{Found, Outcome, Request, find};
+use super::{Outcome, Request, Resolved, resolve};
 use crate::context::Ctx;
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::push_u64;
@@ -61,8 +61,8 @@ pub(super) fn text<Q: Queue>(
 ) -> Outcome {
     // A fetch for an answer has already counted the access.
     let counted = hint.is_some() && touch.is_none();
-    match find(ctx, &req.key, hint) {
-        Found::Flash(at) | Found::Header(_, at) => {
+    match resolve(ctx, &req.key, hint) {
+        Resolved::Flash(at) | Resolved::Header(_, at) => {
             return Outcome::Fetch(
                 at,
                 if touch.is_some() {
@@ -72,7 +72,7 @@ pub(super) fn text<Q: Queue>(
                 },
             );
         }
-        Found::Dram(item) => {
+        Resolved::Dram(item) => {
             if !counted {
                 ctx.shard.hit(item);
             }
@@ -99,7 +99,7 @@ pub(super) fn text<Q: Queue>(
             }
             count_hit(ctx, req.key.bytes, touch.is_some(), &meta);
         }
-        Found::Answer(found) => {
+        Resolved::Answer(found) => {
             let meta = found.meta;
             if cas {
                 value_line(
@@ -125,12 +125,12 @@ pub(super) fn text<Q: Queue>(
             }
             count_hit(ctx, req.key.bytes, false, &meta);
         }
-        Found::OutOfMemory if touch.is_some() => {
+        Resolved::OutOfMemory if touch.is_some() => {
             // The item exists and stays unchanged, so this is not a miss.
             count(ctx, req.key.bytes, true, false);
             out.line("SERVER_ERROR out of memory writing get response");
         }
-        Found::Absent | Found::OutOfMemory => {
+        Resolved::Absent | Resolved::OutOfMemory => {
             if last {
                 out.bytes.extend_from_slice(END);
             }
@@ -250,8 +250,8 @@ pub(super) fn binary<Q: Queue>(
 ) -> Outcome {
     let counted = hint.is_some() && touch.is_none();
     let key: &[u8] = if with_key { req.key.bytes } else { &[] };
-    match find(ctx, &req.key, hint) {
-        Found::Flash(at) | Found::Header(_, at) => {
+    match resolve(ctx, &req.key, hint) {
+        Resolved::Flash(at) | Resolved::Header(_, at) => {
             return Outcome::Fetch(
                 at,
                 if touch.is_some() {
@@ -261,7 +261,7 @@ pub(super) fn binary<Q: Queue>(
                 },
             );
         }
-        Found::Dram(item) => {
+        Resolved::Dram(item) => {
             if !counted {
                 ctx.shard.hit(item);
             }
@@ -282,7 +282,7 @@ pub(super) fn binary<Q: Queue>(
             }
             count_hit(ctx, req.key.bytes, touch.is_some(), &meta);
         }
-        Found::Answer(found) => {
+        Resolved::Answer(found) => {
             let meta = found.meta;
             binary_hit(
                 &mut out.bytes,
@@ -295,7 +295,7 @@ pub(super) fn binary<Q: Queue>(
             push_flash_value(found, false, req.remote, out);
             count_hit(ctx, req.key.bytes, false, &meta);
         }
-        Found::OutOfMemory if touch.is_some() => {
+        Resolved::OutOfMemory if touch.is_some() => {
             count(ctx, req.key.bytes, true, false);
             head.error(
                 &mut out.bytes,
@@ -303,7 +303,7 @@ pub(super) fn binary<Q: Queue>(
                 Status::OutOfMemory.text(),
             );
         }
-        Found::Absent | Found::OutOfMemory => {
+        Resolved::Absent | Resolved::OutOfMemory => {
             count(ctx, req.key.bytes, touch.is_some(), false);
             if head.quiet {
             } else if with_key {

@@ -9,7 +9,7 @@ use senko_cache::{AllocError, Fetched, FlashItem, ItemRef, Lookup, Meta, Want};
 use senko_io::Queue;
 
 use super::change::{Counted, Delta};
-use super::{Found, Outcome, Request, change, find, get as value};
+use super::{Outcome, Request, Resolved, change, get as value, resolve};
 use crate::context::Ctx;
 use crate::protocol::Tokens;
 use crate::protocol::binary::Status;
@@ -151,9 +151,9 @@ pub(super) fn get<Q: Queue>(
     };
     // A fetch for an answer has already counted the access.
     let counted = hint.is_some() && want == Want::Answer;
-    match find(ctx, &req.key, hint) {
-        Found::Flash(at) => return Outcome::Fetch(at, want),
-        Found::Header(meta, at) => {
+    match resolve(ctx, &req.key, hint) {
+        Resolved::Flash(at) => return Outcome::Fetch(at, want),
+        Resolved::Header(meta, at) => {
             if want != Want::Header || would_win(&meta, flags) {
                 return Outcome::Fetch(
                     at,
@@ -173,17 +173,17 @@ pub(super) fn get<Q: Queue>(
             line.write(ctx, req, flags, &mut out.bytes);
             value::count_hit(ctx, req.key.bytes, false, &meta);
         }
-        Found::Answer(found) => return flash_hit(ctx, req, flags, found, out),
-        Found::Dram(item) => {
+        Resolved::Answer(found) => return flash_hit(ctx, req, flags, found, out),
+        Resolved::Dram(item) => {
             let meta = ctx.shard.meta(item);
             dram_hit(ctx, req, flags, item, false, counted, out);
             value::count_hit(ctx, req.key.bytes, flags.ttl.is_some(), &meta);
         }
-        Found::OutOfMemory => {
+        Resolved::OutOfMemory => {
             value::count(ctx, req.key.bytes, flags.ttl.is_some(), false);
             out.line("SERVER_ERROR out of memory");
         }
-        Found::Absent => match flags.vivify {
+        Resolved::Absent => match flags.vivify {
             Some(expiry) => match vivify(ctx, req, flags, expiry) {
                 Ok(item) => {
                     let meta = ctx.shard.meta(item);
@@ -350,9 +350,9 @@ fn zero_compare<Q: Queue>(
     req: &Request<'_>,
     hint: Option<Fetched>,
 ) -> Result<Status, Outcome> {
-    match find(ctx, &req.key, hint) {
-        Found::Flash(at) => Err(Outcome::Fetch(at, Want::Header)),
-        Found::Absent => Ok(Status::NotFound),
+    match resolve(ctx, &req.key, hint) {
+        Resolved::Flash(at) => Err(Outcome::Fetch(at, Want::Header)),
+        Resolved::Absent => Ok(Status::NotFound),
         _ => Ok(Status::Exists),
     }
 }
@@ -364,12 +364,14 @@ fn mark<Q: Queue>(
     flags: &Flags,
     hint: Option<Fetched>,
 ) -> Result<Status, Outcome> {
-    let mut item = match find(ctx, &req.key, hint) {
-        Found::Flash(at) | Found::Header(_, at) => return Err(Outcome::Fetch(at, Want::Resident)),
-        Found::Dram(item) => item,
-        Found::OutOfMemory => return Ok(Status::OutOfMemory),
-        Found::Answer(_) => return Err(Outcome::Busy),
-        Found::Absent => return Ok(Status::NotFound),
+    let mut item = match resolve(ctx, &req.key, hint) {
+        Resolved::Flash(at) | Resolved::Header(_, at) => {
+            return Err(Outcome::Fetch(at, Want::Resident));
+        }
+        Resolved::Dram(item) => item,
+        Resolved::OutOfMemory => return Ok(Status::OutOfMemory),
+        Resolved::Answer(_) => return Err(Outcome::Busy),
+        Resolved::Absent => return Ok(Status::NotFound),
     };
     let old = ctx.shard.meta(item);
     if flags.compare.is_some_and(|cas| cas != ctx.cas(old.cas)) {
@@ -505,11 +507,11 @@ pub(super) fn debug<Q: Queue>(
     hint: Option<Fetched>,
     out: &mut Reply,
 ) -> Outcome {
-    let item = match find(ctx, &req.key, hint) {
-        Found::Flash(at) | Found::Header(_, at) => return Outcome::Fetch(at, Want::Resident),
-        Found::Dram(item) => Some(item),
-        Found::Answer(_) => return Outcome::Busy,
-        Found::Absent | Found::OutOfMemory => None,
+    let item = match resolve(ctx, &req.key, hint) {
+        Resolved::Flash(at) | Resolved::Header(_, at) => return Outcome::Fetch(at, Want::Resident),
+        Resolved::Dram(item) => Some(item),
+        Resolved::Answer(_) => return Outcome::Busy,
+        Resolved::Absent | Resolved::OutOfMemory => None,
     };
     ctx.stats.cmd_meta += 1;
     let Some(item) = item else {

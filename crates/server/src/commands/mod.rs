@@ -156,54 +156,58 @@ pub(crate) enum Outcome {
     Busy,
 }
 
-/// Where a key was found.
-enum Found {
+/// The result of looking a key up, with what its last fetch brought.
+enum Resolved {
     /// In DRAM.
     Dram(ItemRef),
     /// Perhaps on flash.
     Flash(FlashRef),
-    /// Perhaps on flash.
+    /// On flash; its record was read.
     Answer(FlashItem),
-    /// On flash, its header read.
+    /// On flash; its header was read.
     Header(Meta, FlashRef),
-    /// Nowhere.
+    /// The key does not exist.
     Absent,
     /// On flash, but there is no memory for it.
     OutOfMemory,
 }
 
-fn find<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &Key<'_>, hint: Option<Fetched>) -> Found {
+fn resolve<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &Key<'_>, hint: Option<Fetched>) -> Resolved {
     let before = tell::Gone::now(ctx);
-    let found = found(ctx, key, hint);
+    let resolved = resolve_silently(ctx, key, hint);
     if before.is_some() {
-        match &found {
-            Found::Dram(item) => {
+        match &resolved {
+            Resolved::Dram(item) => {
                 let meta = ctx.shard.meta(*item);
                 tell::fetched(ctx, key.bytes, Some(&meta), before);
             }
-            Found::Answer(item) => tell::fetched(ctx, key.bytes, Some(&item.meta), before),
-            Found::Header(meta, _) => tell::fetched(ctx, key.bytes, Some(meta), before),
-            Found::Absent => tell::fetched(ctx, key.bytes, None, before),
+            Resolved::Answer(item) => tell::fetched(ctx, key.bytes, Some(&item.meta), before),
+            Resolved::Header(meta, _) => tell::fetched(ctx, key.bytes, Some(meta), before),
+            Resolved::Absent => tell::fetched(ctx, key.bytes, None, before),
             // Watchers are told once it was read.
-            Found::Flash(_) | Found::OutOfMemory => {}
+            Resolved::Flash(_) | Resolved::OutOfMemory => {}
         }
     }
-    found
+    resolved
 }
 
-fn found<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &Key<'_>, hint: Option<Fetched>) -> Found {
+fn resolve_silently<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    key: &Key<'_>,
+    hint: Option<Fetched>,
+) -> Resolved {
     match hint {
         None | Some(Fetched::Changed) => match ctx.shard.lookup(key) {
-            Lookup::Dram(item) => Found::Dram(item),
-            Lookup::Flash(at) => Found::Flash(at),
-            Lookup::Miss => Found::Absent,
+            Lookup::Dram(item) => Resolved::Dram(item),
+            Lookup::Flash(at) => Resolved::Flash(at),
+            Lookup::Miss => Resolved::Absent,
         },
-        Some(Fetched::Answer(item)) => Found::Answer(item),
-        Some(Fetched::Resident(item)) => Found::Dram(item),
-        Some(Fetched::Header(meta, at)) => Found::Header(meta, at),
+        Some(Fetched::Answer(item)) => Resolved::Answer(item),
+        Some(Fetched::Resident(item)) => Resolved::Dram(item),
+        Some(Fetched::Header(meta, at)) => Resolved::Header(meta, at),
         // Only a walk requests items in this form.
-        Some(Fetched::Absent | Fetched::Listed(_)) => Found::Absent,
-        Some(Fetched::OutOfMemory) => Found::OutOfMemory,
+        Some(Fetched::Absent | Fetched::Listed(_)) => Resolved::Absent,
+        Some(Fetched::OutOfMemory) => Resolved::OutOfMemory,
     }
 }
 

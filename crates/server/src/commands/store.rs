@@ -5,7 +5,7 @@
 use senko_cache::{AllocError, Draft, Fetched, FlashRef, ItemRef, Meta, Want};
 use senko_io::Queue;
 
-use super::{Form, Found, Op, Outcome, Request, change, find, meta, tell};
+use super::{Form, Op, Outcome, Request, Resolved, change, meta, resolve, tell};
 use crate::context::{BYTES_A_REQUEST, Ctx};
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::classic::StoreMode;
@@ -131,28 +131,28 @@ fn apply<Q: Queue>(
         return Ok(link(ctx, rules, draft));
     }
     let joins = matches!(rules.mode, StoreMode::Append | StoreMode::Prepend);
-    let old = match find(ctx, &req.key, hint) {
-        Found::Flash(at) => {
+    let old = match resolve(ctx, &req.key, hint) {
+        Resolved::Flash(at) => {
             return Err(Outcome::Fetch(
                 at,
                 if joins { Want::Resident } else { Want::Header },
             ));
         }
-        Found::Header(_, at) if joins => return Err(Outcome::Fetch(at, Want::Resident)),
-        Found::Header(meta, at) => Some(Old {
+        Resolved::Header(_, at) if joins => return Err(Outcome::Fetch(at, Want::Resident)),
+        Resolved::Header(meta, at) => Some(Old {
             meta,
             item: None,
             on_flash: Some(at),
         }),
         // Only a header is requested here.
-        Found::Answer(_) => return Err(Outcome::Busy),
-        Found::Dram(item) => Some(Old {
+        Resolved::Answer(_) => return Err(Outcome::Busy),
+        Resolved::Dram(item) => Some(Old {
             meta: ctx.shard.meta(item),
             item: Some(item),
             on_flash: None,
         }),
-        Found::OutOfMemory => return Ok(Ended::Refused),
-        Found::Absent => None,
+        Resolved::OutOfMemory => return Ok(Ended::Refused),
+        Resolved::Absent => None,
     };
     let compare = rules.compare.filter(|&cas| cas != 0);
     let Some(old) = old else {

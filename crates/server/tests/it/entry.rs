@@ -16,23 +16,23 @@ use senko_server::protocol::{MAX_KEY, Tokens, classic, meta, split_line};
 use senko_server::settings::{Dialect, TlsMode, TlsSettings};
 use senko_server::tls;
 
-use crate::rig::{Plan, Rig};
+use crate::rig::{Rig, RigSettings};
 
-fn plan(shards: usize, dialect: Option<Dialect>) -> Plan {
-    let mut plan = Plan {
+fn rig_settings(shards: usize, dialect: Option<Dialect>) -> RigSettings {
+    let mut rig_settings = RigSettings {
         shards,
         memory: 2 << 20,
         flash_pages: 1 << 10,
-        ..Plan::default()
+        ..RigSettings::default()
     };
-    plan.settings.max_item = 64 << 10;
-    plan.settings.only_protocol = dialect;
-    plan
+    rig_settings.settings.max_item = 64 << 10;
+    rig_settings.settings.only_protocol = dialect;
+    rig_settings
 }
 
 /// The answer to `input` in pieces of `piece` bytes.
 fn answer(input: &[u8], piece: usize, shards: usize, dialect: Dialect) -> (Vec<u8>, bool) {
-    let mut rig = Rig::new(&plan(shards, Some(dialect)));
+    let mut rig = Rig::new(&rig_settings(shards, Some(dialect)));
     let id = rig.connect();
     for part in input.chunks(piece) {
         rig.send(id, part);
@@ -64,12 +64,12 @@ fn login(data: &[u8], dialect: Dialect) {
         return;
     };
     let answer = |piece: usize| {
-        let mut plan = plan(1, Some(dialect));
+        let mut rig_settings = rig_settings(1, Some(dialect));
         match dialect {
-            Dialect::Ascii => plan.settings.auth_file = Some(users().to_path_buf()),
-            Dialect::Binary => plan.settings.sasl_file = Some(users().to_path_buf()),
+            Dialect::Ascii => rig_settings.settings.auth_file = Some(users().to_path_buf()),
+            Dialect::Binary => rig_settings.settings.sasl_file = Some(users().to_path_buf()),
         }
-        let mut rig = Rig::new(&plan);
+        let mut rig = Rig::new(&rig_settings);
         let id = rig.connect();
         for part in input.chunks(piece) {
             rig.send(id, part);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use senko_server::server::{RunningServer, Server};
 use senko_server::settings::{Dialect, Settings};
 
-use crate::rig::{Plan, Rig};
+use crate::rig::{Rig, RigSettings};
 use crate::serve::client::{Client, Scratch};
 
 const SASL_LIST: u8 = 0x20;
@@ -50,10 +50,10 @@ fn file(folder: &Scratch, name: &str, text: &str) -> Option<PathBuf> {
 }
 
 fn sasl_rig(folder: &Scratch) -> Rig {
-    let mut plan = Plan::default();
-    plan.settings.sasl_file = file(folder, "sasl", "alice:secret\n");
-    plan.settings.only_protocol = Some(Dialect::Binary);
-    Rig::new(&plan)
+    let mut rig_settings = RigSettings::default();
+    rig_settings.settings.sasl_file = file(folder, "sasl", "alice:secret\n");
+    rig_settings.settings.only_protocol = Some(Dialect::Binary);
+    Rig::new(&rig_settings)
 }
 
 fn denied(opcode: u8) -> (u8, u16, String) {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use senko_workload::Rng;
 
-use crate::rig::{Plan, Rig, START};
+use crate::rig::{Rig, RigSettings, START};
 use crate::session::packet;
 
 #[derive(Clone, Debug)]
@@ -534,15 +534,15 @@ fn check(rig: &mut Rig, client: &mut Client, seed: u64) {
 }
 
 fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
-    let mut plan = Plan {
+    let mut rig_settings = RigSettings {
         shards,
         memory: 3 << 20,
         flash_pages: 64 << 10,
         seed,
-        ..Plan::default()
+        ..RigSettings::default()
     };
-    plan.settings.max_item = BIGGEST + 200;
-    let mut rig = Rig::new(&plan);
+    rig_settings.settings.max_item = BIGGEST + 200;
+    let mut rig = Rig::new(&rig_settings);
     let mut rng = Rng::new(seed | 1);
     let mut now = START;
     let mut clients: Vec<Client> = (0..4)
@@ -611,7 +611,7 @@ fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
             + stats.evictions;
         assert_eq!(
             dropped, 0,
-            "seed {seed}: the plan was to drop nothing: {stats:?}"
+            "seed {seed}: the run was to drop nothing: {stats:?}"
         );
         waits += stats.flash_hits + stats.promotions;
     }

@@ -40,7 +40,7 @@ use shared::{Register, Span};
 
 /// The settings of a run.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+struct RunSettings {
     io: BackendChoice,
     threads: usize,
     flash: u64,
@@ -62,7 +62,7 @@ struct Flush {
 
 /// State that all connections of a run see.
 struct World {
-    plan: Plan,
+    run_settings: RunSettings,
     layout: Layout,
     names: Vec<Vec<u8>>,
     /// Counts on with each burst sent and each piece received: the test's own time.
@@ -101,8 +101,8 @@ impl World {
     }
 }
 
-fn run(plan: Plan) -> usize {
-    println!("{plan:?}");
+fn run(run_settings: RunSettings) -> usize {
+    println!("{run_settings:?}");
     let layout = Layout {
         connections: 6,
         own: 1600,
@@ -110,29 +110,29 @@ fn run(plan: Plan) -> usize {
         ledgers: 3,
         counters: 3,
     };
-    let place = Place::start(plan.io, plan.threads).restart(|settings| {
-        settings.memory = if plan.threads == 1 {
+    let place = Place::start(run_settings.io, run_settings.threads).restart(|settings| {
+        settings.memory = if run_settings.threads == 1 {
             21 << 20
         } else {
             29 << 20
         };
         settings.max_connections = 64;
         settings.max_item = MAX_ITEM;
-        settings.flash[0].bytes = plan.flash;
+        settings.flash[0].bytes = run_settings.flash;
         settings.flash[0].path.set_extension("small");
-        settings.seed = plan.seed;
+        settings.seed = run_settings.seed;
         settings.admission.rule = AdmissionRule::All;
-        settings.policy = if plan.seed % 4 == 3 {
+        settings.policy = if run_settings.seed % 4 == 3 {
             PolicyKind::Lru
         } else {
             PolicyKind::S3Fifo
         };
-        settings.promote_after = 1 + (plan.seed % 3) as u8;
+        settings.promote_after = 1 + (run_settings.seed % 3) as u8;
     });
     let mut world = World {
-        plan,
+        run_settings,
         layout,
-        names: names(&layout, plan.seed, plan.twins),
+        names: names(&layout, run_settings.seed, run_settings.twins),
         time: AtomicU64::new(1),
         flushes: Mutex::new(Vec::new()),
         flush_version: AtomicUsize::new(0),
@@ -155,11 +155,11 @@ fn run(plan: Plan) -> usize {
         there: false,
     };
     let mut client = place.connect();
-    let mut rng = Rng::new(plan.seed | 1);
+    let mut rng = Rng::new(run_settings.seed | 1);
     let mut regions = Vec::new();
     let (mut crept, mut empty) = (0, true);
     for number in 0.. {
-        if peers.iter().map(|p| p.commands).sum::<usize>() >= plan.commands {
+        if peers.iter().map(|p| p.commands).sum::<usize>() >= run_settings.commands {
             break;
         }
         let fill = std::mem::take(&mut empty);
@@ -169,7 +169,7 @@ fn run(plan: Plan) -> usize {
         let round = Round {
             number,
             now: (place.clock.load(Ordering::SeqCst) / 1000) as u32,
-            joint: !plan.lossy && flusher.is_none(),
+            joint: !run_settings.lossy && flusher.is_none(),
             flusher,
             fill,
             began: world.time.fetch_add(1, Ordering::SeqCst),
@@ -210,13 +210,13 @@ fn run(plan: Plan) -> usize {
     // many.
     assert!(
         of_flash > hits / 10,
-        "{plan:?}: {of_flash} of {hits} hits tested flash"
+        "{run_settings:?}: {of_flash} of {hits} hits tested flash"
     );
     peers.iter().map(|p| p.commands).sum()
 }
 
 /// Both backends, one worker and two, for the seeds from `first` on.
-fn on_all(first: u64, plan: Plan) {
+fn on_all(first: u64, run_settings: RunSettings) {
     let number = |name: &str| {
         std::env::var(name)
             .ok()
@@ -231,19 +231,19 @@ fn on_all(first: u64, plan: Plan) {
         {
             for threads in [1, 2] {
                 let seed = seed * 4 + 2 * n as u64 + threads as u64 - 1;
-                total += run(Plan {
+                total += run(RunSettings {
                     io,
                     threads,
                     seed,
-                    ..plan
+                    ..run_settings
                 });
             }
         }
-        assert!(total >= 4 * plan.commands);
+        assert!(total >= 4 * run_settings.commands);
     }
 }
 
-const PLAN: Plan = Plan {
+const SETTINGS: RunSettings = RunSettings {
     io: BackendChoice::Auto,
     threads: 1,
     flash: 640 << 20,
@@ -257,7 +257,7 @@ const PLAN: Plan = Plan {
 
 #[test]
 fn large_flash_loses_nothing() {
-    on_all(1000, PLAN);
+    on_all(1000, SETTINGS);
 }
 
 /// This found a circle. Reads that waited for a frame kept their region from being reclaimed, and
@@ -268,10 +268,10 @@ fn large_flash_loses_nothing() {
 fn small_flash_loses_no_more_than_it_counts() {
     on_all(
         2000,
-        Plan {
+        RunSettings {
             flash: 24 << 20,
             lossy: true,
-            ..PLAN
+            ..SETTINGS
         },
     );
 }
@@ -282,12 +282,12 @@ fn small_flash_loses_no_more_than_it_counts() {
 fn keys_with_one_tag_are_not_mistaken_for_each_other() {
     on_all(
         3000,
-        Plan {
+        RunSettings {
             flash: 48 << 20,
             lossy: true,
             twins: true,
             commands: 60_000,
-            ..PLAN
+            ..SETTINGS
         },
     );
 }

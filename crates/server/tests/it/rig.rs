@@ -22,7 +22,7 @@ pub const START: u32 = 1_700_000_000;
 
 /// The settings of a rig.
 #[derive(Clone)]
-pub struct Plan {
+pub struct RigSettings {
     pub shards: usize,
     pub memory: usize,
     /// Pages of flash a shard; 0: none.
@@ -31,9 +31,9 @@ pub struct Plan {
     pub seed: u64,
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan {
+impl Default for RigSettings {
+    fn default() -> RigSettings {
+        RigSettings {
             shards: 1,
             memory: 8 << 20,
             flash_pages: 0,
@@ -93,10 +93,17 @@ pub struct Rig {
 }
 
 impl Rig {
-    pub fn new(plan: &Plan) -> Rig {
-        let nodes = (0..plan.shards).map(|n| Node::new(plan, n)).collect();
-        let auth = Auth::open(&plan.settings).expect("the password files are good");
-        let shared = Shared::new(plan.settings.clone(), plan.shards, START - 10).guarded(auth);
+    pub fn new(rig_settings: &RigSettings) -> Rig {
+        let nodes = (0..rig_settings.shards)
+            .map(|n| Node::new(rig_settings, n))
+            .collect();
+        let auth = Auth::open(&rig_settings.settings).expect("the password files are good");
+        let shared = Shared::new(
+            rig_settings.settings.clone(),
+            rig_settings.shards,
+            START - 10,
+        )
+        .guarded(auth);
         Rig {
             nodes,
             shared,
@@ -494,19 +501,19 @@ impl Rig {
 }
 
 impl Node {
-    fn new(plan: &Plan, n: usize) -> Node {
-        let flash = if plan.flash_pages == 0 {
+    fn new(rig_settings: &RigSettings, n: usize) -> Node {
+        let flash = if rig_settings.flash_pages == 0 {
             Vec::new()
         } else {
             vec![DeviceSlice {
                 device: 0,
                 first_page: 0,
-                pages: plan.flash_pages,
+                pages: rig_settings.flash_pages,
             }]
         };
         let config = ShardConfig {
-            memory: plan.memory,
-            max_item: plan.settings.max_item,
+            memory: rig_settings.memory,
+            max_item: rig_settings.settings.max_item,
             flash,
             region: 256 << 10,
             policy: PolicyKind::Lru,
@@ -516,19 +523,19 @@ impl Node {
             },
             promote_after: 3,
             reinsert: true,
-            no_evict: plan.settings.no_evict,
+            no_evict: rig_settings.settings.no_evict,
             shard: n as u32,
-            shards: plan.shards as u32,
-            seed: plan.seed,
+            shards: rig_settings.shards as u32,
+            seed: rig_settings.seed,
             hash_seed: HashSeed::default(),
         };
-        let mut shard = Shard::new(config).expect("the plan is valid");
+        let mut shard = Shard::new(config).expect("the settings are valid");
         shard.set_now(u64::from(START) * 1000);
-        let device = FaultyDevice::new(plan.flash_pages.max(1), plan.seed);
+        let device = FaultyDevice::new(rig_settings.flash_pages.max(1), rig_settings.seed);
         let queue = FaultyQueue::new(
             vec![device],
             &[(1, 32), (4, 8), (16, 8)],
-            plan.seed + n as u64,
+            rig_settings.seed + n as u64,
         );
         Node {
             shard,

@@ -5,7 +5,7 @@ mod flash; // the same on items that lie on flash only
 mod tables; // commands and memcached's answers
 mod turns; // what one turn of a connection may do
 
-use crate::rig::{Plan, Rig, START};
+use crate::rig::{Rig, RigSettings, START};
 use tables::{CLASSIC, META};
 
 /// Replaces CAS values by `{n}`.
@@ -31,20 +31,20 @@ fn mask(answer: &[u8]) -> String {
     out
 }
 
-fn drop_in(plan: Plan) -> Plan {
-    let mut plan = plan;
-    plan.settings.drop_in = true;
-    plan
+fn drop_in(rig_settings: RigSettings) -> RigSettings {
+    let mut rig_settings = rig_settings;
+    rig_settings.settings.drop_in = true;
+    rig_settings
 }
 
 #[test]
 fn classic_and_meta_answer_as_memcached_does() {
     for shards in [1, 3] {
         for table in [CLASSIC, META] {
-            let mut rig = Rig::new(&drop_in(Plan {
+            let mut rig = Rig::new(&drop_in(RigSettings {
                 shards,
                 memory: 32 << 20,
-                ..Plan::default()
+                ..RigSettings::default()
             }));
             let id = rig.connect();
             for (input, expected) in table {
@@ -67,10 +67,10 @@ fn answers_do_not_depend_on_how_bytes_arrive() {
         let expected: String = table.iter().map(|(_, answer)| *answer).collect();
         for piece in [1, 2, 3, 7, 100, usize::MAX] {
             for shards in [1, 2] {
-                let mut rig = Rig::new(&drop_in(Plan {
+                let mut rig = Rig::new(&drop_in(RigSettings {
                     shards,
                     memory: 32 << 20,
-                    ..Plan::default()
+                    ..RigSettings::default()
                 }));
                 let id = rig.connect();
                 let mut answer = Vec::new();
@@ -93,11 +93,11 @@ fn answers_do_not_depend_on_how_bytes_arrive() {
     }
 }
 
-fn flash_plan() -> Plan {
-    drop_in(Plan {
+fn flash_rig() -> RigSettings {
+    drop_in(RigSettings {
         memory: 6 << 20,
         flash_pages: 16 << 10,
-        ..Plan::default()
+        ..RigSettings::default()
     })
 }
 
@@ -261,10 +261,10 @@ fn binary_answers_as_memcached_does() {
         ),
     ];
     for shards in [1, 2] {
-        let mut rig = Rig::new(&drop_in(Plan {
+        let mut rig = Rig::new(&drop_in(RigSettings {
             shards,
             memory: 32 << 20,
-            ..Plan::default()
+            ..RigSettings::default()
         }));
         let mut id = rig.connect();
         for (input, expected, closes) in &cases {
@@ -291,10 +291,10 @@ fn binary_answers_as_memcached_does() {
 #[test]
 fn too_large_values_are_skipped_and_take_the_old_value_along() {
     for shards in [1, 3] {
-        let mut rig = Rig::new(&drop_in(Plan {
+        let mut rig = Rig::new(&drop_in(RigSettings {
             shards,
             memory: 32 << 20,
-            ..Plan::default()
+            ..RigSettings::default()
         }));
         let id = rig.connect();
         let big = "x".repeat(2_000_000);
@@ -346,7 +346,7 @@ fn too_large_values_are_skipped_and_take_the_old_value_along() {
 
 #[test]
 fn long_lines() {
-    let mut rig = Rig::new(&drop_in(Plan::default()));
+    let mut rig = Rig::new(&drop_in(RigSettings::default()));
     let id = rig.connect();
     rig.ask(id, b"set a 0 0 1\r\nx\r\n");
     // No line end in sight, and no `get`.
@@ -397,7 +397,7 @@ fn long_lines() {
 
 #[test]
 fn time_passes() {
-    let mut rig = Rig::new(&drop_in(flash_plan()));
+    let mut rig = Rig::new(&drop_in(flash_rig()));
     let id = rig.connect();
     rig.ask(id, b"set r 0 10 1\r\nx\r\n");
     rig.ask(
@@ -444,10 +444,10 @@ fn time_passes() {
 /// it is gone.
 #[test]
 fn flush_all_reaches_every_shard() {
-    let mut rig = Rig::new(&drop_in(Plan {
+    let mut rig = Rig::new(&drop_in(RigSettings {
         shards: 4,
         memory: 32 << 20,
-        ..Plan::default()
+        ..RigSettings::default()
     }));
     let (a, b) = (rig.connect_to(0), rig.connect_to(3));
     let mut sets = String::new();
@@ -474,10 +474,10 @@ fn flush_all_reaches_every_shard() {
 #[test]
 fn items_are_listed_across_shards() {
     for shards in [1, 3] {
-        let mut rig = Rig::new(&drop_in(Plan {
+        let mut rig = Rig::new(&drop_in(RigSettings {
             shards,
             memory: 32 << 20,
-            ..Plan::default()
+            ..RigSettings::default()
         }));
         let id = rig.connect();
         let mut expected = Vec::new();
@@ -533,9 +533,9 @@ fn keys_with_line_ends_forge_no_lines() {
     // "p\r\nEND:\r\nITEM forged"
     let key = "cA0KRU5EOg0KSVRFTSBmb3JnZWQ=";
     for shards in [1, 3] {
-        let mut rig = Rig::new(&drop_in(Plan {
+        let mut rig = Rig::new(&drop_in(RigSettings {
             shards,
-            ..Plan::default()
+            ..RigSettings::default()
         }));
         let id = rig.connect();
         rig.ask(id, b"stats detail on\r\n");
@@ -576,7 +576,7 @@ fn text(answer: Vec<u8>) -> String {
 /// `me` showed the seconds that an item has left as if they had passed.
 #[test]
 fn me_tells_the_seconds_that_are_left() {
-    let mut rig = Rig::new(&drop_in(Plan::default()));
+    let mut rig = Rig::new(&drop_in(RigSettings::default()));
     let id = rig.connect();
     rig.ask(id, b"set k 0 100 1\r\nx\r\n");
     for (passed, left) in [(0, 100), (30, 70), (69, 1)] {
@@ -593,9 +593,9 @@ fn me_tells_the_seconds_that_are_left() {
 #[test]
 fn each_class_counts_its_commands() {
     for shards in [1, 3] {
-        let mut rig = Rig::new(&drop_in(Plan {
+        let mut rig = Rig::new(&drop_in(RigSettings {
             shards,
-            ..Plan::default()
+            ..RigSettings::default()
         }));
         let id = rig.connect();
         let long = "l".repeat(5000);
@@ -640,7 +640,7 @@ fn each_class_counts_its_commands() {
 
 #[test]
 fn statistics_count() {
-    let mut rig = Rig::new(&drop_in(Plan::default()));
+    let mut rig = Rig::new(&drop_in(RigSettings::default()));
     let id = rig.connect();
     rig.ask(id, b"set a 0 0 1\r\n1\r\nget a b\r\nincr a 1\r\ndecr z 1\r\ntouch a 0\r\ndelete q\r\ncas a 0 0 1 1\r\nx\r\ngat 0 a\r\nme a\r\n");
     let text = String::from_utf8(rig.ask(id, b"stats\r\n")).unwrap();
@@ -685,10 +685,10 @@ fn statistics_count() {
 /// With several workers, `stats` counts what was sent before it, whichever worker did it.
 #[test]
 fn statistics_of_all_shards_are_up_to_date() {
-    let mut rig = Rig::new(&drop_in(Plan {
+    let mut rig = Rig::new(&drop_in(RigSettings {
         shards: 4,
         memory: 32 << 20,
-        ..Plan::default()
+        ..RigSettings::default()
     }));
     let id = rig.connect_to(2);
     let mut commands = String::new();
@@ -723,9 +723,9 @@ fn vanished_clients_leave_nothing() {
     let script = format!(
         "set a 0 0 100000\r\n{value}\r\nget a a a\r\nset b 0 0 5\r\nhello\r\nappend b 0 0 3\r\nabc\r\nget b k1 k2 k3\r\nincr k4 1\r\ngat 0 k5\r\n"
     );
-    let mut rig = Rig::new(&Plan {
+    let mut rig = Rig::new(&RigSettings {
         shards: 2,
-        ..flash_plan()
+        ..flash_rig()
     });
     let main = rig.connect();
     for n in 0..10 {
@@ -759,13 +759,13 @@ fn vanished_clients_leave_nothing() {
 #[test]
 fn a_dialect_can_be_forced() {
     use senko_server::settings::Dialect;
-    let mut plan = drop_in(Plan::default());
-    plan.settings.only_protocol = Some(Dialect::Ascii);
-    let mut rig = Rig::new(&plan);
+    let mut rig_settings = drop_in(RigSettings::default());
+    rig_settings.settings.only_protocol = Some(Dialect::Ascii);
+    let mut rig = Rig::new(&rig_settings);
     let id = rig.connect();
     assert_eq!(rig.ask(id, b"\x80\x80\r\n"), b"ERROR\r\n");
-    plan.settings.only_protocol = Some(Dialect::Binary);
-    let mut rig = Rig::new(&plan);
+    rig_settings.settings.only_protocol = Some(Dialect::Binary);
+    let mut rig = Rig::new(&rig_settings);
     let id = rig.connect();
     assert_eq!(rig.ask(id, b"version\r\n"), b"");
     assert!(rig.closed(id));

@@ -92,7 +92,7 @@ pub(super) fn newest_versions(nand: &Nand, numbers: u32) -> Vec<Ppn> {
 
 /// A block with newest versions after a power cut.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct RecoveredBlock {
     /// Its number.
     pub block: Block,
     /// The sequence number of its latest page.
@@ -324,7 +324,7 @@ impl Blocks {
     /// After a power cut: finds the newest version of every page, and erases blocks without any.
     /// Pages that an interrupted merge left are copies or older versions, so they go too. Blocks
     /// with newest versions are returned in the order of their numbers.
-    pub fn scan(&mut self, nand: &mut Nand) -> Vec<Found> {
+    pub fn scan(&mut self, nand: &mut Nand) -> Vec<RecoveredBlock> {
         self.newest = newest_versions(nand, self.logical_pages);
         self.data.fill(NONE);
         self.live.fill(0);
@@ -340,7 +340,7 @@ impl Blocks {
             if needed[block as usize] {
                 let sequences = pages_in(nand, block).map(|page| nand.sequence(page));
                 let last = sequences.max().unwrap_or(0);
-                found.push(Found { block, last });
+                found.push(RecoveredBlock { block, last });
             } else if nand.next_page(block) > 0 {
                 nand.erase(block, 0, Cause::Merge);
             }
@@ -371,9 +371,9 @@ impl Blocks {
     /// After [`Blocks::scan`]: turns blocks into data blocks where possible. If there are several
     /// for a logical block, they are merged. The other blocks are returned, in the order of their
     /// last writes.
-    pub fn adopt(&mut self, nand: &mut Nand, found: Vec<Found>) -> Vec<Block> {
+    pub fn adopt(&mut self, nand: &mut Nand, found: Vec<RecoveredBlock>) -> Vec<Block> {
         let mut homes: Vec<(u32, Block)> = Vec::new();
-        let mut others: Vec<Found> = Vec::new();
+        let mut others: Vec<RecoveredBlock> = Vec::new();
         for found in found {
             match self.is_data(nand, found.block) {
                 Some(lbn) => homes.push((lbn, found.block)),
@@ -393,7 +393,7 @@ impl Blocks {
         }
         others.sort_by_key(|found| (found.last, found.block));
         let mut logs = Vec::new();
-        for Found { block, .. } in others {
+        for RecoveredBlock { block, .. } in others {
             if self.is_dead(nand, block) {
                 // A merge above took its last newest version.
                 self.release(nand, block, 0);

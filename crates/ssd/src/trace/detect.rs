@@ -36,10 +36,10 @@ const ARCHIVES: [(usize, &[u8], &str); 6] = [
 ];
 
 /// A recognised format, and why a user should check it, if there is a reason.
-type Found = (Format, Option<String>);
+type Recognised = (Format, Option<String>);
 
 /// The format of a trace that starts with `head`, or what was found instead.
-pub(super) fn recognise(head: &[u8]) -> Result<Found, String> {
+pub(super) fn recognise(head: &[u8]) -> Result<Recognised, String> {
     if head.is_empty() {
         return Err("it is empty".to_owned());
     }
@@ -62,7 +62,7 @@ pub(super) fn recognise(head: &[u8]) -> Result<Found, String> {
     text(head)
 }
 
-fn text(head: &[u8]) -> Result<Found, String> {
+fn text(head: &[u8]) -> Result<Recognised, String> {
     // A line cut off by the end of the head does not count, unless it is the only one.
     let whole = memchr::memrchr(b'\n', head).map_or(head, |at| &head[..at]);
     let mut lines: Vec<&[u8]> = whole
@@ -87,7 +87,7 @@ fn text(head: &[u8]) -> Result<Found, String> {
 }
 
 /// The format of the lines, or the evidence against the only format that reads them.
-fn vote(lines: &[&[u8]]) -> Result<Found, Option<String>> {
+fn vote(lines: &[&[u8]]) -> Result<Recognised, Option<String>> {
     let mut against = None;
     // Requests, format, and what is missing.
     let mut candidates: Vec<(usize, Format, Option<&'static str>)> = Vec::new();

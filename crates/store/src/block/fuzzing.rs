@@ -9,7 +9,7 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use super::frame::{self, HEAD_HEADER, HEAD_PAYLOAD};
 use super::head::{META_HEADER, Meta};
-use super::page::{Found, PAGE_HEADER, PageFormat, PageHead};
+use super::page::{FoundVersion, PAGE_HEADER, PageFormat, PageHead};
 use super::record::BlockRecord;
 use super::{Block, BlockScan, probe, verify_block};
 use crate::element::Element;
@@ -91,7 +91,7 @@ fn keys(run: &[u8], size: usize) -> Vec<(Vec<u8>, u64)> {
     keys
 }
 
-fn check_found(run: &[u8], found: &Found<'_>, at: u64) {
+fn check_found(run: &[u8], found: &FoundVersion<'_>, at: u64) {
     assert!(found.time <= at, "no newer than asked for");
     assert!(found.value.len() <= run.len(), "a value within the run");
     if let Some(place) = found.place_in(run) {

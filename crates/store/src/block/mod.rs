@@ -35,7 +35,7 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 pub use hash_list::HashEntry;
 pub use head::probe;
-pub use page::{BadPage, Found, PAGE_HEADER, PageFormat, PageHead};
+pub use page::{BadPage, FoundVersion, PAGE_HEADER, PageFormat, PageHead};
 pub use page_index::PageIndex;
 pub use record::{BlockRecord, MAX_PAGE_BYTES, MIN_PAGE_BYTES};
 pub use scan::BlockScan;
@@ -254,7 +254,7 @@ impl Block {
         hash: KeyHash,
         key: &[u8],
         at: u64,
-    ) -> Result<Option<Found<'b>>, StoreError> {
+    ) -> Result<Option<FoundVersion<'b>>, StoreError> {
         debug_assert_eq!(run, self.find(hash), "the run of this hash");
         self.format
             .search(bytes, self.page_number(run), key, at)
@@ -279,7 +279,7 @@ impl Block {
         bytes: &'b [u8],
         hash: KeyHash,
         key: &[u8],
-    ) -> Result<Vec<Found<'b>>, StoreError> {
+    ) -> Result<Vec<FoundVersion<'b>>, StoreError> {
         debug_assert_eq!(run, self.find(hash), "the run of this hash");
         self.format
             .versions(bytes, self.page_number(run), key)

@@ -199,7 +199,7 @@ impl PageFormat {
         number: u32,
         key: &[u8],
         at: u64,
-    ) -> Result<Option<Found<'b>>, BadPage> {
+    ) -> Result<Option<FoundVersion<'b>>, BadPage> {
         let mut found = None;
         self.each_version(bytes, number, key, at, |version| {
             found = Some(version);
@@ -224,7 +224,7 @@ impl PageFormat {
         bytes: &'b [u8],
         number: u32,
         key: &[u8],
-    ) -> Result<Vec<Found<'b>>, BadPage> {
+    ) -> Result<Vec<FoundVersion<'b>>, BadPage> {
         let mut found = Vec::new();
         self.each_version(bytes, number, key, u64::MAX, |version| {
             found.push(version);
@@ -240,7 +240,7 @@ impl PageFormat {
         number: u32,
         key: &[u8],
         newest: u64,
-        mut take: impl FnMut(Found<'b>) -> ControlFlow<()>,
+        mut take: impl FnMut(FoundVersion<'b>) -> ControlFlow<()>,
     ) -> Result<(), BadPage> {
         let mut met = false;
         for (nth, page) in bytes.chunks(self.page_bytes()).enumerate() {
@@ -256,7 +256,7 @@ impl PageFormat {
                     let same = same_len && &page[key_at..key_at + key.len()] == key;
                     if same && header.time <= newest {
                         let value = &page[at + header.value_at()..end];
-                        if take(Found::new(&header, Cow::Borrowed(value))).is_break() {
+                        if take(FoundVersion::new(&header, Cow::Borrowed(value))).is_break() {
                             return Ok(());
                         }
                     }
@@ -285,7 +285,7 @@ impl PageFormat {
                     let same = &element[header.key_at()..header.value_at()] == key;
                     if same && header.time <= newest {
                         element.drain(..header.value_at());
-                        if take(Found::new(&header, Cow::Owned(element))).is_break() {
+                        if take(FoundVersion::new(&header, Cow::Owned(element))).is_break() {
                             return Ok(());
                         }
                     }
@@ -420,7 +420,7 @@ pub(crate) fn header_in(page: &[u8], at: usize, base: usize) -> Result<ElementHe
 /// # Ok::<(), senko_store::StoreError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found<'b> {
+pub struct FoundVersion<'b> {
     /// As in [`Element`].
     pub flags: u8,
     /// Microseconds since 1970.
@@ -431,9 +431,9 @@ pub struct Found<'b> {
     pub value: Cow<'b, [u8]>,
 }
 
-impl<'b> Found<'b> {
-    fn new(header: &ElementHeader, value: Cow<'b, [u8]>) -> Found<'b> {
-        Found {
+impl<'b> FoundVersion<'b> {
+    fn new(header: &ElementHeader, value: Cow<'b, [u8]>) -> FoundVersion<'b> {
+        FoundVersion {
             flags: header.flags,
             time: header.time,
             expiry: header.expiry,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_io::{Device, IoError, PAGE_SIZE, Purpose, ReadRequest, ReadStream, Tag};
 
-/// What passed.
+/// The counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passed {
     /// Reads that answer gets.
@@ -39,7 +39,7 @@ fn add(counter: &AtomicU64, by: usize) {
     counter.fetch_add(by as u64, Ordering::Relaxed);
 }
 
-/// Hands everything on to `inner`.
+/// Passes everything on to `inner`.
 pub struct Counted<D> {
     inner: D,
     counts: Counts,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The keys and values of a bench, and with `--verify` the required value of each key.
 //!
-//! A value follows from its key's number and a version, so that every byte of it can be checked.
-//! For each key it keeps the version last issued and the version last acknowledged. A get must see
-//! a version between the one acknowledged when it began and the one issued when it ended. Writers
-//! of one key take turns, so that versions reach the store in their order.
+//! A value depends only on its key's number and a version, so every byte of it can be checked. For
+//! each key the last issued and the last acknowledged version are kept. A get must see a version
+//! between the one acknowledged when it began and the one issued when it ended. Writers of one key
+//! take turns, so that versions reach the store in their order.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use senko_workload::{KeySpace, ValueLen, check_value, check_value_version, fill_value};
 use senko_workload::{key::MAX_KEY_LEN, value::SELF_CHECKED_LEN};
 
-/// Mutexes for the writers of a key.
+/// Number of mutexes for the writers of keys.
 const STRIPES: usize = 1024;
 
 /// Versions of one key.
@@ -22,7 +22,7 @@ struct Versions {
     acknowledged: AtomicU32,
 }
 
-/// The keys' versions, as far as this run knows.
+/// The keys' versions, as far as this run knows them.
 pub struct Known {
     versions: Vec<Versions>,
     stripes: Vec<Mutex<()>>,
@@ -41,10 +41,10 @@ impl Known {
 pub struct Keys {
     pub space: KeySpace,
     pub value_len: ValueLen,
-    /// Keys that there are; those that are being inserted count.
+    /// The number of keys, including those being inserted.
     pub count: AtomicU64,
     known: Option<Known>,
-    /// Versions without `known`: each write has another.
+    /// The next version if there is no `known`: each write has another.
     next_version: AtomicU32,
 }
 
@@ -64,7 +64,7 @@ impl Writing<'_> {
         buffer
     }
 
-    /// The store has acknowledged it.
+    /// Notes that the store has acknowledged it.
     pub fn done(self) {
         if let Some(versions) = self.keys.versions(self.key) {
             versions.acknowledged.store(self.version, Ordering::Release);
@@ -73,7 +73,7 @@ impl Writing<'_> {
 }
 
 impl Keys {
-    /// `known` has room for the versions of keys that are to be checked.
+    /// `known` has room for the versions of keys that must be checked.
     pub fn new(space: KeySpace, value_len: ValueLen, count: u64, known: Option<Known>) -> Keys {
         Keys {
             space,
@@ -122,7 +122,7 @@ impl Keys {
             .map_or(0, |versions| versions.acknowledged.load(Ordering::Acquire))
     }
 
-    /// Checks what a get has seen; `oldest` was asked when it began.
+    /// Checks the result of a get; `oldest` was read when the get began.
     pub fn check(&self, key: u64, oldest: u32, value: Option<&[u8]>) -> Result<(), String> {
         let Some(value) = value else {
             return if oldest > 0 {
@@ -142,7 +142,7 @@ impl Keys {
             .versions(key)
             .map_or(0, |versions| versions.issued.load(Ordering::Acquire));
         let checked = match oldest {
-            // A value of another run can be of any version; a short one then says nothing.
+            // A value of another run can have any version, so a short one cannot be checked.
             0 if length < SELF_CHECKED_LEN => Ok(0),
             0 => check_value(value, key),
             oldest => check_value_version(value, key, oldest..=newest),
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(keys.check(3, keys.oldest(3), None), Ok(()));
         let writing = keys.write(3);
         writing.value(&mut first);
-        // It may or may not be seen before it was acknowledged.
+        // A get may or may not see it before it was acknowledged.
         assert_eq!(keys.check(3, keys.oldest(3), None), Ok(()));
         assert_eq!(keys.check(3, keys.oldest(3), Some(&first)), Ok(()));
         writing.done();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The threads of a bench: one loads or runs the mix as fast as the store lets it, and measures
+//! The threads of a bench. Each loads, or runs the mix, as fast as the store allows, and measures
 //! each call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,13 +18,13 @@ use crate::store::progress::Bar;
 /// Keys of a batch while loading.
 const LOAD_BATCH: u64 = 64;
 
-/// Operations after which a thread tells how far it is.
+/// Operations after which a thread reports its progress.
 const TELL: u64 = 32;
 
 /// Faults that are shown.
 const SAMPLES: usize = 10;
 
-/// How long a run is.
+/// The length of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Amount {
     Operations(u64),
@@ -32,7 +32,7 @@ pub enum Amount {
 }
 
 /// What to run.
-pub struct Plan<'p> {
+pub struct BenchPlan<'p> {
     pub store: &'p Store,
     pub keys: &'p Keys,
     pub mix: &'p Mix,
@@ -41,7 +41,7 @@ pub struct Plan<'p> {
     pub depth: usize,
     pub durability: Durability,
     pub amount: Amount,
-    /// Share of the gets that go to keys which are not there, and those keys.
+    /// Share of the gets of absent keys, and those keys.
     pub absent: f64,
     pub absent_keys: &'p KeySpace,
     pub seed: u64,
@@ -53,7 +53,7 @@ pub struct Tally {
     pub operations: u64,
     pub gets: u64,
     pub hits: u64,
-    /// Gets of keys that are not there.
+    /// Gets of absent keys.
     pub absent: u64,
     pub puts: u64,
     pub get: Histogram,
@@ -89,7 +89,7 @@ impl Tally {
     }
 }
 
-/// Runs `work` on this many threads, shows how far they are, and adds up what they did.
+/// Runs `work` on this many threads, shows their progress, and adds up their results.
 fn on_threads(
     doing: &'static str,
     threads: u64,
@@ -119,8 +119,8 @@ fn on_threads(
     Ok(total)
 }
 
-/// Puts every key once, then makes all durable.
-pub fn load(plan: &Plan<'_>) -> Result<Tally> {
+/// Puts every key once, then makes all puts durable.
+pub fn load(plan: &BenchPlan<'_>) -> Result<Tally> {
     let keys = plan.keys.count.load(Ordering::Relaxed);
     let next = AtomicU64::new(0);
     let started = Instant::now();
@@ -136,7 +136,7 @@ pub fn load(plan: &Plan<'_>) -> Result<Tally> {
 }
 
 fn load_some(
-    plan: &Plan<'_>,
+    plan: &BenchPlan<'_>,
     keys: u64,
     next: &AtomicU64,
     stop: &Stop,
@@ -156,7 +156,7 @@ fn load_some(
         }
         let some = first..(first + LOAD_BATCH).min(keys);
         batch.clear();
-        // Nobody else writes these keys, so their turns need not be held together.
+        // No other thread writes these keys, so a thread need not hold all of their turns at once.
         for key in some.clone() {
             let writing = plan.keys.write(key);
             batch.put(plan.keys.key(key, &mut name), writing.value(&mut value));
@@ -178,7 +178,7 @@ fn load_some(
 }
 
 /// Runs the mix.
-pub fn run(plan: &Plan<'_>) -> Result<Tally> {
+pub fn run(plan: &BenchPlan<'_>) -> Result<Tally> {
     let part = |done: u64, elapsed: Duration| match plan.amount {
         Amount::Operations(operations) => done as f64 / operations.max(1) as f64,
         Amount::For(time) => elapsed.as_secs_f64() / time.as_secs_f64(),
@@ -211,13 +211,13 @@ pub fn run(plan: &Plan<'_>) -> Result<Tally> {
 
 /// A get that waits for its multi_get.
 struct Wanted {
-    /// The number of a key that may be there, and the oldest version it may have.
+    /// The number of a key that may exist, and the oldest version that it may have.
     key: Option<(u64, u32)>,
     name: Vec<u8>,
 }
 
 struct Worker<'p> {
-    plan: &'p Plan<'p>,
+    plan: &'p BenchPlan<'p>,
     chooser: KeyChooser,
     rng: Rng,
     tally: Tally,
@@ -267,13 +267,13 @@ impl Worker<'_> {
         Ok(self.tally)
     }
 
-    /// A key that is there. Keys that other threads insert at this moment are left out.
+    /// An existing key. Keys that other threads are inserting now are excluded.
     fn choose(&mut self) -> u64 {
         let count = self.plan.keys.count.load(Ordering::Relaxed);
         let settled = count.saturating_sub(self.plan.threads);
         if settled > self.chooser.keys() {
-            // A law that keeps its keys ignores it; a number of keys that is too large does not
-            // come up.
+            // A law that keeps its keys ignores this. A number of keys that is too large does not
+            // occur.
             let _ = self.chooser.grow(settled);
         }
         self.chooser.next_key(&mut self.rng)
@@ -321,7 +321,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Gets all that wait in one call; each has the latency of the call.
+    /// Does all waiting gets in one call; each has the latency of the call.
     fn get_waiting(&mut self) -> Result<(), StoreError> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -339,7 +339,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Counts and checks what a get found.
+    /// Counts and checks the result of a get.
     fn seen(&mut self, key: Option<(u64, u32)>, found: Option<&[u8]>) {
         self.tally.gets += 1;
         let Some((key, oldest)) = key else {

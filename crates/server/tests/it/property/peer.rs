@@ -60,7 +60,8 @@ impl Peer {
     pub fn new(world: &World, number: usize, port: u16) -> Peer {
         let stream = connect(port);
         let reader = Reader::new(stream.try_clone().unwrap());
-        let seed = world.plan.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ (number as u64 + 1) << 32;
+        let seed =
+            world.run_settings.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ (number as u64 + 1) << 32;
         Peer {
             number,
             binary: number % 3 == 2,
@@ -262,13 +263,13 @@ impl Peer {
                     command,
                     key: &world.names[key],
                     now: round.now,
-                    lossy: world.plan.lossy,
+                    lossy: world.run_settings.lossy,
                 };
                 let own = &mut self.own[n];
                 if let Err(why) = own.check(&at, act, reply, flushed) {
                     panic!(
                         "{:?} round {} connection {} now {}: key {:?}: {} {:?}\n {why}",
-                        world.plan,
+                        world.run_settings,
                         round.number,
                         self.number,
                         round.now,

@@ -104,11 +104,11 @@ impl Joint {
         }
         for (n, register) in self.registers.iter_mut().enumerate() {
             register
-                .settle(&events[n], world.plan.lossy)
+                .settle(&events[n], world.run_settings.lossy)
                 .unwrap_or_else(|why| {
                     panic!(
                         "{:?}: register {:?}: {why}",
-                        world.plan,
+                        world.run_settings,
                         wire::show(&world.names[first + n])
                     )
                 });
@@ -129,7 +129,7 @@ impl Joint {
             assert!(
                 line.starts_with(b"VALUE "),
                 "{:?}: a shared key is gone",
-                world.plan
+                world.run_settings
             );
             let mut value = client.until(b"\r\nEND\r\n");
             value.truncate(value.len() - 7);
@@ -183,7 +183,7 @@ pub fn after_flush(world: &World, peers: &mut [Peer], joint: &mut Joint, began: 
 /// Drives the clock on. A device that has not written for a second is not waited for: where nothing
 /// may be lost, writes have to end before the clock makes a leap.
 pub fn advance(world: &World, place: &Place, client: &mut Client, rng: &mut Rng, crept: &mut u64) {
-    let leap = world.plan.lossy || rng.chance(25);
+    let leap = world.run_settings.lossy || rng.chance(25);
     let ms = match rng.below(100) {
         0..10 => 0,
         10..95 => rng.below(5000),
@@ -196,7 +196,7 @@ pub fn advance(world: &World, place: &Place, client: &mut Client, rng: &mut Rng,
         rng.below(50).min(900 - *crept)
     };
     *crept = if leap { 0 } else { *crept + ms };
-    if leap && !world.plan.lossy {
+    if leap && !world.run_settings.lossy {
         // A worker shows what it has submitted every tenth of a second, at the end of a round: the
         // first request is a round, the second is answered from what it showed. Ended commands are
         // always shown unchanged.
@@ -218,7 +218,7 @@ pub fn advance(world: &World, place: &Place, client: &mut Client, rng: &mut Rng,
 }
 
 pub fn finish(world: &World, peers: &[Peer], joint: &Joint, client: &mut Client, regions: &[u64]) {
-    let plan = world.plan;
+    let run_settings = world.run_settings;
     let stats = Stats::ask(client);
     let own: u64 = peers.iter().flat_map(|p| &p.own).map(OwnKey::losses).sum();
     let shared: u64 = joint.registers.iter().map(|r| r.losses).sum();
@@ -241,41 +241,41 @@ pub fn finish(world: &World, peers: &[Peer], joint: &Joint, client: &mut Client,
             + stats.get("flash_read_errors")
             + stats.get("store_no_memory"),
         0,
-        "{plan:?}: {}",
+        "{run_settings:?}: {}",
         stats.0
     );
-    if plan.twins {
+    if run_settings.twins {
         // A store that drops a twin unread counts it among the overwritten.
         assert!(
             own + shared <= stats.drops() + stats.get("flash_overwrites"),
-            "{plan:?}: {}",
+            "{run_settings:?}: {}",
             stats.0
         );
         assert!(
             stats.get("flash_false_matches") > 0 && stats.get("tag_drops") > 0,
-            "{plan:?}: {}",
+            "{run_settings:?}: {}",
             stats.0
         );
-    } else if plan.lossy {
+    } else if run_settings.lossy {
         assert!(
             own + shared <= stats.drops(),
-            "{plan:?}: {own} + {shared} lost: {}",
+            "{run_settings:?}: {own} + {shared} lost: {}",
             stats.0
         );
-        assert!(own > 0, "{plan:?}: flash was to be too small");
+        assert!(own > 0, "{run_settings:?}: flash was to be too small");
         // In each quarter of the run, in its last as in its first.
         let quarters: Vec<u64> = (1..=4)
             .map(|n| regions[regions.len() * n / 4 - 1])
             .collect();
         assert!(
             quarters[0] > 0 && quarters.windows(2).all(|w| w[0] < w[1]),
-            "{plan:?}: regions reclaimed: {quarters:?}"
+            "{run_settings:?}: regions reclaimed: {quarters:?}"
         );
     } else {
         assert_eq!(
             stats.drops() + stats.get("flash_reclaimed_regions"),
             0,
-            "{plan:?}: the plan was to drop nothing: {}",
+            "{run_settings:?}: the run was to drop nothing: {}",
             stats.0
         );
     }

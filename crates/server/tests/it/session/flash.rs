@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands on items that lie on flash only: the answers are the same, and they come from flash.
 
-use super::{flash_plan, packet};
-use crate::rig::{Plan, Rig};
+use super::{flash_rig, packet};
+use crate::rig::{Rig, RigSettings};
 
 /// Each command on an item that lies on flash only.
 #[test]
@@ -159,7 +159,7 @@ fn commands_on_flash_items() {
     ];
     let mut waited = 0;
     for (value, input, expected) in &cases {
-        let mut rig = Rig::new(&flash_plan());
+        let mut rig = Rig::new(&flash_rig());
         let id = rig.connect();
         let store = format!("set k 7 0 {}\r\n{value}\r\n", value.len());
         assert_eq!(rig.ask(id, store.as_bytes()), b"STORED\r\n");
@@ -181,7 +181,7 @@ fn commands_on_flash_items() {
 /// The binary protocol on an item that lies on flash only.
 #[test]
 fn binary_commands_on_flash_items() {
-    let mut rig = Rig::new(&flash_plan());
+    let mut rig = Rig::new(&flash_rig());
     let text = rig.connect();
     assert_eq!(rig.ask(text, b"set k 7 0 2\r\n40\r\n"), b"STORED\r\n");
     rig.press(text, &[b"k"], 2);
@@ -235,7 +235,7 @@ fn what_is_created_while_another_looks_is_there() {
         ),
     ];
     for ((one, first), (other, second), left) in cases {
-        let mut rig = Rig::new(&flash_plan());
+        let mut rig = Rig::new(&flash_rig());
         let id = rig.connect();
         assert_eq!(rig.ask(id, b"set k 0 5 1\r\nx\r\n"), b"STORED\r\n");
         rig.press(id, &[b"k"], 1);
@@ -277,9 +277,9 @@ fn other_value(left: &[u8]) -> Vec<u8> {
 #[test]
 fn walks_list_items_on_flash() {
     for shards in [1, 3] {
-        let mut rig = Rig::new(&Plan {
+        let mut rig = Rig::new(&RigSettings {
             shards,
-            ..flash_plan()
+            ..flash_rig()
         });
         let id = rig.connect();
         let key = |n: usize| format!("k:{n:04}");

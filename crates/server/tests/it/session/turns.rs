@@ -6,8 +6,8 @@ use senko_server::context::Window;
 use senko_server::session::{FeedState, Wait};
 use senko_server::settings::Settings;
 
-use super::{drop_in, flash_plan};
-use crate::rig::{Plan, Rig};
+use super::{drop_in, flash_rig};
+use crate::rig::{Rig, RigSettings};
 
 /// Answers that grow with items, connections or prefixes were made whole: nine hundred connections
 /// with `stats conns` unread took more memory than the server was given. And one connection's walks
@@ -16,12 +16,12 @@ use crate::rig::{Plan, Rig};
 fn a_heavy_command_takes_one_turn_and_answers_in_parts() {
     let settings = Settings {
         prefix_delimiter: Some(b':'),
-        ..drop_in(Plan::default()).settings
+        ..drop_in(RigSettings::default()).settings
     };
-    let mut rig = Rig::new(&Plan {
+    let mut rig = Rig::new(&RigSettings {
         memory: 32 << 20,
         settings,
-        ..Plan::default()
+        ..RigSettings::default()
     });
     let id = rig.connect();
     let items = 20_000;
@@ -96,7 +96,7 @@ fn a_heavy_command_takes_one_turn_and_answers_in_parts() {
 /// One `get` of 7,000 keys was one request, and others waited for all of its look-ups.
 #[test]
 fn each_key_of_a_get_counts_against_the_turn() {
-    let mut rig = Rig::new(&drop_in(Plan::default()));
+    let mut rig = Rig::new(&drop_in(RigSettings::default()));
     for command in ["get", "gets", "gat 0", "gats 0"] {
         let id = rig.connect();
         let line = format!("{command}{}\r\n", " key".repeat(2000));
@@ -113,9 +113,9 @@ fn each_key_of_a_get_counts_against_the_turn() {
 /// Twenty appends to a large value were one turn, and copied that value twenty times.
 #[test]
 fn bytes_that_are_joined_count_against_the_turn() {
-    let mut rig = Rig::new(&drop_in(Plan {
+    let mut rig = Rig::new(&drop_in(RigSettings {
         memory: 32 << 20,
-        ..Plan::default()
+        ..RigSettings::default()
     }));
     let id = rig.connect();
     let large = "x".repeat(900_000);
@@ -136,9 +136,9 @@ fn bytes_that_are_joined_count_against_the_turn() {
 /// such answer each took more than the server was given.
 #[test]
 fn where_memory_is_scarce_an_answer_copies_little() {
-    let mut rig = Rig::new(&drop_in(Plan {
+    let mut rig = Rig::new(&drop_in(RigSettings {
         memory: 32 << 20,
-        ..Plan::default()
+        ..RigSettings::default()
     }));
     let id = rig.connect();
     let value = "x".repeat(32_000);
@@ -170,7 +170,7 @@ fn where_memory_is_scarce_an_answer_copies_little() {
 /// connection, whatever such copies took together.
 #[test]
 fn no_read_begins_whose_copy_has_no_room() {
-    let mut rig = Rig::new(&flash_plan());
+    let mut rig = Rig::new(&flash_rig());
     let id = rig.connect();
     let value = "x".repeat(20_000);
     for key in ["k", "l"] {
