@@ -135,6 +135,9 @@ fn exponent(text: &str) -> Result<f64, String> {
 struct Row {
     flash: f64,
     hit: f64,
+    /// By the host; data sheets rate drives by these.
+    host_a_day: f64,
+    /// By the drive, to its cells.
     written_a_day: f64,
     /// `None` if nothing is written, or for more than [`LONGEST_YEARS`].
     years: Option<f64>,
@@ -196,10 +199,12 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     let index = |flash: f64| flash / mean * premises.index_bits / 8.0;
     let row = |flash: f64| {
         let hit = curve.hit_ratio((flash / unit) as u64);
-        let written_a_day = (1.0 - hit) * args.rate * mean * DAY * args.write_amplification;
+        let host_a_day = (1.0 - hit) * args.rate * mean * DAY;
+        let written_a_day = host_a_day * args.write_amplification;
         Row {
             flash,
             hit,
+            host_a_day,
             written_a_day,
             years: (written_a_day > 0.0)
                 .then(|| flash * args.cycles / written_a_day / 365.0)
@@ -213,6 +218,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     // Bytes written to the flash's cells.
     let endurance = chosen.written_a_day * 365.0 * YEARS;
     let drive = (endurance / args.cycles).max(flash);
+    let lasting = (dram * premises.dram_price + drive * premises.flash_price) / 1e9;
     let all_in_dram = flash * premises.dram_price / 1e9;
     let sizes: Vec<Row> = (0..7)
         .rev()
@@ -221,12 +227,12 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     let mut out = crate::out::stdout();
     if args.json {
         let show = |row: &Row| {
-            json!({ "flash_bytes": row.flash, "hit_ratio": row.hit, "written_bytes_a_day": row.written_a_day,
+            json!({ "flash_bytes": row.flash, "hit_ratio": row.hit, "host_bytes_a_day": row.host_a_day, "written_bytes_a_day": row.written_a_day,
                 "years": row.years, "years_missing": row.years_missing(), "price": row.price })
         };
         let line = json!({
             "items": objects, "footprint_bytes": footprint, "followed_share": curve.share,
-            "five_years_drive_bytes": drive,
+            "five_years_drive_bytes": drive, "five_years_price": lasting,
             "five_years_host_bytes": endurance / args.write_amplification, "dram_bytes": dram, "index_bytes": index(flash), "plan": show(&chosen),
             "all_in_dram_price": all_in_dram, "sizes": sizes.iter().map(show).collect::<Vec<_>>(),
         });
@@ -239,7 +245,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         table.row(vec![
             bytes(row.flash),
             format!("{:.1} %", row.hit * 100.0),
-            bytes(row.written_a_day),
+            bytes(row.host_a_day),
             row.life(),
             money(row.price),
         ]);
@@ -248,10 +254,10 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         out,
         "{} of {} on average, {} in all; {:.1} % of the items were followed\n\n\
          to find {:.1} % of the requests, {:.1} % of them in DRAM:\n  \
-         flash  {}, with {} written a day at {} requests a second: {} at {} cycles\n  \
+         flash  {}, with {} written a day ({} to its cells) at {} requests a second: {} at {} cycles\n  \
          for {YEARS:.0} years: a drive of {}, or one rated for {} of writes\n  \
          DRAM   {}, of which {} index the flash\n  \
-         price  {}; all in DRAM it would be {}\n\n{}",
+         price  {}, or {} with the drive for {YEARS:.0} years; all in DRAM it would be {}\n\n{}",
         match objects {
             1.0 => "1 item".to_owned(),
             objects => format!("{objects:.0} items"),
@@ -262,6 +268,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         chosen.hit * 100.0,
         args.dram_hit.min(args.hit) * 100.0,
         bytes(flash),
+        bytes(chosen.host_a_day),
         bytes(chosen.written_a_day),
         short(args.rate),
         chosen.life(),
@@ -271,6 +278,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         bytes(dram),
         bytes(index(flash)),
         money(chosen.price),
+        money(lasting),
         money(all_in_dram),
         table.to_markdown()
     )
@@ -372,6 +380,7 @@ mod tests {
         let row = |years: Option<f64>, written_a_day| Row {
             flash: 1e9,
             hit: 1.0,
+            host_a_day: written_a_day,
             written_a_day,
             years,
             price: 1.0,

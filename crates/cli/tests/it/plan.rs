@@ -56,6 +56,39 @@ fn small_figures_are_told() {
     );
 }
 
+/// The text had bytes a day to the cells beside a rating by the host's, and neither was named.
+#[test]
+fn writes_of_a_day_are_those_of_the_rating() {
+    let folder = Scratch::new();
+    let args = ["--write-amplification", "2", "--json"];
+    let line: Value = serde_json::from_str(&plan(&folder, &args)).unwrap();
+    let (plan_of, at) = (&line["plan"], |value: &Value| value.as_f64().unwrap());
+    let (host, cells) = (
+        at(&plan_of["host_bytes_a_day"]),
+        at(&plan_of["written_bytes_a_day"]),
+    );
+    assert!((cells / host - 2.0).abs() < 1e-9, "{line}");
+    let rated = at(&line["five_years_host_bytes"]);
+    assert!((rated / (host * 365.0 * 5.0) - 1.0).abs() < 1e-9, "{line}");
+    // The price was that of flash which lasts for hours.
+    let (drive, price) = (
+        at(&line["five_years_drive_bytes"]),
+        at(&line["five_years_price"]),
+    );
+    let dram = at(&line["dram_bytes"]);
+    assert!(
+        (price - (dram * 4.0 + drive * 0.1) / 1e9).abs() < 1e-9,
+        "{line}"
+    );
+    assert!(price > at(&plan_of["price"]), "{line}");
+    let text = plan(&folder, &args[..2]);
+    assert!(text.contains("with the drive for 5 years"), "{text}");
+    assert!(
+        text.contains(" to its cells) at 10000 requests a second"),
+        "{text}"
+    );
+}
+
 /// Prices of 1e300 were printed with 300 digits, and factors of 1e300 as "inf G PB".
 #[test]
 fn senseless_values_are_refused() {

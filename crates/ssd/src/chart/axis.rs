@@ -4,6 +4,8 @@
 //! A linear axis has one unit for all of its ticks, chosen by its longest value and named once. A
 //! logarithmic axis spans too much for that, so each tick has its own unit.
 
+/// Between a value and the end of its axis, as a ratio: a line along the frame is not seen.
+const ROOM: f64 = 1.1;
 /// Values from here on have no place: their differences would be no numbers.
 const LARGEST: f64 = 1e100;
 
@@ -137,7 +139,8 @@ impl Axis {
                     (from, to) = (from / 2.0, to * 2.0);
                 }
                 if self.unit != Unit::BinaryBytes {
-                    (from, to) = (round_down(from), round_up(to));
+                    let room = if zero { ROOM } else { 1.0 };
+                    (from, to) = (round_down(from / room), round_up(to * room));
                 } else if zero {
                     (from, to) = (from.log2().floor().exp2(), to.log2().ceil().exp2());
                 }
@@ -420,6 +423,10 @@ mod tests {
         let mut axis = Axis::log("size", Unit::BinaryBytes);
         axis.fit([512.0, 4096.0].into_iter(), false);
         assert_eq!(labels(&axis), ["512 B", "1 KiB", "2 KiB", "4 KiB"]);
+        // Writes of 1.01 ms lay on the frame itself.
+        let mut axis = Axis::log("time", Unit::Nanoseconds);
+        axis.fit([1.01e6, 115e6].into_iter(), true);
+        assert_eq!(axis.range, Some((0.5e6, 200e6)));
         // A line hugged the upper frame, above its last label.
         let mut axis = Axis::log("memory", Unit::BinaryBytes);
         axis.fit([700.0, 110e3].into_iter(), true);
