@@ -27,6 +27,8 @@ const DRAWN: u64 = 500_000;
 const DAY: f64 = 86_400.0;
 /// Years that a drive must last.
 const YEARS: f64 = 5.0;
+/// The share of requests to be found in DRAM, if no other is asked for.
+const DRAM_HIT: f64 = 0.5;
 /// Bytes of all items, at most: an exabyte.
 const MOST_BYTES: f64 = 1e18;
 
@@ -60,9 +62,10 @@ pub struct PlanArgs {
     /// The share of requests to be found at all
     #[arg(long, value_name = "SHARE", value_parser = some_share, default_value = "80%")]
     hit: f64,
-    /// The share of requests to be found in DRAM; 0 leaves them all to flash
-    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "50%")]
-    dram_hit: f64,
+    /// The share of requests to be found in DRAM, at most that of --hit; 0 leaves them all to flash
+    /// [default: 50%, or --hit where that is less]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    dram_hit: Option<f64>,
     /// Price of DRAM, a GB [default: 4, or 9 with --paper]
     #[arg(long, value_name = "PRICE", value_parser = quantity)]
     dram_price: Option<f64>,
@@ -161,6 +164,15 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     if args.bytes == 0 {
         bail!("--bytes 0: items without bytes need no cache");
     }
+    if let Some(dram) = args.dram_hit
+        && dram > args.hit
+    {
+        bail!(
+            "--dram-hit {}% is more than the {}% of --hit",
+            dram * 100.0,
+            args.hit * 100.0
+        );
+    }
     let Asked {
         requests,
         times,
@@ -195,7 +207,8 @@ pub fn main(args: &PlanArgs) -> Result<()> {
             best * 100.0
         );
     };
-    let hot = wanted(args.dram_hit.min(args.hit)).unwrap_or(flash);
+    let dram_hit = args.dram_hit.unwrap_or(DRAM_HIT.min(args.hit));
+    let hot = wanted(dram_hit).unwrap_or(flash);
     let index = |flash: f64| flash / mean * premises.index_bits / 8.0;
     let row = |flash: f64| {
         let hit = curve.hit_ratio((flash / unit) as u64);
@@ -266,7 +279,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         bytes(footprint),
         curve.share * 100.0,
         chosen.hit * 100.0,
-        args.dram_hit.min(args.hit) * 100.0,
+        dram_hit * 100.0,
         bytes(flash),
         bytes(chosen.host_a_day),
         bytes(chosen.written_a_day),

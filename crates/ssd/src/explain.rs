@@ -68,7 +68,10 @@ impl Told {
         let (Some(pace), Some((read, written))) =
             (report.requests_a_second(), report.bytes_a_second())
         else {
-            return format!("{} requests were counted, without times.", report.all.count);
+            return match report.all.count {
+                1 => "1 request was counted, without times.".to_owned(),
+                count => format!("{count} requests were counted, without times."),
+            };
         };
         let times = if report.falls_behind() {
             "requests came faster than that, so response times grow with the run and say nothing"
@@ -256,7 +259,7 @@ impl Told {
             format!("Single busy planes and waiting requests limit the drive: {used}.")
         } else {
             format!(
-                "Nothing in the drive is near its limit: {used}. At most {} requests were under way at once; more at once (--closed) or faster ones would use more of it.",
+                "Nothing in the drive is near its limit: {used}. Requests under way at once: {} at most; more at once (--closed) or faster ones would use more of it.",
                 report.pace.most_under_way
             )
         }

@@ -149,3 +149,25 @@ fn a_trace_that_is_cut_short_is_told_once() {
         assert_eq!(told.matches(&why).count(), 1, "{told}");
     }
 }
+
+/// More hits in DRAM than hits in all were lowered without a word.
+#[test]
+fn dram_finds_no_more_than_the_cache() {
+    let folder = Scratch::new();
+    let args = [
+        "plan",
+        "--items",
+        "20k",
+        "--hit",
+        "40%",
+        "--dram-hit",
+        "60%",
+    ];
+    let told = refused(SENKO, &folder, &args);
+    assert!(
+        told.contains("--dram-hit 60% is more than the 40% of --hit"),
+        "{told}"
+    );
+    // Without the option there is no more than what is asked for.
+    plan(&folder, &["--hit", "40%"]);
+}
