@@ -2,15 +2,16 @@
 //! Paper B, figures 7 to 9: answers a second and response time of the cache server with the direct
 //! transfer engine, for 1, 2 and 4 drives.
 //!
-//! Claim: 45, 60 and 65 thousand answers a second and 467, 477 and 502 us under a load that never
-//! pauses. One drive reaches 92 % of its own random-read rate. With four drives the serial stage in
-//! the engine is the limit (section 5). Expected shape: answers grow less than drives, and response
-//! times hardly. With several serial stages and answers in any order, answers grow with the drives
-//! to several hundred thousand at one or two milliseconds, as the paper hopes.
+//! Claim: 45, 60 and 65 thousand answers a second, with response times of 467, 477 and 502 us,
+//! under a load that never pauses. One drive reaches 92 % of its own random-read rate. With four
+//! drives the serial stage in the engine is the limit (section 5). Expected shape: answers grow
+//! less than the number of drives, and response times hardly grow. With several serial stages and
+//! answers in any order, answers grow with the drives to several hundred thousand at one or two
+//! milliseconds, as the paper hopes.
 //!
 //! The queueing model of `senko_ssd::transfer` with one set of four fitted parameters for all six
-//! figures. Figure 9's curve is the model with four drives under open load, where the paper's load
-//! client sends in step rather than at random; it is shown, not barred.
+//! figures. Figure 9's curve is the model with four drives under open load, while the paper's load
+//! client sends in step rather than at random; it is shown, but has no bar.
 
 use anyhow::Result;
 use senko_ssd::transfer::{Arrivals, Model, simulate};

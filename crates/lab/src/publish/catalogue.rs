@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The report's additions to results: the paper, the bars with must and goal, published values.
+//! What the report adds to results: the paper, the bars with minimum and goal, published values.
 
 /// A paper, or the project's own questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,18 +54,18 @@ pub struct Bar {
     pub key: &'static str,
     /// Whether less is better.
     pub less: bool,
-    /// What has to hold.
+    /// The value that it must reach.
     pub must: f64,
-    /// What is aimed at.
+    /// The value that it should reach.
     pub goal: f64,
 }
 
-/// How a figure stands to its bar.
+/// How a figure compares with its bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// The goal is reached.
     Goal,
-    /// What has to hold holds.
+    /// It reaches the minimum.
     Must,
     /// It does not.
     Not,
@@ -83,7 +83,7 @@ impl Standing {
 }
 
 impl Bar {
-    /// How a measured value stands.
+    /// Compares a measured value.
     pub fn held(&self, value: f64) -> Standing {
         let reaches = |bar: f64| {
             if self.less {
@@ -104,7 +104,7 @@ impl Bar {
 pub struct Entry {
     /// Its name.
     pub experiment: &'static str,
-    /// The section it stands in.
+    /// The section of the report.
     pub paper: Paper,
     /// Its bars.
     pub bars: &'static [Bar],

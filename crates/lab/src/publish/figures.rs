@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Figures from tables: what can be compared within a table is drawn, one figure for each unit.
+//! Charts of tables: values of a table that can be compared are drawn, one chart for each unit.
 //!
-//! A table whose first column counts gives lines over it; any other gives bars by name. Columns
-//! with different units never share an axis. A column named "paper ..." holds published values, and
-//! is drawn hollow. A cell without a number is a gap.
+//! A table whose first column is numeric is drawn as lines over it; any other table as bars by
+//! name. Columns with different units never share an axis. A column named "paper ..." holds
+//! published values, and these are drawn hollow. A cell without a number is a gap.
 
 use std::collections::BTreeSet;
 
 use senko_ssd::chart::{Axis, Chart, Mark, Panel, Unit};
 use serde_json::Value;
 
-/// Bars of one figure, at most; more cannot be read.
+/// Bars of one chart, at most; more are unreadable.
 const MOST_ROWS: usize = 32;
-/// Letters of a row's name, at most: longer ones reach out of the figure.
+/// Letters of a row's name, at most: longer names do not fit.
 const MOST_LETTERS: usize = 34;
 /// Figures of one table, at most.
 const MOST_FIGURES: usize = 2;
 /// From this ratio on, lines need a logarithmic axis.
 const WIDE: f64 = 30.0;
 
-/// A table, as it lies in a record.
+/// A table, as stored in a record.
 struct Read {
     title: String,
     columns: Vec<String>,
@@ -56,7 +56,7 @@ impl Read {
         numbers * 2 >= values.len().max(1) && values.iter().any(|value| value.abs() > 0.0)
     }
 
-    /// The unit of a column, by its name or its cells, and the factor to what the chart counts in.
+    /// The unit of a column, by its name or its cells, and the factor to the chart's unit.
     fn unit(&self, column: usize) -> Option<(Unit, f64)> {
         let name = &self.columns[column];
         let percent = |row: &Vec<String>| row[column].ends_with('%');
@@ -83,8 +83,8 @@ impl Read {
         words.find_map(|word| known(word).filter(|_| !rate || word == "us/element"))
     }
 
-    /// A column's name; of several with one name, with what stands before the colon of the column
-    /// that begins its part.
+    /// A column's name. If several columns have the same name, it is preceded by the text before
+    /// the colon of the column that begins its part.
     fn name(&self, column: usize) -> String {
         let name = &self.columns[column];
         let twice = self.columns.iter().filter(|other| *other == name).count() > 1;
@@ -96,15 +96,16 @@ impl Read {
         }
     }
 
-    /// The part of a column's name before the comma, if another column's name begins with it too.
+    /// The part of a column's name before the comma, if the name of another column begins with it
+    /// too.
     fn shared<'n>(&self, name: &'n str) -> Option<&'n str> {
         let (start, _) = name.split_once(", ")?;
         let begins = |other: &&String| other.split_once(", ").is_some_and(|(it, _)| it == start);
         (self.columns.iter().filter(begins).count() > 1).then_some(start)
     }
 
-    /// How many columns name a row: all before the first number, and more until no two rows have
-    /// one name.
+    /// The number of columns that name a row: all before the first number, and more until all row
+    /// names differ.
     fn naming(&self) -> Option<usize> {
         let first = (1..self.columns.len()).find(|column| self.is_measured(*column))?;
         let unique = |columns: &usize| {
@@ -115,7 +116,7 @@ impl Read {
     }
 }
 
-/// The number at the start of a cell: `12`, `64M`, `3.5 %`, `1.5e3`; NaN where there is none.
+/// The number at the start of a cell: `12`, `64M`, `3.5 %`, `1.5e3`; NaN if it has none.
 fn number(cell: &str) -> f64 {
     let cell = cell.trim();
     if let Ok(number) = cell.parse::<f64>() {
@@ -151,8 +152,8 @@ fn groups(table: &Read, from: usize) -> Vec<Group> {
         let name = &table.columns[column];
         let (unit, factor) = table.unit(column).unwrap_or((Unit::Number(""), 1.0));
         let key = match unit {
-            // Numbers are alike where their names end alike, "paper QPS", "model QPS", or begin
-            // alike, "reads, young blocks", "reads, sorted blocks".
+            // Numbers are comparable if their names end alike ("paper QPS", "model QPS") or begin
+            // alike ("reads, young blocks", "reads, sorted blocks").
             Unit::Number(_) => {
                 let mut words = name.split_whitespace();
                 match (words.next(), words.next_back()) {
@@ -266,7 +267,7 @@ fn bars(table: &Read) -> Vec<Chart> {
         ));
     }
     let mut charts = Vec::new();
-    // One bar compares with nothing.
+    // One bar shows no comparison.
     let compared = |group: &Group| table.rows.len() > 1 || group.columns.len() > 1;
     let groups = groups(table, first).into_iter().filter(compared);
     for group in groups.take(MOST_FIGURES) {
@@ -283,7 +284,7 @@ fn bars(table: &Read) -> Vec<Chart> {
             })
             .collect();
         let shown = || series.iter().flat_map(|(_, values)| values);
-        // The rows that are left out may have had all there is to see.
+        // All interesting values may be in the rows that are left out.
         if !shown().any(|value| value.abs() > 0.0) {
             continue;
         }
@@ -297,7 +298,7 @@ fn bars(table: &Read) -> Vec<Chart> {
     charts
 }
 
-/// A row's name, cut with an ellipsis where it is too long.
+/// A row's name, cut with an ellipsis if it is too long.
 fn short_name(name: &str) -> String {
     if name.chars().count() <= MOST_LETTERS {
         return name.to_owned();
@@ -306,7 +307,7 @@ fn short_name(name: &str) -> String {
     format!("{}\u{2026}", cut.trim_end())
 }
 
-/// A column's name without its unit, which the axis has: `fill %` is `fill`, `s` is `time`.
+/// A column's name without its unit, which the axis shows: `fill %` is `fill`, `s` is `time`.
 fn bare(name: &str) -> String {
     const UNITS: [&str; 11] = [
         "%", "ns", "us", "ms", "s", "seconds", "MB", "GB", "KiB", "MiB", "GiB",
@@ -333,7 +334,7 @@ fn is_wide(values: &[f64]) -> bool {
     least > 0.0 && most / least > WIDE
 }
 
-/// Published values beside those measured here, as ratios need no unit.
+/// Published values next to those measured here, as ratios, which need no unit.
 pub fn published(pairs: &[(&str, f64, Option<f64>)]) -> Option<Chart> {
     if pairs.is_empty() {
         return None;
@@ -419,7 +420,7 @@ mod tests {
         assert!(charts[0].contains("a name that goes on and on and ne\u{2026}"));
     }
 
-    /// Of 60 rows the last ones had erases, and 32 bars of nothing were drawn.
+    /// Of 60 rows only the last had erases, and 32 bars of zero were drawn.
     #[test]
     fn rows_without_anything_are_not_drawn_for_those_behind_them() {
         let row = |at: u64| json!([format!("row {at}"), if at < 40 { "0" } else { "9" }]);
