@@ -58,7 +58,7 @@ pub struct Loss {
     pub offset: u64,
     /// The number of bytes.
     pub bytes: u64,
-    /// What was in this place, as far as it is known.
+    /// The former content of this place, if known.
     pub what: String,
 }
 

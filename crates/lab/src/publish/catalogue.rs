@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the report adds to results: the paper, the bars with minimum and goal, published values.
+//! The report's additions to results: the paper, the bars with minimum and goal, published values.
 
 /// A paper, or the project's own questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

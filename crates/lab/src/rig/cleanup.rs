@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a run has made on the machine and must undo: processes, swap areas, groups, folders.
+//! The things that a run has made on the machine and must undo: processes, swap areas, groups,
+//! folders.
 //!
 //! Code that makes something registers its [`Undo`] with [`later`] and keeps the [`Guard`], whose
 //! drop executes it. If a signal stops a run, all remaining steps are executed, newest first,

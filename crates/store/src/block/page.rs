@@ -67,7 +67,7 @@ pub struct PageHead {
     pub first: u16,
 }
 
-/// What all pages of one block have in common.
+/// The format that all pages of one block share.
 ///
 /// ```
 /// use senko_store::block::{PAGE_HEADER, PageFormat, PageHead};
