@@ -327,7 +327,7 @@ fn accepting_off_and_on() {
     });
 }
 
-/// Old completions must not are in front of new ones: the kernel runs some twenty pieces of
+/// Old completions must not delay new ones: the kernel runs some twenty pieces of
 /// deferred work an enter.
 #[test]
 fn one_round_brings_all_that_came() {

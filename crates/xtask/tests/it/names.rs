@@ -101,7 +101,7 @@ fn symbols_exist() {
             continue;
         }
         for symbol in symbols {
-            // A type's methods may are in another file of its crate.
+            // A type's methods may be in another file of its crate.
             let crates: Vec<&str> = places
                 .iter()
                 .filter_map(|f| f.path.split("/src/").next())
