@@ -26,11 +26,11 @@ fn value(json: &str, pointer: &str) -> serde_json::Value {
         .clone()
 }
 
-/// Two disks of a trace, and lines of no use.
+/// Two disks of a trace, and lines that cannot be used.
 const TWO_DISKS: &str = "0,8,4096,W,0.25\n1,8,4096,W,1.25\n0,16,4096,R,2.25\n1,24,512,W,3.25\n";
 
-/// The examples of README and help that failed: `count=200k`, a generator larger than the drive, a
-/// drive that erased nothing.
+/// Examples of README and help that used to fail: `count=200k`, a generator larger than the drive,
+/// a drive that erased nothing.
 #[test]
 fn examples_run() {
     let folder = Scratch::new();
@@ -46,7 +46,8 @@ fn examples_run() {
     ];
     let out = ssd(&folder, &compare);
     assert!(out.status.success(), "{}", stderr(&out));
-    // A head, a row for each, one note for both, and one for the trace's read of a new drive.
+    // A header, a row for each drive, one note for both, and one for the trace's read of a new
+    // drive.
     assert_eq!(stdout(&out).lines().count(), 5, "{}", stdout(&out));
     assert!(stdout(&out).contains("100.0 % asked for pages that nobody had written"));
     assert!(stdout(&out).contains("note: 2 of 2 runs: The run erased nothing"));
@@ -66,7 +67,7 @@ fn examples_run() {
             stdout(&out)
         );
     }
-    // The same summary as `run` shows.
+    // The same summary as in `run`.
     assert!(
         stderr(&out).contains("requests    100000:"),
         "{}",
@@ -103,7 +104,7 @@ fn a_run_prints_rates_and_warnings() {
     assert_eq!(value(&json, "/derived/host_bytes_written"), 8704);
     assert_eq!(value(&json, "/derived/keeps_up"), true);
     assert_eq!(value(&json, "/trace/warnings"), serde_json::json!([]));
-    // A drive that does 5,000 writes a second under four times as many.
+    // A drive that does 5,000 writes a second, with four times as many requested.
     let drive = ["--profile", "paper-1gb", "--ftl", "page"];
     let behind = [&["run", "uniform:rate=20k,count=5k"], &drive[..]].concat();
     let out = ssd(&folder, &behind);
@@ -115,7 +116,8 @@ fn a_run_prints_rates_and_warnings() {
     assert!(!stdout(&out).contains("p99"), "{}", stdout(&out));
 }
 
-/// A run on a new drive looked as good as one on a drive in use, and nothing told them apart.
+/// A run on a new drive used to look as good as one on a drive in use, and no note distinguished
+/// them.
 #[test]
 fn a_run_says_what_its_figures_are_worth() {
     let folder = Scratch::new();
@@ -154,7 +156,7 @@ fn a_run_says_what_its_figures_are_worth() {
     assert!(value(&json, "/derived/erases").as_u64().unwrap() > 0);
 }
 
-/// The words are of the same figures, whether from a result or from the run itself.
+/// The text is made from the same figures, whether from a stored result or from the run itself.
 #[test]
 fn a_result_is_explained() {
     let folder = Scratch::new();
@@ -216,8 +218,8 @@ fn a_result_is_explained() {
     );
 }
 
-/// Rates come first, and columns of a comparison stay aligned under long names; its picture has a
-/// bar for each run.
+/// Rates come first. The columns of a comparison stay aligned under long names, and its picture has
+/// a bar for each run.
 #[test]
 fn a_comparison_is_aligned_and_drawn() {
     let folder = Scratch::new();
@@ -262,7 +264,8 @@ fn a_comparison_is_aligned_and_drawn() {
     assert!(line("pace") < line("response times") && line("response times") < line("host"));
 }
 
-/// The default profile was a drive of 2012. It is a part of a larger one, and a life says so.
+/// The default profile used to be a drive of 2012. The present one is a part of a larger drive, and
+/// `lifetime` says so.
 #[test]
 fn the_default_is_a_drive_of_today() {
     let folder = Scratch::new();
@@ -286,7 +289,7 @@ fn the_default_is_a_drive_of_today() {
     assert!((years / at("years") - 1.0).abs() < 1e-9, "{json}");
 }
 
-/// Nothing to do is not success.
+/// A run with nothing to do is not a success.
 #[test]
 fn a_trace_that_is_none_is_an_error() {
     let folder = Scratch::new();
@@ -317,8 +320,8 @@ fn a_trace_that_is_none_is_an_error() {
     assert!(!folder.join("new.spc.part").exists());
 }
 
-/// A mistyped layer was refused when the trace was read and all other runs of a comparison were
-/// done, and their results were lost.
+/// A mistyped layer used to be refused only after the trace was read and all other runs of a
+/// comparison were done, and their results were lost.
 #[test]
 fn a_wrong_part_is_refused_before_the_trace_is_read() {
     let folder = Scratch::new();
@@ -343,7 +346,8 @@ fn a_wrong_part_is_refused_before_the_trace_is_read() {
     }
 }
 
-/// "There is no file" was the answer to a loop of links, which is a file that can't be opened.
+/// For a loop of links the error used to be "There is no file", although the file exists and can't
+/// be opened.
 #[test]
 fn a_file_that_cannot_be_opened_is_told_as_that() {
     let folder = Scratch::new();
@@ -364,7 +368,7 @@ fn a_file_that_cannot_be_opened_is_told_as_that() {
     }
 }
 
-/// `senko ssd run <(zcat ...)` found nothing after its first look.
+/// `senko ssd run <(zcat ...)` used to find nothing after its first pass.
 #[test]
 fn a_trace_comes_through_a_pipe() {
     let folder = Scratch::new();
@@ -391,7 +395,7 @@ fn a_trace_comes_through_a_pipe() {
     }
 }
 
-/// A trace of two disks was converted to one of a single disk.
+/// A trace of two disks used to be converted to a trace of one.
 #[test]
 fn convert_keeps_disks() {
     let folder = Scratch::new();
@@ -404,7 +408,7 @@ fn convert_keeps_disks() {
     let text = std::fs::read_to_string(folder.join("b.spc")).unwrap();
     let disks: String = text.lines().map(|line| &line[..1]).collect();
     assert_eq!(disks, "0101");
-    // An existing file is not written over.
+    // An existing file is not overwritten.
     let again = ssd(
         &folder,
         &["trace", "convert", "a.spc", "b.spc", "--to", "spc"],
@@ -413,8 +417,8 @@ fn convert_keeps_disks() {
     assert_eq!(std::fs::read_to_string(folder.join("b.spc")).unwrap(), text);
 }
 
-/// Ctrl-C threw away what a run had counted. The process is stopped when it has shown what the
-/// workload is, so that it runs.
+/// Ctrl-C used to discard the counts of a run. The process is stopped after it has printed the
+/// workload's summary, so it is running.
 #[test]
 fn ctrl_c_prints_what_there_is() {
     let folder = Scratch::new();
@@ -461,7 +465,7 @@ fn ctrl_c_prints_what_there_is() {
     );
 }
 
-/// Ctrl-C while a trace was read threw away what was known of it by then.
+/// Ctrl-C during the reading of a trace used to discard everything read so far.
 #[test]
 fn ctrl_c_tells_what_was_read_of_a_trace() {
     let folder = Scratch::new();
@@ -484,8 +488,8 @@ fn ctrl_c_tells_what_was_read_of_a_trace() {
     );
 }
 
-/// `senko ssd transfer` said nothing until its end, and Ctrl-C left nothing of the drives that were
-/// done.
+/// `senko ssd transfer` used to print nothing until its end, and Ctrl-C discarded the results of
+/// finished drives.
 #[test]
 fn ctrl_c_prints_the_rows_of_the_transfer_engine() {
     let folder = Scratch::new();
