@@ -94,7 +94,7 @@ fn symbols_exist() {
             sources.iter().filter(of_file).collect()
         };
         if places.is_empty() {
-            // Other people's names (`std::mem`) are not ours to check.
+            // Names from other crates (`std::mem`) are not checked.
             if first.ends_with(".rs") || is_type {
                 complaints.push(format!("{document}:{line}: nothing here is named {first}"));
             }
@@ -122,7 +122,7 @@ fn symbols_exist() {
     complain("symbols", complaints);
 }
 
-/// Whether `text` holds `words` as whole words.
+/// Whether `text` has `words` as whole words.
 fn has_words(text: &str, words: &str) -> bool {
     let inner = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(words)
