@@ -170,8 +170,8 @@ fn a_window_counts_what_the_server_did() {
     let filled = traffic::fill_fast(&bench, &server, &items).unwrap();
     assert_eq!(filled.step.counts.stored, items.keys);
 
-    // A disk that is busy with other work may have been taken out of use for a moment, or items
-    // that it did not take in time may have been dropped.
+    // A disk that is busy with other work may have been taken out of use for a moment. Items that
+    // it did not take in time may have been dropped.
     let disturbed = || {
         let stats = server.stats().unwrap();
         stats["flash_device_outages"] + stats["flash_drops_busy"] > 0.0

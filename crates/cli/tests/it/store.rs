@@ -272,8 +272,8 @@ fn refused(folder: &Scratch, args: &[&str]) -> String {
     said
 }
 
-/// When Ctrl-C ended a load, it used to say nothing about the rows that it had put, and a dump of
-/// the DBM left its partial file.
+/// After Ctrl-C, a load used to say nothing about the rows that it had put, and a dump of the DBM
+/// left its partial file.
 #[test]
 fn a_load_or_a_dump_that_is_interrupted_says_so_and_cleans_up() {
     let folder = Scratch::new();

@@ -194,9 +194,9 @@ fn sizes_of_one_output_are_of_one_system() {
     assert!(with_units > 6, "{with_units}: are units found?");
 }
 
-/// Options that do nothing without another one used to be accepted without effect: clap does not
-/// notice that the other one is missing if a third option excludes it. And 0 answers were simulated
-/// as one.
+/// Options that do nothing without another one used to be accepted without effect. If a third
+/// option excludes the other one, clap does not notice that it is missing. And 0 answers were
+/// simulated as one.
 #[test]
 fn what_would_have_no_effect_is_refused() {
     let folder = crate::process::Scratch::new();

@@ -132,7 +132,7 @@ struct Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // What they write now is not checked.
+        // Their writes are not checked from now on.
         self.watched.state.lock().unwrap().copies = 0;
     }
 }

@@ -10,14 +10,14 @@
 //! 64 gets under way come near the device's rate. RocksDB is below, since it pays for locks, a
 //! cache and threads.
 //!
-//! Everything takes turns within a round, on the same disk: our gets, with the store's map and with
-//! the thesis's Bloom Filter Map (`--index bloom`), the device's reads of our own file, and
-//! RocksDB's gets of the same items with the same memory cap. A bar is the median of the rounds'
-//! ratios. The device's rate is the better of fio's and our own ring's. The memory is a small part
-//! of the data, and reads bypass the page cache, so gets are cold. The comparison with the device
-//! runs without our cache of records. For the comparison with RocksDB the store is opened again in
-//! each round, with a cache as large as RocksDB's (`cache_bytes`). The gets before the measured
-//! ones fill both caches.
+//! Within a round, three kinds of reads take turns on the same disk. Our gets use the store's map
+//! or the thesis's Bloom Filter Map (`--index bloom`). The device's reads are of our own file.
+//! RocksDB's gets are of the same items, with the same memory cap. A bar is the median of the
+//! rounds' ratios. The device's rate is the better of fio's and our own ring's. The memory is a
+//! small part of the data, and reads bypass the page cache, so gets are cold. The comparison with
+//! the device runs without our cache of records. For the comparison with RocksDB the store is
+//! opened again in each round, with a cache as large as RocksDB's (`cache_bytes`). The gets before
+//! the measured ones fill both caches.
 //!
 //! The reads of a get are the disk's count (`/proc/diskstats`) over gets; the result also has the
 //! kernel's count for the process, which other processes do not disturb.

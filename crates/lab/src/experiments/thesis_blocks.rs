@@ -2,10 +2,10 @@
 //! The time of a get in unsorted and in sorted blocks, by block size.
 //!
 //! Claim (paper A, 7.2, figures 45 to 48): gets in unsorted blocks with a Bloom Filter Map over
-//! their pages take longer the larger the blocks are, since false candidates among the pages grow
-//! with their number. Gets in sorted blocks with a binary search over scattered headers get faster,
-//! since there are fewer false candidates among the blocks. With 256 MB blocks a get takes about
-//! 1.5 ms, eight times the drive's read of a 32 KB page.
+//! their pages take longer the larger the blocks are, since more pages have more false candidates.
+//! Gets in sorted blocks with a binary search over scattered headers get faster, since there are
+//! fewer false candidates among the blocks. With 256 MB blocks a get takes about 1.5 ms, eight
+//! times the drive's read of a 32 KB page.
 //!
 //! Expected shape: fewer blocks are searched the larger blocks are, the same in every layout. More
 //! pages are searched in unsorted blocks, more at 16 bits than at 24, and fewer in sorted blocks.

@@ -9,13 +9,13 @@
 //! many cache lines as it has hash functions.
 //!
 //! The thesis's rival waited for memory at every step. Ours does not: it leaves a filter at the
-//! first zero, prefetches, and lays its filters out so that they do not fall into the same sets of
-//! the cache. It is the faster of two ways to search (`crates/thesis/src/filters.rs`). So the ratio
-//! here compares memory traffic more than waiting.
+//! first zero, and prefetches. Its filters are placed in different sets of the cache. It is the
+//! faster of two ways to search (`crates/thesis/src/filters.rs`). So the ratio here compares memory
+//! traffic more than waiting.
 //!
-//! Beyond the thesis, the experiment measures: the share of the machine's memory bandwidth that the
-//! row reads of batched look-ups reach; a hash index like FlashStore's; and the store's map instead
-//! of the thesis's, with the same number of bits.
+//! Beyond the thesis, the experiment measures the share of the machine's memory bandwidth that
+//! batched look-ups reach. It also measures a hash index like FlashStore's, and the store's map
+//! with as many bits as the thesis's.
 //!
 //! One thread. Seconds are the thread's own processor time. Each number is the best of several
 //! rounds in which all contenders take turns.

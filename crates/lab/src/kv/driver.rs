@@ -7,7 +7,7 @@
 //! or error ends the work.
 //!
 //! At a fixed rate a put is due at its time, even if the one before has not returned.
-//! [`Worked::put_due`] measures from the due time to completion, so it includes the wait of puts
+//! [`Worked::put_due`] measures from the due time to completion. So it includes the wait of puts
 //! that arrive during a stall (no "coordinated omission"). [`Worked::put`] measures only the calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Our own store behind the lab's trait.
 //!
-//! It uses its default settings, except for those that every engine gets: the bytes of a block and
-//! its log, the space for dead elements, and the bytes of the cache of records. All of its reads go
-//! past the page cache.
+//! It uses its default settings, except for those that every engine gets. These are the bytes of a
+//! block and its log, the space for dead elements, and the bytes of the cache of records. All of
+//! its reads go past the page cache.
 
 use std::path::Path;
 use std::sync::Arc;

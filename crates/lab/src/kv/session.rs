@@ -3,8 +3,8 @@
 //! and reads the kernel's counters around each.
 //!
 //! Always: the process is killed when its [`Session`] is dropped, also by a signal to the
-//! experiment. A process that ends by itself, or is killed because it exceeds its memory cap, is an
-//! error that says so, not a hang.
+//! experiment. If a process ends by itself, or is killed because it exceeds its memory cap, the
+//! error says so; the session does not hang.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};

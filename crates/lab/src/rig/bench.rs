@@ -139,9 +139,9 @@ impl<'a> Bench<'a> {
     /// A memcached with extstore on the server's core, told to use `memory` bytes, with a file of
     /// `flash` bytes.
     ///
-    /// It gets the settings that suit it best here: short sleeps, and short intervals for the
-    /// threads that write to flash or move pages of DRAM between size classes. Without them it
-    /// drops most of the load.
+    /// It gets the settings that suit it best here: short sleeps, and short intervals for its
+    /// background threads, which write to flash or move pages of DRAM between size classes. Without
+    /// them it drops most of the load.
     ///
     /// # Errors
     /// If there is none, or no cap: the page cache would serve its file.

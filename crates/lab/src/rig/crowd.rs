@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients that burden a server during the measured load: they read slowly, stop in the middle of a
-//! request or of a handshake, connect and disconnect rapidly, or request metrics and never read
-//! them.
+//! Clients that burden a server during the measured load. They read slowly, stop in the middle of a
+//! request or of a handshake, connect and disconnect rapidly, or never read the metrics they
+//! request.
 //!
 //! One thread holds all of their sockets and blocks on none. Connections that the server closes are
 //! opened again, so the burden stays the same during a window.

@@ -232,8 +232,8 @@ pub fn take_turn(
     }
 }
 
-/// Stops all contenders but one until it is dropped, so that their own work (threads that wake up,
-/// pages that are read back from swap) takes nothing of that contender's core and device.
+/// Stops all contenders but one until it is dropped. Otherwise their own work, such as waking
+/// threads and pages read back from swap, would use that contender's core and device.
 struct Alone(Vec<u32>);
 
 impl Alone {

@@ -125,7 +125,7 @@ fn until_items_go_to_flash(bench: &Bench) {
     });
 }
 
-/// Reads one key, which has no value or its value of this version; returns whether it has one.
+/// Reads one key. It must have no value or its value of this version. Returns whether it has one.
 fn read(client: &mut Client, n: usize, version: usize) -> bool {
     client.send(format!("get f{n}\r\n").as_bytes());
     let line = client.until(b"\r\n");

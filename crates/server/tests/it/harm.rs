@@ -203,8 +203,8 @@ fn requests_that_wait_stop_nobody_elses_reception() {
     });
 }
 
-/// A few clients whose items were on a stalled device used to stop all others: while their commands
-/// waited at one worker, it received nothing from any connection that sent it commands.
+/// A few clients whose items were on a stalled device used to stop all others. While their commands
+/// waited at one worker, it received nothing from any connection with commands for it.
 #[test]
 fn commands_that_wait_at_another_worker_hold_nobody_else_back() {
     for io in [BackendChoice::Auto, BackendChoice::Posix] {

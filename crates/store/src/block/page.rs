@@ -458,7 +458,7 @@ impl<'b> FoundVersion<'b> {
         self.flags & element::TOMBSTONE != 0
     }
 
-    /// Whether the value lies in its own extent, so that these bytes are a reference to it.
+    /// Whether the value is in its own extent; then these bytes are a reference to it.
     ///
     /// ```
     /// # let device = senko_store::example::device();

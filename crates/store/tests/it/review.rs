@@ -510,8 +510,8 @@ fn what_waits_for_nothing_is_there_after_a_sync() {
     }
 }
 
-/// With several versions kept, a value that had expired when its log was sealed used to be listed
-/// as a deletion at the time of its writing, although there never was one.
+/// With several versions kept, a value may have expired when its log is sealed. It used to be
+/// listed as a deletion at the time of its writing, which never happened.
 #[test]
 fn what_expired_is_told_from_what_was_deleted() {
     const START: u64 = 1_000_000;
@@ -566,7 +566,7 @@ fn what_expired_is_told_from_what_was_deleted() {
     let store = Store::open_device(Arc::clone(&device), options).unwrap();
     check(&store);
 
-    // If it was sealed before it expired, it loses its value when its block is compacted. Keys with
+    // A value sealed before it expired is dropped when its block is compacted. Keys with
     // only expired versions are removed, like deleted keys.
     let later = WriteOptions {
         expires_at: START + 30,

@@ -204,8 +204,8 @@ fn a_full_store_takes_deletes_and_has_room_again_with_threads() {
     }
 }
 
-/// Free space in pieces that were all too short for a log used to count as room for one: a delete
-/// in a full store that was reopened was refused. The positions of the pieces depend on the
+/// Free space in pieces that were all too short for a log used to count as room for one. So a
+/// delete was refused in a full store that was reopened. The positions of the pieces depend on the
 /// device's size, so many sizes are tried.
 #[test]
 fn deletes_of_a_full_store_find_room_however_its_free_space_lies() {
