@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The commits of a group of changes made of arbitrary bytes.
+//! The commits in a group of changes, made from arbitrary bytes.
 
 #![no_main]
 

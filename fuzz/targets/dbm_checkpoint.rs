@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The record of a checkpoint made of arbitrary bytes.
+//! The record of a checkpoint, made from arbitrary bytes.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The head of an entry of the log made of arbitrary bytes.
+//! The header of a log entry, made from arbitrary bytes.
 
 #![no_main]
 

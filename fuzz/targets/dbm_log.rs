@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A database whose log is made of arbitrary entries: opened, verified, read and written.
+//! A database with a log made from arbitrary entries: opened, verified, read and written.
 
 #![no_main]
 

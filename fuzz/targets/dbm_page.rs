@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A page of a tree made of arbitrary bytes: searches and a removal.
+//! A page of a tree, made from arbitrary bytes: searches and a removal.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The commits in the tail, on pages made of arbitrary bytes.
+//! The commits in the tail, on pages made from arbitrary bytes.
 
 #![no_main]
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* senko_dbm.h: the DBM of Senko for C and C++. docs/dbm/c.md has a program that uses it.
  *
- * Calls that return int give 0 for success. An errno value is positive; the SENKO_ codes below are
- * negative. senko_strerror() has words for each. senko_message() is the sentence of this thread's
- * last failure: it says what happened, and where.
+ * Calls with an int result return 0 for success. An errno value is positive; the SENKO_ codes below
+ * are negative. senko_strerror() has words for each. senko_message() is the sentence of this
+ * thread's last failure: it says what happened, and where.
  *
  * A senko_db may be used by several threads at once. A transaction and its cursors belong to one
- * thread at a time. In the child of a fork every handle of the parent gives SENKO_FORKED.
+ * thread at a time. In the child of a fork every handle of the parent returns SENKO_FORKED.
  */
 #ifndef SENKO_DBM_H
 #define SENKO_DBM_H
@@ -26,7 +26,7 @@ extern "C" {
 #define SENKO_NOTFOUND (-30699)  /* no such key, or the cursor is at its end */
 #define SENKO_EXISTS   (-30698)  /* the key is there already */
 #define SENKO_CONFLICT (-30697)  /* another transaction changed what this one read: run it again */
-#define SENKO_DAMAGED  (-30696)  /* what lies in the file is not what was written there */
+#define SENKO_DAMAGED  (-30696)  /* the file does not have what was written to it */
 #define SENKO_FOREIGN  (-30695)  /* the file is not a database */
 #define SENKO_NEWER    (-30694)  /* the file was written by a later version */
 #define SENKO_NOTABLE  (-30693)  /* there is no table of that name, or it was dropped */
@@ -37,7 +37,7 @@ extern "C" {
 #define SENKO_ENDED    (-30688)  /* the transaction was committed or aborted */
 #define SENKO_FORKED   (-30687)  /* the handle belongs to the parent process */
 #define SENKO_PANIC    (-30686)  /* a fault of the library itself */
-#define SENKO_UNSORTED (-30685)  /* the key of an append is not behind all keys of the table */
+#define SENKO_UNSORTED (-30685)  /* the key of an append is not above all keys of the table */
 
 /* Most bytes of a key, and of a value. */
 #define SENKO_MAX_KEY   1024u
@@ -65,7 +65,7 @@ typedef struct senko_options {
     uint64_t cache_bytes;         /* DRAM for pages */
     uint64_t transaction_bytes;   /* what a transaction may hold */
     uint64_t log_bytes;           /* of log, after which a checkpoint is due */
-    uint64_t max_bytes;           /* of the files; 0: what the file system gives */
+    uint64_t max_bytes;           /* of the files; 0: all that the file system has */
     uint64_t max_snapshot_age_ms; /* older ones end when their space is needed; 0: none does */
 } senko_options;
 
@@ -99,8 +99,8 @@ typedef struct senko_stats {
 
 /* Fails with SENKO_EXISTS if the key is there. */
 #define SENKO_NOOVERWRITE 0x10u
-/* The key lies behind all keys of the table, which is asked once for a row of appends; otherwise
- * it fails with SENKO_UNSORTED. */
+/* The key is above all keys of the table, which is checked once for a series of appends; otherwise
+ * the call fails with SENKO_UNSORTED. */
 #define SENKO_APPEND      0x20u
 
 /* Where a cursor goes. */
@@ -133,10 +133,10 @@ int senko_sync(senko_db *db);
 int senko_checkpoint(senko_db *db);
 int senko_stat(senko_db *db, senko_stats *stats);
 /* Calls each with the age, in milliseconds, and the bytes kept for each snapshot and transaction
- * that is open, oldest first, until it gives something else than 0, which is returned. */
+ * that is open, oldest first, until it returns something other than 0, which is returned. */
 int senko_snapshots(senko_db *db, int (*each)(void *arg, uint64_t age_ms, uint64_t bytes),
                     void *arg);
-/* Reads all and checks it; calls problem, if it is given, with a sentence for each problem.
+/* Reads and checks everything; calls problem, if not NULL, with a sentence for each problem.
  * SENKO_DAMAGED if there was any. */
 int senko_verify(senko_db *db, void (*problem)(void *arg, const char *sentence), void *arg);
 
@@ -144,8 +144,8 @@ int senko_verify(senko_db *db, void (*problem)(void *arg, const char *sentence),
 int senko_table_open(senko_db *db, const char *name, unsigned flags, senko_table *table);
 /* Drops a table with all that it holds. */
 int senko_table_drop(senko_db *db, senko_table table);
-/* Calls each with the name of each table, in their order, until it gives something else than 0,
- * which is returned. */
+/* Calls each with the name of each table, in their order, until it returns something
+ * other than 0, which is returned. */
 int senko_tables(senko_db *db, int (*each)(void *arg, const char *name), void *arg);
 /* How many records are committed in a table now. */
 int senko_count(senko_db *db, senko_table table, uint64_t *count);
@@ -174,12 +174,12 @@ int senko_put(senko_txn *txn, senko_table table, const senko_val *key, const sen
               unsigned flags);
 /* Whether the key was there is not asked. */
 int senko_delete(senko_txn *txn, senko_table table, const senko_val *key);
-/* Deletes the keys from one on (NULL: from the lowest) below another (NULL: all behind). */
+/* Deletes the keys from one on (NULL: from the lowest) below another (NULL: to the highest). */
 int senko_delete_range(senko_txn *txn, senko_table table, const senko_val *from,
                        const senko_val *to);
 
-/* Puts and deletes that are gathered first and committed as one. A batch reads nothing, so it never
- * conflicts. */
+/* Puts and deletes that are collected first and committed as one. A batch reads nothing, so it
+ * never conflicts. */
 int senko_batch_begin(senko_db *db, senko_batch **batch);
 int senko_batch_put(senko_batch *batch, senko_table table, const senko_val *key,
                     const senko_val *value);
@@ -192,19 +192,19 @@ int senko_batch_commit(senko_batch *batch, int durability);
 /* Ends it; nothing of it was done. NULL is ignored. */
 void senko_batch_abort(senko_batch *batch);
 
-/* Loads records whose keys ascend and lie behind all keys of the table. It calls next for each
- * record, which sets key and value and gives 0; their bytes live until the next call. At the end
- * next gives SENKO_NOTFOUND. Anything else ends the load and is returned. A record out of order is
- * SENKO_UNSORTED. After an error nothing of the load is left; a crash in its midst leaves the first
- * part. *loaded (may be NULL) is the number of records. Nobody else may write behind the last
- * key of the table meanwhile. */
+/* Loads records whose keys ascend and are above all keys of the table. It calls next for each
+ * record, which sets key and value and returns 0; their bytes live until the next call. At the end
+ * next returns SENKO_NOTFOUND. Anything else ends the load and is returned. A record out of order
+ * is SENKO_UNSORTED. After an error nothing of the load is left; a crash during it leaves the first
+ * part. *loaded (may be NULL) is the number of records. Nobody else may write above the last key of
+ * the table meanwhile. */
 int senko_bulk_load(senko_db *db, senko_table table,
                     int (*next)(void *arg, senko_val *key, senko_val *value), void *arg,
                     int durability, uint64_t *loaded);
 
-/* A cursor sees what its transaction sees. When that has ended it gives SENKO_ENDED. */
+/* A cursor sees what its transaction sees. When that has ended it returns SENKO_ENDED. */
 int senko_cursor_open(senko_txn *txn, senko_table table, senko_cursor **cursor);
-/* Goes somewhere. Key and value live until the next call on this cursor. At the end it gives
+/* Goes somewhere. Key and value live until the next call on this cursor. At the end it returns
  * SENKO_NOTFOUND and stays where it is. */
 int senko_cursor_get(senko_cursor *cursor, senko_val *key, senko_val *value, int where);
 /* NULL is ignored. */

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes without reads, as C has them: batches, and records in the order of their keys. Called
-//! from C.
+//! Writes without reads for C: batches, and records in the order of their keys. Called from C.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -155,7 +154,7 @@ pub unsafe extern "C" fn senko_batch_abort(batch: *mut SenkoBatch) {
     });
 }
 
-/// Gives the next record of a load.
+/// Returns the next record of a load.
 type Next = unsafe extern "C" fn(*mut c_void, *mut Val, *mut Val) -> c_int;
 
 /// Loads records in the order of their keys.

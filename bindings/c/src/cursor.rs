@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cursors as C holds them: in a snapshot the engine's own, in a transaction that writes a key from
-//! which each step continues. Called from C.
+//! Cursors for C. In a snapshot it is the engine's own cursor; in a transaction that writes, it is
+//! a key from which each step continues. Called from C.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct SenkoCursor {
     table: Table,
     /// In a snapshot.
     cursor: Option<Cursor>,
-    /// The record that it gave last.
+    /// The record that it returned last.
     at: Option<Record>,
 }
 
@@ -40,7 +40,7 @@ impl SenkoCursor {
             State::Writes(tx) => Ok(in_transaction(tx, &self.table, key, to)?),
             State::Reads(snapshot) => Ok(in_snapshot(&mut self.cursor, snapshot, &self.table, to)?),
             State::Ended => {
-                self.cursor = None; // it would hold what the snapshot held
+                self.cursor = None; // an open cursor would keep what the snapshot keeps
                 Err(Failure::code(ENDED))
             }
         }
@@ -83,7 +83,7 @@ fn in_snapshot(
         Where::First | Where::Next => cursor.next(),
         Where::Last | Where::Previous => cursor.previous(),
         Where::From(key) => cursor.seek(key),
-        // Without such a key it must stay where it is.
+        // If there is no such key, the cursor must stay where it is.
         Where::At(key) => match snapshot.get(table, key)? {
             Some(_) => cursor.seek(key),
             None => Ok(None),

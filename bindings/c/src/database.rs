@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Open databases as C holds them: options, tables, counts, closing. Called from C.
+//! Open databases for C: options, tables, counts, closing. Called from C.
 
 use std::ffi::{CString, OsStr, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -100,9 +100,9 @@ impl SenkoDb {
     }
 }
 
-/// Reads a structure that begins with its size. An older program has a shorter one: the fields that
-/// it lacks are zero. A newer program has a longer one: fields that are not known here must be
-/// zero.
+/// Reads a structure that begins with its size. An older program's structure is shorter: the
+/// missing fields are zero. A newer program's structure is longer: fields that are not known here
+/// must be zero.
 ///
 /// # Safety
 /// `from` has as many bytes as it says.
@@ -121,7 +121,7 @@ unsafe fn sized<T: Copy + Default>(from: *const T) -> Result<T, Failure> {
         return Err(Failure::invalid(text));
     }
     let mut value = T::default();
-    // SAFETY: both are as long, and T is numbers only, for which all bytes are valid.
+    // SAFETY: both have this length, and T has only numbers, for which all bytes are valid.
     unsafe {
         (&raw mut value)
             .cast::<u8>()
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn senko_close(db: *mut SenkoDb) -> c_int {
     })
 }
 
-/// Shows what is written now to transactions that begin later.
+/// Makes everything written so far visible to transactions that begin later.
 ///
 /// # Safety
 /// As the header says.
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn senko_snapshots(
     if done == 0 { ended } else { done }
 }
 
-/// Reads and checks all.
+/// Reads and checks everything.
 ///
 /// # Safety
 /// As the header says.
@@ -428,7 +428,7 @@ pub unsafe extern "C" fn senko_tables(
         let shared = unsafe { SenkoDb::of(db) }?;
         let each = each.ok_or(Failure::invalid("the function is NULL"))?;
         for table in shared.db().tables() {
-            // A name that Rust programs gave may have a zero byte, and ends there.
+            // A name from a Rust program may have a zero byte; it ends there.
             let name = table.name().split('\0').next().unwrap_or_default();
             let name = CString::new(name).unwrap_or_default();
             // SAFETY: the caller's function; the name lives until it returns.

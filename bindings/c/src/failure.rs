@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The result code of a call, and the sentence that explains it. Every call of the library runs
-//! inside of [`guard`], which turns errors and panics into both.
+//! inside [`guard`], which turns errors and panics into both.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use senko_dbm::DbmError;
 
-/// Declares the codes, as the header has them, with their words.
+/// Declares the codes of the header, with their words.
 macro_rules! codes {
     ($($name:ident = $number:literal, $words:literal;)*) => {
         $(pub(crate) const $name: c_int = $number;)*
@@ -87,7 +87,7 @@ impl From<DbmError> for Failure {
             DbmError::ReadOnly(_) => READONLY,
             DbmError::SnapshotExpired => EXPIRED,
             DbmError::Invalid(_) => libc::EINVAL,
-            // Errors that the engine may have one day.
+            // Errors that later versions of the engine may have.
             _ => libc::EIO,
         };
         Failure::with(code, error.to_string())
@@ -104,7 +104,7 @@ thread_local! {
     static LAST: RefCell<Last> = RefCell::default();
 }
 
-/// Does the work of a call; gives what the caller gets.
+/// Does the work of a call and returns the call's result.
 pub(crate) fn guard(work: impl FnOnce() -> Result<(), Failure>) -> c_int {
     let failure = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return 0,
@@ -121,7 +121,7 @@ pub(crate) fn guard(work: impl FnOnce() -> Result<(), Failure>) -> c_int {
             Failure::with(PANIC, text)
         }
     };
-    // A thread that ends has no place for the sentence any more.
+    // A thread that is ending may have no place for the sentence any more.
     let _ = LAST.try_with(|last| last.borrow_mut().text = failure.text);
     failure.code
 }
@@ -138,7 +138,7 @@ pub extern "C" fn senko_strerror(error: c_int) -> *const c_char {
     }
 }
 
-/// The sentence of this thread's last failure.
+/// The sentence for this thread's last failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn senko_message() -> *const c_char {
     let given = LAST.try_with(|last| {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The C library of the DBM: what `include/senko_dbm.h` declares, over [`senko_dbm`]. C programs
-//! call it; docs/dbm/c.md is their guide, and the header says what each call does.
+//! The C library of the DBM: the functions of `include/senko_dbm.h`, implemented with
+//! [`senko_dbm`]. C programs call it. docs/dbm/c.md is their guide, and the header describes each
+//! call.
 //!
-//! Always holds: no panic leaves a call (`failure.rs`); a handle of a parent process does nothing
-//! in the child of a fork; every pointer is checked for NULL. A pointer must be one that this
-//! library gave out and has not taken back. As everywhere in C, the caller promises this.
+//! Always holds: no panic leaves a call (`failure.rs`); a parent's handle does nothing in the child
+//! of a fork; every pointer is checked for NULL. As everywhere in C, the caller promises that a
+//! pointer is one that this library returned and that was not given back.
 
-mod failure; // error codes, their words, and the wall around every call
+mod failure; // error codes, their words, and the guard around every call
 mod database; // open, close, tables, counts
 mod transaction; // begin, get, put, commit
-mod cursor; // places in the keys of a table
+mod cursor; // positions in the keys of a table
 mod bulk; // batches and loads
 
 pub use bulk::*;
@@ -24,7 +25,7 @@ use failure::Failure;
 
 const VERSION: &CStr = c"0.1.0";
 
-/// A key or a value, as C has it.
+/// A key or a value, in C's form.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Val {
@@ -42,10 +43,10 @@ impl Val {
         }
     }
 
-    /// The bytes.
+    /// Its bytes.
     ///
     /// # Safety
-    /// `val` is NULL or a value whose bytes stay as they are for `'a`.
+    /// `val` is NULL, or a value whose bytes do not change for `'a`.
     pub(crate) unsafe fn bytes<'a>(val: *const Val) -> Result<&'a [u8], Failure> {
         // SAFETY: the caller's promise.
         let val = unsafe { val.as_ref() }.ok_or(Failure::invalid("a key or value is NULL"))?;
@@ -60,7 +61,7 @@ impl Val {
     }
 }
 
-/// Writes a result to where the caller wants it.
+/// Writes a result to the caller's variable.
 ///
 /// # Safety
 /// `to` is NULL or may be written.
@@ -76,7 +77,7 @@ pub(crate) unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Failure> {
 /// A string of the caller.
 ///
 /// # Safety
-/// `text` is NULL or a string that stays as it is for `'a`.
+/// `text` is NULL, or a string that does not change for `'a`.
 pub(crate) unsafe fn string<'a>(text: *const c_char) -> Result<&'a CStr, Failure> {
     if text.is_null() {
         return Err(Failure::invalid("a name is NULL"));
@@ -85,7 +86,7 @@ pub(crate) unsafe fn string<'a>(text: *const c_char) -> Result<&'a CStr, Failure
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
-/// The library's version, and its numbers where they are requested.
+/// The library's version, and its numbers if the caller wants them.
 ///
 /// # Safety
 /// Each pointer is NULL or may be written.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Transactions as C holds them. Called from C.
+//! Transactions for C. Called from C.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,8 +28,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The state, in the process that began the transaction. After a panic in its midst it is as
-    /// good as ended.
+    /// The state, in the process that began the transaction. After a panic during a call it counts
+    /// as ended.
     pub fn state(&self) -> Result<MutexGuard<'_, State>, Failure> {
         self.shared.check()?;
         self.state.lock().map_err(|_| Failure::code(ENDED))
@@ -173,7 +173,7 @@ pub(crate) fn durability_of(number: c_int) -> Result<Durability, Failure> {
 #[derive(Debug)]
 pub struct SenkoPending {
     shared: Arc<Shared>,
-    /// None: the transaction only read.
+    /// `None` if the transaction only read.
     commit: Option<PendingCommit>,
 }
 
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn senko_commit_async(
     })
 }
 
-/// Whether a commit is what was requested.
+/// Whether a commit is as durable as requested.
 ///
 /// # Safety
 /// As the header says.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a call failed, as programs of ndbm know it: a number in `errno`. With
-//! `SENKO_NDBM_MESSAGES=1` the explaining sentence goes to stderr. Every call runs inside of
+//! Why a call failed, in the form that programs of ndbm know: a number in `errno`. With
+//! `SENKO_NDBM_MESSAGES=1` the explaining sentence goes to stderr. Every call runs inside
 //! [`guard`].
 
 use std::ffi::c_int;
@@ -26,7 +26,8 @@ impl From<DbmError> for Failure {
     fn from(error: DbmError) -> Failure {
         let number = match &error {
             DbmError::Io { .. } | DbmError::Open(_) => match error.errno() {
-                // The error of other libraries for a database that another process writes to.
+                // The error that other libraries return for a database that another process writes
+                // to.
                 Some(libc::EBUSY) => libc::EAGAIN,
                 number => number.unwrap_or(libc::EIO),
             },
@@ -69,7 +70,7 @@ pub fn guard<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure>
     result
 }
 
-/// Sets `errno`, as the last thing of a call.
+/// Sets `errno`, as the last step of a call.
 pub fn set_errno(number: c_int) {
     // SAFETY: the place is this thread's own.
     unsafe { *libc::__errno_location() = number };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A handle of ndbm: what `dbm_open` gives. Called by `lib.rs`, which is the border to C.
+//! A handle of ndbm: the result of `dbm_open`. Called by `lib.rs`, which is the boundary to C.
 //!
 //! Programs use the result of a call in the next call: they delete the key of the last step, and
 //! fetch its value before they continue. So keys and values have separate buffers, two of each
@@ -29,7 +29,7 @@ impl Given {
     fn put(&mut self, mut bytes: Vec<u8>) -> (*mut u8, usize) {
         let length = bytes.len();
         if length == 0 {
-            // Some programs read the first byte all the same.
+            // Some programs read the first byte even if the size is 0.
             bytes.push(0);
         }
         self.turn ^= 1;
@@ -39,9 +39,9 @@ impl Given {
     }
 }
 
-/// What a handle is.
+/// The state of a handle.
 pub struct Handle {
-    /// None in a handle that is being closed.
+    /// `None` in a handle that is being closed.
     store: Option<Arc<Store>>,
     dir: File,
     read_only: bool,
@@ -49,7 +49,7 @@ pub struct Handle {
     pub failed: bool,
     keys: Given,
     values: Given,
-    /// The key that the walk gave last.
+    /// The key that the walk returned last.
     at: Option<Vec<u8>>,
 }
 
@@ -63,7 +63,7 @@ fn with_ending(name: &[u8], ending: &str) -> PathBuf {
 }
 
 impl Handle {
-    /// Opens `NAME.pag` and `NAME.dir` as open(2) would.
+    /// Opens `NAME.pag` and `NAME.dir` like open(2).
     pub fn open(name: &[u8], flags: c_int, mode: u32) -> Result<Handle, Failure> {
         let read_only = flags & libc::O_ACCMODE == libc::O_RDONLY;
         let access = Access {
@@ -114,7 +114,7 @@ impl Handle {
         })
     }
 
-    /// Ends it. Its stores are durable then.
+    /// Closes it. Its stores are durable then.
     pub fn close(mut self) -> Result<(), Failure> {
         match self.store.take() {
             Some(store) => store.close(!self.read_only),
@@ -155,7 +155,7 @@ impl Handle {
         Ok(found.map(|value| self.values.put(value)))
     }
 
-    /// False if the key is there and is not to be replaced.
+    /// False if the key exists and must not be replaced.
     pub fn put(&mut self, key: &[u8], value: &[u8], replace: bool) -> Result<bool, Failure> {
         let (Content { db, .. }, table) = self.writable()?;
         let done = db.run(self.durability, |tx| match replace {
@@ -179,8 +179,8 @@ impl Handle {
         Ok(true)
     }
 
-    /// The first key, or the next one in the order of keys. A walk continues behind the key that it
-    /// gave last, whatever has been stored and deleted since.
+    /// The first key, or the next one in key order. A walk continues after the key that it returned
+    /// last, whatever has been stored and deleted since.
     pub fn walk(&mut self, begin: bool) -> Result<OwnedBytes, Failure> {
         if begin {
             self.at = None;

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The interface of ndbm over [`senko_dbm`], as a library that programs are linked with or that is
-//! preloaded. Called from C; `include/senko/ndbm.h` declares the calls, and docs/dbm/ndbm.md is for
-//! their users.
+//! The interface of ndbm over [`senko_dbm`]: a library that programs link or preload. Called from
+//! C; `include/senko/ndbm.h` declares the calls, and docs/dbm/ndbm.md is for their users.
 //!
 //! Always holds: no panic leaves a call; no thread is started; a handle does nothing in the child
-//! of a fork. That a pointer is a handle which was not closed, and that a datum has its bytes, is
-//! the caller's promise.
+//! of a fork. The caller promises that a pointer is an open handle, and that a datum has its bytes.
 
-mod failure; // errno, and the wall around every call
+mod failure; // errno, and the guard around every call
 mod store; // databases of this process, each open once
 mod handle; // what dbm_open gives
 
@@ -34,7 +32,7 @@ impl Datum {
     /// The bytes. NULL with size 0 is empty.
     ///
     /// # Safety
-    /// The bytes stay as they are for `'a`.
+    /// The bytes do not change for `'a`.
     unsafe fn bytes<'a>(self) -> Result<&'a [u8], Failure> {
         match usize::try_from(self.dsize) {
             Ok(0) => Ok(&[]),
@@ -60,8 +58,8 @@ impl Datum {
     }
 }
 
-/// Does a call on a handle. A failure is remembered by the handle and told by errno; the caller
-/// gets what `failed` says.
+/// Does a call on a handle. The handle remembers a failure, and errno has its number; the caller
+/// gets the result of `failed`.
 ///
 /// # Safety
 /// `db` is NULL or an open handle that no other call uses.
@@ -253,7 +251,7 @@ pub unsafe extern "C" fn dbm_pagfno(db: *mut Handle) -> c_int {
     unsafe { on(db, -1, |handle| handle.pagfno()) }
 }
 
-/// Whether it was opened to be read.
+/// Whether it was opened only for reading.
 ///
 /// # Safety
 /// As the header says.

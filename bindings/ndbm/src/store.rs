@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The databases that this process has open, each once, however many handles there are. Called by
+//! The open databases of this process, each opened once, however many handles there are. Called by
 //! `handle.rs`.
 //!
 //! `NAME.pag` is the database, in one file, so that programs can rename, copy and delete it.
-//! `NAME.dir` is empty: programs look for it and take locks on it.
+//! `NAME.dir` is empty: programs look for it and lock it.
 //!
 //! While no handle writes, the database is open only for reading, and another process may write.
-//! The first handle that writes makes it the writer, and with the last such handle it becomes a
-//! reader again.
+//! The first handle that writes makes this process the writer. When the last such handle closes, it
+//! becomes a reader again.
 
 use std::fs::{File, OpenOptions};
 use std::mem::ManuallyDrop;
@@ -19,19 +19,19 @@ use senko_dbm::{Database, DbmError, Durability, Options, Table};
 
 use crate::failure::Failure;
 
-/// The table, which is also what `senko dbm` takes without being told.
+/// The table; it is also the default of `senko dbm`.
 const TABLE: &str = "main";
 
-/// A file by its device and inode.
+/// Identifies a file by its device and inode.
 type Identity = (u64, u64);
 
 /// The database that a handle reads and writes.
 #[derive(Clone)]
 pub struct Content {
     pub db: Database,
-    /// None yet in a database that was never written to.
+    /// `None` in a database that was never written to.
     pub table: Option<Table>,
-    /// Whether this process is the one that writes.
+    /// Whether this process is the writer.
     writes: bool,
 }
 
@@ -39,15 +39,15 @@ pub struct Content {
 pub struct Store {
     path: Box<Path>,
     identity: Identity,
-    /// A descriptor for the program's use. Closing it releases the lock that names this process, so
-    /// it is kept as long as the database.
+    /// A descriptor for the program's use. Closing it would release this process's lock, so it is
+    /// kept until the database is closed.
     pub pag: File,
     forks: u32,
-    /// In the child of a fork it is left alone.
+    /// In the child of a fork it is not dropped.
     content: RwLock<ManuallyDrop<Content>>,
 }
 
-/// All of this process, each with the number of its handles that write.
+/// All databases of this process, each with the number of its writing handles.
 static STORES: Mutex<Vec<(Weak<Store>, u32)>> = Mutex::new(Vec::new());
 
 fn stores() -> MutexGuard<'static, Vec<(Weak<Store>, u32)>> {
@@ -69,7 +69,7 @@ fn identity_of(path: &Path) -> Option<Identity> {
 }
 
 fn options(path: &Path, access: Access) -> Options {
-    // Made by `touch`, say, to have the owner that it should have.
+    // The file was made in advance, for example by `touch`, to have the right owner.
     let empty = std::fs::metadata(path).is_ok_and(|meta| meta.len() == 0);
     Options {
         threads: 0,
@@ -100,7 +100,7 @@ fn to_write(path: &Path, access: Access) -> Result<Content, DbmError> {
         )
     };
     if access.truncate && opened.as_ref().is_err_and(unusable) {
-        // Nobody writes to it, or the opening would have met the lock.
+        // Nobody writes to it; otherwise opening it would have failed because of the lock.
         let emptied = OpenOptions::new().write(true).truncate(true).open(path);
         emptied.map_err(|error| DbmError::Open(Arc::new(error)))?;
         opened = Database::open(path, options(path, access));
@@ -116,7 +116,7 @@ fn to_write(path: &Path, access: Access) -> Result<Content, DbmError> {
 }
 
 impl Store {
-    /// The database of a path, for one more handle.
+    /// Opens the database of a path for one more handle.
     pub fn open(path: &Path, access: Access) -> Result<Arc<Store>, Failure> {
         let mut stores = stores();
         stores.retain(|(store, _)| store.upgrade().is_some_and(|store| store.is_own()));
@@ -148,7 +148,7 @@ impl Store {
             .open(path)?;
         let meta = pag.metadata()?;
         let store = Arc::new(Store {
-            // The program may go to another folder.
+            // The program may change its working directory.
             path: std::path::absolute(path)?.into(),
             identity: (meta.dev(), meta.ino()),
             pag,
@@ -159,7 +159,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Whether it was opened by this process, and not by one that this one was forked from.
+    /// Whether this process opened it, not one that it was forked from.
     pub fn is_own(&self) -> bool {
         self.forks == senko_io::forks()
     }
@@ -185,7 +185,7 @@ impl Store {
         }
     }
 
-    /// If this process does not write: shows what others have written by now.
+    /// If this process is not the writer: shows what others have written so far.
     pub fn refresh(&self) {
         let _alone = stores();
         if self.content().writes || identity_of(&self.path) != Some(self.identity) {
@@ -197,7 +197,7 @@ impl Store {
         }
     }
 
-    /// Ends one handle. Its stores are durable then.
+    /// Closes one handle. Its stores are durable then.
     pub fn close(self: Arc<Store>, writes: bool) -> Result<(), Failure> {
         if !self.is_own() {
             return Ok(());
@@ -217,7 +217,7 @@ impl Store {
         }
         let closed = content.db.close();
         if Arc::strong_count(&self) > 1 {
-            // Handles that read are left. The file may be gone by now; they keep what they have.
+            // Reading handles are left. The file may be gone by now; they keep what they have.
             if let Ok(content) = to_read(&self.path)
                 && identity_of(&self.path) == Some(self.identity)
             {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers, choices and texts from Python. An argument that does not fit is one sentence with its
+//! Numbers, choices and texts from Python. An invalid argument is reported in one sentence with its
 //! name: a `TypeError` for another kind of object, a `ValueError` for a value out of range.
 
 use std::ops::RangeInclusive;
@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-/// Characters of a value that an error shows.
+/// Characters of a value in an error.
 const SHOWN: usize = 60;
 
 /// An argument of any kind, or none.
@@ -19,7 +19,7 @@ fn kind(object: &Bound<'_, PyAny>) -> String {
     name.map_or_else(|_| "object".to_owned(), |name| name.to_string())
 }
 
-/// A value as Python shows it. Of whole numbers with thousands of digits Python shows none.
+/// A value as Python shows it. Python shows no whole numbers with thousands of digits.
 fn shown(object: &Bound<'_, PyAny>) -> String {
     let Ok(text) = object.repr() else {
         return "a number of thousands of digits".to_owned();
@@ -31,7 +31,7 @@ fn shown(object: &Bound<'_, PyAny>) -> String {
     }
 }
 
-/// An error of an argument: `name` is what it is called, `is` what it has to be.
+/// An error of an argument: `name` is its name, `is` says what it must be.
 fn wrong_kind(name: &str, is: &str, object: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("{name} is {is}, not {}", kind(object)))
 }
@@ -87,7 +87,7 @@ pub fn truth(name: &str, object: &Bound<'_, PyAny>) -> PyResult<bool> {
         .map_err(|_| wrong_kind(name, "True or False", object))
 }
 
-/// True or False, which is taken where nothing is said.
+/// True or False, with a default.
 pub fn maybe_truth(name: &str, object: Argument<'_, '_>) -> PyResult<bool> {
     object.map_or(Ok(false), |object| truth(name, object))
 }
@@ -100,7 +100,7 @@ pub fn text<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
     }
 }
 
-/// One of some words: its place among them.
+/// One of several words: its index among them.
 pub fn choice(name: &str, words: &[&str], object: &Bound<'_, PyAny>) -> PyResult<usize> {
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     let (last, others) = quoted.split_last().expect("there is a word");
@@ -115,7 +115,7 @@ pub fn choice(name: &str, words: &[&str], object: &Bound<'_, PyAny>) -> PyResult
         .ok_or_else(|| wrong_value(name, &is, object))
 }
 
-/// The value of `durability` as its place in the order of strength.
+/// The value of `durability` as its index in the order of strength.
 pub fn durability(object: &Bound<'_, PyAny>) -> PyResult<usize> {
     choice("durability", &["none", "buffered", "synced"], object)
 }

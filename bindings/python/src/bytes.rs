@@ -24,7 +24,7 @@ pub fn of<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
     )))
 }
 
-/// The bytes of an end of a range, where there is one.
+/// The bytes of a range's end, if it has one.
 pub fn maybe(object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<u8>>> {
     object
         .map(|object| Ok(of(object)?.into_owned()))

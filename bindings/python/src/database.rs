@@ -20,14 +20,14 @@ use crate::reads::{InOrder, Ordered, Source};
 use crate::snapshot::Snapshot;
 use crate::transaction::{self, Transaction};
 
-/// The table that a database has from the start; `senko dbm` takes it without being told.
+/// The table that every database has from the start; it is the default of `senko dbm`.
 const MAIN: &str = "main";
 
-/// DRAM for pages where the caller names no bound. dbm.gnu lets the system keep its whole file;
-/// 256 MiB hold more than a million records of 100 bytes.
+/// DRAM for pages if the caller gives no bound. dbm.gnu lets the system cache its whole file; 256
+/// MiB hold more than a million records of 100 bytes.
 const CACHE_BYTES: usize = 256 << 20;
 
-/// The permissions of a file that is made.
+/// The permissions of a new file.
 const MOST_MODE: u64 = 0o7777;
 
 /// A table of a database.
@@ -36,7 +36,7 @@ pub struct Database {
     view: Arc<View>,
 }
 
-/// A table by its name, and what its writes wait for.
+/// A table by its name, and the durability that its writes wait for.
 struct View {
     shared: Arc<Shared>,
     table: Arc<str>,
@@ -71,7 +71,7 @@ impl InOrder for View {
 }
 
 impl View {
-    /// Does `work` in its own transaction.
+    /// Executes `work` in its own transaction.
     fn run<T: Send>(
         &self,
         py: Python<'_>,
@@ -99,7 +99,7 @@ fn options(create: bool, mode: u32, cache_bytes: Option<u64>) -> Options {
     }
 }
 
-/// Opens the database, whose table it makes.
+/// Opens the database and makes its table.
 fn open(
     path: &std::path::Path,
     flag: char,
@@ -118,7 +118,7 @@ fn open(
         )
     };
     if flag == 'n' && opened.as_ref().is_err_and(unusable) {
-        // Nobody writes to it, or the opening would have met the lock.
+        // Nobody writes to it; otherwise opening it would have failed because of the lock.
         let emptied = std::fs::OpenOptions::new()
             .write(true)
             .truncate(true)
@@ -184,7 +184,7 @@ impl Database {
         }
     }
 
-    /// Removes a key, and gives its value.
+    /// Removes a key and returns its value.
     fn _take<'py>(
         &self,
         py: Python<'py>,
@@ -201,7 +201,7 @@ impl Database {
         Ok(taken.map(|value| PyBytes::new(py, &value)))
     }
 
-    /// The value of a key, which is set to `default` if it is not there. One transaction.
+    /// The value of a key; if the key is missing, it is set to `default`. One transaction.
     #[pyo3(signature = (key, default=None))]
     fn setdefault<'py>(
         &self,
@@ -232,7 +232,7 @@ impl Database {
         })
     }
 
-    /// Returns when all that was committed is on the device.
+    /// Returns when everything committed is on the device.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         match self.view.shared.writes {
             true => self.view.shared.write_long(py, |opened| opened.db.sync()),
@@ -240,8 +240,8 @@ impl Database {
         }
     }
 
-    /// Puts a copy in the place of the database, without the space of removed records. Until the
-    /// copy is whole the database is as it was. Transactions, snapshots and iterators must have
+    /// Replaces the database by a copy without the space of removed records. Until the copy is
+    /// complete the database stays as it was. Transactions, snapshots and iterators must have
     /// ended.
     fn reorganize(&self, py: Python<'_>) -> PyResult<()> {
         self.view.shared.check_writes()?;
@@ -249,8 +249,8 @@ impl Database {
             let Some(Opened { db, .. }) = opened else {
                 return Ok(None);
             };
-            // A checkpoint beside this has its own snapshot. Behind a whole one none is due: nobody
-            // writes meanwhile.
+            // A concurrent checkpoint has its own snapshot. After a full one no other is due:
+            // nobody writes meanwhile.
             db.checkpoint()?;
             let held = db.stats().open_snapshots;
             if held > 0 {
@@ -273,14 +273,14 @@ impl Database {
         }
     }
 
-    /// Closes the database for all of its tables. Nothing if it is closed.
+    /// Closes the database for all of its tables. Does nothing if it is closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.view.shared.alone(py, |_, opened, _| {
             opened.take().map_or(Ok(()), |opened| opened.db.close())
         })
     }
 
-    /// A table of this database. One that is not there is made if `create` is true.
+    /// A table of this database. If it is missing and `create` is true, it is made.
     #[pyo3(signature = (name, *, create))]
     fn _table(
         &self,
@@ -322,7 +322,7 @@ impl Database {
         })
     }
 
-    /// The state of now, which stays as it is.
+    /// The present state, which does not change.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Py<Snapshot>> {
         let (snapshot, table) = self.view.state(py)?;
         Snapshot::new(py, snapshot, table, self.view.shared.clone())

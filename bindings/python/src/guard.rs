@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Values that belong to the process that made them. The child of a fork must not use them, and
-//! does not drop them either: a thread that is missing in the child may hold one of their locks.
+//! must not drop them: their locks may be held by a thread that does not exist in the child.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -16,7 +16,7 @@ pub enum Of {
 }
 
 impl Of {
-    /// An error about a database or a store; `text` is the rest of the sentence.
+    /// An error of a database or a store; `text` is the rest of the sentence.
     pub fn error(self, text: &str) -> PyErr {
         match self {
             Of::Database => error::new_err(text.to_owned()),
@@ -32,7 +32,7 @@ impl Of {
     }
 }
 
-/// A value of one process.
+/// A value that only one process may use.
 pub struct Owned<T> {
     value: Option<T>,
     forks: u32,
@@ -71,7 +71,7 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-/// A snapshot, which `close` ends for all that share it.
+/// A snapshot. `close` ends it for all that share it.
 pub struct Closable<T>(Owned<RwLock<Option<T>>>);
 
 impl<T: Send + Sync> Closable<T> {
@@ -79,8 +79,7 @@ impl<T: Send + Sync> Closable<T> {
         Closable(Owned::new(of, RwLock::new(Some(snapshot))))
     }
 
-    /// Reads the snapshot. A closing waits until the work is done, so the GIL is released by who
-    /// works for long.
+    /// Reads the snapshot. `close` waits until the work is done, so long work must release the GIL.
     pub fn read<R>(&self, work: impl FnOnce(&T) -> R) -> PyResult<R> {
         let lock = self.0.get()?;
         let snapshot = lock.read().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +87,7 @@ impl<T: Send + Sync> Closable<T> {
         done.ok_or_else(|| self.0.of.error("the snapshot is closed"))
     }
 
-    /// Ends the snapshot. Nothing if it has ended.
+    /// Ends the snapshot. Does nothing if it has ended.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         let lock = self.0.get()?;
         py.detach(|| drop(lock.write().unwrap_or_else(PoisonError::into_inner).take()));

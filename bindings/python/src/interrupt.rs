@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Long work runs on its own thread, while the calling thread looks for Ctrl-C. Python runs signal
+//! Long work runs on its own thread, while the calling thread checks for Ctrl-C. Python runs signal
 //! handlers only on its main thread, and only between calls.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
-/// How often signals are looked for.
+/// The interval between checks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Flags that no work looks at. The engine takes them forever, so they are used again.
+/// Flags that no work uses. The engine keeps each flag forever, so they are reused.
 static IDLE: Mutex<Vec<&'static AtomicBool>> = Mutex::new(Vec::new());
 
 /// A flag that ends one piece of work.
@@ -21,7 +21,7 @@ struct Flag(&'static AtomicBool);
 
 impl Flag {
     fn take() -> Flag {
-        // In the child of a fork the lock may be held forever. A new flag always does.
+        // In the child of a fork the lock may be held forever. A new flag always works.
         let idle = IDLE.try_lock().ok().and_then(|mut idle| idle.pop());
         Flag(idle.unwrap_or_else(|| Box::leak(Box::default())))
     }
@@ -48,27 +48,28 @@ impl Stop {
         Stop::default()
     }
 
-    /// All work that was given this ends soon.
+    /// All work with this flag ends soon.
     fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Does `work` with the GIL released. Its flag is set when a signal's handler raised, or when
-/// `stop` was set; the work then ends soon. An exception of a handler is raised at once. Work that
-/// does not look at its flag continues to its end meanwhile.
+/// Does `work` with the GIL released. Its flag is set when a signal handler has raised an
+/// exception, or when `stop` was set; the work then ends soon. A handler's exception is raised at
+/// once, while work that does not check its flag runs to its end.
 pub fn interruptible<T: Send + 'static>(
     py: Python<'_>,
     stop: Option<&Stop>,
     work: impl FnOnce(&'static AtomicBool) -> T + Send + 'static,
 ) -> PyResult<T> {
-    // Both threads hold the flag. It is free for other work when neither can set it or look at it.
+    // Both threads hold the flag. Other work may use it when neither of them can set or read it any
+    // more.
     let flag = Arc::new(Flag::take());
     let held = Arc::clone(&flag);
     let (done, result) = channel();
     std::thread::Builder::new().spawn(move || {
         let ended = catch_unwind(AssertUnwindSafe(|| work(held.0)));
-        // Nobody listens after Ctrl-C.
+        // After Ctrl-C there is no receiver.
         let _ = done.send(ended);
     })?;
     py.detach(move || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Iterators over records. They read a batch at a time with the GIL released, and look for Ctrl-C
+//! Iterators over records. They read a batch at a time with the GIL released, and check for Ctrl-C
 //! between batches.
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -12,17 +12,17 @@ use senko_dbm::{Cursor, DbmError, Snapshot, Table};
 use crate::failure::{exception, unpicklable};
 use crate::guard::{Of, Owned};
 
-/// The part of a record that an iterator gives.
+/// The part of a record that an iterator returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Key,
     Value,
     Both,
-    /// Both with the times, which only a store's records have.
+    /// Key, value and the times, which only a store's records have.
     Entry,
 }
 
-/// A record, as it lies in a batch. Only a store's have the times: when it was written, when it
+/// A record in a batch. Only a store's records have the times: when it was written, when it
 /// expires.
 pub struct Row<'a> {
     pub key: &'a [u8],
@@ -39,17 +39,17 @@ pub struct Span {
     pub reverse: bool,
 }
 
-/// Bounds of a batch: records, and bytes. The last record may go beyond them.
+/// Bounds of a batch: records and bytes. The last record may exceed them.
 const BATCH_RECORDS: usize = 512;
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Records one after the other, until Python asks for them.
+/// Records in a row that Python has not requested yet.
 #[derive(Default)]
 pub struct Batch {
     bytes: Vec<u8>,
-    /// Of each record: bytes of the key and of the value, the times.
+    /// For each record: bytes of the key and of the value, the times.
     rows: Vec<(usize, usize, u64, u64)>,
-    /// The record that is next, and where its bytes begin.
+    /// The next record, and where its bytes begin.
     next: usize,
     at: usize,
 }
@@ -98,7 +98,7 @@ struct State {
 }
 
 impl State {
-    /// Fills the batch if all of it was taken.
+    /// Fills the batch if all of it was returned.
     fn fill(&mut self) -> PyResult<()> {
         if self.batch.next < self.batch.rows.len() || self.ended {
             return Ok(());
@@ -121,8 +121,8 @@ pub struct Records {
 }
 
 impl Records {
-    /// Over what `more` pushes; it says false when there is no more. It is called with the GIL
-    /// released.
+    /// Iterates over the records that `more` pushes; `more` returns false when there are no more.
+    /// It is called with the GIL released.
     pub fn new(
         of: Of,
         part: Part,
@@ -171,7 +171,7 @@ impl Records {
         })
     }
 
-    /// The object that `make` makes of the next record. It runs no code of Python.
+    /// The object that `make` makes from the next record. It runs no Python code.
     pub fn next_with<T>(
         &self,
         py: Python<'_>,

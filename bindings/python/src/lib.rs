@@ -3,21 +3,21 @@
 //! [`senko_store`] and [`senko_ssd`]. The modules in `python/senko_flash` import it; docs/python
 //! is for their users.
 //!
-//! Always holds: the GIL is released while the engine waits or works for long. Objects that a
-//! process opened do nothing in the child of a fork.
+//! Always holds: the GIL is released while the engine waits or works for long. Objects of a parent
+//! process do nothing in the child of a fork.
 
 #![deny(unsafe_code)]
 
 mod failure; // the engine's errors as Python's exceptions
-mod guard; // what a process opened, refused in its children
+mod guard; // objects of a process, refused in its children
 mod bytes; // keys and values from Python
 mod arguments; // numbers, choices and texts from Python
 mod interrupt; // long work that Ctrl-C ends
 mod iteration; // records in batches
-mod reads; // base classes of all that is read
+mod reads; // base classes for everything that is read
 mod opened; // one opening of a database
 mod database; // a table of an open database, as a mapping
-mod snapshot; // a state that stays
+mod snapshot; // a state that does not change
 mod transaction; // commits or rolls back
 mod store; // the unordered store
 mod simulation_error; // the simulator's errors as exceptions

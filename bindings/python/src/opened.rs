@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One opening of a database, which its tables, snapshots and transactions share. The GIL is
-//! released while it works, except for keys that DRAM answers. Long work runs on another thread,
-//! while this one looks for Ctrl-C.
+//! One opening of a database, which its tables, snapshots and transactions share. It releases the
+//! GIL while it works, except for keys whose answer is in DRAM. Long work runs on another thread,
+//! while this one checks for Ctrl-C.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,24 +16,24 @@ use crate::interrupt::interruptible;
 
 /// One opening, for all of its tables.
 pub struct Shared {
-    /// None when it is closed.
+    /// `None` when it is closed.
     pub db: Owned<RwLock<Option<Opened>>>,
     pub path: PathBuf,
     pub writes: bool,
     pub options: Options,
 }
 
-/// Counts what was opened, so that a table is known to be of it.
+/// The number of this opening, which its tables know.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
-/// The database, and the tables that are in use. A reorganization takes the place of both.
+/// The database, and the tables that are in use. A reorganization replaces both.
 pub struct Opened {
     pub db: senko_dbm::Database,
     pub tables: Mutex<Vec<Table>>,
     number: u64,
 }
 
-/// A table that was found, and of which opening. It spares reads the look for its name.
+/// A table that was found, and its opening. It saves reads the search for its name.
 pub type Known = OnceLock<(u64, Table)>;
 
 impl Opened {
@@ -55,8 +55,7 @@ impl Opened {
         Ok(table)
     }
 
-    /// The answer for a key from DRAM alone. Nothing is waited for but locks that are held for a
-    /// moment.
+    /// The answer for a key from DRAM alone. It waits only for locks that are held for a moment.
     fn get_cached<T>(
         &self,
         name: &str,
@@ -65,7 +64,7 @@ impl Opened {
         take: impl FnOnce(&[u8]) -> T,
     ) -> Cached<T> {
         let cached = |table: &Table| {
-            // A table that is gone may be there again, as another one.
+            // A removed table may exist again, as another one.
             let cached = self.db.get_cached(table, key, take);
             cached.unwrap_or(Cached::Unknown)
         };
@@ -85,7 +84,7 @@ impl Opened {
 }
 
 impl Shared {
-    /// Works on the database with the GIL released. A closing waits until the work is done.
+    /// Works on the database with the GIL released. `close` waits until the work is done.
     pub fn on<T: Send>(
         &self,
         py: Python<'_>,
@@ -114,7 +113,7 @@ impl Shared {
         Ok(opened.get_cached(table, known, key, take))
     }
 
-    /// As `on`, for what changes the database.
+    /// As `on`, for work that changes the database.
     pub fn write<T: Send>(
         &self,
         py: Python<'_>,
@@ -131,8 +130,8 @@ impl Shared {
         }
     }
 
-    /// Long work that Ctrl-C need not wait for. It has the database for itself, and decides what
-    /// stays open.
+    /// Long work that Ctrl-C need not wait for. It has exclusive use of the opening, and may close
+    /// or replace it.
     pub fn alone<T: Send + 'static>(
         self: &Arc<Self>,
         py: Python<'_>,
@@ -149,7 +148,7 @@ impl Shared {
         })?
     }
 
-    /// As `write`, for work that takes long. It continues to its end after Ctrl-C.
+    /// As `write`, for long work. It runs to its end after Ctrl-C.
     pub fn write_long(
         self: &Arc<Self>,
         py: Python<'_>,

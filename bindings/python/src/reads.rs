@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two base classes of the package's classes, for reads. Databases, tables, snapshots and
-//! transactions of the DBM have them, and so have stores and their snapshots.
+//! Two base classes for reads. Databases, tables, snapshots and transactions of the DBM have them,
+//! and so do stores and their snapshots.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::bytes;
 use crate::failure::{exception, unpicklable};
 use crate::iteration::{Part, Records, Span};
 
-/// What has values under keys.
+/// A source of values by key.
 pub trait Source: Send + Sync {
     /// The value of a key. It is read with the GIL released.
     fn value(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>>;
@@ -79,11 +79,11 @@ impl Reads {
 
 /// A source with its keys in order: a table of the DBM, now or in a snapshot.
 pub trait InOrder: Source {
-    /// A state that stays, and the table within it.
+    /// A state that does not change, and the table in it.
     fn state(&self, py: Python<'_>) -> PyResult<(senko_dbm::Snapshot, Table)>;
 }
 
-/// Reads of many keys, in their order. Each call sees one state.
+/// Reads of many keys, in order. Each call sees one state.
 #[pyclass(extends = Reads, subclass, module = "senko_flash._native", frozen)]
 pub struct Ordered {
     source: Arc<dyn InOrder>,
@@ -138,7 +138,7 @@ impl Ordered {
         self.records(py, Span::default(), Part::Value)
     }
 
-    /// The records from `start` on and before `stop`, of one snapshot.
+    /// The records from `start` up to but not including `stop`, of one snapshot.
     #[pyo3(signature = (start=None, stop=None, *, reverse=None),
         text_signature = "($self, start=None, stop=None, *, reverse=False)")]
     fn range(
@@ -177,7 +177,7 @@ impl Ordered {
         self.key_from(py, b"", true)
     }
 
-    /// The first key behind `key`, or None.
+    /// The first key after `key`, or None.
     fn nextkey<'py>(
         &self,
         py: Python<'py>,

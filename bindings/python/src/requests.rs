@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests that a program in Python makes, as a workload of the simulator (called by `ssd.rs`). An
-//! item that makes no sense is an error with its number, counted from 0 as `enumerate` does.
+//! invalid item is an error with its number, counted from 0 as `enumerate` does.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -11,9 +11,9 @@ use senko_ssd::{Error, Op, Request};
 
 use crate::simulation_error::{SimulationError, exception};
 
-/// Items between two looks for Ctrl-C.
+/// Items between two checks for Ctrl-C.
 const LOOK_EVERY: usize = 1 << 12;
-/// The latest time: the seconds that nanoseconds of 64 bits have.
+/// The latest time, in seconds: 64 bits of nanoseconds.
 const MOST_SECONDS: f64 = 1.8e10;
 
 /// A workload by its name, or as the requests themselves.
@@ -39,7 +39,7 @@ impl From<Given<'_>> for Source {
 }
 
 impl Source {
-    /// The workload, read as `reading` says.
+    /// The workload, read with the options of `reading`.
     pub fn open(self, reading: &Reading) -> Result<Workload, Error> {
         match self {
             Source::Name(name) => reading.open(&name),
@@ -48,7 +48,7 @@ impl Source {
     }
 }
 
-/// Requests of a workload; equal runs of them have equal results.
+/// Requests of a workload; equal requests have equal results.
 #[pyclass(module = "senko_flash._native", frozen)]
 pub struct Requests(Workload);
 
@@ -82,8 +82,7 @@ fn wrong(text: &str) -> PyErr {
     SimulationError::new_err(text.to_owned())
 }
 
-/// The request of an item: time, operation, offset, bytes, and, where there are several, the
-/// device.
+/// The request of an item: time, operation, offset, bytes, and the device if there are several.
 fn request(item: &Bound<'_, PyAny>) -> PyResult<Request> {
     let shape = || {
         PyTypeError::new_err("it is (time, op, offset, bytes) or (time, op, offset, bytes, device)")

@@ -14,7 +14,7 @@ use crate::iteration::{Part, Records, Span};
 use crate::opened::Shared;
 use crate::reads::{InOrder, Ordered, Source};
 
-/// A table as it was when the snapshot was taken. Its `with` block closes it.
+/// A table in the state in which the snapshot was taken. Its `with` block closes it.
 ///
 /// ```python
 /// >>> import senko_flash.dbm, tempfile
@@ -112,8 +112,8 @@ impl Snapshot {
         this.as_super().records(py, Span::default(), Part::Value)
     }
 
-    /// Ends the snapshot, for all of its tables. Nothing if it has ended. An iterator that began
-    /// before continues, and keeps its state until it ends.
+    /// Ends the snapshot, for all of its tables. Does nothing if it has ended. An iterator that
+    /// began before continues, and keeps the state until the iterator ends.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.view.inner.close(py)
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The simulator: one run, a trace and its facts, pictures, and the names of parts. Results travel
-//! as the JSON that `senko ssd` prints, so that every number is the command's. `ssd.py` makes
-//! objects of it.
+//! The simulator: one run, a trace and its facts, pictures, and the names of parts. Results are
+//! passed as the JSON that `senko ssd` prints, so every number is the same as the command's.
+//! `ssd.py` makes objects from it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -46,7 +46,7 @@ impl Size {
     }
 }
 
-/// How a drive is filled: a percentage as a number, or text as on the command line.
+/// How full a drive is made before a run: a percentage as a number, or text as on the command line.
 enum Way {
     Percent(f64),
     Text(String),
@@ -68,8 +68,8 @@ impl Way {
     }
 }
 
-/// A dictionary's entry `name` as `of` reads it. A value out of range is an error of the
-/// simulator, as in its own checks.
+/// A dictionary's entry `name`, read by `of`. A value out of range is an error of the simulator, as
+/// in its own checks.
 fn entry<T>(
     settings: &Bound<'_, PyDict>,
     name: &str,
@@ -99,7 +99,7 @@ fn text(name: &str, object: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(arguments::text(name, object)?.to_owned())
 }
 
-/// One or more of something.
+/// One or more values.
 fn some(name: &str, object: &Bound<'_, PyAny>) -> PyResult<u32> {
     arguments::whole_u32(name, 1, object)
 }
@@ -108,7 +108,7 @@ fn count(name: &str, object: &Bound<'_, PyAny>) -> PyResult<u64> {
     arguments::whole(name, 0..=u64::MAX, object)
 }
 
-/// How a workload is read, from a dictionary.
+/// The options for reading a workload, from a dictionary.
 fn reading_of(settings: &Bound<'_, PyDict>) -> PyResult<Reading> {
     Ok(Reading {
         format: entry(settings, "format", text)?,
@@ -118,7 +118,7 @@ fn reading_of(settings: &Bound<'_, PyDict>) -> PyResult<Reading> {
     })
 }
 
-/// The drives of a run and how requests come.
+/// The drives of a run, and how requests arrive.
 struct DriveArgs {
     profile: String,
     ftl: Option<String>,
@@ -191,7 +191,7 @@ impl Watch for Watching {
 }
 
 fn json(value: &impl Serialize) -> Result<String, Error> {
-    // Through a value, as the command does it: names are in their order.
+    // Converted to a JSON value, as in the command, so names are in the same order.
     let value = serde_json::to_value(value);
     value
         .map(|value| value.to_string())
@@ -209,7 +209,7 @@ fn summary(
     Ok(summary)
 }
 
-/// Runs a workload, by its name or as its requests, on a drive. Gives what `senko ssd run --json`
+/// Runs a workload, by its name or as its requests, on a drive. Returns what `senko ssd run --json`
 /// prints.
 #[pyfunction]
 #[pyo3(signature = (workload, reading, drive, stop=None))]
@@ -266,8 +266,8 @@ fn requests(name: &str, reading: &Reading, stop: &AtomicBool) -> Result<Vec<Requ
     all.take_while(|_| !stop.load(Ordering::Relaxed)).collect()
 }
 
-/// The columns of a workload's requests, as bytes of the machine's own order: times in nanoseconds,
-/// devices, operations, offsets, lengths.
+/// The columns of a workload's requests, as bytes in the machine's own byte order: times in
+/// nanoseconds, devices, operations, offsets, lengths.
 #[pyfunction]
 pub fn trace_columns<'py>(
     py: Python<'py>,
@@ -286,7 +286,7 @@ pub fn trace_columns<'py>(
     ])
 }
 
-/// A column, written where Python keeps it.
+/// A column, written directly to Python's memory.
 fn column<'py, const N: usize>(
     py: Python<'py>,
     all: &[Request],
@@ -331,7 +331,7 @@ pub fn draw_erases(title: &str, wear: &str) -> PyResult<String> {
     Ok(plot::erases(title, &parsed::<Wear>(wear)?))
 }
 
-/// All that `senko ssd parts --json` prints, as one array.
+/// Everything that `senko ssd parts --json` prints, as one array.
 #[pyfunction]
 pub fn parts() -> PyResult<String> {
     catalogue::all()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The unordered store: single keys, batches, many keys at once, versions, scans, care.
+//! The unordered store: single keys, batches, many keys at once, versions, scans, maintenance.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use crate::reads::{Reads, Source};
 const NO_ENTRY: i32 = 2;
 const NO_SPACE: i32 = 28;
 
-/// With more keys than this a look-up is long enough for its own thread.
+/// With more keys than this, a look-up is long enough for its own thread.
 const MANY_KEYS: usize = 256;
 
 fn exception(failure: StoreError) -> PyErr {
@@ -48,7 +48,7 @@ fn exception(failure: StoreError) -> PyErr {
 
 /// One opening.
 struct Opened {
-    /// None when it is closed.
+    /// `None` when it is closed.
     store: Owned<RwLock<Option<senko_store::Store>>>,
     path: PathBuf,
     durability: Durability,
@@ -91,7 +91,7 @@ fn durability_of(name: &Bound<'_, PyAny>) -> PyResult<Durability> {
     Ok(all[arguments::durability(name)?])
 }
 
-/// For how long a value lives, from seconds.
+/// A value's time to live, from seconds.
 fn ttl_of(seconds: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let seconds = arguments::number("ttl", seconds)?;
     Duration::try_from_secs_f64(seconds).map_err(|_| {
@@ -105,7 +105,7 @@ fn expiry_of(second: Argument<'_, '_>) -> PyResult<Option<u64>> {
     arguments::maybe_whole("expires_at", 0..=u64::MAX, second)
 }
 
-/// The first second that begins when a value has lived for `ttl`.
+/// The first full second at which a value has lived for `ttl`.
 fn second_after(ttl: Duration) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let end = now.unwrap_or_default().saturating_add(ttl);
@@ -127,12 +127,12 @@ pub struct Store {
 }
 
 type Values<'py> = Vec<Option<Bound<'py, PyBytes>>>;
-/// When a version was written, its value, when it expires.
+/// When a version was written, its value, and when it expires.
 type Version<'py> = (u64, Option<Bound<'py, PyBytes>>, u64);
 /// Where a store is damaged, and how.
 type Problem = (u64, String);
 
-/// The values of many keys, where `get` finds them.
+/// The values of many keys, if `get` finds them.
 fn many<'py>(
     py: Python<'py>,
     keys: Vec<Bound<'py, PyAny>>,
@@ -223,8 +223,8 @@ impl Store {
         Ok(Reads::of(opened.clone()).add_subclass(Store { opened }))
     }
 
-    /// Puts a value. It lives for `ttl` seconds, or until `expires_at` (seconds since 1970). Gives
-    /// the time of the write, in microseconds since 1970.
+    /// Puts a value. It lives for `ttl` seconds, or until `expires_at` (seconds since 1970).
+    /// Returns the time of the write, in microseconds since 1970.
     #[pyo3(signature = (key, value, *, ttl=None, expires_at=None, durability=None))]
     fn put(
         &self,
@@ -241,7 +241,7 @@ impl Store {
             .on(py, |store| store.put_with(&key, &value, options))
     }
 
-    /// Deletes a key, whether there is one or not. Gives the time of the write.
+    /// Deletes a key, whether or not it exists. Returns the time of the write.
     #[pyo3(signature = (key, *, durability=None))]
     fn delete(
         &self,
@@ -254,7 +254,7 @@ impl Store {
         self.opened.on(py, |store| store.delete_with(&key, options))
     }
 
-    /// Puts `new` if the key has the value `expected`; None is not a value. Gives the time of the
+    /// Puts `new` if the key has the value `expected`; None is not a value. Returns the time of the
     /// write, or None if the key has another value.
     #[pyo3(signature = (key, expected, new, *, ttl=None, expires_at=None, durability=None))]
     #[allow(clippy::too_many_arguments)]
@@ -275,7 +275,7 @@ impl Store {
         })
     }
 
-    /// Carries out a batch: all of it or none. Gives the time of its writes.
+    /// Writes a batch: all of it or nothing. Returns the time of its writes.
     #[pyo3(signature = (batch, *, durability=None))]
     fn write(&self, py: Python<'_>, batch: &Batch, durability: Argument<'_, '_>) -> PyResult<u64> {
         let options = self.opened.write_options(durability, None, None)?;
@@ -308,7 +308,7 @@ impl Store {
         Ok(found.map(|value| PyBytes::new(py, &value)))
     }
 
-    /// The versions of a key that are kept, newest first: time, value, expiry.
+    /// The kept versions of a key, newest first: time, value, expiry.
     fn _history<'py>(
         &self,
         py: Python<'py>,
@@ -344,7 +344,7 @@ impl Store {
         Ok(count.map_err(exception)? as usize)
     }
 
-    /// The state of now, which stays while writes continue.
+    /// The present state, which does not change while writes continue.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Py<StoreSnapshot>> {
         let snapshot = self.opened.on(py, |store| store.snapshot())?;
         let view = Arc::new(View(Closable::new(Of::Store, snapshot)));
@@ -352,13 +352,13 @@ impl Store {
         Py::new(py, class)
     }
 
-    /// Returns when all that was written is on the device.
+    /// Returns when everything written is on the device.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.opened.get()?;
         interruptible(py, None, move |_| store.sync())?.map_err(exception)
     }
 
-    /// Takes back the space of what was overwritten, deleted or has expired. The file shrinks.
+    /// Reclaims the space of overwritten, deleted and expired values. The file shrinks.
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.opened.get()?;
         let work = move |stop: &'static std::sync::atomic::AtomicBool| {
@@ -370,8 +370,8 @@ impl Store {
         interruptible(py, None, work)?.map_err(exception)
     }
 
-    /// Copies the store as it is now into a new one, while writes continue. Gives the number of
-    /// elements, their bytes, and the moment that the copy shows.
+    /// Copies the store as it is now into a new one, while writes continue. Returns the number of
+    /// elements, their bytes, and the time of the state that was copied.
     fn backup<'py>(&self, py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
         let store = self.opened.get()?;
         let work = move |stop: &'static std::sync::atomic::AtomicBool| {
@@ -395,7 +395,7 @@ impl Store {
         Ok(dict)
     }
 
-    /// Makes all durable and closes the store. Nothing if it is closed.
+    /// Makes everything durable and closes the store. Does nothing if it is closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let lock = self.opened.store.get()?;
         let store = lock.write().unwrap_or_else(PoisonError::into_inner).take();
@@ -419,7 +419,7 @@ impl Source for View {
     }
 }
 
-/// A state of a store that stays.
+/// A state of a store that does not change.
 #[pyclass(extends = Reads, module = "senko_flash._native", frozen)]
 pub struct StoreSnapshot {
     view: Arc<View>,
@@ -427,7 +427,7 @@ pub struct StoreSnapshot {
 
 #[pymethods]
 impl StoreSnapshot {
-    /// The moment that it shows: microseconds since 1970.
+    /// The time of the state: microseconds since 1970.
     #[getter]
     fn time(&self) -> PyResult<u64> {
         self.view.0.read(senko_store::Snapshot::time)
@@ -453,13 +453,13 @@ impl StoreSnapshot {
         Ok(entries(scan.map_err(exception)?, Part::Entry))
     }
 
-    /// Ends the snapshot. Nothing if it has ended. A scan that began before continues.
+    /// Ends the snapshot. Does nothing if it has ended. A scan that began before continues.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.view.0.close(py)
     }
 }
 
-/// Writes that are carried out together.
+/// Writes that are made together.
 #[pyclass(subclass, module = "senko_flash._native", frozen)]
 pub struct Batch(Mutex<senko_store::Batch>);
 
@@ -468,7 +468,7 @@ impl Batch {
     #[new]
     #[pyo3(signature = (durability))]
     fn new(durability: Argument<'_, '_>) -> PyResult<Batch> {
-        // Looked at before anything is gathered; the write has it again.
+        // Checked before anything is collected; the write checks it again.
         durability.map(durability_of).transpose()?;
         Ok(Batch(Mutex::default()))
     }
@@ -512,7 +512,7 @@ impl Batch {
     }
 }
 
-/// Checks a store that no process has open. Gives what was read, and the problems: byte and
+/// Checks a store that no process has open. Returns what was read, and the problems: byte and
 /// sentence.
 #[pyfunction]
 pub fn verify_store<'py>(

@@ -15,7 +15,7 @@ use crate::guard::Owned;
 use crate::opened::Shared;
 use crate::reads::{Reads, Source};
 
-/// The transaction that the views of all tables share; none when it has ended.
+/// The transaction that the views of all tables share; `None` when it has ended.
 pub type Running = Arc<Owned<Mutex<Option<senko_dbm::Transaction>>>>;
 
 /// A table as a transaction sees it. Its `with` block commits, or rolls back when it raises.
@@ -92,12 +92,12 @@ impl View {
     }
 }
 
-/// Records of a range between two looks for Ctrl-C.
+/// Records of a range between two checks for Ctrl-C.
 const LOOK_EVERY: usize = 1 << 13;
 
 impl View {
-    /// The records of a range, in order. The transaction is free between two parts of them, so that
-    /// a handler of a signal may roll it back.
+    /// The records of a range, in order. The transaction is unlocked between two parts, so that a
+    /// signal handler may roll it back.
     fn range(&self, py: Python<'_>, mut from: Vec<u8>, to: Option<&[u8]>) -> PyResult<Vec<Record>> {
         let mut all = Vec::new();
         loop {
@@ -110,7 +110,7 @@ impl View {
                 return Ok(all);
             }
             if let Some((last, _)) = all.last() {
-                // The first key behind it.
+                // The first key after it.
                 from = [last, &[0][..]].concat();
             }
             py.check_signals()?;
@@ -173,7 +173,7 @@ impl Transaction {
         }
     }
 
-    /// Removes a key and gives its value, or `default` if that is given.
+    /// Removes a key and returns its value, or `default` if it is given.
     #[pyo3(signature = (key, *default))]
     fn pop<'py>(
         &self,
@@ -200,7 +200,7 @@ impl Transaction {
         }
     }
 
-    /// The value of a key, which is set to `default` if it is not there.
+    /// The value of a key; if the key is missing, it is set to `default`.
     #[pyo3(signature = (key, default=None))]
     fn setdefault<'py>(
         &self,
@@ -219,7 +219,7 @@ impl Transaction {
         Ok(PyBytes::new(py, &found))
     }
 
-    /// Sets the keys of a mapping, or of pairs, to their values, and then those that have names.
+    /// Sets the keys of a mapping, or of pairs, to their values, and then the keyword arguments.
     #[pyo3(signature = (other=None, /, **more))]
     fn update(
         &self,
@@ -248,7 +248,7 @@ impl Transaction {
         self.view.on(py, |tx, table| tx.clear(table))
     }
 
-    /// How many records there are. The commit fails if another transaction changes that.
+    /// The number of records. The commit fails if another transaction changes it.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let count = self.view.on(py, |tx, table| tx.count(table))?;
         Ok(count as usize)
@@ -275,8 +275,8 @@ impl Transaction {
         self.range(py, None, None, None)
     }
 
-    /// The records from `start` on and before `stop`, as a list. The commit fails if another
-    /// transaction changed one of them, or added one between them.
+    /// The records from `start` up to but not including `stop`, as a list. The commit fails if
+    /// another transaction changed one of them, or added one between them.
     #[pyo3(signature = (start=None, stop=None, *, reverse=None),
         text_signature = "($self, start=None, stop=None, *, reverse=False)")]
     fn range<'py>(
@@ -294,7 +294,7 @@ impl Transaction {
         Ok(pairs(py, found, reverse))
     }
 
-    /// The records whose keys begin with `prefix`, as `range` gives them.
+    /// The records whose keys begin with `prefix`, as `range` returns them.
     #[pyo3(signature = (prefix, *, reverse=None),
         text_signature = "($self, prefix, *, reverse=False)")]
     fn prefix<'py>(
@@ -320,7 +320,7 @@ impl Transaction {
         done.ok_or_else(ended)?.map_err(exception)
     }
 
-    /// Ends without a change. Nothing if it has ended.
+    /// Ends without a change. Does nothing if it has ended.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
         let mutex = self.view.running.get()?;
         py.detach(|| drop(mutex.lock().unwrap_or_else(PoisonError::into_inner).take()));

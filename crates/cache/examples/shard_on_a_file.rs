@@ -113,7 +113,7 @@ fn value_of(number: u32) -> Vec<u8> {
     vec![(number % 251) as u8; VALUE_BYTES]
 }
 
-/// Stores an item. While evictions wait for the device, so does this.
+/// Stores an item. It waits for the device whenever evictions do.
 fn store(shard: &mut Shard, io: &mut EventLoop, number: u32) -> Result<(), Box<dyn Error>> {
     loop {
         match shard.alloc(io, &Key::new(&name(number), SEED), 0, 0, VALUE_BYTES) {
@@ -128,7 +128,7 @@ fn store(shard: &mut Shard, io: &mut EventLoop, number: u32) -> Result<(), Box<d
     }
 }
 
-/// Waits for the device, and tells the shard what ended.
+/// Waits for the device, and tells the shard which operations ended.
 fn step(shard: &mut Shard, io: &mut EventLoop) -> Result<(), Box<dyn Error>> {
     let mut events = Vec::new();
     io.poll(Some(Duration::from_millis(10)), &mut events)?;

@@ -236,7 +236,7 @@ pub(crate) fn expired(expiry: u32, now: u32) -> bool {
     expiry != 0 && expiry <= now
 }
 
-/// What is at one place of a page.
+/// The content at one place of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     /// A record with a plausible header; its checksum is not verified.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Synced commits of one and of a hundred records, compared with the floor: 4 KiB durable writes
-//! over written zeros in a plain loop. In turns, so that both meet the same device.
+//! Synced commits of one and of a hundred records, compared with the floor: durable 4 KiB writes
+//! over written zeros in a plain loop. They take turns, so that both run under the same conditions
+//! of the device.
 //!
 //! `cargo run --release -p senko_dbm --example commits -- FOLDER`
 

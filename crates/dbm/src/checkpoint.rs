@@ -9,9 +9,9 @@
 //! Card: a checkpoint writes only a part of the changed pages, those that changed first (a fuzzy
 //! checkpoint in rounds; ARIES, Mohan et al. 1992, does similar with page LSNs). So a checkpoint
 //! needs only a fraction of the database's space. Leaves that are not written keep their older
-//! places. Each page in the log names the commit that it is as of, and recovery applies to a leaf
-//! only the commits that it lacks (`catch_up.rs`). That works because the shape of the trees is
-//! that of C: pages that split, merged or are new are always written (`dirty.rs`, DIRTY-2).
+//! places. Each page in the log names the commit whose state it has. Recovery applies only the
+//! missing commits to a leaf (`catch_up.rs`). That works because the shape of the trees is that of
+//! C: pages that split, merged or are new are always written (`dirty.rs`, DIRTY-2).
 //! Deviation: changes are logged by key, so recovery looks the leaf up, and needs no log record for
 //! each page.
 //!

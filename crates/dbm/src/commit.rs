@@ -6,8 +6,8 @@
 //! place in the order. It commits if no committed node between its snapshot and itself wrote a key
 //! or range that it read. That depends only on the list. So any thread can compute it for any node,
 //! with the same result. A thread that meets an undecided node decides it, and never waits for the
-//! owner. Commits compare keys and ranges that were read, not the pages that held them: a split of
-//! a leaf, or other keys in it, abort no transaction.
+//! owner. Commits compare keys and ranges that were read, not their pages. So a split of a leaf, or
+//! a change of other keys in it, aborts no transaction.
 //!
 //! ORDER-1: the list only grows, at its end. ORDER-2: a decision never changes. ORDER-3: a node is
 //! decided only when all before it are.

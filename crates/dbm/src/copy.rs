@@ -37,7 +37,7 @@ pub struct CopyReport {
     pub records: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// What could not be read; only [`Database::repair`] continues after it.
+    /// Records that could not be read; only [`Database::repair`] continues after it.
     pub lost: Vec<Lost>,
 }
 

@@ -19,7 +19,7 @@ use crate::{Database, DbmError, Table};
 /// Tries before a snapshot is taken, while others commit.
 const ATTEMPTS: usize = 3;
 
-/// What DRAM knows about a key ([`Database::get_cached`]).
+/// The answer of DRAM for a key ([`Database::get_cached`]).
 ///
 /// ```
 /// # let db = senko_dbm::example::database();

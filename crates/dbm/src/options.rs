@@ -40,9 +40,8 @@ pub struct Options {
     /// Permission bits of new files, before the process's umask; existing files keep theirs.
     /// `None`: no other user may read them.
     pub mode: Option<u32>,
-    /// Keep everything in one file, so that programs which know only one file can rename and delete
-    /// it. Otherwise a database grows by further files, so that no synced commit waits for the
-    /// growth.
+    /// Keep everything in one file. Programs that know only one file can then rename and delete it.
+    /// Otherwise a database grows by further files, so that no synced commit waits for the growth.
     pub one_file: bool,
     /// Threads that write checkpoints and clean: 0 or 1. With 0, a commit that finds work due does
     /// it itself.

@@ -40,7 +40,7 @@ impl Resident {
     /// Takes the first page out. The caller checks its bytes, and adds it again if they stay.
     pub fn leave(&self) -> Option<u32> {
         let id = self.queue.lock().pop_front()?;
-        // Done before its bytes are checked, so that bytes that arrive later add it again.
+        // Done before its bytes are checked: bytes that arrive later add it again.
         self.queued.at(id).swap(false, Ordering::AcqRel);
         Some(id)
     }

@@ -91,7 +91,7 @@ impl Tail {
     }
 }
 
-/// What a process left: each half's place in the log, and its commits in order.
+/// Reads the state that a process left: each half's place in the log, and its commits in order.
 pub(crate) fn read(device: &dyn Device) -> Result<Vec<(Position, Vec<u8>)>, DbmError> {
     let mut halves = Vec::new();
     let mut half = AlignedBuf::new(PAGES);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The least that a server on this loop costs: no index, no checks, no order of answers.
+//! The minimum cost of a server on this event loop: no index, no checks, no order of answers.
 //!
 //! `floor PORT FILE` answers each `get` with a page from a random place of an existing flash file.
 //! `floor PORT` answers with a kilobyte of memory. Both answer with a hit of the requested key, so
@@ -20,7 +20,7 @@ use senko_io::{
 const KEY: usize = 16;
 const TAIL: &[u8] = b"\r\nEND\r\n";
 
-/// Writes the answer of a hit, but for its value, over `to`; its length.
+/// Writes the answer of a hit, except for its value, to `to`; returns its length.
 fn answer(to: &mut [u8], key: &[u8; KEY], value: usize) -> usize {
     to[..6].copy_from_slice(b"VALUE ");
     to[6..6 + KEY].copy_from_slice(key);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper B's prototype at its least: whole answers lie in a file, and the kernel's sendfile sends
-//! them to the socket.
+//! A minimal form of paper B's prototype: a file has complete answers, and the kernel's sendfile
+//! sends them to the socket.
 //!
 //! `sendfile FILE BYTES` answers `set`, `get` of one key, `stats` and `version` on a free port of
 //! 127.0.0.1, which it writes to the file that `MEMCACHED_PORT_FILENAME` names. It has a thread for
@@ -167,7 +167,7 @@ fn main() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
     if let Some(file) = std::env::var_os("MEMCACHED_PORT_FILENAME") {
-        // It appears whole.
+        // It appears complete.
         let mut new = file.clone();
         new.push(".new");
         fs::write(&new, format!("TCP INET: {port}\n"))?;
@@ -180,7 +180,7 @@ fn main() -> io::Result<()> {
             std::thread::Builder::new()
                 .stack_size(128 << 10)
                 .spawn_scoped(scope, move || {
-                    // A client that is gone ends its thread, and concerns nobody else.
+                    // A client that is gone ends its thread, and affects no other.
                     drop(server.serve(stream));
                 })?;
         }

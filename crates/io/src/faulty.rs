@@ -50,7 +50,7 @@ pub struct Faults {
     pub flush_error: f64,
 }
 
-/// What happened to the writes since the last flush in a crash.
+/// The effect of a crash on the writes since the last flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashReport {
     /// Writes that survived whole.

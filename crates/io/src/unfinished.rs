@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::file::{folder_of, sync_folder, sync_name};
 
-/// What may already exist at the name.
+/// The file that may already exist at the name.
 #[derive(Debug)]
 enum Before {
     /// Nothing: an existing file is refused, and stays.

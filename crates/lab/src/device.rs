@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A device measured as in paper A, section 4.1: times by size, queue depths, a series of single
-//! writes. Random writes over wider and wider ranges show whether it maps pages or has log blocks.
-//! For `senko device`.
+//! writes. Random writes over growing ranges show whether it maps pages or has log blocks. This is
+//! for `senko device`.
 //!
 //! A drive that maps pages writes a random page about as fast as the next one. This holds while its
-//! collector finds blocks without valid pages, as it does where all writes go to a small range. A
-//! drive with log blocks has to merge as soon as the range has more blocks than it has logs, and
-//! each merge copies a whole block. So the cost of a random write is taken over ranges from
+//! collector finds blocks without valid pages, which is so if all writes go to a small range. A
+//! drive with log blocks must merge as soon as the range has more blocks than the drive has logs,
+//! and each merge copies a whole block. So the cost of a random write is measured over ranges from
 //! [`LEAST`] on, and compared with a write in order.
 //!
 //! All times are the target's own. A simulated drive gives the same result on any machine.
@@ -33,15 +33,15 @@ const PAGE: u64 = 4096;
 const SERIES: usize = 2048;
 /// Bytes of random writes over each range: more than write buffers hold.
 const WRITTEN: u64 = 64 << 20;
-/// A series of one kind ends when it has taken so long, in nanoseconds of the target.
+/// A series of one kind ends after this many nanoseconds of the target's time.
 const LONGEST_NS: u64 = 10_000_000_000;
-/// From this many times a write in order on, a random one is paid by merges.
+/// If a random write takes this many times a write in order, merges are the reason.
 const MERGES: f64 = 4.0;
 /// A write that takes this many times the median is a stall.
 const STALL: u64 = 10;
 const DEPTHS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
-/// Mean times of accesses of one size, in nanoseconds; `None` where the target is too small.
+/// Mean times of accesses of one size, in nanoseconds; `None` if the target is too small.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Size {
     /// Bytes of an access.
@@ -68,9 +68,9 @@ pub struct Depth {
 /// The cost of the flags of an open file: mean times of sequential accesses of 4 KiB.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Flags {
-    /// Past the page cache (`O_DIRECT`).
+    /// Whether it bypasses the page cache (`O_DIRECT`).
     pub direct: bool,
-    /// A write returns when it is durable (`O_DSYNC`).
+    /// Whether a write returns when it is durable (`O_DSYNC`).
     pub durable: bool,
     /// A read, in nanoseconds.
     pub read_ns: f64,
@@ -85,12 +85,12 @@ pub struct Series {
     pub times_ns: Vec<u64>,
     /// Their median.
     pub median_ns: u64,
-    /// Writes that took ten times the median in order, or more.
+    /// Writes that took at least ten times the median in order.
     pub stalls: usize,
 }
 
 impl Series {
-    /// Of these times; `in_order` is the median in order, where these are others.
+    /// From these times; `in_order` is the median in order, if these are other writes.
     fn of(times_ns: Vec<u64>, in_order: Option<u64>) -> Series {
         let mut sorted = times_ns.clone();
         sorted.sort_unstable();
@@ -125,22 +125,22 @@ pub enum Mapping {
     LogBlocks,
 }
 
-/// The verdict and what it rests on.
+/// The verdict and its basis.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// What the device does.
+    /// How the device maps pages.
     pub mapping: Mapping,
-    /// Mean time of a write of 4 KiB in order, over the range that was written before.
+    /// Mean time of a write of 4 KiB in order, over a range that was written before.
     pub in_order_ns: f64,
-    /// A random write over the widest range, against one in order.
+    /// A random write over the widest range, compared with one in order.
     pub random_over_in_order: f64,
     /// Random writes over all ranges.
     pub spans: Vec<Span>,
-    /// Reasons, a sentence each.
+    /// The reasons, as sentences.
     pub evidence: Vec<String>,
 }
 
-/// All that was measured.
+/// Everything that was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     /// Bytes that were used.
@@ -151,7 +151,7 @@ pub struct Measured {
     pub flush_ns: f64,
     /// By queue depth.
     pub depths: Vec<Depth>,
-    /// Whether the device was told before the series in order that nothing is stored.
+    /// Whether, before the series in order, the device was told that nothing is stored.
     pub series_after_discard: bool,
     /// Writes in order.
     pub series_in_order: Series,
@@ -159,11 +159,11 @@ pub struct Measured {
     pub series_random: Series,
     /// By the flags of the open file; empty for a simulated drive, which has none.
     pub flags: Vec<Flags>,
-    /// What the device does.
+    /// How the device maps pages.
     pub verdict: Verdict,
 }
 
-/// Measures a target; its data is lost.
+/// Measures a target, whose data is lost.
 ///
 /// # Errors
 /// If an access fails.
@@ -200,7 +200,7 @@ pub fn measure(target: &mut dyn Target, seed: u64, progress: &dyn Progress) -> R
     let flags = target.by_flags()?;
     progress.step(6, STEPS, "series of single writes");
     let pages = fill / PAGE;
-    // On a drive that is full: one that was told to forget all has nothing to merge.
+    // On a full drive: a drive that was told to forget everything has nothing to merge.
     let random = series(target, (0..SERIES).map(|_| rng.below(pages)))?;
     let series_after_discard = target.forget_all()?;
     let in_order = series(target, (0..SERIES as u64).map(|nth| nth % pages))?;
@@ -265,7 +265,7 @@ fn sizes(target: &mut dyn Target, fill: u64, rng: &mut Rng) -> Result<Vec<Size>>
     Ok(sizes)
 }
 
-/// Mean time of writes of a page at these places, until there are enough or they take too long.
+/// Mean time of page writes at these places, until there are enough or they take too long.
 fn mean_write(target: &mut dyn Target, offsets: impl Iterator<Item = u64>) -> Result<(f64, u64)> {
     let (mut total, mut writes) = (0u64, 0);
     for offset in offsets {
@@ -331,7 +331,7 @@ fn verdict(target: &mut dyn Target, rng: &mut Rng) -> Result<Verdict> {
 }
 
 impl Measured {
-    /// Notes for a reader of the figures, a sentence each; none where all is well.
+    /// Notes for a reader of the figures, as sentences; none if all is well.
     pub fn notes(&self) -> Vec<String> {
         let refused = "The target takes neither a punch hole nor a discard, so the single writes in order went to a drive that was full. A layer with log blocks may merge during them.";
         match self.series_after_discard {

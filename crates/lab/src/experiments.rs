@@ -3,26 +3,26 @@
 
 use crate::Experiment;
 
-// Which eviction policy the DRAM tier should have by default.
+// The default eviction policy of the DRAM tier.
 pub mod dram_policy;
 
 // Flash GETs against the device's limit and extstore (paper B, figures 7 to 9).
 pub mod serve_flash_get;
 
-// The same cache with less and less DRAM, against all in DRAM, extstore and swap (paper E, figure
-// 4).
+// The same cache with less and less DRAM, compared with all in DRAM, extstore and swap (paper E,
+// figure 4).
 pub mod serve_dram_flash_ratio;
 
 // DRAM per flash item, the memory cap, reads per command.
 pub mod serve_memory;
 
-// Bytes written to flash, and hits for them.
+// Bytes written to flash, and the hits that they bring.
 pub mod serve_endurance;
 
 // The tail of GETs while flash is written and reclaimed.
 pub mod serve_tails;
 
-// One worker against two.
+// One worker compared with two.
 pub mod serve_cores;
 
 // How soon a server is back after its process ended, and with what.
@@ -34,13 +34,13 @@ pub mod serve_drives;
 // Arithmetic and appending on both tiers.
 pub mod serve_arithmetic;
 
-// TLS against memcached's, and against none.
+// TLS compared with memcached's, and with no TLS.
 pub mod serve_tls;
 
-// Histograms, hot keys and scrapes against none of them.
+// Histograms, hot keys and scrapes, compared with none of them.
 pub mod serve_watch;
 
-// A crowd that misbehaves beside a steady load.
+// A steady load beside a misbehaving crowd.
 pub mod serve_overload;
 
 // The direct transfer engine's answers and response times, from its queueing model.
@@ -58,7 +58,7 @@ pub mod ftl_costs;
 // Whether senko device tells how simulated drives map pages (paper A, section 4.1).
 pub mod device_verdict;
 
-// The hit ratios of senko plan against the simulated policy.
+// The hit ratios of senko plan, compared with the simulated policy.
 pub mod plan_accuracy;
 
 // Requests of Financial1 and of an MSN server over time: the endurance paper's figures 2 and 3.
@@ -82,7 +82,7 @@ pub mod endurance_policies;
 // The adaptive write buffer against the best fixed one.
 pub mod endurance_adaptive;
 
-// The writes of each engine, and the life of a drive under it.
+// The writes of each engine, and the lifetime of a drive under it.
 pub mod endurance_loop;
 
 // Unsorted and sorted blocks: the thesis's figures 45 to 48.
@@ -109,13 +109,13 @@ pub mod thesis_hash_table;
 // Prices and capacities of DRAM and flash: figure 49, tables 10 and 11.
 pub mod thesis_ratios;
 
-// The DRAM of a key of the store.
+// The store's DRAM per key.
 pub mod store_memory;
 
-// Gets of the store against the device's own reads, and RocksDB's.
+// The store's gets, compared with the device's own reads and RocksDB's gets.
 pub mod store_gets;
 
-// The store's writes for each byte put, and how long a put may wait.
+// The store's writes for each byte put, and the longest waits of puts.
 pub mod store_writes;
 
 // How long a store takes to open, after a kill and after a close.
@@ -127,7 +127,7 @@ pub mod store_rivals;
 // A, figures 35, 41 to 44).
 pub mod thesis_index;
 
-// Blocks that are read in vain (paper A, figure 37).
+// Blocks that are read needlessly (paper A, figure 37).
 pub mod thesis_misses;
 
 // The ways of a durable write: the floor under every commit.
@@ -139,7 +139,7 @@ pub mod dbm_paper;
 // Commits of many threads.
 pub mod dbm_threads;
 
-// Random updates with the cleaner at work.
+// Random updates while the cleaner works.
 pub mod dbm_random;
 
 // Gets of a database that is larger than its cache.

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Experiments: the papers' tables and figures, and our own design questions, measured here.
 //!
-//! `senko lab list` and `senko lab run NAME` are thin users of [`experiments()`] and [`run`]. One
-//! file under `experiments/` is one table or figure, with its claim on top. A run ends in a
-//! [`Report`], whose [`Report::result_line`] is for machines and whose [`Report::text`] is for
-//! people.
+//! `senko lab list` and `senko lab run NAME` only call [`experiments()`] and [`run`]. Each file
+//! under `experiments/` is one table or figure, with its claim on top. A run ends in a [`Report`]:
+//! its [`Report::result_line`] is for machines, its [`Report::text`] for people.
 //!
 //! Always holds:
-//! - A figure is measured or absent. Figures that could not be measured are named in `missing`,
-//!   with the reason.
+//! - A figure is measured or missing. `missing` names the figures that could not be measured, with
+//!   the reason.
 //! - Each report carries the settings, the commit, the machine and the device.
 //! - The same options give the same requests: randomness comes from [`Options::seed`].
 
@@ -23,7 +22,7 @@ mod so_far;
 // The machine and the commit that a report names.
 pub mod provenance;
 
-// Results on disk.
+// results on disk
 pub mod results;
 
 // All results as one HTML page.
@@ -65,7 +64,7 @@ use serde_json::{Map, Value, json};
 pub use outcome::{Outcome, Table};
 pub use provenance::{Commit, Machine};
 
-/// Where the traces lie unless told otherwise, from the project's root.
+/// The default folder of traces, from the project's root.
 pub const DEFAULT_TRACES: &str = "../shared/traces";
 
 /// How large a run is.
@@ -92,12 +91,12 @@ impl Scale {
 pub struct Options {
     /// How large the run is.
     pub scale: Scale,
-    /// The folder of real traces; figures that need it are missing without it.
+    /// The folder of real traces. Figures that need them are missing without it.
     pub traces: PathBuf,
     /// The seed of everything random.
     pub seed: u64,
-    /// The folder in which a run makes its own folder for flash files and the like; on the disk to
-    /// measure.
+    /// The folder in which a run makes its own folder for flash files and the like. It must be on
+    /// the disk to measure.
     pub scratch: PathBuf,
     /// The `senko` program, for experiments on its server.
     pub program: PathBuf,
@@ -115,9 +114,9 @@ impl Default for Options {
     }
 }
 
-/// Hears how far a run is, for a progress bar.
+/// Receives the progress of a run.
 pub trait Progress {
-    /// `done` of `total` steps are behind; `doing` is next.
+    /// `done` of `total` steps are done; `doing` is next.
     fn step(&self, done: u64, total: u64, doing: &str);
 }
 
@@ -126,7 +125,7 @@ impl Progress for () {
     fn step(&self, _: u64, _: u64, _: &str) {}
 }
 
-/// What an experiment is about.
+/// The description of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
     /// The paper, with figure or table, or the design question.
@@ -150,14 +149,14 @@ pub trait Experiment: Sync {
     /// The name after `senko lab run`: lower case, hyphens.
     fn name(&self) -> &'static str;
 
-    /// What it is about.
+    /// Its description.
     fn claim(&self) -> Claim;
 
     /// Measures.
     ///
     /// # Errors
-    /// If the run as a whole is impossible. A part that is impossible is not an error but an entry
-    /// in [`Outcome::missing`].
+    /// If the whole run is impossible. A part that is impossible is not an error but an entry in
+    /// [`Outcome::missing`].
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome>;
 }
 
@@ -169,7 +168,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
 /// The experiment of this name.
 ///
 /// # Errors
-/// If there is none; the sentence lists those that exist.
+/// If there is none; the sentence lists the existing names.
 pub fn find(name: &str) -> Result<&'static dyn Experiment> {
     if let Some(found) = experiments()
         .iter()
@@ -185,14 +184,14 @@ pub fn find(name: &str) -> Result<&'static dyn Experiment> {
 /// Runs one experiment.
 ///
 /// # Errors
-/// If there is no such experiment, or its run as a whole was impossible.
+/// If there is no such experiment, or the whole run was impossible.
 pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Report> {
     let experiment = find(name)?;
     let start = Instant::now();
-    // A run of an hour may outlive what is checked out.
+    // The checkout may change during a run of an hour.
     let commit = Commit::current();
     let outcome = experiment.run(options, progress);
-    // A file that a signal's clean-up took away is not a failure of the experiment.
+    // A file that a signal's clean-up removed is not a failure of the experiment.
     rig::cleanup::wait_if_stopped();
     let outcome = outcome.with_context(|| format!("the experiment {name} could not be run"))?;
     Ok(Report {
@@ -208,9 +207,9 @@ pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Rep
     })
 }
 
-/// As [`run`], but SIGINT, SIGTERM and SIGHUP end the process within about a second: what the run
-/// made is removed, and `told` gets a report of what was measured so far. Called while this process
-/// has one thread, once.
+/// As [`run`], but SIGINT, SIGTERM and SIGHUP end the process within about a second: everything
+/// that the run made is removed, and `told` gets a report of what was measured so far. Call it
+/// once, while this process has one thread.
 ///
 /// # Errors
 /// As [`run`].
@@ -244,18 +243,18 @@ pub fn run_until_stopped(
     run(name, options, progress)
 }
 
-/// An outcome with all that is needed to judge and repeat it.
+/// An outcome with everything that is needed to judge and repeat it.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The experiment's name.
     pub experiment: &'static str,
-    /// What it is about.
+    /// Its description.
     pub claim: Claim,
     /// How large the run was.
     pub scale: Scale,
     /// The seed.
     pub seed: u64,
-    /// What was measured.
+    /// The results.
     pub outcome: Outcome,
     /// The source that was measured.
     pub commit: Commit,

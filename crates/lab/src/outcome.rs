@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 
 use crate::so_far::{self, NotedTable, Notes};
 
-/// A run says it was noisy where the same probe before and after differs by more than this share.
+/// A run is noisy if the same probe before and after it differs by more than this share.
 pub const NOISE_LIMIT: f64 = 0.15;
 
-/// The result of a run, before it is signed with machine and commit.
+/// The result of a run, without machine and commit.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     bars: BTreeMap<String, f64>,
@@ -21,9 +21,9 @@ pub struct Outcome {
     noisy: Option<bool>,
     /// The settings: sizes, parameters, options.
     pub settings: Map<String, Value>,
-    /// The device that was measured; empty where no device was touched.
+    /// The device that was measured; empty if the run touched none.
     pub device: Map<String, Value>,
-    /// What people read.
+    /// Tables for people.
     pub tables: Vec<Table>,
 }
 
@@ -33,7 +33,7 @@ impl Outcome {
         Self::default()
     }
 
-    /// The outcome of a run that was stopped, as far as it was noted.
+    /// The outcome of a run that was stopped, with everything noted so far.
     pub(crate) fn of_notes(notes: Notes) -> Self {
         let table = |noted: NotedTable| Table {
             title: noted.title,
@@ -47,7 +47,7 @@ impl Outcome {
         }
     }
 
-    /// Adds a number. One that is not finite could not be measured, and is said to be missing.
+    /// Adds a number. A number that is not finite counts as missing.
     ///
     /// # Panics
     /// If the key was used before.
@@ -62,7 +62,7 @@ impl Outcome {
         }
     }
 
-    /// Says that a number could not be measured, and why.
+    /// Notes that a number could not be measured, and why.
     ///
     /// # Panics
     /// If the key was used before.
@@ -72,9 +72,9 @@ impl Outcome {
         self.missing.insert(key, why.into());
     }
 
-    /// Notes how a part of the experiment ended, which was to give these bars. A part that failed
-    /// leaves the other parts their figures. Its own bars are gaps where it had not come to them.
-    /// The reason is a setting, too: there may be no gap.
+    /// Notes how a part of the experiment ended that should have measured these bars. If it failed,
+    /// the figures of other parts stay, and those of its own bars that are not measured yet become
+    /// gaps. The reason is also noted as a setting, since there may be no gap.
     pub fn part(&mut self, keys: &[&str], ended: anyhow::Result<()>) {
         let Err(error) = ended else {
             return;
@@ -94,7 +94,7 @@ impl Outcome {
         self.settings.insert(key.into(), value.into());
     }
 
-    /// Compares the same probe before and after the run; any one difference above [`NOISE_LIMIT`]
+    /// Compares the same probe before and after the run. A single difference above [`NOISE_LIMIT`]
     /// makes the run noisy.
     pub fn probe(&mut self, before: f64, after: f64) {
         let difference = (after - before).abs();
@@ -112,7 +112,7 @@ impl Outcome {
         &self.missing
     }
 
-    /// Whether the run was noisy; `None` where nothing depends on time and nothing was probed.
+    /// Whether the run was noisy; `None` if nothing depends on time and nothing was probed.
     pub fn noisy(&self) -> Option<bool> {
         self.noisy
     }
@@ -150,7 +150,7 @@ impl Table {
     /// Adds a row.
     ///
     /// # Panics
-    /// If it has not one cell a column.
+    /// If it does not have one cell for each column.
     pub fn row(&mut self, cells: Vec<String>) {
         assert_eq!(
             cells.len(),
@@ -178,7 +178,7 @@ impl Table {
                 .zip(&widths)
                 .enumerate()
                 .map(|(column, (cell, &width))| {
-                    // Names stand on the left, numbers on the right.
+                    // Names are aligned left, numbers right.
                     if column == 0 {
                         format!("{cell:<width$}")
                     } else {

@@ -3,15 +3,15 @@
 //! keys. For `senko plan`.
 //!
 //! Waldspurger et al., "Efficient MRC construction with SHARDS", FAST 2015. The stack distance of a
-//! reference is the bytes of its object and of all objects that were used since the object's last
-//! use. An LRU cache hits if it is at least as large. SHARDS follows only objects whose hash falls
-//! below a share, and divides distances by it. Its correction is applied: references that the
-//! sample has too few or too many count at distance 0. If a trace has few objects, the share is 1
-//! and the curve is exact.
+//! reference is the bytes of its object and of all objects used since the object's last use. An LRU
+//! cache hits if it is at least as large as this distance. SHARDS samples only objects whose hash
+//! is below a threshold, and divides distances by the sampled share. Its correction is applied: if
+//! the sample has too few or too many references, the difference counts at distance 0. If a trace
+//! has few objects, the share is 1 and the curve is exact.
 //!
-//! S3-FIFO has no stack. Its curve is taken from small simulations of the followed objects, with
-//! caches smaller by the same share (Waldspurger et al., "Cache modeling and optimization using
-//! miniature simulations", ATC 2017). Between the sizes that were simulated it is a straight line.
+//! S3-FIFO has no stack distance. Its curve comes from small simulations with the sampled objects,
+//! with caches smaller by the same share (Waldspurger et al., "Cache modeling and optimization
+//! using miniature simulations", ATC 2017). Between simulated sizes it is a straight line.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -19,15 +19,15 @@ use crate::experiments::dram_policy::policies::S3FifoSettings;
 use crate::experiments::dram_policy::requests::Requests;
 use crate::experiments::dram_policy::{Basis, simulate};
 
-/// Objects to be followed, at least, where a trace has so many.
+/// About this many objects are sampled, if a trace has so many.
 pub const FOLLOWED: usize = 200_000;
 
-/// Which item a cache lets go.
+/// The eviction policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Least recently used.
     Lru,
-    /// S3-FIFO, as `senko serve` has it unless it is told otherwise.
+    /// S3-FIFO, as `senko serve` uses it by default.
     S3Fifo,
 }
 
@@ -40,18 +40,18 @@ pub const S3_FIFO: S3FifoSettings = S3FifoSettings {
 /// Hit ratios by size.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// LRU: stack distances that occur, rising, and the references that have at most this one.
-    /// S3-FIFO: sizes that were simulated, and their hits.
+    /// LRU: the occurring stack distances, ascending, each with the number of references that have
+    /// at most this distance. S3-FIFO: the simulated sizes, and their hits.
     steps: Vec<(u64, f64)>,
     policy: Policy,
     references: f64,
-    /// The share of objects that was followed.
+    /// The share of objects that was sampled.
     pub share: f64,
-    /// All objects' size, in the curve's measure.
+    /// The size of all objects, in the curve's unit.
     pub footprint: u64,
 }
 
-/// Sums of a growing array, in logarithmic time.
+/// Prefix sums of a growing array, in logarithmic time.
 struct Sums(Vec<u64>);
 
 impl Sums {
@@ -63,7 +63,7 @@ impl Sums {
         }
     }
 
-    /// Of all before `at`.
+    /// The sum of all before `at`.
     fn before(&self, at: usize) -> u64 {
         let (mut at, mut sum) = (at, 0u64);
         while at > 0 {
@@ -74,7 +74,7 @@ impl Sums {
     }
 }
 
-/// A number that looks random, by the object's number.
+/// A hash of the object's number.
 fn mixed(object: u32, seed: u64) -> u64 {
     let mut x = (u64::from(object) ^ seed.rotate_left(32)).wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -83,9 +83,9 @@ fn mixed(object: u32, seed: u64) -> u64 {
 }
 
 impl Curve {
-    /// The curve of a policy for these requests; sizes count where they are known and `basis` says
-    /// so. Of that many objects `followed` are followed, if there are more. The first `warm`
-    /// requests fill the cache, and are not counted.
+    /// The curve of a policy for these requests. It counts sizes if they are known and `basis` says
+    /// so. It samples about `followed` objects, if there are more. The first `warm` requests
+    /// fill the cache, and are not counted.
     pub fn of_policy(
         policy: Policy,
         requests: &Requests,
@@ -196,15 +196,15 @@ impl Curve {
     }
 }
 
-/// The objects that are followed.
+/// The objects that are sampled.
 struct Sample {
     /// Their share of all.
     share: f64,
     /// The references to them.
     objects: Vec<u32>,
-    /// So many of these fill the cache, and are not counted.
+    /// This many of them fill the cache, and are not counted.
     warm: usize,
-    /// References that a sample of this share should have counted.
+    /// The number of references that a sample of this share should have.
     references: f64,
 }
 
@@ -229,14 +229,14 @@ impl Sample {
         }
     }
 
-    /// References that the sample has too few: below 0 if too many.
+    /// The number of references that the sample has too few; negative if it has too many.
     fn missing(&self) -> f64 {
         self.references - (self.objects.len() - self.warm) as f64
     }
 }
 
-/// A curve by simulations. Sizes halve from all downwards. An interval between two of them is
-/// halved while its middle lies off a straight line, as it does at the cliff of a loop.
+/// A curve from simulations. Sizes are halved, starting with the size of all objects. An interval
+/// between two sizes is divided while its middle is off a straight line, as at the cliff of a loop.
 fn refined(footprint: u64, references: f64, hits_at: impl Fn(u64) -> f64) -> Vec<(u64, f64)> {
     const HALVINGS: u32 = 10;
     const MOST: usize = 160;

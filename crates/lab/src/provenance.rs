@@ -39,7 +39,7 @@ impl Machine {
         }
     }
 
-    /// As it is in a result line.
+    /// As in a result line.
     pub fn to_json(&self) -> Value {
         json!({ "cpu": self.cpu, "cores": self.cores, "memory_bytes": self.memory_bytes, "kernel": self.kernel })
     }
@@ -78,8 +78,8 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// The checkout that this program was built from, as it is now. A program that was moved to a
-    /// machine without the checkout has no commit.
+    /// The checkout that this program was built from, in its present state. A program that was
+    /// moved to a machine without the checkout has no commit.
     pub fn current() -> Self {
         let git = |arguments: &[&str]| {
             let output = Command::new("git")
@@ -99,8 +99,7 @@ impl Commit {
         Self { hash, changed }
     }
 
-    /// As it is in a result line: the hash, with `+changes` behind it where the checkout differs,
-    /// or `null`.
+    /// As in a result line: the hash, with `+changes` after it if the checkout differs, or `null`.
     pub fn to_json(&self) -> Value {
         self.hash
             .as_ref()

@@ -6,11 +6,11 @@
 //! - It follows the reader's light or dark setting, fits a phone, and prints.
 //! - A figure that was not measured is a gap, with the reason.
 
-// Papers, bars, published values.
+// papers, bars, published values
 pub mod catalogue;
-// Where each part of a paper lies in the code.
+// the code for each part of a paper
 pub mod parts;
-// Figures from tables.
+// charts of tables
 pub mod figures;
 
 use std::fmt::Write;
@@ -39,7 +39,7 @@ code{font-size:.9em;overflow-wrap:anywhere}details{margin:.5rem 0}summary{cursor
 .stack td{border:0;padding:.1rem 0}.stack tr{border-bottom:1px solid var(--line);padding:.5rem 0}}\
 @media print{figure,tr{break-inside:avoid}h2,h3{break-after:avoid}figure{overflow:visible}figure svg{min-width:0}.wide{overflow:visible}h2{break-before:page}}";
 
-/// The page, and how many figures it has.
+/// The page, and the number of its figures.
 pub fn page(records: &[Value]) -> (String, usize) {
     let mut page = Page::default();
     page.head(records);
@@ -60,7 +60,7 @@ pub fn page(records: &[Value]) -> (String, usize) {
     (page.text, page.figures)
 }
 
-/// The experiments of a section. One without an entry is a question of the design.
+/// The experiments of a section. An experiment without an entry is a question of the design.
 fn of_paper(paper: Paper) -> impl Iterator<Item = &'static &'static dyn Experiment> {
     experiments().iter().filter(move |experiment| {
         catalogue::find(experiment.name()).map_or(Paper::Design, |entry| entry.paper) == paper
@@ -70,9 +70,9 @@ fn of_paper(paper: Paper) -> impl Iterator<Item = &'static &'static dyn Experime
 /// The verdict of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// No run is among the results.
+    /// The results have no run.
     NotRun,
-    /// It ran, and measured nothing.
+    /// It ran, but measured nothing.
     NotMeasured,
     /// All bars reach their goals.
     Goal,
@@ -80,14 +80,14 @@ pub enum Verdict {
     Holds,
     /// Some bars hold; others were not measured.
     HoldsInPart,
-    /// A bar does not hold.
+    /// At least one bar does not hold.
     Not,
-    /// There are figures, and no bar to hold them against.
+    /// There are figures, but no bar to compare them with.
     Measured,
 }
 
 impl Verdict {
-    /// Of a record.
+    /// The verdict of a record.
     pub fn of(entry: Option<&Entry>, record: Option<&Value>) -> Self {
         let Some(record) = record else {
             return Self::NotRun;
@@ -416,7 +416,7 @@ fn when(record: &Value) -> String {
     time.map_or("an unknown day".to_owned(), date)
 }
 
-/// Why a run measured nothing.
+/// The reason why a run measured nothing.
 fn first_gap(record: &Value) -> &str {
     let gaps = record["missing"].as_object();
     let why = gaps.and_then(|gaps| gaps.values().next());
@@ -441,8 +441,8 @@ fn here(entry: Option<&Entry>, record: Option<&Value>) -> String {
             keys.chain(more).collect()
         }
         _ => {
-            // A ratio says more of a claim than a time or a count.
-            // How well counts agree with the kernel's says nothing of a claim.
+            // A ratio says more about a claim than a time or a count. The agreement of counts with
+            // the kernel's says nothing about a claim.
             let of_claim = |key: &&str| !key.ends_with("_over_counted");
             let keys = || bars.keys().map(String::as_str).filter(of_claim);
             let is_ratio = |key: &&str| key.contains("_over_");
@@ -565,7 +565,7 @@ mod tests {
         });
         let (page, figures) = page(&[record]);
         assert!(figures >= 2);
-        // A gap says what it would have shown.
+        // A gap names the figures that it stands for.
         assert!(page.contains("What is missing would have shown"));
         for mark in ["<script", "<img", "<b>", "<u>", "<s>", "<i>"] {
             assert!(!page.contains(mark), "{mark}");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Experiments on the Python package: programs in `python/` measure, and print their results as a
-//! line of JSON. Each figure is a ratio of two rates or times that were taken in turn.
+//! line of JSON. Each figure is a ratio of two rates or times that were measured in turns.
 //!
-//! The interpreter is `SENKO_PYTHON`, or `python3`. It must have the wheel that `cargo xtask
-//! python` builds. If it has not, the figures are missing.
+//! The interpreter is `SENKO_PYTHON`, or `python3`. It must have the wheel that
+//! `cargo xtask python` builds; otherwise the figures are missing.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use crate::rig::median;
 use crate::{Outcome, Table};
 
-/// The result of a program: pairs for each figure, or why there are none.
+/// The result of a program: pairs for each figure, or the reason why there are none.
 #[derive(Deserialize)]
 struct Reply {
     figures: std::collections::BTreeMap<String, Vec<(f64, f64)>>,
@@ -26,11 +26,11 @@ pub fn interpreter() -> PathBuf {
     std::env::var_os("SENKO_PYTHON").map_or_else(|| PathBuf::from("python3"), PathBuf::from)
 }
 
-/// Runs a program, and puts its figures into the outcome. `keys` are those that it is to find.
+/// Runs a program, and adds its figures to the outcome. `keys` are the expected figures.
 ///
 /// # Errors
-/// If the program fails, or what it says has another form. An interpreter without the package is no
-/// error: the figures are missing.
+/// If the program fails, or its output has another form. An interpreter without the package is not
+/// an error: the figures are missing.
 pub fn measure(
     python: &PathBuf,
     program: &str,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The flash for each byte of DRAM: by price, by the capacity of a machine, by the needs of an
+//! How much flash for each byte of DRAM: by price, by the capacity of a machine, by the size of an
 //! index. For `senko plan --ratios` and the experiment `thesis-ratios`.
 //!
 //! *Source*: paper A, chapter 8. Figure 49: the price of flash with its DRAM, for each byte of
 //! flash, falls with the ratio and approaches the price of flash alone. Table 10: a machine holds
-//! 37.5 times as much flash as DRAM. Table 11: an index of 16 bits an element allows up to so much
-//! flash. The paper takes the areas of the cells for prices, 9 to 2. It calls the price flat from
-//! "about ten times" on: there it is 1.45 times that of flash alone ([`FLAT`]).
+//! 37.5 times as much flash as DRAM. Table 11: the largest amount of flash that an index of 16 bits
+//! an element allows. The paper uses the areas of the cells as prices, 9 to 2. It calls the price
+//! flat from "about ten times" on, where it is 1.45 times that of flash alone ([`FLAT`]).
 
 use crate::Table;
 
-/// At the paper's ratio of ten, flash with its DRAM costs this many times what flash alone does.
+/// The paper's ratio of ten: flash with its DRAM costs this many times the price of flash alone.
 pub const FLAT: f64 = 1.45;
 
 /// The paper's sizes of key and value, in bytes.
@@ -39,13 +39,13 @@ pub struct Premises {
     pub machine_dram: f64,
     /// Bytes of flash that it holds.
     pub machine_flash: f64,
-    /// Bits of DRAM that an element on flash takes.
+    /// Bits of DRAM for an element on flash.
     pub index_bits: f64,
-    /// Bytes of an element beside key and value.
+    /// Bytes of an element besides key and value.
     pub header_bytes: f64,
 }
 
-/// The paper's premises: 9 to 2; 12 modules of 8 GB and 6 drives of 600 GB; a map of 16 bits.
+/// The paper's assumptions: 9 to 2; 12 modules of 8 GB and 6 drives of 600 GB; a map of 16 bits.
 pub const PAPER: Premises = Premises {
     dram_price: 9.0,
     flash_price: 2.0,
@@ -55,8 +55,8 @@ pub const PAPER: Premises = Premises {
     header_bytes: 8.0,
 };
 
-/// Today's: the prices that `senko plan` takes unless told otherwise; 24 modules of 64 GB and 24
-/// drives of 15.36 TB; the index of `senko serve`, 9 bytes, and its record's 32 bytes.
+/// Today's: the default prices of `senko plan`; 24 modules of 64 GB and 24 drives of 15.36 TB; the
+/// index of `senko serve`, 9 bytes, and its record's 32 bytes.
 pub const TODAY: Premises = Premises {
     dram_price: 4.0,
     flash_price: 0.1,
@@ -83,7 +83,7 @@ impl Premises {
         self.machine_flash / self.machine_dram
     }
 
-    /// Bytes of flash that a byte of index serves, for elements of this size of key and value.
+    /// Bytes of flash for each byte of index, for elements of this size of key and value.
     pub fn index_ratio(&self, size: u64) -> f64 {
         (size as f64 + self.header_bytes) / (self.index_bits / 8.0)
     }
@@ -94,7 +94,7 @@ impl Premises {
     }
 }
 
-/// Figure 49, table 10 and table 11 for several premises, each under its name.
+/// Figure 49, table 10 and table 11 for several assumptions, each with its name.
 pub fn tables(all: &[(&str, Premises)]) -> Vec<Table> {
     let columns = |first: &str, what: &[&str]| -> Vec<String> {
         let names = all.iter().flat_map(|(name, _)| {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results on disk: one JSON line a run, appended. `senko lab run` writes them, `senko lab report`
-//! reads them.
+//! Results on disk: one JSON line for each run, appended. `senko lab run` writes them,
+//! `senko lab report` reads them.
 //!
-//! A line is a result line's object with what people read: claim, tables, time. Lines are only ever
-//! appended, each by one write, so runs side by side do not mix. A line that is cut short, as by a
+//! A line is a result line's object with additions for people: claim, tables, time. Lines are only
+//! ever appended, each with one write, so parallel runs do not mix. A truncated line, as after a
 //! full disk, is skipped and counted.
 
 use std::fs::{File, OpenOptions};
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use crate::{Options, Report};
 
-/// Where results go unless told otherwise: `senko/lab.jsonl` in the user's folder of states, which
-/// is `$XDG_STATE_HOME` or `~/.local/state`, and in the working directory where there is neither.
+/// The default file of results: `senko/lab.jsonl` in the user's state folder, which is
+/// `$XDG_STATE_HOME` or `~/.local/state`; in the working directory if neither is known.
 pub fn default_path() -> PathBuf {
     let absolute = |name: &str| {
         let path = PathBuf::from(std::env::var_os(name)?);
@@ -108,7 +108,7 @@ pub fn impossible(name: &str, options: &Options, why: &str) -> Result<Value> {
     }))
 }
 
-/// All records of a file, oldest first, and how many lines were none.
+/// All records of a file, oldest first, and the number of lines that are not records.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -116,7 +116,7 @@ pub fn read(path: &Path) -> Result<(Vec<Value>, usize)> {
     read_from(path, 0)
 }
 
-/// The records beyond the first `from` bytes of a file, which are whole lines.
+/// The records after the first `from` bytes of a file, which are whole lines.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -156,7 +156,7 @@ pub fn newest<'a>(records: &'a [Value], experiment: &str) -> Option<&'a Value> {
         .find(|one| one["experiment"] == experiment)
 }
 
-/// The newest record of an experiment beyond the first `from` bytes of a file. Results from before
+/// The newest record of an experiment after the first `from` bytes of a file. Results from before
 /// the run began belong to an older run.
 pub fn newest_from(path: &Path, from: u64, experiment: &str) -> Option<Value> {
     let (records, _) = read_from(path, from).ok()?;

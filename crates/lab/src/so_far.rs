@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The figures of a run so far: bars, rows of tables and rounds, noted as they come, for a run that
-//! a signal stops.
+//! The figures of a run so far: bars, rows of tables and rounds. They are noted when they are
+//! measured, for a run that a signal stops.
 //!
-//! [`crate::Outcome`], [`crate::Table`] and [`crate::rig::Series`] note.
-//! [`crate::run_until_stopped`] takes the notes and makes a report of them. The experiment's own
-//! outcome is on its thread's stack, out of reach for the thread that hears the signal. Nothing is
-//! noted until a run asks for it.
+//! [`crate::Outcome`], [`crate::Table`] and [`crate::rig::Series`] write notes.
+//! [`crate::run_until_stopped`] turns them into a report. The experiment's own outcome is on its
+//! thread's stack, which the thread that receives the signal can't reach. Nothing is noted until a
+//! run asks for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ pub(crate) struct Notes {
     pub tables: Vec<NotedTable>,
 }
 
-/// A table, as far as it has come.
+/// A table with its rows so far.
 pub(crate) struct NotedTable {
     /// The line above it.
     pub title: String,
@@ -32,7 +32,7 @@ pub(crate) struct NotedTable {
 static NOTES: Mutex<Option<Notes>> = Mutex::new(None);
 
 fn notes() -> MutexGuard<'static, Option<Notes>> {
-    // A note is whole before the next begins, so a panic elsewhere does not spoil them.
+    // Each note is complete before the next begins, so a panic elsewhere does no harm.
     NOTES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn bar(key: &str, number: f64) {
     }
 }
 
-/// A table got a row.
+/// A row was added to a table.
 pub(crate) fn row(title: &str, columns: &[String], cells: &[String]) {
     if let Some(notes) = &mut *notes() {
         let known = |table: &&mut NotedTable| table.title == title && table.columns == columns;
@@ -64,7 +64,7 @@ pub(crate) fn row(title: &str, columns: &[String], cells: &[String]) {
     }
 }
 
-/// All that was noted; nothing is noted from now on.
+/// Returns all notes; nothing is noted from now on.
 pub(crate) fn take() -> Notes {
     notes().take().unwrap_or_default()
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use crate::{Outcome, Table};
 
-    /// A run that was stopped after an hour had printed nothing.
+    /// A run that was stopped after an hour used to print nothing.
     #[test]
     fn what_was_measured_so_far_is_an_outcome() {
         begin();
@@ -83,10 +83,10 @@ mod tests {
         let mut table = Table::new("Rows before the signal", &["what", "how many"]);
         table.row(vec!["a".to_owned(), "1".to_owned()]);
         table.row(vec!["b".to_owned(), "2".to_owned()]);
-        // Dropped, as they are with their thread.
+        // Dropped, as they would be with their thread.
         drop((outcome, table));
         let so_far = Outcome::of_notes(take());
-        // Other tests of this process may have noted theirs.
+        // Other tests of this process may have added their own notes.
         assert_eq!(so_far.bars()["measured before the signal"], 2.5);
         let noted = so_far
             .tables

@@ -4,14 +4,14 @@
 //!
 //! One thread gets uniformly random keys, one after the other, as in the thesis; a window is this
 //! many gets or this many seconds. After each get a random page of the same file is read. Times are
-//! given in microseconds and as multiples of that page read. Only the multiples are compared,
+//! reported in microseconds and as multiples of that page read. Only the multiples are compared,
 //! without the slowest two percent of both, since the speed of a shared disk changes.
 //!
 //! The counts of the layouts are compared with the kernel's count of this process's reads, and with
-//! the device's counter. So no cache can have answered unnoticed. Files lie in a folder that goes
-//! away with the run, also on a signal.
+//! the device's counter. So a cache that answers would be noticed. Files are in a folder that is
+//! removed with the run, also on a signal.
 
-// Where the structures of chapter 4.2 run.
+// where the structures of chapter 4.2 run
 pub mod bed;
 
 use std::ops::Range;
@@ -31,12 +31,12 @@ use crate::rig::scratch::Scratch;
 use crate::rig::{Steps, cleanup, median, process, sys};
 use crate::{Options, Outcome, Progress, Scale, Table};
 
-/// The thesis's block sizes, by which keys of results are named in quick runs too.
+/// The thesis's block sizes; keys of results use their names in quick runs too.
 pub const SIZES: [&str; 3] = ["16mb", "64mb", "256mb"];
-/// Bits of the map over blocks, an element.
+/// Bits an element of the map over blocks.
 pub const BLOCK_BITS: u32 = 16;
 
-/// The data put, and the durations.
+/// The sizes of the data and of windows.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// Elements, if there is room for so many.
@@ -54,8 +54,8 @@ pub struct Size {
 }
 
 impl Size {
-    /// The thesis's elements, pages and blocks; in a quick run a 64th of the elements and a 16th of
-    /// the blocks' size.
+    /// The thesis's elements, pages and blocks. A quick run has a 64th of the elements and a 16th
+    /// of the block size.
     pub fn of_the_thesis(scale: Scale) -> Size {
         let full = Size {
             elements: 64 << 20,
@@ -88,7 +88,7 @@ impl Size {
         })
     }
 
-    /// The number of elements, halved until an eighth of the free room stays free.
+    /// The number of elements, halved until an eighth of the free space stays free.
     fn fitting(&self, free: u64) -> Result<u64> {
         let mut elements = self.elements;
         while elements >= 1 << 16 {
@@ -104,12 +104,12 @@ impl Size {
 /// A window of gets.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// What was counted.
+    /// The counts.
     pub counts: Counts,
     /// Mean time of a get, in microseconds.
     pub mean_us: f64,
-    /// Mean time of a get over that of the device's page read, of both without the slowest two in a
-    /// hundred.
+    /// Mean time of a get divided by that of the device's page read, both without the slowest two
+    /// percent.
     pub times_device: f64,
     /// Mean time of those page reads, in microseconds.
     device_us: f64,
@@ -119,27 +119,27 @@ pub struct Window {
     all_bytes: u64,
     /// Bytes that the kernel says this process read from devices.
     process_bytes: Option<u64>,
-    /// Reads of the device, whoever asked.
+    /// Reads of the device, including those of other processes.
     disk_reads: Option<u64>,
 }
 
 impl Window {
-    /// A count for each get.
+    /// A count divided by the number of gets.
     pub fn per_get(&self, count: impl FnOnce(&Counts) -> u64) -> f64 {
         count(&self.counts) as f64 / self.counts.gets as f64
     }
 }
 
-/// The figures of a layout with blocks of a size.
+/// The figures of a layout with one block size.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The layout.
     pub layout: &'static str,
     /// Its block size, of [`SIZES`].
     pub size: &'static str,
-    /// Gets of keys that are there.
+    /// Gets of existing keys.
     pub present: Window,
-    /// Gets of keys that are not.
+    /// Gets of absent keys.
     pub absent: Window,
 }
 
@@ -150,7 +150,7 @@ enum Asked {
     Absent,
 }
 
-/// A run.
+/// The state of a run.
 pub struct ThesisRun<'a> {
     /// What is next.
     pub steps: Steps<'a>,
@@ -158,13 +158,13 @@ pub struct ThesisRun<'a> {
     pub keys: Keys,
     /// A geometry for each of [`SIZES`].
     pub geometries: Vec<Geometry>,
-    /// What is handed back.
+    /// The outcome of the run.
     pub outcome: Outcome,
     /// What was measured so far.
     pub rows: Vec<Row>,
-    /// The elements that are requested, where it is not all.
+    /// The elements that are requested, unless all are.
     pub only: Option<Range<u64>>,
-    // Closed before its folder goes away.
+    // Closed before its folder is removed.
     file: FlashFile,
     limits: Size,
     seed: u64,
@@ -191,8 +191,8 @@ impl<'a> ThesisRun<'a> {
         ThesisRun::sized(options, progress, steps, Size::of_the_thesis(options.scale))
     }
 
-    /// Looks at the machine and makes the file: this many elements, or as many as there is room
-    /// for, which is said.
+    /// Examines the machine and makes the file: with this many elements, or as many as there is
+    /// room for, which is noted.
     ///
     /// # Errors
     /// If there is no folder on a disk with room.
@@ -251,7 +251,7 @@ impl<'a> ThesisRun<'a> {
         })
     }
 
-    /// Goes on with fewer elements, in the same file.
+    /// Continues with fewer elements, in the same file.
     pub fn elements(&mut self, elements: u64) {
         for geometry in &mut self.geometries {
             geometry.elements = geometry.elements.min(elements);
@@ -268,7 +268,7 @@ impl<'a> ThesisRun<'a> {
         &self.file
     }
 
-    /// Says what building cost.
+    /// Notes what building took.
     pub fn built(&mut self, size: &str, layout: &str, built: Built) {
         let payload = self.geometries[0].payload_bytes() as f64;
         self.builds.row(vec![
@@ -280,7 +280,7 @@ impl<'a> ThesisRun<'a> {
         ]);
     }
 
-    /// Builds a map in DRAM, and says how long that took.
+    /// Builds a map in DRAM, and notes how long that took.
     pub fn map<T>(&mut self, size: usize, what: &str, build: impl FnOnce(&Keys) -> T) -> T {
         let start = Instant::now();
         let map = build(&self.keys);
@@ -295,11 +295,11 @@ impl<'a> ThesisRun<'a> {
         map
     }
 
-    /// Measures a layout whose blocks have the size `SIZES[size]`, `written` bytes of which lie in
-    /// the file.
+    /// Measures a layout whose blocks have the size `SIZES[size]`; `written` bytes of the file
+    /// belong to it.
     ///
     /// # Errors
-    /// If the device fails, a key is not found, or one is found that was never put.
+    /// If the device fails, an existing key is not found, or an absent one is.
     pub fn measure(
         &mut self,
         size: usize,
@@ -388,12 +388,12 @@ impl<'a> ThesisRun<'a> {
             .find(|row| row.layout == layout && row.size == size)
     }
 
-    /// A time in device page reads over another.
+    /// A time divided by another, both in device page reads.
     pub fn time_ratio(&mut self, key: &str, over: (&str, &str), under: (&str, &str)) {
         self.ratio(key, over, under, |window| window.times_device);
     }
 
-    /// Pages searched by a get over those of another.
+    /// Pages searched by a get, divided by those of another layout.
     pub fn pages_ratio(&mut self, key: &str, over: (&str, &str), under: (&str, &str)) {
         self.ratio(key, over, under, |window| {
             window.per_get(|counts| counts.pages)
@@ -416,7 +416,7 @@ impl<'a> ThesisRun<'a> {
         }
     }
 
-    /// Hands the outcome back, with what holds for all runs.
+    /// Returns the outcome, with what holds for all runs.
     ///
     /// # Errors
     /// If the last probe fails.
@@ -461,7 +461,7 @@ impl<'a> ThesisRun<'a> {
         Ok(outcome)
     }
 
-    /// The layouts' counts against the kernel's.
+    /// Compares the layouts' counts with the kernel's.
     fn accounts(&mut self) {
         let windows = || self.rows.iter().flat_map(|row| [&row.present, &row.absent]);
         let reads: u64 = windows().map(|window| window.all_reads).sum();
@@ -479,7 +479,7 @@ impl<'a> ThesisRun<'a> {
     }
 }
 
-/// The report draws the first two groups of columns, so that settings come last.
+/// The report draws the first two groups of columns, so settings come last.
 const GETS: [&str; 14] = [
     "blocks",
     "layout",
@@ -531,11 +531,11 @@ const DRAWN: [&str; 8] = [
     "sorted_dram",
     "store_static",
 ];
-/// So many of them go into a figure.
+/// The number of layouts in a figure.
 const MOST_DRAWN: usize = 6;
 
-/// Searches and times over the size of blocks, as the thesis's figures have them. Nothing where not
-/// every size was measured.
+/// Searches and times by block size, as in the thesis's figures; nothing unless every size was
+/// measured.
 fn by_size(rows: &[Row]) -> Vec<Table> {
     let row = |layout: &str, size: &str| {
         let mut rows = rows.iter();
@@ -588,7 +588,7 @@ fn table_of(title: &str, columns: &[String]) -> Table {
     Table::new(title, &columns)
 }
 
-/// What the measuring thread needs.
+/// The state of the measuring thread.
 struct Asking<'r> {
     device: &'r dyn Device,
     keys: &'r Keys,
@@ -598,8 +598,8 @@ struct Asking<'r> {
 }
 
 impl Asking<'_> {
-    /// Gets. Each get of an existing key is followed by a page read that needs only the device, so
-    /// both see the same moments of device and processor.
+    /// Runs gets. Each get of an existing key is followed by a page read that needs only the
+    /// device, so both meet the same conditions of device and processor.
     fn gets(
         self,
         geometry: &Geometry,
@@ -613,7 +613,7 @@ impl Asking<'_> {
         let mut reader = Reader::new(self.device, geometry.page_bytes);
         let mut bare = Reader::new(self.device, geometry.page_bytes);
         let mut blocks = Candidates::new();
-        // Most absent keys cost no read, so that many more of them are requested in the same time.
+        // Most absent keys cost no read, so many more of them are requested in the same time.
         let most = match asked {
             Asked::Present => self.limits.gets,
             Asked::Absent => self.limits.gets * 10,
@@ -649,7 +649,7 @@ impl Asking<'_> {
     }
 }
 
-/// What a window took.
+/// The times of a window.
 #[derive(Clone, Debug, Default)]
 struct Took {
     counts: Counts,
@@ -663,15 +663,14 @@ fn mean(times: &[f64]) -> f64 {
     times.iter().sum::<f64>() / times.len() as f64
 }
 
-/// The mean without the slowest two in a hundred, which on a shared machine are those that
-/// something else held up.
+/// The mean without the slowest two percent; on a shared machine these were delayed by other work.
 fn calm_mean(times: &mut [f64]) -> f64 {
     times.sort_unstable_by(f64::total_cmp);
     mean(&times[..times.len() - times.len() / 50])
 }
 
-/// Bytes for the largest file of any layout: hash lists and the like of the store's own blocks take
-/// three in a hundred beyond the thesis's.
+/// Bytes of the largest file of any layout: hash lists and the like in the store's own blocks take
+/// three percent more than the thesis's.
 fn file_bytes(geometries: &[Geometry]) -> u64 {
     let largest = geometries.iter().map(sorted::file_bytes).max().unwrap_or(0);
     (largest + largest / 32).next_multiple_of(1 << 20)

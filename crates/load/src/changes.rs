@@ -20,9 +20,9 @@
 //!   text       | prepended chunks | the value of this version | appended chunks |
 //! ```
 //!
-//! A counter starts at the middle of its billion, with so much room on both sides that neither its
-//! number of digits nor its version changes. A chunk has 16 bytes, which depend only on the key and
-//! the command. So the number of chunks of a whole text is known, and half a chunk is noticed.
+//! A counter starts at the middle of its billion. It has room on both sides, so neither its number
+//! of digits nor its version changes. A chunk has 16 bytes, which depend only on the key and the
+//! command. So the number of chunks of a whole text is known, and half a chunk is noticed.
 //!
 //! A change of a missing key (`NOT_FOUND`, `NOT_STORED`) is a miss: the key is set again. The key
 //! is also set again instead of an `append` to a text with 32 chunks, and instead of an `incr`

@@ -12,8 +12,8 @@ use crate::ftl::Ftl;
 use crate::geometry::{Lpn, Ppn};
 use crate::nand::Nand;
 
-/// What is known of every page. Each method panics if the drive is wrong, with the page and the
-/// expected state.
+/// The expected state of every page. Each method panics if the drive is wrong, with the page and
+/// the expected state.
 #[derive(Clone, Debug)]
 pub struct Shadow {
     /// Pages that the host wrote and that have not left the buffer since.

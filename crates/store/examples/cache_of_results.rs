@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A program that keeps the results of slow calls on flash for a while: values with a time to live,
-//! any number of threads.
+//! used by any number of threads.
 //!
 //!     cargo run -p senko_store --example cache_of_results
 
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use senko_store::{Durability, Options, Store, StoreError, WriteOptions};
 
-/// Stands for a call that takes long.
+/// Stands in for a call that takes long.
 fn slow(question: u64) -> String {
     (1..=question).product::<u64>().to_string()
 }
 
-/// The answer from the store, or made and kept for an hour.
+/// The answer from the store, or a new one that is kept for an hour.
 fn answer(store: &Store, question: u64) -> Result<String, StoreError> {
     let key = format!("factorial/{question}");
     if let Some(kept) = store.get(key.as_bytes())? {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Old versions: the earlier values of a key, the times of its changes, and a snapshot that stays
-//! while writes continue.
+//! Old versions: the earlier values of a key, the times of its changes, and a snapshot that does
+//! not change while writes continue.
 //!
 //!     cargo run -p senko_store --example time_travel
 

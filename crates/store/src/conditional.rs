@@ -28,7 +28,7 @@ struct Seen {
     value: Option<Value>,
 }
 
-/// What a write does to a key.
+/// The effect of a write on a key.
 enum Next<'v> {
     /// The key stays as it is.
     Nothing,

@@ -58,7 +58,7 @@ pub struct Loss {
     pub offset: u64,
     /// The number of bytes.
     pub bytes: u64,
-    /// What was in this place, as far as it is known.
+    /// The former content of this place, if known.
     pub what: String,
 }
 
@@ -284,8 +284,7 @@ impl Sources {
             let bytes = &mut buf[..count * PAGE_SIZE];
             let whole = device.read(first, bytes, RECOVER).is_ok();
             for (nth, page) in (first..).zip(bytes.chunks_mut(PAGE_SIZE)) {
-                // If a read of many pages fails, read them one by one to get those that can be
-                // read.
+                // If a read of many pages fails, read them one by one, and keep the readable ones.
                 if !whole && device.read(nth, page, RECOVER).is_err() {
                     continue;
                 }

@@ -41,7 +41,7 @@ const SCRAMBLE: u64 = 0xD6E8_FEB8_6659_FD93;
 const SHORT_ODD: u64 = 0xA24B_AED4_963E_E407;
 const HEADER_LEN: usize = 16;
 
-/// What is wrong with a value.
+/// The reason why a value is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Mismatch {

@@ -44,7 +44,7 @@ pub fn install(workspace: &Workspace, args: &[String]) -> Result<bool> {
     if option != "--prefix" {
         bail!("install takes --prefix and a folder, not {option:?}");
     }
-    // pkg-config's users may are in any folder.
+    // Users of pkg-config may be in any folder.
     let prefix = std::path::absolute(prefix).context("cannot find the folder")?;
     to(workspace, &prefix)?;
     Ok(true)

@@ -33,7 +33,7 @@ int dbm_store(DBM *db, datum key, datum content, int flags);
 /* 0; -1 if there is no such key (errno is ENOENT), or for an error. */
 int dbm_delete(DBM *db, datum key);
 
-/* The keys, one by one; dptr is NULL behind the last. */
+/* The keys, one by one; dptr is NULL after the last. */
 datum dbm_firstkey(DBM *db);
 datum dbm_nextkey(DBM *db);
 

@@ -155,8 +155,8 @@ class Result:
     def plot(self, what: str = "responses", *, ax: Any = None) -> Any:
         """Draws response times over time ("responses"), or how often blocks were erased ("erases").
 
-        Where matplotlib is installed it gives the axes, which are `ax` if that is given. Elsewhere
-        it gives a Picture.
+        If matplotlib is installed it returns the axes, which are `ax` if that is given. Otherwise
+        it returns a Picture.
         """
         _check(what)
         try:

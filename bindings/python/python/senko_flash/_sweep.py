@@ -227,7 +227,7 @@ def sweep(
     executor: Executor | None = None,
     progress: bool | Callable[[int, int], object] = True,
 ) -> Table:
-    """Runs every cell of a grid, and gives a table in the grid's order.
+    """Runs every cell of a grid, and returns a table in the grid's order.
 
     `grid` is a mapping from options of `simulate` to a value or a list of values, of which every
     combination is run; the last option changes fastest. Or it is a list of mappings, one for each

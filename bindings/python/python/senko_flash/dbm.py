@@ -76,7 +76,7 @@ class _Mapping(_MutableMapping[_Any, bytes]):
         return _Values(self)
 
     def pop(self, key: _Data, default: _Any = _ABSENT) -> _Any:
-        """Removes a key and gives its value, in one transaction."""
+        """Removes a key and returns its value, in one transaction."""
         value = self._take(key)
         if value is not None:
             return value
@@ -85,7 +85,7 @@ class _Mapping(_MutableMapping[_Any, bytes]):
         return default
 
     def popitem(self) -> tuple[bytes, bytes]:
-        """Removes the first record and gives it."""
+        """Removes the first record and returns it."""
 
         def first(tx: Transaction) -> tuple[bytes, bytes]:
             for key, value in self.range():
@@ -97,7 +97,7 @@ class _Mapping(_MutableMapping[_Any, bytes]):
         return self.run(first)
 
     def run(self, fn: _Callable[[Transaction], _Given], *, durability: str | None = None) -> _Given:
-        """Calls `fn(tx)` in a transaction, again after each Conflict, and gives what it gives."""
+        """Calls `fn(tx)` in a transaction, again after each Conflict, and returns its result."""
         while True:
             try:
                 with self.transaction(durability=durability) as tx:

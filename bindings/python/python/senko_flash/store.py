@@ -108,7 +108,7 @@ class _Values(_ValuesView[bytes]):
 
 
 class Batch(_native.Batch):
-    """Writes that are carried out together when the `with` block ends, or not at all.
+    """Writes that are made together when the `with` block ends, or not at all.
 
     >>> import senko_flash.store, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -249,7 +249,7 @@ class Store(_native.Store, _MutableMapping[_Any, bytes]):
     >>> store.multi_get(["shape", "colour"]), [entry.key for entry in store.scan()]
     ([None, b'green'], [b'colour'])
 
-    Writes give their time, and an older version is there for as long as it is kept.
+    Writes return their time, and older versions can be read while they are kept.
 
     >>> green = store.history("colour")[0].time
     >>> store.put("colour", "red", ttl=3600) > green
@@ -268,7 +268,7 @@ class Store(_native.Store, _MutableMapping[_Any, bytes]):
     >>> store.popitem()[1] in (b"1", b"red")
     True
 
-    `write` carries out a batch at once.
+    `write` writes a batch at once.
 
     >>> batch = store.batch()
     >>> batch.delete("a")
@@ -315,7 +315,7 @@ class Store(_native.Store, _MutableMapping[_Any, bytes]):
         expires_at: int | None = None,
         durability: str | None = None,
     ) -> int:
-        """Puts a value and gives the time of the write, in microseconds since 1970.
+        """Puts a value and returns the time of the write, in microseconds since 1970.
 
         The value lives for `ttl` seconds (or a timedelta), or until `expires_at` (seconds since
         1970). `durability` takes the place of the store's.
@@ -351,7 +351,7 @@ class Store(_native.Store, _MutableMapping[_Any, bytes]):
     def batch(self, *, durability: str | None = None) -> Batch:
         """Gathers puts and deletes.
 
-        The `with` block of a batch carries out all of them, or none if it raises.
+        The `with` block of a batch makes all of the writes, or none if it raises.
         """
         return Batch(self, durability)
 

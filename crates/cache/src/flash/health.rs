@@ -42,7 +42,7 @@ pub(crate) const LOST_READ_MS: u64 = 10_000;
 const FIRST_WAIT_MS: u64 = 500;
 const LONGEST_WAIT_MS: u64 = 60_000;
 
-/// What a part of a device is used for.
+/// The use of a part of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceState {
     /// Reads and writes.

@@ -72,7 +72,7 @@ struct Chunk {
     written: bool,
 }
 
-/// What is known of a region besides its place.
+/// The state of a region besides its place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Region {
     /// Reads in flight in this region.

@@ -69,7 +69,7 @@ pub(crate) struct ReadOp {
     pub(super) log: usize,
     pub(super) position: u64,
     pub(super) pages: u64,
-    /// Whether it prevents the reclaim of its region, which it does once it has a frame.
+    /// Whether it prevents the reclaim of its region. It does once it has a frame.
     pub(super) pinned: bool,
     /// First page of the current piece, counted from the item's first page.
     pub(super) piece: u64,

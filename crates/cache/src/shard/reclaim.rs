@@ -188,9 +188,9 @@ impl Shard {
         Fate::Forget
     }
 
-    /// Writes a record with hits again; false if it has to wait for a write buffer. It is dropped
-    /// if it has no bytes here (it is larger than a frame), if space or budget is lacking, or if it
-    /// is damaged.
+    /// Writes a record with hits again; false if it has to wait for a write buffer. The record is
+    /// dropped if it has no bytes here (it is larger than a frame), if it is damaged, or if there
+    /// is no space or budget.
     fn reinsert<Q: Queue>(
         &mut self,
         queue: &mut Q,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records of all lengths around whole pages return from flash, with small ones before them, also
-//! after a lap.
+//! Records of all lengths around whole pages are read back from flash, with small records before
+//! them, also after a lap.
 
 use senko_cache::{Fetch, Fetched, HashSeed, Key, Lookup, Shard, Want};
 
@@ -9,21 +9,21 @@ use crate::page_fill::store;
 use crate::queue::MemoryQueue;
 
 const FLASH_PAGES: usize = 64 << 20 >> 12;
-/// Between a record's value and its length: header, `VALUE `, the name, flags, length, line ends,
-/// `END`.
+/// The difference between a record's length and its value's: header, `VALUE `, the name, flags,
+/// length, line ends, `END`.
 const AROUND: usize = 70;
 
-/// A key and a value that are told from all others. Long names, so that what must lie in one page
-/// is long.
+/// A key and a value that differ from all others. Names are long, so that the part that must be in
+/// one page is long.
 fn item(n: usize) -> (Vec<u8>, Vec<u8>) {
     let mut key = format!("item {n:06}").into_bytes();
     key.resize([11, 250][n % 2], b'k');
     let len = if n.is_multiple_of(2) {
-        // Records that may lie in front of a large one, also in a few remaining bytes of a page.
+        // Records that may precede a large one, also in the last few bytes of a page.
         n * 37 % 4000
     } else {
-        // 1 to 4 pages, and what is as long as a frame or just longer; the last page holds from
-        // nothing to all that comes before a value, and more.
+        // 1 to 4 pages, and records as long as a frame or just longer. The last page holds from
+        // nothing up to everything that precedes a value, and more.
         let pages = [1, 2, 3, 4, 15, 16, 17, 33][n / 2 % 8];
         (pages * 4096 + n / 16 * 7 % 700).saturating_sub(AROUND + key.len())
     };
@@ -37,7 +37,7 @@ fn settle(shard: &mut Shard, queue: &mut MemoryQueue) {
     }
 }
 
-/// The result of a get of an item on flash; `None` if flash has no longer got it, or DRAM has.
+/// The result of a get of an item on flash; `None` if flash no longer has it, or DRAM has it.
 fn get(shard: &mut Shard, queue: &mut MemoryQueue, key: &[u8], want: Want) -> Option<Vec<u8>> {
     let key = Key::new(key, HashSeed::default());
     let Lookup::Flash(at) = shard.lookup(&key) else {
@@ -70,7 +70,8 @@ fn records_around_whole_pages_come_back() {
     let mut queue = MemoryQueue::new(FLASH_PAGES, &[(1, 8), (16, 4)], 1);
     shard.set_now(1_700_000_000_000);
     let (mut stored, mut found) = (0, 0);
-    // The second half of the laps finds what was hit in the first written again.
+    // In the second half of the laps, items that were hit in the first half have been written
+    // again.
     while shard.stats().reclaim_regions < 3 * FLASH_PAGES as u64 * 4096 / (256 << 10) {
         let (key, value) = item(stored);
         store(&mut shard, &mut queue, &key, &value);
@@ -101,8 +102,8 @@ fn records_around_whole_pages_come_back() {
     assert!(found > 10_000 && s.reinsertions > 1000, "{found}: {s:?}");
 }
 
-/// An item's epoch has 16 bits: what was there before the first flush, and what is pinned
-/// meanwhile, came back with the 65,536th.
+/// An item's epoch has 16 bits. With the 65,536th flush, items from before the first flush, and
+/// items pinned meanwhile, used to come back.
 #[test]
 fn what_was_flushed_stays_away_for_any_number_of_flushes() {
     let mut shard = Shard::new(config(8 << 20, FLASH_PAGES as u64)).expect("a shard");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where nothing may be evicted and there is flash, every item that was stored is found until it is
-//! deleted, replaced, flushed or expired.
+//! If nothing may be evicted and there is flash, every stored item is found until it is deleted,
+//! replaced, flushed or expired.
 //!
-//! With `-M`, flash took nothing: 25,529 of 40,000 sets were refused that fitted both tiers. The
-//! model here is a map. A third of the keys share segment and tag with two others, and records
-//! range from a byte to more than a region.
+//! With `-M`, flash used to accept nothing: 25,529 of 40,000 sets were refused, although both tiers
+//! had room. The model here is a map. A third of the keys share segment and tag with two others,
+//! and records range from a byte to more than a region.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,8 @@ use senko_workload::Rng;
 use crate::model::{FRAMES, config_of, seeds};
 use crate::queue::MemoryQueue;
 
-/// The key of 8 bytes that XXH3 without a seed gives this hash: its steps for such keys, backwards.
+/// The key of 8 bytes to which XXH3 without a seed assigns this hash: its steps for such keys, in
+/// reverse.
 fn forged(hash: u64) -> [u8; 8] {
     const FACTOR: u64 = 0x9fb2_1c65_1e98_df25;
     const FLIP: u64 = 0x1cad_21f7_2c81_017c ^ 0xdb97_9083_e96d_d4de;
@@ -47,7 +48,7 @@ fn key_of(n: u64) -> Vec<u8> {
     }
 }
 
-/// A shard and what it must hold.
+/// A shard and its required contents.
 struct Run {
     shard: Shard,
     queue: MemoryQueue,
@@ -59,7 +60,7 @@ struct Run {
     now_ms: u64,
     steady_ms: u64,
     longest: u64,
-    /// Turns in which nothing was under way.
+    /// Turns in which nothing was in flight.
     idle: u64,
     lost: u64,
     stored: u64,
@@ -71,7 +72,7 @@ fn shard_config(policy: PolicyKind, seed: u64, flash: usize) -> ShardConfig {
     ShardConfig {
         no_evict: true,
         max_item: 512 << 10,
-        // Neither may void what -M promises.
+        // Neither may break the promise of -M.
         reinsert: false,
         admission: Admission {
             rule: AdmissionRule::Fetched,
@@ -136,7 +137,7 @@ impl Run {
         bytes.collect()
     }
 
-    /// The device moves, and what ended is looked at.
+    /// Runs the device and handles the operations that ended.
     fn device(&mut self) {
         if self.queue.pending() == 0 {
             self.idle += 1;
@@ -159,8 +160,8 @@ impl Run {
             match self.waiting.remove(&user) {
                 Some(n) => self.answered(n, fetched),
                 None => {
-                    // Its answer holds until the next change of the shard: the waiting command is
-                    // next.
+                    // Its answer is valid until the next change of the shard: the waiting command
+                    // is next.
                     self.done.insert(user, fetched);
                     return;
                 }
@@ -168,7 +169,8 @@ impl Run {
         }
     }
 
-    /// The end of a get that was under way beside other commands; none of them changes its key.
+    /// The end of a get that was in flight together with other commands; none of them changes its
+    /// key.
     fn answered(&mut self, n: u64, fetched: Fetched) {
         match fetched {
             Fetched::Answer(item) => {
@@ -245,14 +247,14 @@ impl Run {
         }
     }
 
-    /// No get of this key is under way.
+    /// No get of this key is in flight.
     fn wait_for_gets(&mut self, n: u64) {
         while self.waiting.values().any(|&m| m == n) {
             self.device();
         }
     }
 
-    /// Takes the key out of flash, where it has an item there.
+    /// Removes the key from flash, if it has an item there.
     fn forget(&mut self, n: u64) {
         let key = key_of(n);
         let key = Key::new(&key, HashSeed::default());
@@ -269,7 +271,7 @@ impl Run {
         }
     }
 
-    /// Stores, or is refused and changes nothing; whether it stored.
+    /// Stores, or is refused and changes nothing; returns whether it stored.
     fn set(&mut self, n: u64) -> bool {
         let value = self.value();
         self.store(n, value)
@@ -323,7 +325,7 @@ impl Run {
         self.model.remove(&n);
     }
 
-    /// Brings an item to DRAM, where there is room, and changes its expiry.
+    /// Brings an item to DRAM, if there is room, and changes its expiry.
     fn touch(&mut self, n: u64) {
         self.wait_for_gets(n);
         let key = key_of(n);
@@ -349,7 +351,7 @@ impl Run {
 
     fn step(&mut self, keys: u64) {
         let n = self.rng.below(keys);
-        // Half of the items stay as they are once they are stored: they go around with the log.
+        // Half of the items do not change once they are stored: they go around with the log.
         let what = match self.rng.below(1000) {
             what @ 400..990 if n % 2 == 1 && self.live(n).is_some() => what % 400,
             what => what,
@@ -383,7 +385,7 @@ impl Run {
         }
     }
 
-    /// Every key is looked for.
+    /// Gets every key.
     fn check_all(&mut self, keys: u64) {
         for n in 0..keys {
             self.get(n);
@@ -440,8 +442,8 @@ fn what_was_stored_is_found_in_one_of_the_tiers() {
     }
 }
 
-/// A full cache refuses, keeps what it has, does not go around forever, and takes more once some of
-/// it is deleted.
+/// A full cache refuses items, keeps those that it has, does not loop forever, and accepts more
+/// once some items are deleted.
 #[test]
 fn a_full_cache_refuses_and_takes_again_after_deletes() {
     for seed in seeds(6_000_000, 2) {
@@ -490,7 +492,7 @@ fn a_full_cache_refuses_and_takes_again_after_deletes() {
     }
 }
 
-/// Losses of a device are counted, and nothing else is lost.
+/// Losses on a device are counted, and nothing else is lost.
 #[test]
 fn what_a_device_loses_is_counted() {
     for seed in seeds(7_000_000, 3) {

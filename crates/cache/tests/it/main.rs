@@ -4,9 +4,9 @@
 mod edges; // records of all lengths around whole pages
 mod model; // random commands against a map
 mod keep_all; // no eviction over flash: every item stays in one of the tiers
-mod no_evict; // memory that is full, and nothing may go
+mod no_evict; // full memory, and nothing may be evicted
 mod outage; // a device that stalls or fails for a while
-mod page_fill; // how full pages leave
+mod page_fill; // pages are full when they are written
 mod queue; // a queue whose completions the test hands out
 mod restart; // kills, clean stops, lost memory
-mod stay; // what eviction leaves in DRAM
+mod stay; // which items eviction leaves in DRAM

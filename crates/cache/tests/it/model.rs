@@ -23,7 +23,7 @@ pub struct Entry {
     pub expiry: u32,
 }
 
-/// A shard, its device, and what it must hold.
+/// A shard, its device, and its required contents.
 pub struct Run {
     pub shard: Shard,
     pub queue: MemoryQueue,
@@ -40,7 +40,7 @@ pub struct Run {
     traced: Option<u64>,
     pub keys: u64,
     big: u64,
-    /// Time by which devices are judged, and most of it that passes in a step.
+    /// The time by which devices are judged, and the largest part of it that passes in a step.
     pub steady_ms: u64,
     pub steady_step: u64,
 }
@@ -62,7 +62,7 @@ pub fn config_of(memory: usize, flash_pages: u64, policy: PolicyKind, seed: u64)
     let flash = if flash_pages == 0 {
         vec![]
     } else {
-        // Two logs on one device, so that page numbers of different logs meet.
+        // Two logs on one device, so that the same page numbers occur in different logs.
         let half = flash_pages / 2;
         vec![
             DeviceSlice {
@@ -157,7 +157,7 @@ impl Run {
             .collect()
     }
 
-    /// Lets steady time pass.
+    /// Lets monotonic time pass.
     fn pass(&mut self) {
         if self.steady_step > 0 {
             self.steady_ms += self.rng.below(self.steady_step);
@@ -165,7 +165,7 @@ impl Run {
         }
     }
 
-    /// Lets the device answer something, and looks at what ended.
+    /// Lets the device complete some operations, and handles those that ended.
     pub fn device(&mut self, most: usize) {
         for _ in 0..most {
             let Some(completion) = self.queue.complete_one() else {
@@ -196,7 +196,7 @@ impl Run {
         );
     }
 
-    /// Looks at what ended without the device.
+    /// Handles operations that ended without the device.
     pub fn take_done(&mut self) {
         while let Some(done) = self.shard.next_done(&mut self.queue) {
             self.ended(done);
@@ -222,7 +222,7 @@ impl Run {
         }
     }
 
-    /// Checks the end of a fetch; `then` is what the key held when it began.
+    /// Checks the end of a fetch; `then` is the value that the key had when the fetch began.
     fn fetched(&mut self, n: u64, want: Want, then: Option<Entry>, fetched: Fetched) {
         let current = self.live(n).cloned();
         self.trace(n, (want, &fetched));
@@ -406,7 +406,7 @@ impl Run {
         }
     }
 
-    /// A change that needs the item in DRAM, if it is there already.
+    /// A change that needs the item in DRAM, if it is already there.
     fn change(&mut self, n: u64) {
         let key = key_of(n);
         match self.shard.lookup(&Key::new(&key, HashSeed::default())) {
@@ -436,7 +436,7 @@ impl Run {
                             0,
                             more.len(),
                         );
-                        // Making room may have moved the item away.
+                        // Making room may have evicted the item.
                         let (Ok(mut draft), Lookup::Dram(item)) = (
                             made,
                             self.shard.lookup(&Key::new(&key, HashSeed::default())),
@@ -546,7 +546,7 @@ pub fn parse(item: &FlashItem) -> (Vec<u8>, u32) {
     (item.buf[item.value.clone()].to_vec(), item.meta.flags)
 }
 
-/// The seeds of a test: `SENKO_TEST_FACTOR` times as many where it is set, and at least one.
+/// The seeds of a test: `SENKO_TEST_FACTOR` times as many if it is set, and at least one.
 pub fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
     first..first + senko_workload::rounds(count)
 }
@@ -608,7 +608,7 @@ fn fills_flash_but_not_wholly(seed: u64) {
         "seed {seed}: {s:?}"
     );
     assert_eq!(s.reclaim_regions, 0, "flash was to be large enough");
-    // The clock leaps, so a write may seem to stall.
+    // The clock leaps, so a write may seem stalled.
     assert!(
         run.misses <= s.drops_busy,
         "seed {seed}: {} misses, {s:?}",
@@ -634,7 +634,7 @@ fn reclaim_never_rests() {
             s.reclaim_regions > 20 && s.reinsertions > 20,
             "seed {seed}: {s:?}"
         );
-        // Nothing was written where a discard was still to come.
+        // Nothing was written to a place whose discard was still pending.
         assert_eq!(s.flash_checksum_errors, 0, "seed {seed}");
         assert!(
             run.misses <= run.drops(),
@@ -690,7 +690,7 @@ fn dram_alone() {
     }
 }
 
-/// An item whose pins have run out can be added to and rewritten.
+/// An item whose pin count is exhausted can still be appended to and rewritten.
 #[test]
 fn an_item_with_all_its_pins_taken_can_be_changed() {
     let config = config_of(4 << 20, 0, PolicyKind::Lru, 1);

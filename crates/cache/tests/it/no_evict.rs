@@ -52,7 +52,7 @@ fn a_full_memory_refuses_and_keeps_what_it_has() {
                 .filter(|&&n| shard.lookup(&Key::new(&key(n), HashSeed::default())) == Lookup::Miss)
                 .count();
             assert_eq!(lost, 0, "{len} bytes, round {round}");
-            // Deleted items make room for as many new ones, and a few more.
+            // Deleted items make room for as many new ones and a few more.
             for n in (round..next).step_by(3) {
                 if let Lookup::Dram(item) = shard.lookup(&Key::new(&key(n), HashSeed::default())) {
                     shard.unlink(item);
@@ -63,8 +63,8 @@ fn a_full_memory_refuses_and_keeps_what_it_has() {
     }
 }
 
-/// Incoming values have no slots yet, so the index does not count them. Answers are being sent from
-/// all existing items.
+/// Incoming values have no slots yet, so the index does not count them. All existing items are
+/// being sent as answers.
 #[test]
 fn many_values_at_once_find_slots() {
     let (mut shard, mut queue) = shard(32 << 20);

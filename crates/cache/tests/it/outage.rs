@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A device stalls or fails for a while, again and again. Every fetch and every allocation ends,
-//! and no wrong value is ever read. Keys that were missed, deleted or overwritten meanwhile do not
-//! return with the device.
+//! and no read returns a wrong value. Keys that were missed, deleted or overwritten meanwhile do
+//! not come back with the device.
 
 use senko_cache::{DeviceState, Fetch, Fetched, HashSeed, Key, Lookup, PolicyKind, Scanned, Want};
 
@@ -43,7 +43,7 @@ fn a_device_that_comes_and_goes_leaves_nothing_wrong() {
             }
             run.step();
         }
-        // It is well again, and after a while in use.
+        // The device works again, and after a while it is in use.
         well(&mut run);
         for _ in 0..100_000 {
             run.step();
@@ -137,7 +137,7 @@ fn a_large_item_without_memory_to_put_it_together_in_is_a_counted_miss() {
         run.step();
     }
     run.drain();
-    // Answers are being sent from all that is in DRAM.
+    // All items in DRAM are being sent as answers.
     let mut items = Vec::new();
     let mut cursor = Some(0);
     while let Some(from) = cursor {
@@ -148,7 +148,7 @@ fn a_large_item_without_memory_to_put_it_together_in_is_a_counted_miss() {
         });
     }
     let pins: Vec<u64> = items.iter().map(|&item| run.shard.pin(item)).collect();
-    // And values that are still coming in take the rest.
+    // And incoming values take the rest.
     let mut drafts = Vec::new();
     let other = Key::new(b"other", HashSeed::default());
     while let Ok(draft) = run.shard.alloc(&mut run.queue, &other, 0, 0, 50_000) {

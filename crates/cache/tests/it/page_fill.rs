@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pages leave full: at least 97.5 % of the bytes of pages are bytes of records, on the item sizes
-//! of Facebook's ETC. And items that no buffer holds any more.
+//! Pages are full when they are written: at least 97.5 % of their bytes are records, with the item
+//! sizes of Facebook's ETC. Also tests items that fit into no write buffer any more.
 
 use senko_cache::{
     Admission, AdmissionRule, AllocError, DeviceSlice, HashSeed, Key, Lookup, Shard, ShardConfig,
@@ -10,8 +10,8 @@ use senko_workload::{Rng, etc};
 use crate::model::config;
 use crate::queue::MemoryQueue;
 
-/// Stores an item, and lets the device end one operation after the other as long as there is no
-/// room.
+/// Stores an item; while there is no room, it lets the device complete one operation after the
+/// other.
 pub fn store(shard: &mut Shard, queue: &mut MemoryQueue, key: &[u8], value: &[u8]) {
     loop {
         match shard.alloc(
@@ -61,7 +61,7 @@ fn at_least_97_5_percent_on_the_etc_sizes() {
 }
 
 /// The end of a slice that is left empty before an item may be longer than all write buffers
-/// together. While one was waited for, nothing else left DRAM, forever.
+/// together. While the shard waited for a buffer, nothing else ever left DRAM.
 #[test]
 fn items_larger_than_the_buffers_go_round_the_slice() {
     let pages = 24 << 20 >> 12;
@@ -79,8 +79,8 @@ fn items_larger_than_the_buffers_go_round_the_slice() {
     assert!(s.demotions > 300 && s.drops_busy == 0, "{s:?}");
 }
 
-/// A record that is not admitted has still left the end of a slice empty. The buffers of that went
-/// nowhere, and the next item waited for one forever.
+/// A record that is not admitted has still left the end of a slice empty. The buffers for that
+/// space were never written, so the next item waited for one forever.
 #[test]
 fn items_that_are_refused_at_the_end_of_a_slice_leave_the_buffers_free() {
     let pages = 24 << 20 >> 12;
@@ -114,7 +114,7 @@ fn items_that_are_refused_at_the_end_of_a_slice_leave_the_buffers_free() {
         {
             shard.hit(item);
         }
-        // The log rests between items.
+        // The log pauses between items.
         while let Some(completion) = queue.complete_one() {
             shard.on_disk(&mut queue, completion);
         }
@@ -123,8 +123,8 @@ fn items_that_are_refused_at_the_end_of_a_slice_leave_the_buffers_free() {
     assert!(s.demotions > 300 && s.drops_busy == 0, "{s:?}");
 }
 
-/// It had made room first, for which others were dropped, and was counted as what the budget
-/// refused.
+/// The large item used to make room first, for which others were dropped, and was then counted as
+/// refused by the budget.
 #[test]
 fn a_large_item_that_is_refused_takes_no_room() {
     let pages = 24 << 20 >> 12;
@@ -133,7 +133,8 @@ fn a_large_item_that_is_refused_takes_no_room() {
     let mut shard = Shard::new(config).expect("a shard");
     let mut queue = MemoryQueue::new(pages, &[(1, 8), (16, 4)], 1);
     shard.set_now(1_700_000_000_000);
-    // Small ones that were read fill flash, and others that were not drive the last of them there.
+    // Small items that were read fill flash, and others that were not read push the last of them
+    // there.
     for n in 0..50_000 {
         let key = format!("small {n}");
         store(&mut shard, &mut queue, key.as_bytes(), &[b'v'; 1000]);
@@ -154,10 +155,10 @@ fn a_large_item_that_is_refused_takes_no_room() {
     assert!(s.drops_rule >= before.drops_rule + 30, "{s:?}");
     assert_eq!(s.drops_budget, 0);
     // Reclaim frees a region when fewer than two are free, so fewer than three of 256 KiB are free
-    // in either log. Room for a large one would be more than seven in one of them.
+    // in either log. Room for a large item would need more than seven regions in one of them.
     let free = s.flash_capacity - s.flash_bytes;
     assert!(free < (2 * 3) << 18, "{free} bytes are free: {s:?}");
-    // Only records took pages: the small ones that were driven there, and those that reclaim wrote
+    // Only records took pages: the small items that were pushed there, and those that reclaim wrote
     // again. They take a third of a page each, and the pages that were open are full now.
     let records = s.page_fill_record_bytes - before.page_fill_record_bytes;
     let written =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A queue over memory whose completions come when the test says, in an order drawn from a seed,
+//! A queue over memory whose operations end when the test says so, in an order drawn from a seed,
 //! with errors on demand.
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub struct MemoryQueue {
     /// One write in this many is torn: only a part reaches the device, and the write reports
     /// success.
     pub tear_one_in: u64,
-    /// Nothing ends.
+    /// No operation ends.
     pub stalled: bool,
     pub reads: u64,
     pub errors: u64,
@@ -53,7 +53,7 @@ pub struct MemoryQueue {
 impl MemoryQueue {
     pub fn new(pages: usize, frames: &[(usize, usize)], seed: u64) -> MemoryQueue {
         MemoryQueue {
-            // The content of an old device is not zeroes.
+            // An old device does not contain zeros.
             device: vec![0xa5; pages * PAGE_SIZE],
             frames: FramePool::new(frames),
             pending: Vec::new(),
@@ -110,7 +110,7 @@ impl MemoryQueue {
         self.pending.len()
     }
 
-    /// Ends one operation, any.
+    /// Completes one operation, any one.
     pub fn complete_one(&mut self) -> Option<Completion> {
         if self.pending.is_empty() || self.stalled {
             return None;

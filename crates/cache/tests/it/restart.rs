@@ -2,9 +2,9 @@
 //! The model's random commands, with kills, clean stops and lost memory among them.
 //!
 //! A kill copies the shared memory at that instant: between two commands, or, in builds with debug
-//! assertions, before any of the words that a command stores. Of the writes that were on their way
-//! to the device some get through, some in part. The next process then finds the key's value from
-//! before the command or from after it, or a miss. The run continues from there.
+//! assertions, before any of the words that a command stores. Some of the writes in flight reach
+//! the device, some of them in part. The next process then finds the key's value from before the
+//! command or from after it, or a miss. The run continues from there.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -100,7 +100,7 @@ impl DataDir {
     }
 }
 
-/// Copies the memory, as a kill at this instant leaves it.
+/// Copies the memory in the state that a kill at this instant would leave.
 fn copy_memory(dir: &Path, from: u64, to: u64) {
     for part in PARTS {
         std::fs::copy(
@@ -132,7 +132,7 @@ impl Restarts {
         }
     }
 
-    /// The next process, on a device that holds `device`.
+    /// Starts the next process, on a device with the content `device`.
     fn begin(&mut self, shard: Shard, device: Vec<u8>) {
         let seed = self.run.rng.next_u64();
         self.run.shard = shard;
@@ -156,14 +156,14 @@ impl Restarts {
         self.read_all(&before);
     }
 
-    /// Runs a step, with a copy of the memory taken at one of its stores; false if there were too
+    /// Runs a step, and takes a copy of the memory at one of its stores; false if there were too
     /// few.
     fn step_and_copy(&mut self) -> bool {
         self.copy_within(9, |r, _| r.run.step())
     }
 
-    /// Runs `work`, and copies the memory at one of its first 2^`most` stores. `work` is told; from
-    /// then on the copy counts. False if there were too few.
+    /// Runs `work`, and copies the memory at one of its first 2^`most` stores. `work` is told when
+    /// the copy is taken. False if there were too few stores.
     fn copy_within(&mut self, most: u64, work: impl FnOnce(&mut Self, &dyn Fn() -> bool)) -> bool {
         let (dir, from) = (self.data_dir.dir.clone(), self.data_dir.generation);
         let mut left = 1 << self.run.rng.below(most);
@@ -184,7 +184,7 @@ impl Restarts {
         taken
     }
 
-    /// A kill, and another while the next process looks at what the first one left.
+    /// A kill, and another one while the next process examines what the first one left.
     fn kill_while_coming_back(&mut self) {
         let before = self.run.model.clone();
         let seed = self.run.rng.next_u64();
@@ -234,8 +234,8 @@ impl Restarts {
         self.read_all(&before);
     }
 
-    /// Reads every key: it holds what it held in `before` or what the model says, or is missing;
-    /// and that is what the model says from now on.
+    /// Reads every key: it must hold its value from `before`, the model's, or none; the model
+    /// continues with what was read.
     fn read_all(&mut self, before: &HashMap<u64, Entry>) {
         let after = std::mem::take(&mut self.run.model);
         let now = (self.run.now_ms / 1000) as u32;
@@ -299,15 +299,15 @@ impl Restarts {
             }
             Fetched::Resident(item) => Some(resident(&run.shard, item)),
             _ => {
-                // As the model does: what is lost stays lost.
+                // As in the model: what is lost stays lost.
                 run.delete_if_there(n);
                 None
             }
         }
     }
 
-    /// A clean stop, with the items of DRAM if asked for, and `damage` to the files it leaves; then
-    /// the next start.
+    /// A clean stop, with the items of DRAM on request, and with `damage` to the files that it
+    /// leaves; then the next start.
     fn restart(
         &mut self,
         keep_dram: bool,
@@ -363,8 +363,8 @@ fn policy(seed: u64) -> PolicyKind {
     }
 }
 
-/// Kills at random moments: nothing comes back that is not what a key held, and most of what was on
-/// the device does.
+/// Kills at random moments: each key returns only values that it had, and most of what was on the
+/// device returns.
 #[test]
 fn a_kill_costs_what_was_not_on_the_device() {
     for seed in seeds(6_000_000, 4) {
@@ -402,7 +402,7 @@ fn a_kill_within_a_command_leaves_what_was_or_what_is() {
     }
 }
 
-/// A process may be killed while it comes back from a kill, and while it stops.
+/// A process may be killed while it recovers from a kill, and while it stops.
 #[test]
 fn a_kill_within_a_start_or_a_stop_leaves_what_was() {
     if !cfg!(debug_assertions) {
@@ -429,7 +429,7 @@ fn a_kill_within_a_start_or_a_stop_leaves_what_was() {
     }
 }
 
-/// Clean stops lose nothing that was on flash, nor, where asked for, in DRAM.
+/// Clean stops lose nothing that was on flash, and, on request, nothing in DRAM.
 #[test]
 fn a_clean_stop_keeps_what_it_says() {
     for seed in seeds(6_200_000, 4) {
@@ -464,9 +464,9 @@ fn a_clean_stop_keeps_what_it_says() {
     }
 }
 
-/// A stop while a device is out of use saves what is there behind it, and DRAM's items as what they
-/// are: of each key one slot (SHARD-1). Nothing that was deleted or overwritten later comes to
-/// light again, neither at once nor after a kill.
+/// A stop while a device is out of use saves the index's entries for that device, and DRAM's items
+/// as items in DRAM: one slot for each key (SHARD-1). Nothing that was deleted or overwritten later
+/// comes back, neither at once nor after a kill.
 #[test]
 fn a_stop_beside_a_device_that_is_out_brings_nothing_back() {
     for seed in seeds(6_250_000, 4) {
@@ -502,7 +502,8 @@ fn a_stop_beside_a_device_that_is_out_brings_nothing_back() {
     }
 }
 
-/// With less memory the newest items of DRAM come back, and all that is on flash; with more, all.
+/// With less memory, the newest items of DRAM come back, and everything on flash; with more memory,
+/// all items.
 #[test]
 fn other_memory_after_a_clean_stop_keeps_the_newest() {
     for (seed, flash) in [(1, 64 << 20 >> 12), (2, 0), (3, 64 << 20 >> 12), (4, 0)] {
@@ -547,8 +548,7 @@ fn other_memory_after_a_clean_stop_keeps_the_newest() {
     }
 }
 
-/// Damage to the files of a clean stop, and to what lies on flash, costs items and brings none
-/// back.
+/// Damage to the files of a clean stop, and to records on flash, loses items and brings none back.
 #[test]
 fn damaged_files_are_misses() {
     for seed in seeds(6_300_000, 4) {
@@ -582,8 +582,8 @@ fn damaged_files_are_misses() {
 }
 
 /// Shared memory is gone and there was no clean stop, so the shard is empty. Records of an earlier
-/// life never show, although the new life writes to the same places, loses some writes, and counts
-/// positions again.
+/// life never return, although the new life writes to the same places, loses some writes, and
+/// counts positions from the start again.
 #[test]
 fn an_earlier_life_stays_past() {
     for seed in seeds(6_400_000, 3) {
@@ -606,8 +606,8 @@ fn an_earlier_life_stays_past() {
     }
 }
 
-/// Damage to shared memory at rest: flipped bits among the words that say how far logs are, parts
-/// of the others zeroed or cut off. The shard is empty, or what it finds passes every check.
+/// Damage to shared memory at rest: flipped bits among the words for the logs' positions, parts of
+/// the other words zeroed or cut off. The shard is empty, or everything in it passes every check.
 #[test]
 fn damaged_memory_is_empty_or_misses() {
     for seed in seeds(6_500_000, 3) {
@@ -648,8 +648,8 @@ fn damaged_memory_is_empty_or_misses() {
 }
 
 /// The device loses acknowledged writes, as after a power failure with a volatile cache. Parts of
-/// it hold the content of an earlier stop, or nothing. Whichever way the shard comes back, that is
-/// a miss.
+/// it hold the content of an earlier stop, or nothing. However the shard is recovered, such an item
+/// is a miss.
 #[test]
 fn lost_and_returned_regions_are_misses() {
     for seed in seeds(6_600_000, 3) {
@@ -690,8 +690,8 @@ fn lost_and_returned_regions_are_misses() {
     }
 }
 
-/// A server numbers its `flush_all`. The third was answered, and then the process was killed. The
-/// next process learns from the shard that the third was applied.
+/// A server numbers its `flush_all` commands. The third was answered, and then the process was
+/// killed. The next process learns from the shard that the third was applied.
 #[test]
 fn a_kill_does_not_forget_which_flush_was_applied() {
     let config = config_of(2 << 20, 8 << 20 >> 12, PolicyKind::Lru, 1);
@@ -711,8 +711,8 @@ fn a_kill_does_not_forget_which_flush_was_applied() {
     assert_eq!(alone.flushes(), 0, "nobody would ask it");
 }
 
-/// Four shards give CAS values out of turn, each its own residue, so that no two are the same.
-/// After a start they continue above the greatest that was given before.
+/// Four shards assign CAS values independently, each its own residue, so that no two are the same.
+/// After a start they continue above the greatest value assigned before.
 #[test]
 fn cas_values_of_shards_never_meet() {
     let mut given = std::collections::HashSet::new();
@@ -733,8 +733,8 @@ fn cas_values_of_shards_never_meet() {
     );
 }
 
-/// The file of DRAM's items was cut off within its head, or is of another stop: the shard says so
-/// once, and comes back with what is on flash.
+/// The file of DRAM's items was cut off within its header, or belongs to another stop: the shard
+/// reports it once, and recovers what is on flash.
 #[test]
 fn items_without_a_good_head_are_told_as_damage() {
     let config = config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, 1);

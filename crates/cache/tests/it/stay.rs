@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Items that are requested all the time stay in DRAM, however many others pass by to flash, and
-//! however far the index grows.
+//! Items that are requested all the time stay in DRAM, however many others pass through to flash,
+//! and however far the index grows.
 
 use senko_cache::{HashSeed, Key, Lookup, Shard};
 
@@ -8,8 +8,8 @@ use crate::model::config;
 use crate::page_fill::store;
 use crate::queue::MemoryQueue;
 
-/// This found a fault. Items made room for each segment that grew, a whole page of them at a time,
-/// and got the room back right after. So while flash filled, all items left DRAM by the page.
+/// This found a fault. For each new segment of the index a whole page of items was evicted, and the
+/// room came back right after. So while flash filled, all items left DRAM page by page.
 #[test]
 fn hot_items_stay_while_the_index_grows() {
     const FLASH: usize = 256 << 20;
@@ -35,8 +35,8 @@ fn hot_items_stay_while_the_index_grows() {
             elsewhere => panic!("{key} after {n} others: {elsewhere:?}"),
         }
     }
-    // A page that moves takes all of its items. Only one page has hot items beside cold ones, whose
-    // turn comes. So at most the hot items of one page leave; with most seeds, none does.
+    // When a page moves, all of its items go. Only one page has hot items together with cold ones
+    // that are due. So at most the hot items of one page leave; with most seeds, none does.
     let classes = shard.slab_classes();
     assert_eq!(
         classes.len(),
@@ -47,7 +47,7 @@ fn hot_items_stay_while_the_index_grows() {
     assert!(left < page, "{left} left DRAM, {page} on a page");
     let s = shard.stats();
     assert!(s.demotions > 350_000 && s.index_bytes > 2 * index, "{s:?}");
-    // A page of 64 KiB for each that the index took, and as many at most because classes age
-    // differently.
+    // One page of 64 KiB for each page that the index took, and at most as many more because
+    // classes age differently.
     assert!(s.slab_moves * (64 << 10) <= 2 * s.index_bytes, "{s:?}");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko dbm` as a user calls it.
+//! `senko dbm`, called as by a user.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -25,9 +25,8 @@ fn refused(output: &Output, what: &str) {
     assert!(text.contains(what) && text.lines().count() == 1, "{text}");
 }
 
-/// `put` with a key that was refused left a new database of 1.2 MB, and so did `load` with a bad
-/// first line. Now nothing is left; a database that was there before stays, and so does one that
-/// got rows.
+/// A refused key in `put` used to leave a new database of 1.2 MB, and so did a bad first line in
+/// `load`. Now nothing is left. An existing database stays, and so does one that got rows.
 #[test]
 fn a_refused_first_record_leaves_no_database() {
     let scratch = Scratch::new();
@@ -48,7 +47,8 @@ fn a_refused_first_record_leaves_no_database() {
     assert_eq!(out(&go(&["get", "x.db", "a"])), "1\n");
 }
 
-/// Copies of a database: beside who uses it, in its own place, and of what is left of it.
+/// Copies of a database: while it is in use, in its own place, and of what is left of a damaged
+/// one.
 #[test]
 fn a_database_is_backed_up_compacted_and_repaired() {
     let scratch = Scratch::new();
@@ -102,7 +102,7 @@ fn a_database_is_backed_up_compacted_and_repaired() {
     );
 }
 
-/// Without both superblocks a database does not open; what it had is found page by page.
+/// Without both superblocks a database does not open; its content is found page by page.
 #[test]
 fn a_database_without_superblocks_is_repaired() {
     let scratch = Scratch::new();
@@ -166,8 +166,8 @@ fn records_go_in_come_out_in_order_and_go() {
     assert!(out(&go(&bench)).contains(r#""transactions":20"#));
 }
 
-/// `senko dbm put` made a database in a file system whose first pages are zero, as btrfs has them,
-/// and in a database that had lost both superblocks.
+/// `senko dbm put` used to make a database over a file system whose first pages are zero, like
+/// btrfs, and over a database that had lost both superblocks.
 #[test]
 fn what_lies_behind_zeros_is_not_overwritten() {
     let scratch = Scratch::new();
@@ -198,11 +198,11 @@ fn what_lies_behind_zeros_is_not_overwritten() {
             "{name} was changed"
         );
     }
-    // Nothing but zeros is nobody's.
+    // A file of zeros belongs to nobody.
     std::fs::write(scratch.join("zeros"), vec![0; 4 << 20]).unwrap();
     assert!(go(&["put", "zeros", "a", "1"]).status.success());
     assert_eq!(out(&go(&["get", "zeros", "a"])), "1\n");
-    // Nor is a folder a database that is too short.
+    // A folder is not a database that is too short.
     std::fs::create_dir(scratch.join("folder")).unwrap();
     refused(
         &go(&["put", "folder", "a", "1"]),
@@ -210,7 +210,7 @@ fn what_lies_behind_zeros_is_not_overwritten() {
     );
 }
 
-/// Programs of ndbm rename and delete the one file that they know of.
+/// Programs of ndbm rename and delete the one file that they know.
 #[test]
 fn a_database_of_ndbm_stays_one_file() {
     let scratch = Scratch::new();
@@ -254,7 +254,7 @@ fn what_is_wrong_is_said_in_one_sentence() {
     refused(&go(&["get", "x.db", "a", "--table", "t"]), "no table \"t\"");
 }
 
-/// Ctrl-C threw away what a benchmark had measured.
+/// Ctrl-C used to discard the results of a benchmark.
 #[test]
 fn ctrl_c_prints_what_a_benchmark_measured() {
     let scratch = Scratch::new();

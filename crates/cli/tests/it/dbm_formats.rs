@@ -21,7 +21,7 @@ fn go(folder: &Path, program: &str, args: &[&str], input: &[u8]) -> Output {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     std::thread::scope(|scope| {
-        // A program that refuses its input does not read all of it.
+        // A program that refuses its input does not read it to the end.
         scope.spawn(move || drop(stdin.write_all(input)));
         child.wait_with_output().unwrap()
     })
@@ -107,7 +107,7 @@ fn each_format_brings_back_every_byte_of_every_table() {
             text
         );
     }
-    // The name of a file says the format too; one table of several.
+    // The format also follows from a file's name; one of several tables.
     dump(folder, &["x.db", "--table", "first", "--to", "one.csv"]);
     let csv = std::fs::read(scratch.join("one.csv")).unwrap();
     assert!(csv.starts_with(b"table,key,value\nfirst,"));
@@ -190,7 +190,7 @@ fn berkeley_db_and_this_read_each_other() {
     );
 }
 
-/// LMDB's programs have the same format. LMDB has no empty keys.
+/// LMDB's programs use the same format. LMDB has no empty keys.
 #[test]
 fn lmdb_and_this_read_each_other() {
     if !have("mdb_dump") || !have("mdb_load") {
@@ -403,7 +403,7 @@ fn what_is_wrong_with_an_input_has_its_line() {
     );
 }
 
-/// Once the database was made before the key was looked at, and an empty one stayed.
+/// The database used to be made before the key was checked, and an empty one stayed.
 #[test]
 fn what_is_refused_makes_no_database() {
     let scratch = Scratch::new();
@@ -420,7 +420,7 @@ fn what_is_refused_makes_no_database() {
     assert!(scratch.join("x.db").exists());
 }
 
-/// Values of a batch may be more than a transaction takes otherwise.
+/// Values of a batch may be larger than those of a transaction.
 #[test]
 fn long_values_are_loaded() {
     let scratch = Scratch::new();

@@ -32,7 +32,7 @@ fn what_scripts_look_for() {
     ] {
         assert!(text.contains(word), "{word}");
     }
-    // memcached's own test harness takes these words as a promise.
+    // memcached's own test harness relies on these words.
     assert!(!text.contains("proxy_config"));
 }
 
@@ -142,14 +142,14 @@ fn the_background() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    // It was ready when the command returned.
+    // The server was ready when the command returned.
     let pid_text = std::fs::read_to_string(&pid).unwrap();
     let port = port_in(&std::fs::read_to_string(&ports).unwrap());
     assert_eq!(ask(&mut connect(port), "mn\r\n", "\n"), "MN\r\n");
     signal(pid_text.trim().parse().unwrap(), "TERM");
     wait_for(|| (!pid.exists()).then_some(()));
 
-    // A failure in the background is told, and shows in the exit code.
+    // A failure in the background is reported, also in the exit code.
     let error = refused(
         folder.memcached(),
         &folder,

@@ -17,7 +17,7 @@ use crate::process::{Running, SENKO, Scratch, have, signal, wait_for};
 
 /// Replacements, in this order: paths, sizes, counts and times.
 const SMALLER: &[(&str, &str)] = &[
-    // The tests need no privileges, and have the cores.
+    // The tests need no privileges, and have enough cores.
     ("sudo ", ""),
     ("taskset -c 0 ", ""),
     ("taskset -c 1 ", ""),
@@ -30,7 +30,7 @@ const SMALLER: &[(&str, &str)] = &[
     ("/run/", ""),
     ("/mnt/nvme/", ""),
     ("/backup/", ""),
-    // Servers listen on loopback, where there is room.
+    // Servers listen on loopback, on a free port.
     ("-l 0.0.0.0", "-l 127.0.0.1"),
     ("-p 11211", "-p 0"),
     ("-p 22122", "-p 0"),
@@ -61,7 +61,7 @@ const SMALLER: &[(&str, &str)] = &[
     ),
 ];
 
-/// Options added to commands that begin so, where they do not have them.
+/// Options added to commands that begin like this, unless they already have them.
 const ADDED: &[(&str, &str, &str)] = &[
     ("senko serve", "-p ", "-p 0"),
     ("senko serve", "-m |--memory ", "-m 64"),
@@ -70,7 +70,7 @@ const ADDED: &[(&str, &str, &str)] = &[
     ("senko store bench", "-n ", "-n 500"),
 ];
 
-/// The examples that do not run here, by what they contain, and why.
+/// The examples that do not run here, identified by a part of their text, and why.
 const NOT_RUN: &[(&str, &str)] = &[
     (
         "lab run dram-policy",
@@ -115,10 +115,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     ),
 ];
 
-/// The examples that may rightly end with 1 here: nothing was there at that time.
+/// The examples that may correctly end with 1 here: nothing was there at that time.
 const MAY_SAY_NO: &[&str] = &["get data.kv colour --at"];
 
-/// Programs that examples call beside senko.
+/// Other programs that examples call.
 const PROGRAMS: &[&str] = &["zcat", "gzip", "date", "jq", "openssl"];
 
 /// How long an example may take: far longer than any does.
@@ -198,7 +198,7 @@ fn furnish(folder: &Scratch) {
         .unwrap()
         .set_len(64 << 20)
         .unwrap();
-    // Files that examples of one place presume and those of another made.
+    // Files that examples of one document need and those of another make.
     let made = "gzip -k Financial1.spc && gzip rows.csv && senko store put data.kv colour green && senko store put data.kv shape round \
                 && senko store put data.kv picture --from cat.jpg && senko store put old.kv colour blue \
                 && senko ssd trace gen uniform:count=2k cache.trace --to senko \
@@ -234,7 +234,7 @@ fn shell(folder: &Scratch, text: &str, port: u16, pid: u32) -> Output {
 
 /// Waits for the end of an example, within its limit.
 fn ended(mut child: Child, text: &str) -> Output {
-    // Read beside, so that a full pipe holds nobody up.
+    // Read in another thread, so that a full pipe blocks nobody.
     let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let read = |from: &mut dyn std::io::Read| {
         let mut bytes = Vec::new();
@@ -280,7 +280,7 @@ fn smaller(example: &str) -> String {
     text.trim_end().to_owned()
 }
 
-/// A server serves until it is told to stop, which ends it well.
+/// A server runs until it is told to stop, and must then end without an error.
 fn serve(folder: &Scratch, text: &str) -> Result<(), String> {
     let mut child = command(folder, &format!("exec {text} --json"), 0, 0)
         .stdout(std::fs::File::create(folder.join("out")).unwrap())
@@ -315,7 +315,7 @@ fn run_example(folder: &Scratch, server: &Running, example: &str) -> Result<(), 
     }
 }
 
-/// Four examples failed when they were tried: `store bench --keys 4m`, `ssd lifetime zipf:...`,
+/// Four examples used to fail: `store bench --keys 4m`, `ssd lifetime zipf:...`,
 /// `ssd compare ... count=200k` and `lifetime ... --precondition 90`.
 #[test]
 fn every_example_runs() {

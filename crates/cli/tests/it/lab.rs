@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko lab` from outside, and the machinery of its experiments against a real server: small and
-//! without a word about speed.
+//! `senko lab` from outside, and the machinery of its experiments against a real server, with small
+//! sizes; speed is not judged.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -37,14 +37,14 @@ fn a_folder_that_is_not_there_is_refused() {
         &folder,
         &["lab", "run", "serve-cores", "--scratch", "/no/such/folder"],
     );
-    // A machine of one core has another reason.
+    // On a machine with one core the reason is another.
     assert!(
         text.contains("--scratch") || text.contains("core"),
         "{text}"
     );
 }
 
-/// Experiments that measured nothing ended with 0.
+/// Experiments that measured nothing used to end with 0.
 #[test]
 fn an_experiment_without_a_figure_is_not_0() {
     let folder = Scratch::new();
@@ -68,11 +68,11 @@ fn an_experiment_without_a_figure_is_not_0() {
     );
 }
 
-/// Ctrl-C left 21 MB in the scratch folder, and nothing of what had been measured was printed. Each
-/// experiment is stopped when its first step is told.
+/// Ctrl-C used to leave 21 MB in the scratch folder, and no measured figure was printed. Each
+/// experiment is stopped when its first step is reported.
 #[test]
 fn ctrl_c_prints_the_figures_and_leaves_nothing() {
-    // In memory alone, with files of its own, and with servers.
+    // An experiment in memory, one with its own files, and one with servers.
     for (name, scale) in [
         ("ssd-closed-form", None),
         ("thesis-blocks", Some("--quick")),
@@ -117,8 +117,8 @@ fn ctrl_c_prints_the_figures_and_leaves_nothing() {
     }
 }
 
-/// A run of an hour that was stopped after nine of its ten rounds had printed no figure: they were
-/// made at its end alone.
+/// An hour's run that was stopped after nine of its ten rounds used to print no figure, because
+/// figures were computed only at its end.
 #[test]
 fn a_stopped_run_has_the_figures_of_its_whole_rounds() {
     let folder = Scratch::new();
@@ -170,8 +170,8 @@ fn a_window_counts_what_the_server_did() {
     let filled = traffic::fill_fast(&bench, &server, &items).unwrap();
     assert_eq!(filled.step.counts.stored, items.keys);
 
-    // A disk that is busy with other things may have been given up for a moment, or items been
-    // dropped that it did not take in time.
+    // A disk that is busy with other work may have been taken out of use for a moment. Items that
+    // it did not take in time may have been dropped.
     let disturbed = || {
         let stats = server.stats().unwrap();
         stats["flash_device_outages"] + stats["flash_drops_busy"] > 0.0
@@ -187,7 +187,7 @@ fn a_window_counts_what_the_server_did() {
     }
     assert!(window.server_us() > 0.0 && window.load_us() > 0.0);
     if let Some(io) = window.io {
-        // Each is a read of one page, and nothing else is read: all of it reached the device, or a
+        // Each is a read of one page, and nothing else is read. All of it reached the device, or a
         // cache below the kernel's count.
         let pages = io.read as f64 / 4096.0;
         assert!(pages >= flash * 0.99, "{pages} pages for {flash} hits");
@@ -211,7 +211,7 @@ fn a_window_counts_what_the_server_did() {
     assert!(!folder.exists());
 }
 
-/// A store in its own process, driven over pipes; what it said to have put survives a kill.
+/// A store in its own process, driven over pipes; the puts that it reported survive a kill.
 #[test]
 fn a_worker_is_driven_and_killed() {
     let options = Options {

@@ -15,7 +15,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// It ended with 1, and one sentence on stderr has these words. Returns its output.
+/// It ended with 1 and one sentence on stderr, which has these words. Returns its stdout.
 fn undone(output: &Output, words: &str) -> String {
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{told}");
@@ -24,8 +24,8 @@ fn undone(output: &Output, words: &str) -> String {
     text(&output.stdout)
 }
 
-/// Work that was not done ended with 0: a rate far beyond the server's, sets that all or mostly
-/// failed.
+/// Runs that did not do all of their work used to end with 0: a rate far beyond the server's, sets
+/// of which all or most failed.
 #[test]
 fn work_that_was_not_done_is_not_0() {
     let folder = Scratch::new();
@@ -74,7 +74,7 @@ fn work_that_was_not_done_is_not_0() {
     let out = undone(&go(&rate), "the rate was not reached");
     assert!(out.contains("not reached: "), "{out}");
 
-    // Values of 100 to 4,000 bytes, of which those from about 2,000 on are refused.
+    // Values of 100 to 4,000 bytes; the server refuses those from about 2,000 on.
     let some = ["--load", "-k", "1000", "--value-size", "100-4000"];
     let out = undone(
         &go(&some),
@@ -108,7 +108,7 @@ fn work_that_was_not_done_is_not_0() {
     assert_eq!(go(&["--nonsense"]).status.code(), Some(2));
 }
 
-/// A server that was killed under load left a run that ended with 0, or with no results.
+/// When a server was killed under load, the run used to end with 0, or without results.
 #[test]
 fn a_server_that_dies_is_not_0() {
     let folder = Scratch::new();
@@ -142,7 +142,7 @@ fn a_server_that_dies_is_not_0() {
     undone(&never, "cannot connect to 127.0.0.1:1");
 }
 
-/// Ctrl-C and SIGTERM threw away what a run had measured.
+/// Ctrl-C and SIGTERM used to discard the results of a run.
 #[test]
 fn a_signal_prints_what_there_is() {
     let folder = Scratch::new();
@@ -201,8 +201,8 @@ fn steps(output: &Output) -> Vec<serde_json::Value> {
         .collect()
 }
 
-/// `incr`, `decr`, `append` and `prepend` on both tiers of this server, in every dialect: nothing
-/// is lost, made twice or half, also of items that went to flash and came back.
+/// `incr`, `decr`, `append` and `prepend` on both tiers of this server, in every dialect: no change
+/// is lost, made twice or made in part, also of items that went to flash and came back.
 #[test]
 fn changes_are_right_on_both_tiers() {
     let folder = Scratch::new();
@@ -239,7 +239,7 @@ fn changes_are_right_on_both_tiers() {
     }
 }
 
-/// A process that did not load the keys checks them too, and a value of somebody else is a fault.
+/// A process that did not load the keys checks them too, and someone else's value is a fault.
 #[test]
 fn another_process_checks_what_changes_left() {
     let folder = Scratch::new();
@@ -264,7 +264,7 @@ fn another_process_checks_what_changes_left() {
             text(&output.stderr)
         );
     }
-    // Keys are counters and texts in turn.
+    // Keys are alternately counters and texts.
     let mut stream = server.connect();
     for (request, answer, fault) in [
         ("set key0 1 0 3\r\nabc\r\n", "STORED", "wrong: key key0"),
@@ -277,12 +277,12 @@ fn another_process_checks_what_changes_left() {
     ] {
         assert_eq!(ask(&mut stream, request, "\r\n").trim_end(), answer);
         undone(&go("--read-back"), fault);
-        // It is made good again, so that the next one is alone.
+        // The value is restored, so that the next fault is the only one.
         assert_eq!(go("--load").status.code(), Some(0));
     }
 }
 
-/// A mix that can't be kept, or makes no sense, is one sentence.
+/// A mix that is impossible or makes no sense is refused with one sentence.
 #[test]
 fn bad_mixes_are_refused() {
     let folder = Scratch::new();

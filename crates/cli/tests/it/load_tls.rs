@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use crate::process::{Running, SENKO, Scratch, have, run};
 
 /// A folder with a CA, certificates that it signed for the server (`server`) and for a client
-/// (`client`), and a CA of somebody else (`other.pem`).
+/// (`client`), and another CA (`other.pem`).
 fn certificates() -> Scratch {
     let folder = Scratch::new();
     let script = "
@@ -52,8 +52,8 @@ fn undone(output: &Output, words: &str) {
     assert!(told.contains(words), "{words}: {told}");
 }
 
-/// Values longer than records, many in one record, in every dialect on both backends: each byte
-/// comes back as it was.
+/// Values longer than TLS records, and many values in one record, in every dialect on both
+/// backends: each byte comes back unchanged.
 #[test]
 fn every_byte_comes_back_through_tls() {
     if !have("openssl") {
@@ -105,7 +105,7 @@ fn every_byte_comes_back_through_tls() {
         assert!(mix["changed"].as_u64().unwrap() > 1000, "{mix}");
         assert_eq!(mix["changed"], mix["changes"], "{mix}");
     }
-    // Without TLS nothing tells a suite, and a server that has TLS hangs up.
+    // Without TLS no suite is reported, and a server that has TLS closes the connection.
     let plain = load(
         &folder,
         server.port,
@@ -115,7 +115,7 @@ fn every_byte_comes_back_through_tls() {
     assert!(!String::from_utf8_lossy(&plain.stdout).contains("TLS"));
 }
 
-/// An error of a certificate or a file is one sentence.
+/// A bad certificate or file is reported in one sentence.
 #[test]
 fn a_bad_certificate_is_one_sentence() {
     if !have("openssl") {
@@ -169,8 +169,8 @@ fn a_bad_certificate_is_one_sentence() {
     undone(&socket, "a Unix socket has no TLS");
 }
 
-/// A server that asks clients for certificates takes the one of `--tls-cert`, and turns away the
-/// one that has none.
+/// A server that asks clients for certificates accepts that of `--tls-cert`, and rejects a client
+/// without one.
 #[test]
 fn a_client_shows_its_certificate() {
     if !have("openssl") {
@@ -189,7 +189,7 @@ fn a_client_shows_its_certificate() {
     undone(&go(&["-c", "2"]), "wants a client's certificate");
 }
 
-/// A server without TLS does not leave the handshake waiting forever.
+/// With a server without TLS, the client does not wait for the handshake forever.
 #[test]
 fn a_server_without_tls_is_told() {
     let folder = Scratch::new();

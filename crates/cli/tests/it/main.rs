@@ -19,4 +19,4 @@ mod serve; // `senko serve`
 mod ssd; // `senko ssd`
 mod store; // `senko store`
 mod texts; // help, version, refusals
-mod zeros; // 0 where it makes no sense
+mod zeros; // 0 for options for which it makes no sense

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `-M` with flash: nothing is evicted, and flash holds what memory does not.
+//! `-M` with flash: nothing is evicted, and flash holds what does not fit into memory.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ impl Client {
         line
     }
 
-    /// Sets items; whether each was stored.
+    /// Sets items; returns for each whether it was stored.
     fn set(&mut self, items: Range<usize>) -> Vec<bool> {
         let mut stored = Vec::new();
         for first in items.clone().step_by(BATCH) {
@@ -50,7 +50,7 @@ impl Client {
         stored
     }
 
-    /// Which items are there; what is there is right.
+    /// Checks which items exist and that their values are right.
     fn get(&mut self, items: Range<usize>) -> Vec<bool> {
         let mut there = Vec::new();
         for first in items.clone().step_by(BATCH) {
@@ -80,7 +80,7 @@ impl Client {
     }
 }
 
-/// About four kilobytes; each five hundredth is larger than a frame of the flash tier.
+/// About four kilobytes; every five hundredth value is larger than a frame of the flash tier.
 fn value_of(n: usize) -> Vec<u8> {
     let len = if n % 500 == 7 {
         150_000
@@ -94,7 +94,7 @@ fn count(all: &[bool]) -> usize {
     all.iter().filter(|&&yes| yes).count()
 }
 
-/// Of 40,000 items that fit memory and flash, 25,529 were refused: flash took none.
+/// Of 40,000 items that fit into memory and flash, 25,529 used to be refused: flash accepted none.
 #[test]
 fn flash_holds_what_memory_does_not() {
     let folder = Scratch::new();
@@ -103,7 +103,7 @@ fn flash_holds_what_memory_does_not() {
     let mut client = Client::of(&server);
     assert_eq!(count(&client.set(0..40_000)), 40_000);
     assert_eq!(count(&client.get(0..40_000)), 40_000);
-    // A new value takes the place of one on flash, which does not come back when the new one goes.
+    // A new value replaces one on flash, which does not come back when the new one is deleted.
     for n in (0..40_000).step_by(97) {
         client.send(format!("set key-{n} 1 0 3\r\nnew\r\nget key-{n}\r\n").as_bytes());
         let lines = ["STORED", &format!("VALUE key-{n} 1 3"), "new", "END"];
@@ -127,10 +127,10 @@ fn full_tiers_refuse_and_keep_what_they_have() {
     let mut client = Client::of(&server);
     let stored = client.set(0..30_000);
     let full = count(&stored);
-    // Most of it lies on flash, of which a part is left to reclaim.
+    // Most items are on flash, part of which is left for reclaim.
     assert!((7_000..20_000).contains(&full), "{full} stored");
     assert_eq!(client.get(0..30_000), stored);
-    // A third goes; as much comes again, but for what reclaim leaves.
+    // A third is deleted, and as much is stored again, minus what reclaim leaves.
     let kept: Vec<bool> = (0..30_000).map(|n| stored[n] && n % 3 != 0).collect();
     for n in (0..30_000).filter(|&n| stored[n] && !kept[n]) {
         client.delete(n);

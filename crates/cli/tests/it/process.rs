@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server process and a scratch folder; both are gone when a test ends, however it ends.
+//! A server process and a scratch folder; both are removed when a test ends, however it ends.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// The binary under test.
 pub const SENKO: &str = env!("CARGO_BIN_EXE_senko");
 
-/// A folder of this test's own.
+/// A folder for one test.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -30,7 +30,7 @@ impl Scratch {
     pub fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
-    /// A link to the binary by the name memcached.
+    /// A link to the binary with the name memcached.
     pub fn memcached(&self) -> PathBuf {
         let link = self.join("memcached");
         if !link.exists() {
@@ -46,7 +46,7 @@ impl Drop for Scratch {
     }
 }
 
-/// `-u root` where memcached insists on a user.
+/// `-u root`, if memcached requires a user.
 pub fn user_args() -> &'static [&'static str] {
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
         &["-u", "root"]
@@ -67,7 +67,7 @@ pub fn run(program: impl AsRef<OsStr>, folder: &Scratch, args: &[&str]) -> Outpu
         .unwrap()
 }
 
-/// One line on stderr, nothing on stdout, a bad exit; gives the line.
+/// Expects one line on stderr, nothing on stdout, and a failing exit code; returns the line.
 pub fn refused(program: impl AsRef<OsStr>, folder: &Scratch, args: &[&str]) -> String {
     let output = run(program, folder, args);
     let text = String::from_utf8(output.stderr).unwrap();
@@ -81,7 +81,7 @@ pub fn refused(program: impl AsRef<OsStr>, folder: &Scratch, args: &[&str]) -> S
 pub struct Running {
     pub child: Child,
     pub port: u16,
-    /// The JSON line of the start, where `senko serve --json` was started.
+    /// The JSON line of the start, if `senko serve --json` was started.
     pub start: serde_json::Value,
     out: Option<BufReader<std::process::ChildStdout>>,
 }
@@ -158,7 +158,7 @@ impl Running {
         std::fs::read_to_string(folder.join("stderr")).unwrap()
     }
 
-    /// SIGTERM, then its end and what it still wrote to stdout.
+    /// Sends SIGTERM, waits for the end, and returns what the server still wrote to stdout.
     pub fn stop(mut self) -> (ExitStatus, String) {
         signal(self.child.id(), "TERM");
         let status = wait_for(|| self.child.try_wait().unwrap());
@@ -192,7 +192,7 @@ pub fn connect(port: u16) -> TcpStream {
     stream
 }
 
-/// Sends a request and reads until the reply ends so.
+/// Sends a request and reads until the reply ends with these bytes.
 pub fn ask(stream: &mut TcpStream, request: &str, end: &str) -> String {
     stream.write_all(request.as_bytes()).unwrap();
     let mut got = Vec::new();
@@ -214,7 +214,7 @@ pub fn signal(pid: u32, name: &str) {
     assert!(done.success());
 }
 
-/// Waits until a command catches SIGINT: from then on it prints what it has when one comes.
+/// Waits until a command catches SIGINT: from then on it prints its results when the signal comes.
 pub fn hears_signals(child: &Child) {
     let status = format!("/proc/{}/status", child.id());
     wait_for(|| {
@@ -225,7 +225,7 @@ pub fn hears_signals(child: &Child) {
     });
 }
 
-/// Polls until there is an answer; generous, since nothing here asserts timing.
+/// Polls until there is a result; generously, since nothing here judges time.
 pub fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(180);
     loop {
@@ -237,7 +237,7 @@ pub fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether a program is there. In CI a missing one is an error.
+/// Whether a program is installed. In CI a missing program is an error.
 pub fn have(program: &str) -> bool {
     let found = std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path).any(|folder| folder.join(program).is_file())

@@ -10,7 +10,7 @@ use crate::process::{SENKO, Scratch, refused, run, signal};
 /// Debian's name of the browser.
 const BROWSER: &str = "chromium";
 
-/// A page as the browser leaves it, and the lines of its console.
+/// A page after the browser has run it, and the lines of its console.
 fn browse(page: &Path, width: u32, folder: &Scratch) -> Option<(String, String)> {
     let profile = folder.join("browser");
     let output = Command::new(BROWSER)
@@ -24,7 +24,7 @@ fn browse(page: &Path, width: u32, folder: &Scratch) -> Option<(String, String)>
             "--disable-background-networking",
             "--disable-component-update",
         ])
-        // A request to anywhere fails, and the console tells of it.
+        // Any network request fails, and the console reports it.
         .args([
             "--host-resolver-rules=MAP * ~NOTFOUND",
             "--enable-logging=stderr",
@@ -53,8 +53,8 @@ fn browse(page: &Path, width: u32, folder: &Scratch) -> Option<(String, String)>
     Some((page, console.join("\n")))
 }
 
-/// Appended to a copy of the page, without the policy that forbids scripts: counts what can be
-/// seen.
+/// Appended to a copy of the page, without the policy that forbids scripts: counts the visible
+/// elements.
 const LOOK: &str = "<pre id=\"seen\"></pre><script>\
 const all=[...document.querySelectorAll('figure svg')];\
 const good=all.filter(svg=>{const box=svg.getBoundingClientRect();\
@@ -229,7 +229,7 @@ fn what_cannot_run_leaves_its_reason() {
     );
 }
 
-/// Stopped in the middle of all experiments, nothing but results is left.
+/// If it is stopped in the middle of all experiments, only results are left.
 #[test]
 fn all_experiments_are_stopped_together() {
     let folder = Scratch::new();

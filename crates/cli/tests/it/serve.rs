@@ -61,8 +61,8 @@ fn a_second_server_may_not_take_the_same_flash_file() {
     assert!(error.contains(&port), "{error}");
 }
 
-/// Options that voided each other's promise were taken without a word. The table of the documents
-/// says which are refused and which are warned about; this walks it.
+/// Options that broke each other's promise used to be accepted silently. The table in the documents
+/// says which combinations are refused and which cause a warning; this test checks all of it.
 #[test]
 fn options_together_are_refused_or_warned_about_as_documented() {
     let path = "../../docs/cache/options-together.md";
@@ -103,7 +103,8 @@ fn options_together_are_refused_or_warned_about_as_documented() {
     assert!(kinds.iter().all(|&count| count > 5), "{kinds:?}");
 }
 
-/// `-u nobody` with a file that only root can open said "Permission denied", and not to whom.
+/// `-u nobody` with a file that only root can open used to report "Permission denied" without
+/// naming the user.
 #[test]
 fn a_file_that_the_user_may_not_open_is_told_with_the_user() {
     if crate::process::user_args().is_empty() {
@@ -118,7 +119,7 @@ fn a_file_that_the_user_may_not_open_is_told_with_the_user() {
     assert!(said.contains("nobody") && said.contains("/f"), "{said}");
 }
 
-/// A recording of a server that was killed lay at its final name, as if it were whole.
+/// The recording of a killed server used to be at its final name, as if it were complete.
 #[test]
 fn a_recording_has_its_name_when_it_is_whole() {
     let folder = Scratch::new();
@@ -133,13 +134,13 @@ fn a_recording_has_its_name_when_it_is_whole() {
             server.child.wait().unwrap();
         }
         assert_eq!(folder.join("t").exists(), ends_well);
-        // The next start overwrites the part that a killed server left.
+        // The next start overwrites the partial file of a killed server.
         assert_eq!(folder.join("t.part").exists(), !ends_well);
     }
 }
 
-/// `--trace photo.jpg` took the photograph's place when the server stopped, and `--trace /dev/full`
-/// the device's. `FILE.part` was removed, whatever it was.
+/// `--trace photo.jpg` used to replace the photograph when the server stopped, and
+/// `--trace /dev/full` the device. `FILE.part` was removed, whatever it was.
 #[test]
 fn a_recording_takes_the_place_of_recordings_only() {
     let folder = Scratch::new();
@@ -165,8 +166,8 @@ fn a_recording_takes_the_place_of_recordings_only() {
     assert!(!folder.join("pipe.part").exists() && !folder.join("b.kv").exists());
 }
 
-/// `cache_memlimit 64` failed in a server that was started with `-m 64m`: once lowered, its memory
-/// never came back. Down and up again, the server holds as many items as before.
+/// `cache_memlimit 64` used to fail in a server that was started with `-m 64m`: a lowered limit
+/// could not be raised again. Lowered and raised again, the server holds as many items as before.
 #[test]
 fn memory_goes_down_and_up_again() {
     let folder = Scratch::new();
@@ -194,7 +195,7 @@ fn memory_goes_down_and_up_again() {
         let before = fill(&mut client);
         assert_eq!(ask(&mut client, "cache_memlimit 16\r\n", "\n"), "OK\r\n");
         assert_eq!(stat(&mut client, "limit_maxbytes"), 16 << 20);
-        // The other threads hear of it a little later.
+        // The other threads learn of it a little later.
         while fill(&mut client) > before * 2 / 3 {}
         let more = ask(&mut client, "cache_memlimit 65\r\n", "\n");
         assert!(more.starts_with("MEMLIMIT_ADJUST_FAILED"), "{more}");
@@ -249,7 +250,7 @@ fn a_second_signal_ends_it_at_once_and_a_hangup_does_nothing() {
     let mut client = server.connect();
     assert_eq!(ask(&mut client, "mn\r\n", "\n"), "MN\r\n");
     signal(server.child.id(), "INT");
-    // It may have ended by itself before the second comes.
+    // The server may have ended by itself before the second signal.
     let _ = Command::new("kill")
         .args(["-INT", &server.child.id().to_string()])
         .status();
@@ -278,7 +279,7 @@ fn memccapable() {
                 "-p", "0", "--flash", "f:64m", "-m", "128", "--io", io, "-t", threads,
             ],
         );
-        // A failure's name and its mark go to two streams.
+        // The name of a failure and its mark go to different streams.
         let done = Command::new("sh")
             .args([
                 "-c",
@@ -298,7 +299,7 @@ fn memccapable() {
             .lines()
             .filter_map(|line| Some(line.strip_suffix("[FAIL]")?.trim_end()))
             .collect();
-        // It wants `delete k 10` to be refused. memcached 1.6.45 takes no notice of the 10 either.
+        // The tool expects `delete k 10` to be refused. memcached 1.6.45 ignores the 10 too.
         assert_eq!(
             failed,
             ["ascii delete", "ascii delete noreply"],

@@ -26,11 +26,11 @@ fn value(json: &str, pointer: &str) -> serde_json::Value {
         .clone()
 }
 
-/// Two disks of a trace, and lines of no use.
+/// Two disks of a trace, and lines that cannot be used.
 const TWO_DISKS: &str = "0,8,4096,W,0.25\n1,8,4096,W,1.25\n0,16,4096,R,2.25\n1,24,512,W,3.25\n";
 
-/// The examples of README and help that failed: `count=200k`, a generator larger than the drive, a
-/// drive that erased nothing.
+/// Examples of README and help that used to fail: `count=200k`, a generator larger than the drive,
+/// a drive that erased nothing.
 #[test]
 fn examples_run() {
     let folder = Scratch::new();
@@ -67,7 +67,7 @@ fn examples_run() {
             stdout(&out)
         );
     }
-    // The same summary as `run` shows.
+    // The same summary as in `run`.
     assert!(
         stderr(&out).contains("requests    100000:"),
         "{}",
@@ -104,7 +104,7 @@ fn a_run_prints_rates_and_warnings() {
     assert_eq!(value(&json, "/derived/host_bytes_written"), 8704);
     assert_eq!(value(&json, "/derived/keeps_up"), true);
     assert_eq!(value(&json, "/trace/warnings"), serde_json::json!([]));
-    // A drive that does 5,000 writes a second under four times as many.
+    // A drive that does 5,000 writes a second, with four times as many requested.
     let drive = ["--profile", "paper-1gb", "--ftl", "page"];
     let behind = [&["run", "uniform:rate=20k,count=5k"], &drive[..]].concat();
     let out = ssd(&folder, &behind);
@@ -116,7 +116,8 @@ fn a_run_prints_rates_and_warnings() {
     assert!(!stdout(&out).contains("p99"), "{}", stdout(&out));
 }
 
-/// A run on a new drive looked as good as one on a drive in use, and nothing told them apart.
+/// A run on a new drive used to look as good as one on a drive in use, and no note distinguished
+/// them.
 #[test]
 fn a_run_says_what_its_figures_are_worth() {
     let folder = Scratch::new();
@@ -155,7 +156,7 @@ fn a_run_says_what_its_figures_are_worth() {
     assert!(value(&json, "/derived/erases").as_u64().unwrap() > 0);
 }
 
-/// The words are of the same figures, whether from a result or from the run itself.
+/// The text is made from the same figures, whether from a stored result or from the run itself.
 #[test]
 fn a_result_is_explained() {
     let folder = Scratch::new();
@@ -217,8 +218,8 @@ fn a_result_is_explained() {
     );
 }
 
-/// Rates come first, and columns of a comparison stay aligned under long names; its picture has a
-/// bar for each run.
+/// Rates come first. The columns of a comparison stay aligned under long names, and its picture has
+/// a bar for each run.
 #[test]
 fn a_comparison_is_aligned_and_drawn() {
     let folder = Scratch::new();
@@ -438,7 +439,7 @@ fn the_default_is_a_drive_of_today() {
     assert!((years / at("years") - 1.0).abs() < 1e-9, "{json}");
 }
 
-/// Nothing to do is not success.
+/// A run with nothing to do is not a success.
 #[test]
 fn a_trace_that_is_none_is_an_error() {
     let folder = Scratch::new();
@@ -469,8 +470,8 @@ fn a_trace_that_is_none_is_an_error() {
     assert!(!folder.join("new.spc.part").exists());
 }
 
-/// A mistyped layer was refused when the trace was read and all other runs of a comparison were
-/// done, and their results were lost.
+/// A mistyped layer used to be refused only after the trace was read and all other runs of a
+/// comparison were done, and their results were lost.
 #[test]
 fn a_wrong_part_is_refused_before_the_trace_is_read() {
     let folder = Scratch::new();
@@ -495,7 +496,8 @@ fn a_wrong_part_is_refused_before_the_trace_is_read() {
     }
 }
 
-/// "There is no file" was the answer to a loop of links, which is a file that can't be opened.
+/// For a loop of links the error used to be "There is no file", although the file exists and can't
+/// be opened.
 #[test]
 fn a_file_that_cannot_be_opened_is_told_as_that() {
     let folder = Scratch::new();
@@ -516,7 +518,7 @@ fn a_file_that_cannot_be_opened_is_told_as_that() {
     }
 }
 
-/// `senko ssd run <(zcat ...)` found nothing after its first look.
+/// `senko ssd run <(zcat ...)` used to find nothing after its first pass.
 #[test]
 fn a_trace_comes_through_a_pipe() {
     let folder = Scratch::new();
@@ -543,7 +545,7 @@ fn a_trace_comes_through_a_pipe() {
     }
 }
 
-/// A trace of two disks was converted to one of a single disk.
+/// A trace of two disks used to be converted to a trace of one.
 #[test]
 fn convert_keeps_disks() {
     let folder = Scratch::new();
@@ -556,7 +558,7 @@ fn convert_keeps_disks() {
     let text = std::fs::read_to_string(folder.join("b.spc")).unwrap();
     let disks: String = text.lines().map(|line| &line[..1]).collect();
     assert_eq!(disks, "0101");
-    // An existing file is not written over.
+    // An existing file is not overwritten.
     let again = ssd(
         &folder,
         &["trace", "convert", "a.spc", "b.spc", "--to", "spc"],
@@ -565,8 +567,8 @@ fn convert_keeps_disks() {
     assert_eq!(std::fs::read_to_string(folder.join("b.spc")).unwrap(), text);
 }
 
-/// Ctrl-C threw away what a run had counted. The process is stopped when it has shown what the
-/// workload is, so that it runs.
+/// Ctrl-C used to discard the counts of a run. The process is stopped after it has printed the
+/// workload's summary, so it is running.
 #[test]
 fn ctrl_c_prints_what_there_is() {
     let folder = Scratch::new();
@@ -613,7 +615,7 @@ fn ctrl_c_prints_what_there_is() {
     );
 }
 
-/// Ctrl-C while a trace was read threw away what was known of it by then.
+/// Ctrl-C during the reading of a trace used to discard everything read so far.
 #[test]
 fn ctrl_c_tells_what_was_read_of_a_trace() {
     let folder = Scratch::new();
@@ -636,8 +638,8 @@ fn ctrl_c_tells_what_was_read_of_a_trace() {
     );
 }
 
-/// `senko ssd transfer` said nothing until its end, and Ctrl-C left nothing of the drives that were
-/// done.
+/// `senko ssd transfer` used to print nothing until its end, and Ctrl-C discarded the results of
+/// finished drives.
 #[test]
 fn ctrl_c_prints_the_rows_of_the_transfer_engine() {
     let folder = Scratch::new();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko store` as a user calls it: its messages, and the files that remain after an interruption.
+//! `senko store`, called as by a user: its messages, and the files that remain after an
+//! interruption.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -32,7 +33,7 @@ fn out(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// A command that must work; gives its stdout.
+/// A command that must succeed; returns its stdout.
 fn done(folder: &Scratch, args: &[&str]) -> String {
     let output = store(folder, args);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -49,7 +50,7 @@ fn rows(first: u64, end: u64, bytes: usize) -> String {
 }
 
 fn signal(child: &Child, name: &str) {
-    // One that ended meanwhile is not a failure.
+    // A process that ended meanwhile is not a failure.
     let _ = Command::new("kill")
         .args([name, &child.id().to_string()])
         .stderr(Stdio::null())
@@ -57,7 +58,7 @@ fn signal(child: &Child, name: &str) {
         .unwrap();
 }
 
-/// Starts a command and sends it a signal as soon as `draft` is there. Gives its exit code where it
+/// Starts a command and sends it a signal as soon as `draft` exists. Returns its exit code, if it
 /// has one.
 fn broken_off(folder: &Scratch, args: &[&str], draft: &Path, name: &str) -> Option<i32> {
     let mut child = started(folder, args);
@@ -72,8 +73,8 @@ fn broken_off(folder: &Scratch, args: &[&str], draft: &Path, name: &str) -> Opti
 }
 
 /// `senko store backup` was killed midway and left `copy.kv` with half of the keys: `verify` found
-/// no problem in it, and nobody could tell. The same went for a dump to a file. A file that has its
-/// name is whole.
+/// no problem in it, so nobody could notice. The same was true of a dump to a file. Now a file with
+/// its final name is complete.
 #[test]
 fn a_copy_that_is_broken_off_has_not_its_name() {
     let folder = Scratch::new();
@@ -89,8 +90,8 @@ fn a_copy_that_is_broken_off_has_not_its_name() {
     ] {
         let (copy, draft) = (folder.join(copy), folder.join(&format!("{copy}.part")));
         let mut caught = 0;
-        // The process may end before the signal comes: then the copy is whole, and there is another
-        // try.
+        // The process may end before the signal arrives. Then the copy is complete, and the test
+        // tries again.
         for attempt in 0..40 {
             if caught == 2 {
                 break;
@@ -154,8 +155,9 @@ fn file_blocks(file: &std::fs::Metadata) -> u64 {
     std::os::unix::fs::MetadataExt::blocks(file)
 }
 
-/// On a full tmpfs of 64 MiB, deletes stopped after 17,000 of 60,480 keys, and `compact` failed.
-/// The same where other files take the rest of the file system, also what the store gave back.
+/// On a full tmpfs of 64 MiB, deletes used to stop after 17,000 of 60,480 keys, and `compact`
+/// failed. The same happened when other files took the rest of the file system, including the space
+/// that the store had given back.
 #[test]
 fn a_store_on_a_full_file_system_is_emptied() {
     let rest = Scratch::new();
@@ -210,7 +212,7 @@ fn a_store_on_a_full_file_system_is_emptied() {
         done(folder, &["load", "data.kv", deletes.to_str().unwrap()]);
         done(folder, &["compact", "data.kv"]);
         assert_eq!(done(folder, &["scan", "data.kv", "--count"]), "0\n");
-        // Other files have the space that the store gave back.
+        // Other files take the space that the store gave back.
         let (again, count) = if shrinks {
             (&few, "3000\n")
         } else {
@@ -222,7 +224,8 @@ fn a_store_on_a_full_file_system_is_emptied() {
     }
 }
 
-/// A full target of `senko dbm backup`, and one that was there already, were told as the source's.
+/// If the target of `senko dbm backup` was full or existed already, the error used to name the
+/// source.
 #[test]
 fn a_target_that_takes_no_copy_is_told_as_the_target() {
     let folder = Scratch::new();
@@ -260,7 +263,7 @@ fn a_target_that_takes_no_copy_is_told_as_the_target() {
     }
 }
 
-/// The one line that a command which must be refused says.
+/// The one line on stderr of a command that must be refused.
 fn refused(folder: &Scratch, args: &[&str]) -> String {
     let output = store(folder, args);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -269,8 +272,8 @@ fn refused(folder: &Scratch, args: &[&str]) -> String {
     said
 }
 
-/// A load that Ctrl-C ended said nothing of the rows that it had put, and a dump of the DBM left
-/// its part.
+/// After Ctrl-C, a load used to say nothing about the rows that it had put, and a dump of the DBM
+/// left its partial file.
 #[test]
 fn a_load_or_a_dump_that_is_interrupted_says_so_and_cleans_up() {
     let folder = Scratch::new();
@@ -281,7 +284,7 @@ fn a_load_or_a_dump_that_is_interrupted_says_so_and_cleans_up() {
         command.spawn().unwrap()
     };
     std::fs::write(folder.join("rows"), rows(0, 100_000, 200)).unwrap();
-    // Each row is synced, so it is still at it when the signal comes.
+    // Each row is synced, so the load is still running when the signal arrives.
     let slowly = ["store", "load", "x.kv", "rows", "--batch", "1", "--synced"];
     let child = begin(&slowly);
     crate::process::hears_signals(&child);
@@ -303,15 +306,15 @@ fn a_load_or_a_dump_that_is_interrupted_says_so_and_cleans_up() {
     }
     signal(&child, "-INT");
     let output = child.wait_with_output().unwrap();
-    // It may have been done just then.
+    // It may have finished just before.
     let code = if whole.exists() { 0 } else { 130 };
     assert_eq!(output.status.code(), Some(code), "{output:?}");
     assert!(!part.exists());
 }
 
-/// `{"key":"bin","value":null,"value_base64":"AP8="}` deleted the key, a CSV with an empty `value`
-/// and a `value_base64` stored nothing, and of two key columns the first counted. A row with two
-/// readings is refused, with its line and column.
+/// `{"key":"bin","value":null,"value_base64":"AP8="}` used to delete the key. A CSV with an empty
+/// `value` and a `value_base64` stored nothing, and of two key columns the first counted. An
+/// ambiguous row is now refused, with its line and column.
 #[test]
 fn a_row_with_two_readings_is_refused() {
     let folder = Scratch::new();
@@ -346,7 +349,7 @@ fn a_row_with_two_readings_is_refused() {
             r#"{"key":"a","value":"","ttl":5,"expires_at":6}"#,
             "line 1, column 45",
         ),
-        // Never, or at once? Seconds, or milliseconds?
+        // Ambiguous: never, or at once? Seconds, or milliseconds?
         (
             "j.jsonl",
             r#"{"key":"a","value":"","ttl":0}"#,
@@ -405,7 +408,7 @@ fn a_row_with_two_readings_is_refused() {
         assert!(said.contains(&format!("{name}, {place}")), "{said}");
         assert!(!folder.join("new.kv").exists(), "{name} left a store");
     }
-    // A wrong row further down is told with its line, and the rows before it stay.
+    // A wrong row further down is reported with its line, and the rows before it stay.
     let later = format!("{}{}", rows(0, 3, 5), "{\"key\":\"x\",\"value\":1}\n");
     std::fs::write(folder.join("later.jsonl"), later).unwrap();
     let small = ["--block-size", "1m"];
@@ -426,15 +429,15 @@ fn a_row_with_two_readings_is_refused() {
         "{said}"
     );
     assert_eq!(done(&folder, &["scan", "new.kv", "--count"]), "3\n");
-    // An object's other fields are nobody's business, and a null is not a time.
+    // Other fields of an object are ignored, and null is not a time.
     let other = r#"{"other":1,"other":2,"key":"o","value":"1","ttl":null,"expires_at":0}"#;
     std::fs::write(folder.join("other.jsonl"), other).unwrap();
     done(&folder, &["load", "new.kv", "other.jsonl"]);
     assert_eq!(done(&folder, &["get", "new.kv", "o"]), "1");
 }
 
-/// A spreadsheet's CSV begins with a byte order mark: its first column was called `\u{feff}key`,
-/// and there was no `key`.
+/// A spreadsheet's CSV begins with a byte order mark. Its first column used to be named
+/// `\u{feff}key`, so `key` was missing.
 #[test]
 fn a_byte_order_mark_is_skipped() {
     let folder = Scratch::new();
@@ -456,9 +459,9 @@ fn a_byte_order_mark_is_skipped() {
     assert_eq!(all, "a\t1\nb\t2\nc\t3\n");
 }
 
-/// "There is no store" was the answer to a missing permission and to a loop of links, and a file
-/// that is none was told to be too small. Each reason is told as what it is, and a first put that
-/// is refused leaves nothing.
+/// A missing permission and a loop of links used to be reported as "There is no store", and a file
+/// that is not a store as too small. Each reason is now reported as it is, and a first put that is
+/// refused leaves nothing.
 #[test]
 fn the_reason_that_is_told_is_the_reason() {
     let folder = Scratch::new();
@@ -513,7 +516,7 @@ fn the_reason_that_is_told_is_the_reason() {
         refused(&folder, command);
         assert!(!folder.join("new.kv").exists(), "{command:?} left a store");
     }
-    // A bound below what a store has in use is refused, and changes nothing.
+    // A bound below the space in use is refused, and changes nothing.
     done(&folder, &["put", "data.kv", "k", "v", "--block-size", "1m"]);
     for command in [
         &["put", "data.kv", "k", "w", "--max-size", "1k"][..],
@@ -527,7 +530,7 @@ fn the_reason_that_is_told_is_the_reason() {
     done(&folder, &["put", "data.kv", "k", "w", "--max-size", "64m"]);
 }
 
-/// `senko store` in a shell that may write files of this many blocks of 1024 bytes.
+/// Runs `senko store` in a shell with a limit on file size, in blocks of 1024 bytes.
 fn limited(folder: &Scratch, blocks: u64, args: &str) -> (Option<i32>, String) {
     let line = format!("ulimit -f {blocks}; exec {SENKO} store {args}");
     let output = Command::new("bash")
@@ -540,8 +543,8 @@ fn limited(folder: &Scratch, blocks: u64, args: &str) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
-/// Beyond `ulimit -f` a signal ended the process without a word. And a full target of a backup was
-/// told as the fullness of the store that was copied.
+/// Beyond `ulimit -f` a signal used to end the process without a message. And a full target of a
+/// backup was reported as if the source were full.
 #[test]
 fn a_file_that_may_not_grow_is_told_of() {
     let folder = Scratch::new();
@@ -577,8 +580,8 @@ fn a_file_that_may_not_grow_is_told_of() {
     assert!(!folder.join("new.kv").exists());
 }
 
-/// `senko store bench --keys 4m`, which the help itself shows, was refused. Every number, size,
-/// rate and time of the store is written as anywhere else.
+/// `senko store bench --keys 4m`, which its own help shows, used to be refused. The store's
+/// numbers, sizes, rates and times are written as everywhere else.
 #[test]
 fn numbers_are_written_as_anywhere_else() {
     let folder = Scratch::new();
@@ -642,10 +645,10 @@ fn numbers_are_written_as_anywhere_else() {
     }
 }
 
-/// Ctrl-C left the store of a bench behind, and printed nothing.
+/// Ctrl-C used to leave the store of a bench behind, and printed nothing.
 #[test]
 fn a_bench_that_is_interrupted_prints_what_there_is() {
-    // A signal that comes before the run has begun leaves nothing of it to print.
+    // If the signal comes before the run has begun, there is nothing to print.
     let printed = (0..50).find_map(|_| interrupted_bench());
     assert!(printed.is_some(), "no run was printed");
 }
@@ -689,7 +692,7 @@ fn interrupted_bench() -> Option<()> {
     Some(())
 }
 
-/// `senko store put k <&-` stored an empty value: a stream that is closed reads as an empty one.
+/// `senko store put k <&-` used to store an empty value: a closed stream reads as an empty one.
 #[test]
 fn a_closed_stdin_is_no_empty_input() {
     let folder = Scratch::new();
@@ -721,7 +724,7 @@ fn a_closed_stdin_is_no_empty_input() {
         !run("store get s.kv k", "<&-").status.success(),
         "nothing was stored"
     );
-    // An input that is there and empty is a value.
+    // An existing but empty input is a value.
     for (command, stdin) in [
         ("store put s.kv k", "</dev/null"),
         ("store put s.kv l", "<>/dev/null"),

@@ -16,8 +16,8 @@ fn stdout(folder: &Scratch, args: &[&str]) -> String {
 #[test]
 fn version() {
     let folder = Scratch::new();
-    // Behind the version stands the commit, where the build knew it: a report of a fault names what
-    // was run.
+    // The commit follows the version, if the build knew it, so that a bug report names what was
+    // run.
     let text = stdout(&folder, &["--version"]);
     assert_eq!(stdout(&folder, &["version"]), text);
     let wanted = format!("senko {}", env!("CARGO_PKG_VERSION"));
@@ -145,8 +145,8 @@ fn unknown_words_are_refused() {
     );
 }
 
-/// A report that says `4 MiB` in one line and `12 MB/s` in the next makes its reader convert. Each
-/// command's output has the units of one system.
+/// A report with `4 MiB` in one line and `12 MB/s` in the next makes its reader convert. Each
+/// command's output uses one system of units.
 #[test]
 fn sizes_of_one_output_are_of_one_system() {
     let folder = Scratch::new();
@@ -194,8 +194,9 @@ fn sizes_of_one_output_are_of_one_system() {
     assert!(with_units > 6, "{with_units}: are units found?");
 }
 
-/// Options that say nothing without another one were taken and had no effect: clap does not miss
-/// the other one where a third excludes it. And 0 answers were simulated as one.
+/// Options that do nothing without another one used to be accepted without effect. If a third
+/// option excludes the other one, clap does not notice that it is missing. And 0 answers were
+/// simulated as one.
 #[test]
 fn what_would_have_no_effect_is_refused() {
     let folder = crate::process::Scratch::new();

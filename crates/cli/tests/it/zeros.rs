@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! 0 as the value of a number option: refused with one sentence where it makes no sense.
 
-// What 0 means to each option.
+// the meaning of 0 for each option
 mod table;
 
 use crate::process::{SENKO, Scratch, refused, run};
@@ -22,9 +22,9 @@ fn a_senseless_zero_is_refused_and_leaves_nothing_behind() {
     }
 }
 
-/// `store put --compaction-rate 0` held compaction to a byte a second, `dbm range --limit 0`
-/// printed nothing, `store put --log-size 0` was refused and left a new store behind, and
-/// `ssd lifetime --cycles 0` told a life of 0 years.
+/// `store put --compaction-rate 0` used to limit compaction to a byte a second,
+/// `dbm range --limit 0` printed nothing, `store put --log-size 0` was refused and left a new store
+/// behind, and `ssd lifetime --cycles 0` reported a life of 0 years.
 #[test]
 fn zeros_that_were_taken_are_refused() {
     let folder = Scratch::new();

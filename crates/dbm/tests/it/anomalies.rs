@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The anomalies of Adya's thesis and of Kleppmann's Hermitage list, each by its name: none of them
-//! happens.
+//! can happen.
 
 use senko_dbm::{Database, DbmError, Durability, Table, Transaction};
 use senko_io::faulty::FaultyDevice;
@@ -82,7 +82,7 @@ fn g1c_circular_information_flow() {
     t2.put(&t, b"2", b"22").unwrap();
     assert_eq!(get(&mut t1, &t, b"2"), b"20");
     assert_eq!(get(&mut t2, &t, b"1"), b"10");
-    // Each read what the other overwrites: one may commit.
+    // Each reads what the other overwrites, so only one may commit.
     assert!(commits(t1));
     assert!(!commits(t2));
 }
@@ -167,7 +167,7 @@ fn g2_anti_dependency_cycle_with_phantoms() {
     assert!(!commits(t2));
 }
 
-/// Each kind of read of a range is validated, at its borders too.
+/// Each kind of range read is validated, also at its ends.
 #[test]
 fn phantoms_at_the_borders_of_every_kind_of_range() {
     type Read = fn(&mut Transaction, &Table);
@@ -198,8 +198,8 @@ fn phantoms_at_the_borders_of_every_kind_of_range() {
     }
 }
 
-/// A deleted range conflicts with who read a key or a range in it, also at its borders and where
-/// nothing was. A transaction that only wrote there comes behind it.
+/// A deleted range conflicts with a transaction that read a key or a range in it, also at its ends
+/// and where it was empty. A transaction that only wrote there is ordered after it.
 #[test]
 fn a_deleted_range_conflicts_with_who_read_there() {
     type Read = fn(&mut Transaction, &Table);
@@ -237,7 +237,7 @@ fn a_deleted_range_conflicts_with_who_read_there() {
     }
 }
 
-/// A table that is dropped conflicts with who read it or wrote to it, and with nobody else.
+/// A dropped table conflicts with transactions that read it or wrote to it, and with no others.
 #[test]
 fn a_dropped_table_conflicts_with_who_used_it() {
     type Use = fn(&mut Transaction, &Table);
@@ -260,7 +260,7 @@ fn a_dropped_table_conflicts_with_who_used_it() {
     }
 }
 
-/// A leaf that splits, or takes other keys, aborts nobody.
+/// A leaf that splits, or gets other keys, aborts no transaction.
 #[test]
 fn other_keys_of_a_leaf_conflict_with_nobody() {
     let (db, t) = two_rows();

@@ -36,8 +36,8 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A backup has what was committed when it began, though its progress commits more; one that is
-/// ended leaves nothing.
+/// A backup has what was committed when it began, although its progress callback commits more. A
+/// backup that is ended early leaves nothing.
 #[test]
 fn a_backup_is_of_one_moment() {
     let folder = senko_dbm::example::Folder::new();
@@ -77,8 +77,8 @@ fn a_backup_is_of_one_moment() {
     assert!(matches!(again, Err(DbmError::Open(_))), "{again:?}");
 }
 
-/// A compacted database has all records in fewer bytes. A crash between its new name and the end of
-/// the old further files leaves files that are free space.
+/// A compacted database has all records in fewer bytes. If a crash comes after its rename and
+/// before the old further files are removed, those files are free space.
 #[test]
 fn compaction_keeps_all_and_takes_less() {
     let folder = senko_dbm::example::Folder::new();
@@ -118,8 +118,8 @@ fn compaction_keeps_all_and_takes_less() {
     assert!(report.bytes < before);
 }
 
-/// Pages of a database lost bits. A repair has every record of the others, and says which keys are
-/// lost and how many.
+/// Pages of a database lost bits. A repair has every record of the other pages, and reports which
+/// keys are lost and how many.
 #[test]
 fn a_repair_saves_all_that_is_whole() {
     let folder = senko_dbm::example::Folder::new();
@@ -173,7 +173,7 @@ fn a_repair_saves_all_that_is_whole() {
     );
 }
 
-/// Damages all pages of the files that `is_hit`, and says how many those are.
+/// Damages all pages of the files for which `is_hit` is true, and returns their number.
 fn damage(path: &std::path::Path, is_hit: impl Fn(&[u8]) -> bool) -> usize {
     let mut damaged = 0;
     let further = senko_io::SpannedFile::further_files(path);
@@ -188,9 +188,9 @@ fn damage(path: &std::path::Path, is_hit: impl Fn(&[u8]) -> bool) -> usize {
     damaged
 }
 
-/// All pages above the leaves are lost, the root among them. The translation table names the
-/// leaves, and every record is saved: with a superblock and without one, and where two tables lost
-/// their roots and nobody knows whose a leaf is. A table that has the name of those is left alone.
+/// All pages above the leaves are lost, including the root. The translation table names the leaves,
+/// and every record is saved: with or without a superblock, and also if two tables lost their
+/// roots, so that the table of a leaf is unknown. An existing table with their name is left alone.
 #[test]
 fn leaves_are_saved_without_the_pages_above_them() {
     for (tables, opens) in [(1, true), (1, false), (2, true), (2, false)] {
@@ -280,7 +280,7 @@ fn a_database_that_does_not_open_is_salvaged() {
         if !kinds.contains(&0) {
             db.checkpoint().unwrap();
         }
-        // These are in the log alone.
+        // These are only in the log.
         model.extend(fill(&db, &table, &mut rng, 500));
         let late = db.create_table("late").unwrap();
         db.run(Durability::Synced, |tx| tx.put(&late, b"k", b"v"))
@@ -303,7 +303,7 @@ fn a_database_that_does_not_open_is_salvaged() {
                     }
                     kinds => kinds.contains(&page[38]) && !is_superblock,
                 };
-                // Of the checkpoints, all but the first one.
+                // All checkpoints but the first.
                 let first = page[38] == 5 && page[8..16] == 1u64.to_le_bytes();
                 if hit && !first {
                     page[200] ^= 1;

@@ -14,7 +14,8 @@ use senko_workload::Rng;
 
 use crate::support::{Limit, Model, content, number, open, quiet, seed};
 
-/// Takes copies of the device as crashes would leave it, before and after each write and flush.
+/// Takes copies of the device in the state that crashes would leave, before and after each write
+/// and flush.
 struct Watched {
     device: Arc<FaultyDevice>,
     state: Mutex<State>,
@@ -56,7 +57,7 @@ impl Device for Watched {
         done
     }
     fn write_durable(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
-        // In its midst it is a write that was not flushed.
+        // During the call the write counts as unflushed.
         let fork = self.device.fork(self.state.lock().unwrap().rng);
         fork.write(page, buf, tag)?;
         let mut state = self.state.lock().unwrap();
@@ -89,7 +90,7 @@ impl Device for Watched {
 enum Step {
     Put(Durability),
     PutLong(Durability),
-    /// More than may wait for the log: it is written, and nobody asked for a flush.
+    /// More than may wait for the log: it is written, without a request for a flush.
     PutHuge,
     Delete,
     DeleteRange,
@@ -138,7 +139,7 @@ struct Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // Nobody looks at what they write now.
+        // Their writes are not checked from now on.
         self.watched.state.lock().unwrap().copies = 0;
     }
 }
@@ -178,7 +179,7 @@ impl Run {
             Some(value) => tx.put(&self.table, key, value).unwrap(),
             None => tx.delete(&self.table, key).unwrap(),
         });
-        // Every commit is another content, so that a prefix is known by it.
+        // Every commit makes a different content, so that the content identifies a prefix.
         let stamp = self.history.len().to_be_bytes();
         tx.put(&self.table, b"stamp", &stamp).unwrap();
         next.insert(b"stamp".to_vec(), stamp.to_vec());
@@ -193,7 +194,8 @@ impl Run {
         }
     }
 
-    /// Takes a copy as a kill would leave it, and one of a power cut.
+    /// Takes a copy in the state that a kill would leave, and one in the state that a power cut
+    /// would leave.
     fn kill(&self) {
         let image = self.watched.device.copy(1);
         let mut state = self.watched.state.lock().unwrap();
@@ -277,7 +279,7 @@ impl Run {
         }
     }
 
-    /// Which commit a database shows.
+    /// The commit that a database shows.
     fn check_open(&self, db: &Database, least: usize, what: &str) -> usize {
         let found = content(&db.snapshot(), &self.table);
         let at = found.get(&b"stamp"[..]).map_or(0, |stamp| {
@@ -301,8 +303,7 @@ impl Run {
             if nth % 4 > 0 {
                 continue;
             }
-            // The same transaction once more: what the crash left behind must not come back after
-            // it.
+            // The same transaction once more: remains of the crash must not come back after it.
             db.run(Durability::Synced, |tx| tx.put(&self.table, b"again", b"x"))
                 .unwrap();
             let mut expected = self.history[at].clone();
@@ -314,8 +315,9 @@ impl Run {
     }
 }
 
-/// Four threads commit, each its own counter, while copies are taken as a kill would leave them. In
-/// a copy, each counter has the value of its last commit that returned before the copy.
+/// Four threads commit, each to its own counter, while copies are taken in the state that a kill
+/// would leave. In a copy, each counter has at least the value of its last commit that returned
+/// before the copy.
 #[test]
 fn a_kill_while_threads_commit() {
     const THREADS: u64 = 4;
@@ -353,7 +355,7 @@ fn a_kill_while_threads_commit() {
         let threads: Vec<_> = (0..THREADS).map(start).collect();
         let mut last = 0;
         for copy in 0..300 {
-            // Every copy is of another time.
+            // Each copy is of a different time.
             while acknowledged[0].load(Ordering::Acquire) == last {
                 assert!(!threads[0].is_finished(), "a thread failed");
                 std::thread::yield_now();
@@ -381,11 +383,11 @@ fn a_kill_while_threads_commit() {
 }
 
 thread_local! {
-    /// Whether this thread is one that is never stopped.
+    /// Whether this thread is never stopped.
     static OTHER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// A device whose writes wait while it is shut.
+/// A device whose writes wait while its gate is closed.
 struct Gate {
     device: Arc<FaultyDevice>,
     shut: AtomicBool,
@@ -423,7 +425,7 @@ impl Device for Gate {
     }
 }
 
-/// A thread whose commit another thread took to the log, and has not written yet, is not told that
+/// A thread whose commit another thread has taken to the log, but not yet written, is not told that
 /// its commit survives a kill.
 #[test]
 fn a_commit_on_its_way_to_the_log_is_not_acknowledged() {
@@ -438,7 +440,7 @@ fn a_commit_on_its_way_to_the_log_is_not_acknowledged() {
     );
     let (stopped, may_go) = (placed.clone(), go_on.clone());
     let pause = move |step| {
-        // It has its place in the order, and was not applied.
+        // It has its place in the order, but was not applied.
         while step == 0 && !OTHER.get() && !may_go.load(Ordering::SeqCst) {
             stopped.store(true, Ordering::SeqCst);
             std::thread::yield_now();
@@ -450,7 +452,7 @@ fn a_commit_on_its_way_to_the_log_is_not_acknowledged() {
     };
     let db = Database::open_device(Arc::clone(&gate) as _, options).unwrap();
     let table = db.create_table("t").unwrap();
-    // From the first on there is memory that outlives the process.
+    // From the first commit on there is memory that outlives the process.
     db.run(Durability::Buffered, |tx| tx.put(&table, b"first", b"1"))
         .unwrap();
     let until = |flag: &AtomicBool| {
@@ -468,8 +470,8 @@ fn a_commit_on_its_way_to_the_log_is_not_acknowledged() {
             assert!(found.get(&table, b"late").unwrap().is_some());
         });
         until(&placed);
-        // The other comes behind it, and is not stopped: it takes both to the log, since it is too
-        // much for the memory.
+        // The other thread comes after it and is not stopped. It takes both commits to the log,
+        // since they are too large for the memory.
         let mut tx = db.begin();
         for nth in 0..60u8 {
             tx.put(&table, &[nth], &[7; 900]).unwrap();
@@ -481,7 +483,7 @@ fn a_commit_on_its_way_to_the_log_is_not_acknowledged() {
         });
         until(&gate.reached);
         go_on.store(true, Ordering::SeqCst);
-        // It can't come back before the gate opens, however long that is.
+        // It can't return before the gate opens, however long that takes.
         for _ in 0..200 {
             if late.is_finished() {
                 break;
@@ -522,8 +524,8 @@ fn all_short_sequences() {
     assert!(images > 2 * sequences, "only {images} images");
 }
 
-/// A deleted long value waits for the log, and a checkpoint of that time had its parts as if they
-/// lived. After a crash a new value got numbers that a replayed one had.
+/// A deleted long value waited for the log, and a checkpoint at that time had its parts as if they
+/// were live. After a crash a new value got the numbers of a replayed one.
 #[test]
 fn deleted_long_values_are_not_in_a_checkpoint() {
     let device = FaultyDevice::new(3000, 1);
@@ -555,8 +557,8 @@ fn deleted_long_values_are_not_in_a_checkpoint() {
     assert!(again.verify().unwrap().problems.is_empty());
 }
 
-/// Long random runs: `SENKO_TEST_FACTOR` times as many where it is set, and at least one.
-/// `SENKO_DBM_IMAGES` asks for this many images at least.
+/// Long random runs: `SENKO_TEST_FACTOR` times as many if it is set, and at least one.
+/// `SENKO_DBM_IMAGES` sets the minimum number of images.
 #[test]
 fn random_sequences() {
     let runs = senko_workload::rounds(12);
@@ -584,8 +586,8 @@ fn random_sequences() {
     println!("{images} images");
 }
 
-/// The prefix property with what crashes of crashes leave: the device continues from an image, and
-/// so on.
+/// The prefix property after repeated crashes: the device continues from an image, crashes again,
+/// and so on.
 #[test]
 fn crash_after_crash() {
     let seed = seed("crash_after_crash");
@@ -618,8 +620,8 @@ fn crash_after_crash() {
     assert!(at > 100);
 }
 
-/// The disk flipped a bit in the middle of the log, and two hundred acknowledged commits behind it
-/// were gone without a word.
+/// The disk flipped a bit in the middle of the log, and two hundred acknowledged commits after it
+/// were lost silently.
 #[test]
 fn damage_in_the_midst_of_the_log_is_told() {
     let device = FaultyDevice::new(3000, 5);

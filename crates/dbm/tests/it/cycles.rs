@@ -3,10 +3,10 @@
 //! serializability forbids.
 //!
 //! Card: Elle (Kingsbury and Alvaro 2020) on Adya's dependency graphs (1999). A list that was read
-//! tells the order in which its elements came, so the versions of a key are known. Transaction A
-//! comes before B in four cases. B's element follows A's (ww); B read A's element last (wr); B's
-//! element follows the list that A read (rw); or A had ended before B began (rt). A cycle is an
-//! anomaly, named by its edges. The `adya` crate gives a second opinion.
+//! shows the order in which its elements were appended, so the versions of a key are known.
+//! Transaction A comes before B in four cases. B's element follows A's (ww); B read A's element
+//! last (wr); B's element follows the list that A read (rw); or A had ended before B began (rt). A
+//! cycle is an anomaly, named by its edges. The `adya` crate gives a second opinion.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ use Mop::{Append, Read};
 
 #[derive(Clone, Debug)]
 struct Txn {
-    /// The thread that ran it.
+    /// The thread that executed it.
     process: u64,
     began: u64,
     ended: u64,
@@ -39,7 +39,7 @@ const WR: u8 = 2;
 const RW: u8 = 4;
 const RT: u8 = 8;
 
-/// The name of what is wrong with a history, and the transactions that show it.
+/// The name of the anomaly in a history, and the transactions that show it.
 fn anomaly(history: &[Txn]) -> Option<(&'static str, Vec<usize>)> {
     // The transaction that appended an element, and whether it was its last append to the key.
     let mut writer: HashMap<(u64, u64), (usize, bool)> = HashMap::new();
@@ -120,8 +120,8 @@ fn anomaly(history: &[Txn]) -> Option<(&'static str, Vec<usize>)> {
             }
         }
     }
-    // Each process waits for the end of its transaction. So the newest transaction of every process
-    // that had ended gives all of the real-time order that matters.
+    // Each process waits for the end of its transaction. So the newest ended transaction of every
+    // process determines all of the relevant real-time order.
     let mut by_begin: Vec<usize> = committed().map(|(nth, _)| nth).collect();
     let mut by_end = by_begin.clone();
     by_begin.sort_by_key(|nth| history[*nth].began);
@@ -157,7 +157,7 @@ fn anomaly(history: &[Txn]) -> Option<(&'static str, Vec<usize>)> {
     None
 }
 
-/// A cycle over edges of `kinds`; with `once`, over one edge more that is of that kind.
+/// A cycle over edges of `kinds`; with `once`, over one additional edge of that kind.
 fn cycle(next: &[Vec<(usize, u8)>], kinds: u8, once: u8) -> Option<Vec<usize>> {
     // Transactions that Kahn's algorithm does not remove lie on cycles or between them.
     let mut into = vec![0usize; next.len()];
@@ -180,7 +180,7 @@ fn cycle(next: &[Vec<(usize, u8)>], kinds: u8, once: u8) -> Option<Vec<usize>> {
     starts.sort_unstable();
     for start in starts {
         let first = if once != 0 { once } else { kinds };
-        // Breadth first, so that the cycle is short.
+        // Breadth-first, so that the cycle is short.
         let mut from: HashMap<usize, usize> = HashMap::new();
         let step = |at: usize, kinds: u8| {
             let left = &left;
@@ -296,7 +296,7 @@ fn both_checkers_find_what_is_wrong() {
             "G-single",
             overlapping(&[&[a(1, 1), a(2, 1)], &[r(1, &[1]), r(2, &[])], &[r(2, &[1])]]),
         ),
-        // A lost update: both appended to what both had read.
+        // A lost update: both appended to the list that both had read.
         (
             "G-single",
             overlapping(&[
@@ -319,7 +319,7 @@ fn both_checkers_find_what_is_wrong() {
             "incompatible-order",
             overlapping(&[&[a(1, 1)], &[a(1, 2)], &[r(1, &[1, 2])], &[r(1, &[2, 1])]]),
         ),
-        // A read that misses what had ended before it began.
+        // A read that misses a commit that had ended before it began.
         ("G-single-realtime", {
             let mut history = overlapping(&[&[a(1, 1)], &[r(1, &[])], &[r(1, &[1])]]);
             (history[0].began, history[0].ended) = (1, 2);
@@ -335,7 +335,7 @@ fn both_checkers_find_what_is_wrong() {
             "{found:?}"
         );
         let second = second_opinion(&history);
-        // The other one says where an item was read, in other places of the name.
+        // The other checker says where an item was read, in other parts of the name.
         let short = |name: &str| name.replace("-item", "");
         let known = second.iter().any(|found| short(found) == short(name));
         assert!(known, "{name}: {second:?}");
@@ -354,7 +354,7 @@ fn run(seed: u64, transactions: u64, tracked: bool) -> Vec<Txn> {
     let db = Database::open_device(FaultyDevice::new(60_000, seed), quiet()).unwrap();
     let table = db.create_table("t").unwrap();
     let (clock, element) = (AtomicU64::new(0), AtomicU64::new(1));
-    // Few keys are busy at a time, and lists stay short.
+    // Few keys are used at a time, and lists stay short.
     let key_of = |rng: &mut Rng| {
         let now = element.load(Ordering::Relaxed) / 60;
         now * 4 + rng.below(8)
@@ -419,7 +419,7 @@ fn run(seed: u64, transactions: u64, tracked: bool) -> Vec<Txn> {
             .flat_map(|t| t.join().unwrap())
             .collect()
     });
-    // All lists once more at the end, so that the order of every append is known.
+    // All lists are read once more at the end, so that the order of every append is known.
     let now = db.snapshot();
     let mops = now.cursor(&table, ..).unwrap().map(|record| {
         let (key, value) = record.unwrap();
@@ -453,7 +453,7 @@ fn no_history_has_an_anomaly() {
     assert_eq!(second_opinion(&history), [""; 0]);
 }
 
-/// The same with reads that are not validated, which promise less: the checkers see it.
+/// The same with reads that are not validated, which promise less: the checkers detect it.
 #[test]
 fn unvalidated_reads_show_anomalies() {
     let seed = seed("unvalidated");

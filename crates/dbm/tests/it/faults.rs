@@ -9,8 +9,8 @@ use senko_io::faulty::FaultyDevice;
 
 use crate::support::{Model, content, open, quiet};
 
-/// After a failed write or flush nothing is tried again, and the next opening has every
-/// acknowledged commit.
+/// After a failed write or flush no other is tried, and the next opening has every acknowledged
+/// commit.
 #[test]
 fn a_failed_write_or_flush_latches() {
     let mut failures = 0;
@@ -54,8 +54,8 @@ fn a_failed_write_or_flush_latches() {
     assert!(failures > 40, "only {failures} runs met their failure");
 }
 
-/// Every commit that fits is kept on a full device; what does not fit changes nothing, and deleting
-/// makes room again.
+/// On a full device every commit that fits is kept. A commit that does not fit changes nothing, and
+/// deleting makes room again.
 #[test]
 fn a_full_device_loses_nothing_and_can_be_used_again() {
     let device = FaultyDevice::new(48 * 16, 3);
@@ -92,7 +92,7 @@ fn a_full_device_loses_nothing_and_can_be_used_again() {
     assert_eq!(content(&db.snapshot(), &table), model);
 }
 
-/// A damaged page fails the reads and commits that need it, with its place, and no other.
+/// A damaged page fails the reads and commits that need it, with its position, and no others.
 #[test]
 fn a_damaged_page_fails_what_needs_it() {
     let device = FaultyDevice::new(3000, 3);
@@ -146,7 +146,7 @@ fn what_is_no_database_is_named_and_left_alone() {
         refused("not a Senko database");
         assert_eq!(std::fs::read(&path).unwrap(), vec![b'x'; size]);
     }
-    // Where the superblocks' pages are zero somebody's data may lie behind them.
+    // If the superblocks' pages are zero, someone else's data may follow them.
     let mut image = vec![0; 4 << 20];
     image[(64 << 10) + 64..][..8].copy_from_slice(b"_BHRfS_M");
     std::fs::write(&path, &image).unwrap();
@@ -184,8 +184,8 @@ fn what_is_no_database_is_named_and_left_alone() {
     assert!(matches!(write, Err(DbmError::ReadOnly(_))), "{write:?}");
 }
 
-/// A sparse file of somebody whose data lies far from its beginning was overwritten: no sample met
-/// it.
+/// A foreign sparse file whose data is far from its beginning used to be overwritten: no sample hit
+/// the data.
 #[test]
 fn data_between_holes_is_left_alone() {
     let folder = senko_dbm::example::Folder::new();
@@ -202,7 +202,7 @@ fn data_between_holes_is_left_alone() {
     assert_eq!(&found, b"eighteen bytes long");
 }
 
-/// A log file that somebody had rotated to `data.1` became a part of the database `data`.
+/// A log file that had been rotated to `data.1` used to become a part of the database `data`.
 #[test]
 fn a_further_file_of_somebody_is_left_alone() {
     let folder = senko_dbm::example::Folder::new();
@@ -217,7 +217,7 @@ fn a_further_file_of_somebody_is_left_alone() {
     std::fs::write(&part, &text).unwrap();
     refused("data.1 holds data at byte 0 and nothing of a database");
     assert!(std::fs::read(&part).unwrap() == text);
-    // Behind zeros.
+    // After zeros.
     let late = [vec![0; 100 << 10], text].concat();
     std::fs::write(&part, &late).unwrap();
     refused("data.1 holds data at byte 102400");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Processes that are killed while they commit. The child is this test binary again. It reports
-//! each returned commit on its standard output, and is killed after a random one.
+//! Processes that are killed while they commit. The child is this test binary again. It prints each
+//! returned commit on its standard output, and is killed after a random one.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -15,7 +15,7 @@ const THREADS: u64 = 3;
 /// The path of the child's database; only the child has it.
 const CHILD: &str = "SENKO_DBM_CHILD";
 
-/// The child: each thread counts in its own record, and all threads count in one together.
+/// The child: each thread counts in its own record, and all threads together count in one.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os(CHILD) else {
@@ -59,8 +59,8 @@ fn child() {
     });
 }
 
-/// After each kill the database opens, every commit that had returned is there, what the threads
-/// counted alone is what they counted together, and every page is whole. `SENKO_DBM_KILLS` sets the
+/// After each kill the database opens, every returned commit is there, the sum of the threads' own
+/// counts equals their common count, and every page is intact. `SENKO_DBM_KILLS` sets the number of
 /// rounds.
 #[test]
 fn a_killed_process_loses_no_commit_that_had_returned() {
@@ -68,7 +68,7 @@ fn a_killed_process_loses_no_commit_that_had_returned() {
     let (rounds, limit) = (number("SENKO_DBM_KILLS", 15), Limit::new());
     let mut folder = senko_dbm::example::Folder::new();
     let (mut most, mut acknowledged) = (0, [0u64; THREADS as usize]);
-    // Kills since the database was looked at.
+    // Kills since the database was last checked.
     let mut unlooked = 0;
     let mut kills = 0;
     for round in 0..rounds {
@@ -96,7 +96,7 @@ fn a_killed_process_loses_no_commit_that_had_returned() {
             if words.next() != Some("done") {
                 continue;
             }
-            // The kill may have cut the last line.
+            // The kill may have truncated the last line.
             let (Some(thread), Some(own)) = (words.next(), words.next()) else {
                 continue;
             };
@@ -130,7 +130,7 @@ fn a_killed_process_loses_no_commit_that_had_returned() {
             let mut sum = 0;
             for thread in 0..THREADS {
                 let (found, least) = (count(&[thread as u8]), acknowledged[thread as usize]);
-                // Each child may have committed once more than it could tell.
+                // Each child may have committed one more than it could report.
                 assert!(
                     (least..=least + 1 + unlooked).contains(&found),
                     "round {round}, {name}, thread {thread}: {found}, and {least} had returned"

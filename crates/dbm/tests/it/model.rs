@@ -168,15 +168,15 @@ fn ascending_keys_fill_their_pages() {
         tx.commit(Durability::None).unwrap();
     }
     db.checkpoint().unwrap();
-    // 12 bytes a record, and 6 that a page needs for it.
+    // 12 bytes a record, and 6 bytes of the page for each record.
     let least = 50_000 * 18;
     let live = db.stats().live_bytes;
     assert!(live < least * 11 / 10 + 65_536, "{live} bytes for {least}");
     assert_eq!(db.snapshot().count(&table).unwrap(), 50_000);
 }
 
-/// Programs of ndbm empty a table by deleting its first key, again and again. A first key behind
-/// pages that were left empty would cost a walk over all of them.
+/// Programs of ndbm empty a table by deleting its first key, again and again. If pages stayed empty
+/// before the first key, each step would walk over all of them.
 #[test]
 fn emptying_from_the_front_leaves_no_pages_behind() {
     let device = FaultyDevice::new(20_000, 1);
@@ -233,7 +233,7 @@ fn tables_are_apart_and_can_be_dropped() {
     assert_eq!(content(&db.snapshot(), &a).len(), 2000);
 }
 
-/// A setting that could not be honoured was told when the files were made already.
+/// An impossible setting used to be reported only after the files were made.
 #[test]
 fn bad_settings_make_nothing() {
     let folder = senko_dbm::example::Folder::new();

@@ -12,8 +12,8 @@ use senko_workload::Rng;
 
 use crate::support::{Model, open, quiet, seed};
 
-/// A table whose keys and values have all lengths: leaves with one shape and with slots, long
-/// values, several levels.
+/// A table with keys and values of all lengths: leaves with one shape and with slots, long values,
+/// several levels.
 fn filled(rng: &mut Rng, options: &Options) -> (Database, Table, Model) {
     let device = FaultyDevice::new(40_000, rng.next_u64());
     let db = Database::open_device(device as _, options.clone()).unwrap();
@@ -64,7 +64,7 @@ fn a_read_without_a_snapshot_gives_what_a_snapshot_gives() {
                 cached += 1;
             }
         }
-        // All but the long values are in DRAM where it has room for all pages.
+        // All values but the long ones are in DRAM if it has room for all pages.
         assert!(cached > 3500, "{cached} of 4000 keys");
         assert_eq!(db.stats().open_snapshots, 0);
         db.drop_table(&table).unwrap();
@@ -77,8 +77,8 @@ fn a_read_without_a_snapshot_gives_what_a_snapshot_gives() {
     }
 }
 
-/// Every key that a thread puts again and again is there at each moment, with a number that never
-/// goes back. Other keys come and go, so pages split, merge and get new numbers meanwhile.
+/// One thread puts every key again and again. Each key exists at every moment, with a number that
+/// never decreases. Other keys come and go, so pages split, merge and get new numbers meanwhile.
 #[test]
 fn reads_without_a_snapshot_see_whole_commits_in_their_order() {
     let device = FaultyDevice::new(40_000, 1);
@@ -133,7 +133,7 @@ fn reads_without_a_snapshot_see_whole_commits_in_their_order() {
     assert_eq!(db.stats().open_snapshots, 0);
 }
 
-/// All records of a range, a page at a time; `most` ends a page early.
+/// All records of a range, one page at a time; `most` ends a page early.
 fn paged(cursor: &mut Cursor, back: bool, values: bool, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();
     loop {
@@ -200,7 +200,7 @@ fn pages_of_a_cursor_have_the_records_of_its_range() {
         let mut cursor = now.cursor(&table, keys).unwrap();
         let found = paged(&mut cursor, back, values, most);
         assert_eq!(found, expected, "round {round}");
-        // It stays on the last one, and single steps continue from there.
+        // The cursor stays on the last record, and single steps continue from there.
         if let [.., before, _] = &*expected {
             let step = match back {
                 false => cursor.previous(),

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Databases that are read while another process writes. A second opening of the same files acts as
-//! another process, because it has its own locks.
+//! Databases that are read while another process writes. A second opening of the same files stands
+//! in for another process, because it has its own locks.
 
 use senko_dbm::{Database, Durability};
 use senko_workload::Rng;
 
 use crate::support::{Model, content, quiet, seed};
 
-/// A reader holds what it saw at its opening, however much is overwritten and cleaned meanwhile,
-/// and sees the newest after a refresh.
+/// A reader keeps the state of its opening, however much is overwritten and cleaned meanwhile, and
+/// sees the newest after a refresh.
 #[test]
 fn readers_see_their_opening_while_the_writer_goes_on() {
     let folder = senko_dbm::example::Folder::new();
@@ -53,7 +53,7 @@ fn readers_see_their_opening_while_the_writer_goes_on() {
     assert_eq!(db.stats().pinned_checkpoint, None);
 }
 
-/// Some programs know of one file only: they rename it and open it again.
+/// Some programs know only one file: they rename it and open it again.
 #[test]
 fn a_database_of_one_file_is_whole_under_another_name() {
     let folder = senko_dbm::example::Folder::new();

@@ -10,7 +10,7 @@ use senko_workload::Rng;
 
 pub type Key = Vec<u8>;
 
-/// The writes of others that a transaction saw.
+/// The writes of other transactions that a transaction saw.
 #[derive(Debug)]
 pub enum Saw {
     Get(Key, Option<Vec<u8>>),
@@ -32,7 +32,7 @@ fn key(rng: &mut Rng, keys: u64) -> Key {
     rng.below(keys).to_be_bytes()[6..].to_vec()
 }
 
-/// A transaction that reads and writes at random, or only reads. `None`: it met a conflict.
+/// Runs a transaction that reads and writes at random, or only reads. `None`: it had a conflict.
 pub fn one(
     db: &Database,
     table: &Table,
@@ -63,7 +63,7 @@ pub fn one(
                 wrote.push((key, Some(value)));
             }
         }
-        // A transaction sees its own writes, which says nothing about the others.
+        // A transaction sees its own writes, which say nothing about the others.
         saw.retain(|saw| match saw {
             Saw::Get(key, _) => !wrote.iter().any(|(k, _)| k == key),
             Saw::Range(from, to, _) => !wrote.iter().any(|(k, _)| from <= k && k < to),
@@ -90,10 +90,10 @@ impl Done {
     }
 }
 
-/// Runs transactions again one by one, on what was there before them.
+/// Executes transactions again one by one, on the initial content.
 pub fn replay(model: &mut BTreeMap<Key, Vec<u8>>, all: &mut [Done]) {
-    // One that only read comes behind the newest commit that it saw. Of several there the one that
-    // began first comes first.
+    // A read-only transaction comes after the newest commit that it saw. If there are several, the
+    // one that began first comes first.
     all.sort_by_key(|done| (done.number, !done.writes(), done.began));
     for done in all.iter() {
         for saw in &done.saw {
@@ -122,7 +122,7 @@ pub fn replay(model: &mut BTreeMap<Key, Vec<u8>>, all: &mut [Done]) {
             }
         }
     }
-    // Real-time order: who had ended before another began comes first.
+    // Real-time order: a transaction that had ended before another began comes first.
     let mut earliest_end = u64::MAX;
     for done in all.iter().rev() {
         assert!(done.began < earliest_end, "{} is out of order", done.number);

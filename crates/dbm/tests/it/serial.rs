@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads under contention: their transactions are run again one by one in the order of their
+//! Threads under contention: their transactions are executed again one by one in the order of their
 //! numbers, and must see the same values.
 
 use std::collections::BTreeMap;
@@ -13,11 +13,10 @@ use senko_workload::Rng;
 use crate::replay::{Done, Key, one, replay};
 use crate::support::{Limit, content, number, quiet, seed};
 
-/// Transactions of one round, so that their records fit into memory.
+/// Transactions of one round; their records must fit into memory.
 const ROUND: u64 = 100_000;
 
-/// 10^5 transactions commit beside others that only read; `SENKO_DBM_TRANSACTIONS` sets another
-/// number.
+/// 10^5 transactions commit while others only read; `SENKO_DBM_TRANSACTIONS` sets another number.
 #[test]
 fn transactions_of_threads_are_serial_in_the_order_of_their_numbers() {
     let seed = seed("serial");
@@ -68,7 +67,7 @@ fn transactions_of_threads_are_serial_in_the_order_of_their_numbers() {
     assert_eq!(content(&db.snapshot(), &table), model);
 }
 
-/// A thread that stops at any step of its validation stops nobody.
+/// A thread that is stopped at any step of its validation blocks no other.
 #[test]
 fn a_thread_that_is_suspended_in_validation_stops_nobody() {
     for stop_at in 0..5 {
@@ -98,7 +97,7 @@ fn a_thread_that_is_suspended_in_validation_stops_nobody() {
             let mut tx = db.begin();
             tx.get(&table, b"read").unwrap();
             tx.put(&table, b"victim", b"1").unwrap();
-            // Work between start and end, so that the transaction meets others.
+            // Work between begin and commit, so that the transaction overlaps others.
             db.run(Durability::None, |tx| tx.put(&table, b"other", b"1"))
                 .unwrap();
             let name = victim.clone();
@@ -116,7 +115,7 @@ fn a_thread_that_is_suspended_in_validation_stops_nobody() {
             }
             let seen = db.snapshot();
             assert_eq!(seen.get(&table, &[99]).unwrap().as_deref(), Some(&b"2"[..]));
-            // It got its place in the order before them, and others decided it.
+            // It got its place in the order before them, and other threads decided it.
             assert!(seen.get(&table, b"victim").unwrap().is_some());
             *gate.0.lock().unwrap() = false;
             gate.1.notify_all();

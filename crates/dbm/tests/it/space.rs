@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Space: overwritten space becomes free, snapshots hold only what they see, and old ones can be
+//! Space: overwritten space becomes free, snapshots keep only what they see, and old ones can be
 //! ended.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use senko_workload::Rng;
 
 use crate::support::{Model, content, open, quiet, seed};
 
-/// Ten times as much is written as the device holds.
+/// Ten times as much is written as the device can hold.
 #[test]
 fn overwritten_space_is_used_again() {
     let seed = seed("overwritten_space_is_used_again");
@@ -59,8 +59,8 @@ fn update(db: &Database, table: &Table, keys: u32, commits: u32, mut after: impl
     }
 }
 
-/// A checkpoint wrote all pages before it freed the old ones, and the log had 4 MiB at least: the
-/// files had many times the bytes of keys and values.
+/// A checkpoint used to write all pages before it freed the old ones, and the log had at least 4
+/// MiB: the files took many times the bytes of keys and values.
 #[test]
 fn the_files_stay_near_what_is_live() {
     let folder = senko_dbm::example::Folder::new();
@@ -70,7 +70,7 @@ fn the_files_stay_near_what_is_live() {
     let keys = 1_000_000;
     let records = (0..keys).map(|key: u32| (key.to_be_bytes(), [0; 8]));
     db.bulk_load(&table, records, Durability::Synced).unwrap();
-    // Space that the load left free is used first.
+    // The space that the load left free is used first.
     update(&db, &table, keys, 2000, || {});
     let mut most = 0;
     update(&db, &table, keys, 1000, || {
@@ -89,7 +89,7 @@ fn the_files_stay_near_what_is_live() {
     assert!(db.verify().unwrap().problems.is_empty());
 }
 
-/// Without a thread a commit does the work that is due: some of it, not all.
+/// Without a background thread a commit does some of the due work, not all of it.
 #[test]
 fn no_commit_does_all_of_the_work() {
     let recorder = Counting::over(FaultyDevice::new(16_000, 1));
@@ -125,7 +125,7 @@ fn no_commit_does_all_of_the_work() {
     assert!(db.verify().unwrap().problems.is_empty());
 }
 
-/// Space freed by a large load or a deletion stayed in the files forever.
+/// Space freed by a large load or a deletion used to stay in the files forever.
 #[test]
 fn files_at_the_end_that_stay_free_are_removed() {
     let folder = senko_dbm::example::Folder::new();
@@ -144,7 +144,7 @@ fn files_at_the_end_that_stay_free_are_removed() {
     db.checkpoint().unwrap();
     let full = on_disk();
     assert!(full >= u64::from(keys) * 12);
-    // A reader keeps what it sees, also where its files are removed.
+    // A reader keeps what it sees, even if the files are removed.
     let reader = Database::open_to_read(&path, quiet()).unwrap();
     let of_reader = reader.table("t").unwrap();
     let end = 50_000u32.to_be_bytes();

@@ -11,8 +11,8 @@ use senko_io::faulty::FaultyDevice;
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A seed that differs from run to run, or the one in `SENKO_TEST_SEED`; printed, so that a failure
-/// can be run again.
+/// A seed that differs from run to run, or that of `SENKO_TEST_SEED`; printed, so that a failure
+/// can be repeated.
 pub fn seed(test: &str) -> u64 {
     let seed = match std::env::var("SENKO_TEST_SEED") {
         Ok(seed) => seed.parse().unwrap(),
@@ -22,12 +22,12 @@ pub fn seed(test: &str) -> u64 {
     seed
 }
 
-/// A size of a test: that of the environment, or the usual one.
+/// A size of a test: from the environment, or the default.
 pub fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
-/// The time that a long run takes at most: `SENKO_DBM_SECONDS`, or without it as long as it needs.
+/// The longest time of a long run: `SENKO_DBM_SECONDS`, or without it as long as the run needs.
 pub struct Limit {
     began: Instant,
     most: Option<Duration>,
@@ -42,7 +42,7 @@ impl Limit {
         }
     }
 
-    /// Whether the run ends now. It says so, with how far it came.
+    /// Whether the run ends now; then it prints its progress.
     pub fn is_over(&self, done: impl Display) -> bool {
         let is_over = self.most.is_some_and(|most| self.began.elapsed() >= most);
         if is_over {
@@ -53,7 +53,7 @@ impl Limit {
     }
 }
 
-/// No thread of its own, so that the same calls give the same run.
+/// No background thread, so that the same calls give the same run.
 pub fn quiet() -> Options {
     Options {
         threads: 0,
@@ -65,7 +65,7 @@ pub fn open(device: &Arc<FaultyDevice>) -> Result<Database, DbmError> {
     Database::open_device(Arc::clone(device) as _, quiet())
 }
 
-/// All records, upwards; downwards must be the same, and the count.
+/// All records in ascending order; descending order and the count must agree.
 pub fn content(snapshot: &Snapshot, table: &Table) -> Model {
     let up: Vec<_> = snapshot
         .cursor(table, ..)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ways to write: commits that are awaited later, appends, batches, bulk loads; and what open
-//! snapshots hold.
+//! Ways to write: commits awaited later, appends, batches, bulk loads; and the space that open
+//! snapshots keep.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use senko_io::faulty::FaultyDevice;
 
 use crate::support::{Model, content, open, quiet};
 
-/// A hundred commits that wait in vain share few flushes, and one wait makes them all durable.
+/// A hundred commits that are awaited later share few flushes, and one wait makes them all durable.
 #[test]
 fn commits_that_are_awaited_later_share_a_flush() {
     let device = FaultyDevice::new(3000, 1);
@@ -22,7 +22,7 @@ fn commits_that_are_awaited_later_share_a_flush() {
         tx.put(&table, &[nth], b"value").unwrap();
         pending.push(tx.commit_async(Durability::Synced).unwrap());
     }
-    // Without a thread nobody flushed.
+    // Without a background thread there was no flush.
     assert!(pending.iter().all(|commit| !commit.is_done()));
     assert_eq!(db.snapshot().count(&table).unwrap(), 100);
     let middle = pending.swap_remove(50);
@@ -32,7 +32,7 @@ fn commits_that_are_awaited_later_share_a_flush() {
     let found = open(&image).unwrap();
     assert_eq!(found.snapshot().count(&table).unwrap(), 100);
 
-    // A conflict is told at once; what only read is done at once.
+    // A conflict is reported at once; a read-only transaction is done at once.
     let (mut first, mut second) = (db.begin(), db.begin());
     for tx in [&mut first, &mut second] {
         tx.get(&table, b"k").unwrap();
@@ -48,8 +48,8 @@ fn commits_that_are_awaited_later_share_a_flush() {
     commit.wait().unwrap();
 }
 
-/// The database's thread makes durable what nobody waits for, and a failed flush is told to who
-/// waits.
+/// The database's thread makes durable what nobody waits for, and a failed flush is reported to the
+/// waiting thread.
 #[test]
 fn a_commit_that_nobody_awaits_becomes_durable() {
     let device = FaultyDevice::new(3000, 1);
@@ -100,7 +100,7 @@ fn appends_come_behind_everything() {
     assert_eq!(tx.count(&table).unwrap(), 4);
     assert_eq!(tx.first(&table).unwrap().unwrap().0, b"m");
     assert_eq!(tx.last(&table).unwrap().unwrap().0, b"p");
-    // Another one appended meanwhile.
+    // Another transaction appended meanwhile.
     db.run(Durability::None, |tx| tx.append(&table, b"z", b"other"))
         .unwrap();
     let done = tx.commit(Durability::None);
@@ -164,8 +164,8 @@ fn a_batch_is_written_as_a_whole_and_never_conflicts() {
     assert_eq!(content(&db.snapshot(), &table), expected);
 }
 
-/// A bulk load has all records behind one flush of the end, in leaves that are full. One that fails
-/// leaves what was there before.
+/// A bulk load makes all records durable with one flush at its end, in full leaves. A failed load
+/// leaves the table as it was.
 #[test]
 fn a_bulk_load_is_sorted_and_all_or_nothing() {
     const RECORDS: u64 = 100_000;
@@ -191,7 +191,7 @@ fn a_bulk_load_is_sorted_and_all_or_nothing() {
         report.pages
     );
 
-    // Behind what is there, until a record that is not; many commits are taken back.
+    // Loads after existing records until a record is out of order; many commits are rolled back.
     let wrong = |n: u64| match n {
         90_000 => record(RECORDS + 89_000),
         n => record(RECORDS + n),

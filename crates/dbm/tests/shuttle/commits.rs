@@ -13,14 +13,14 @@ use shuttle::thread;
 use crate::replay::{Done, one, replay};
 use crate::{check, open};
 
-/// Each thread that decides a transaction comes to what the list says (ORDER-1 to ORDER-3).
+/// Every thread that decides a transaction comes to the list's result (ORDER-1 to ORDER-3).
 #[test]
 fn a_decision_is_a_function_of_the_list() {
     check("decisions", 3000, senko_dbm::scheduled::commits_of_threads);
 }
 
-/// Three threads run transactions on five keys. Run again one by one in the order of their numbers,
-/// each sees what it saw. One that began after another had ended comes behind it.
+/// Three threads run transactions on five keys. Executed again one by one in the order of their
+/// numbers, each sees the same. A transaction that began after another had ended comes after it.
 #[test]
 fn transactions_are_serial() {
     check("serial", 400, || {

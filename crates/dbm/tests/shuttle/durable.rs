@@ -21,8 +21,8 @@ fn count(db: &Database, table: &Table, thread: usize) -> u64 {
 }
 
 /// Threads count, each in its own record. After each commit its thread takes a copy of the device,
-/// as a crash or a kill would leave it there. The copy has what was acknowledged before, of all
-/// threads.
+/// in the state that a crash or a kill would leave. The copy has everything acknowledged before, by
+/// all threads.
 fn counters(durability: Durability, copy: fn(&FaultyDevice, u64) -> Arc<FaultyDevice>) {
     let device = FaultyDevice::new(300, 1);
     let db = open(&device);
@@ -37,7 +37,7 @@ fn counters(durability: Durability, copy: fn(&FaultyDevice, u64) -> Arc<FaultyDe
             let acknowledged = acknowledged.clone();
             thread::spawn(move || {
                 for number in 1..4u64 {
-                    // Some are more than the memory beside the log has room for.
+                    // Some commits are larger than the memory beside the log.
                     let pad = [0, 0, 3000, 40_000][thread_rng().gen_range(0..4)];
                     let mut value = number.to_be_bytes().to_vec();
                     value.resize(8 + pad, 7);

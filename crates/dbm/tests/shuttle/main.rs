@@ -4,7 +4,7 @@
 //! those of the PCT algorithm (Burckhardt et al., ASPLOS 2010), which finds bugs that need few
 //! switches at the right places.
 //!
-//! `SENKO_DBM_SCHEDULES` sets how many schedules of each kind, `SENKO_TEST_SEED` the seed. A
+//! `SENKO_DBM_SCHEDULES` sets the number of schedules of each kind, `SENKO_TEST_SEED` the seed. A
 //! failure prints its schedule.
 
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -51,7 +51,7 @@ fn open(device: &Arc<FaultyDevice>) -> Database {
     Database::open_device(Arc::new(Stepped(Arc::clone(device))), options).unwrap()
 }
 
-/// A device whose writes and flushes take long: others get far meanwhile.
+/// A device whose writes and flushes take long, so that other threads advance far meanwhile.
 struct Stepped(Arc<FaultyDevice>);
 
 fn wait() {

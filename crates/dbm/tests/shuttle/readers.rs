@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Versions of pages and those who read them, while commits and checkpoints replace, move and drop
-//! them.
+//! Versions of pages and their readers, while commits and checkpoints replace, move and remove
+//! pages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::{check, open};
 
 const KEYS: u64 = 9;
 
-/// The table's records at a state. A leaf has three or fewer. Each state has other records than the
-/// one before, so leaves split, merge and go.
+/// The table's records in a state. A leaf has at most three. Each state has different records, so
+/// leaves split, merge and disappear.
 fn model(state: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     (0..KEYS)
         .filter(|key| !(key + state).is_multiple_of(3))
@@ -61,9 +61,9 @@ fn state_of(snapshot: &Snapshot, table: &Table) -> u64 {
     state
 }
 
-/// A snapshot shows one state, the same one again later, and none that is older than what was
-/// committed when it began (PLACE-2, APPLY-2). Meanwhile commits make versions, pages go and their
-/// numbers are used again, and checkpoints place versions, clean segments and write them again.
+/// A snapshot shows one state, the same one again later, and never one older than the newest commit
+/// when it began (PLACE-2, APPLY-2). Meanwhile commits make versions, pages disappear and their
+/// numbers are reused, and checkpoints place versions, clean segments and write them again.
 #[test]
 fn a_snapshot_keeps_what_it_sees() {
     check("snapshots", 150, || {
@@ -118,8 +118,8 @@ fn a_snapshot_keeps_what_it_sees() {
     });
 }
 
-/// Reads without a snapshot give what is committed at some time between their beginning and their
-/// end, and no damage where a page went meanwhile (NEWEST-1).
+/// Reads without a snapshot return a state that was committed at some time between their begin and
+/// their end, and no damage if a page disappeared meanwhile (NEWEST-1).
 #[test]
 fn single_reads_are_of_now() {
     check("single reads", 200, || {

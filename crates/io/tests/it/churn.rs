@@ -14,7 +14,7 @@ use crate::support::{
     PATIENCE, address, child, child_task, config, local, on_both, poll_until, seed,
 };
 
-/// Runs in its own process, since it counts the process's descriptors.
+/// Runs in its own process, since it counts the descriptors of the process.
 #[test]
 fn ten_thousand_connections() {
     if child_task().is_none() {
@@ -107,7 +107,7 @@ fn ten_thousand_connections() {
     });
 }
 
-/// Everything is in flight when the loop is dropped: it returns, and the peers see the end.
+/// Everything is in flight when the loop is dropped: the drop returns, and the peers see the end.
 #[test]
 fn dropping_a_busy_loop() {
     on_both(|backend| {
@@ -138,7 +138,7 @@ fn dropping_a_busy_loop() {
     });
 }
 
-/// A closed connection's number is dead for every call, and is not given to a later one.
+/// A closed connection's number is invalid in every call, and no later connection gets it.
 #[test]
 fn closed_numbers_stay_dead() {
     on_both(|backend| {
@@ -172,8 +172,8 @@ fn closed_numbers_stay_dead() {
     });
 }
 
-/// The bytes received before come first, also where receiving is off at that moment, and then the
-/// end. The other direction stays open.
+/// Bytes received before come first, even if receiving is off at that moment, and then the end. The
+/// other direction stays open.
 #[test]
 fn ended_input_brings_what_was_received() {
     on_both(|backend| {
@@ -253,7 +253,8 @@ fn the_connection_limit_holds() {
     });
 }
 
-/// Out of descriptors, accepting fails with an event and continues later by itself.
+/// If the process has no descriptor left, accepting fails with an event and continues later by
+/// itself.
 #[test]
 fn accepting_survives_a_lack_of_descriptors() {
     if child_task().is_none() {
@@ -304,7 +305,8 @@ fn accepting_survives_a_lack_of_descriptors() {
     });
 }
 
-/// No connection is accepted while accepting is off; those that waited come when it is on again.
+/// No connection is accepted while accepting is off; waiting connections are accepted when it is on
+/// again.
 #[test]
 fn accepting_off_and_on() {
     on_both(|backend| {
@@ -327,7 +329,7 @@ fn accepting_off_and_on() {
     });
 }
 
-/// Old completions must not are in front of new ones: the kernel runs some twenty pieces of
+/// Old completions must not delay new ones: the kernel runs some twenty pieces of
 /// deferred work an enter.
 #[test]
 fn one_round_brings_all_that_came() {

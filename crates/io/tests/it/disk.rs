@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Device operations through the event loop: many at a time, in any order, with their data checked.
+//! Device operations through the event loop: many at a time, completed in any order, with their
+//! data checked.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ fn open(folder: &Folder) -> Arc<FlashFile> {
     Arc::new(FlashFile::open(&folder.file("flash"), &options).unwrap())
 }
 
-/// Random reads, writes and flushes in flight together, against a model of each page's version. A
-/// page is not written while it is read.
+/// Random reads, writes and flushes are in flight together, checked against a model of each page's
+/// version. A page is not written while it is read.
 #[test]
 fn random_operations_against_a_model() {
     let seed = seed("random_operations_against_a_model");
@@ -150,7 +151,8 @@ fn out_of_range_is_an_error_not_an_operation() {
     });
 }
 
-/// The file is cut short behind the device's back: the read says how far it came.
+/// The file is truncated without the device's knowledge: the read reports how many bytes it has
+/// read.
 #[test]
 fn a_short_read_says_so() {
     on_both(|backend| {
@@ -221,7 +223,7 @@ fn discard_when_asked() {
     });
 }
 
-/// Operations in flight when the loop is dropped are carried out before its memory goes.
+/// Operations in flight when the loop is dropped are completed before its memory is freed.
 #[test]
 fn dropping_with_writes_in_flight() {
     on_both(|backend| {
@@ -277,7 +279,7 @@ fn more_than_the_ring_holds() {
     });
 }
 
-/// A loop that looks for the end of a read before it sleeps gets it, and also wakes and times out
+/// A loop that polls for the end of a read before it sleeps gets it, and also wakes and times out
 /// while a read does not end.
 #[test]
 fn looking_for_reads_before_sleeping() {

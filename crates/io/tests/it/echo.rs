@@ -16,7 +16,7 @@ use senko_workload::Rng;
 
 use crate::support::{Folder, PATIENCE, address, config, local, on_both, seed};
 
-/// Echoes what comes; stops receiving while more than this is unsent.
+/// Echoes received bytes; stops receiving while more than this is unsent.
 const MOST_UNSENT: usize = 128 << 10;
 
 #[derive(Default)]
@@ -80,7 +80,7 @@ fn serve(config: &LoopConfig, listener: &Listener, stop: &AtomicBool, seed: u64)
                     state.unsent.splice(0..0, rest);
                     state.batch = Some(batch);
                     if sent == 0 {
-                        // Full: what a server does then is a send that waits.
+                        // Full: a server then does a send that waits.
                         send(&mut io, conn, state, SendMode::Wait, &mut rng);
                     } else {
                         go_on(&mut io, conn, state, &mut rng);
@@ -121,7 +121,7 @@ fn send(io: &mut EventLoop, conn: ConnId, state: &mut Conn, mode: SendMode, rng:
         return;
     };
     batch.bytes.append(&mut state.unsent);
-    // Sometimes in pieces, more of them than one operation takes.
+    // Sometimes in pieces, more than one operation takes.
     if rng.below(3) == 0 {
         let mut at = 0;
         while at < batch.bytes.len() {
@@ -146,7 +146,7 @@ fn close_if_done(io: &mut EventLoop, conn: ConnId, conns: &mut HashMap<ConnId, C
 fn client(stream: impl Read + Write + Stream, bytes: usize, slow: bool, seed: u64) {
     let mut rng = Rng::new(seed);
     let sent = rng.bytes(bytes);
-    // A server that died must not leave its clients hanging.
+    // If the server dies, its clients must not hang.
     stream.limit(PATIENCE);
     let mut reader = stream.reader();
     let expected = sent.clone();
@@ -284,7 +284,7 @@ fn unix_sockets() {
     });
 }
 
-/// All buffers held by the server: nothing arrives, nothing spins, and the bytes come when one is
+/// The server holds all buffers: nothing arrives, nothing spins, and the bytes arrive when one is
 /// given back.
 #[test]
 fn held_buffers_hold_back_receives() {
@@ -334,7 +334,7 @@ fn held_buffers_hold_back_receives() {
 }
 
 /// A peer that sends without end gets one buffer at a time once it has filled one. So it takes
-/// neither all buffers nor a burst of them in a round. When it has stopped, small receives are as
+/// neither all buffers nor many of them in a round. When it has stopped, small receives work as
 /// before, and no byte is lost.
 #[test]
 fn a_sender_without_end_takes_one_buffer_a_round() {
@@ -363,7 +363,7 @@ fn a_sender_without_end_takes_one_buffer_a_round() {
             }
             events.len()
         };
-        // The first may be a burst: nothing is known of the sender yet.
+        // The first may be a burst: nothing is known about the sender yet.
         let first = round(&mut io, &mut got);
         assert!(first <= 32 && got.len() < sent.len());
         while got.len() < sent.len() {
@@ -384,8 +384,8 @@ fn a_sender_without_end_takes_one_buffer_a_round() {
     });
 }
 
-/// An owner that has enough to do takes little at a time of a sender that does not stop, and
-/// nothing is lost by it.
+/// An owner that has enough other work takes little at a time from a sender that does not stop, and
+/// no byte is lost.
 #[test]
 fn limited_receives_take_little_at_a_time() {
     const BYTES: usize = 4 << 20;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The faulty device keeps its promises: flushed data survives, the rest may be lost in every
-//! promised way, and the same seed gives the same run.
+//! documented way, and the same seed gives the same run.
 
 use std::sync::Arc;
 
@@ -67,8 +67,8 @@ fn flushed_pages_survive_and_the_rest_is_kept_lost_or_torn() {
     );
 }
 
-/// Whatever survives of two writes to one page, the earlier never covers the later: sectors are 0,
-/// 1 or 2, and where the later one was kept whole all are 2.
+/// Whatever survives of two writes to one page, the earlier never overwrites the later: sectors are
+/// 0, 1 or 2, and if the later write was kept whole all are 2.
 #[test]
 fn later_writes_win() {
     let seed = seed("later_writes_win");
@@ -154,7 +154,7 @@ fn planned_faults_come_when_planned() {
     assert_eq!(requests[0].result, Ok(()));
 }
 
-/// After a failed flush some writes are gone for good, although reads still see them and later
+/// After a failed flush some writes are lost for good, although reads still see them and later
 /// flushes succeed.
 #[test]
 fn a_failed_flush_is_not_made_good_by_another() {
@@ -289,8 +289,8 @@ fn the_queue_reads_stalls_and_flushes() {
     drop(frame);
 }
 
-/// Of writes in flight at a crash, everything, nothing or a part is there; the flushed part always
-/// is.
+/// Of writes in flight at a crash, everything, nothing or a part survives; the flushed part always
+/// does.
 #[test]
 fn crashing_the_queue() {
     let seed = seed("crashing_the_queue");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opening flash files: refusals and their words, the lock, preallocation, the blocking interface.
+//! Opening flash files: refusals and their messages, the lock, preallocation, the blocking
+//! interface.
 
 use std::io::{BufRead, Write};
 use std::os::unix::fs::MetadataExt;
@@ -37,7 +38,7 @@ fn made_and_preallocated() {
     assert!(meta.blocks() * 512 >= 8 << 20, "the blocks are allocated");
     assert_eq!(meta.mode() & 0o777, 0o600);
     drop(file);
-    // A larger file keeps its size; size 0 takes it as it is.
+    // A larger file keeps its size; with size 0 it is used as it is.
     assert_eq!(
         FlashFile::open(&path, &sized(1 << 20)).unwrap().pages(),
         256
@@ -49,7 +50,7 @@ fn made_and_preallocated() {
     );
 }
 
-/// A store that was made and synced was gone after a power cut when the directory had not yet been
+/// A store that was made and synced used to be lost in a power cut before its directory was
 /// written: the file was durable, its name was not.
 #[test]
 fn the_name_of_a_new_file_is_made_durable() {
@@ -73,7 +74,7 @@ fn the_name_of_a_new_file_is_made_durable() {
     let start = format!("cannot sync the folder of {}: ", path.display());
     assert!(error.starts_with(&start), "{error}");
     assert!(!path.exists(), "a file that could not be made is removed");
-    // A name that was there is not made durable again.
+    // A name that already existed is not made durable again.
     FlashFile::open(&old, &sized(1 << 20)).unwrap();
 }
 
@@ -108,7 +109,7 @@ fn refusals_in_words() {
     );
 }
 
-/// Programs in C know errors by number: a sentence alone would make all of them EIO.
+/// C programs identify errors by number: with only a sentence, all of them would be EIO.
 #[test]
 fn refusals_keep_their_numbers() {
     let folder = Folder::new();
@@ -164,9 +165,9 @@ fn holder() {
     }
 }
 
-/// The kernel takes a dead process's ring apart in the background, and until then the file
-/// registered in it stayed locked. A server that was killed and started again at once was told that
-/// its flash file is in use.
+/// The kernel cleans up a dead process's ring in the background, and until then the file registered
+/// in it stayed locked. So a server that was killed and started again at once was told that its
+/// flash file is in use.
 #[test]
 fn a_killed_holder_does_not_keep_the_file() {
     let folder = Folder::new();
@@ -212,8 +213,8 @@ fn the_holder_is_named() {
         again.ends_with(&own),
         "the same process is refused too: {again}"
     );
-    // Nor does a reader beside it in this process that is closed: who came then waited for ten
-    // seconds before it was refused.
+    // Closing a reader in this process does not lose the name either: another process used to wait
+    // for ten seconds then before it was refused.
     let beside = FileOptions {
         beside_writer: true,
         ..FileOptions::default()
@@ -250,7 +251,7 @@ fn no_space_is_told_and_undone() {
     std::fs::write(&path, vec![1; 1 << 20]).unwrap();
     let grown = refused(&path, &sized(64 << 20));
     let kept = std::fs::read(&path).unwrap();
-    // Of the length already, and all holes but the first megabyte.
+    // The file already has this length, but all except the first megabyte is a hole.
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(64 << 20).unwrap();
     let before = file.metadata().unwrap();
@@ -366,8 +367,8 @@ fn batches_of_reads() {
     assert_eq!(requests[2].buf[9], 7);
 }
 
-/// A loop device stands in for a flash drive: size, exclusive use, reads, writes and discard, on
-/// both faces.
+/// A loop device stands in for a flash drive: size, exclusive use, reads, writes and discard,
+/// through both interfaces.
 #[test]
 fn block_devices() {
     use senko_io::{Event, EventLoop, Queue};
@@ -428,7 +429,7 @@ fn block_devices() {
     work.unwrap();
 }
 
-/// Growing keeps what is there, is seen at once, and what is new reads as zeros.
+/// Growing keeps the content, is seen at once, and the new part reads as zeros.
 #[test]
 fn grows_in_place() {
     let folder = Folder::new();
@@ -451,9 +452,9 @@ fn grows_in_place() {
     assert_eq!(file.pages(), 512);
 }
 
-/// Growing allocated all of the file, so it filled the holes again. A part that is punched gives
-/// its storage back, and stays a hole while the file grows. Filled, the part has storage. Its
-/// neighbours keep their bytes. Reads behind a cut fail.
+/// Growing used to allocate all of the file, so it filled the holes again. A punched part gives its
+/// storage back, and stays a hole while the file grows. When it is filled, the part has storage.
+/// Its neighbours keep their bytes. Reads after a truncated end fail.
 #[test]
 fn holes_stay_until_they_are_filled() {
     let folder = Folder::new();
@@ -489,8 +490,8 @@ fn holes_stay_until_they_are_filled() {
     assert!(page.iter().all(|&byte| byte == 7));
 }
 
-/// A stream of reads: each slot reads a chain of pages, of which each says the next. All arrive, in
-/// each slot's order, also reads of several pages and reads beyond the end.
+/// A stream of reads: each slot reads a chain of pages, each of which names the next. All arrive,
+/// in each slot's order, including reads of several pages and reads beyond the end.
 #[test]
 fn streams_of_reads() {
     struct Chains {
@@ -550,7 +551,7 @@ fn streams_of_reads() {
     }
 }
 
-/// A user of a stream that panics leaves no read in flight behind, and the thread can read on.
+/// A user of a stream that panics leaves no read in flight, and the thread can read on.
 #[test]
 fn a_stream_survives_a_panic() {
     struct Panics(u32);
@@ -574,8 +575,8 @@ fn a_stream_survives_a_panic() {
     file.read(0, &mut page, TAG).unwrap();
 }
 
-/// `--flash FILE` took over whatever file it was given, an unmounted file system among them, made
-/// it longer and wrote over it.
+/// `--flash FILE` used to take over any file, even an unmounted file system, lengthen it and
+/// overwrite it.
 #[test]
 fn what_holds_data_of_others_is_refused_and_stays_as_it_is() {
     let folder = Folder::new();
@@ -594,7 +595,7 @@ fn what_holds_data_of_others_is_refused_and_stays_as_it_is() {
         (1 << 20, 0x438, &b"\x53\xef"[..], "an ext2, ext3 or ext4"),
         (1 << 20, 0x1_0040, b"_BHRfS_M", "a btrfs file system"),
         (40, 0, b"diary", "data at byte 0"),
-        // A last page that is not whole counts too.
+        // An incomplete last page counts too.
         (8192 + 10, 8192 + 9, b"x", "data at byte 8201"),
         (8 << 20, (8 << 20) - 1, b"x", "data at byte 8388607"),
     ] {
@@ -607,7 +608,8 @@ fn what_holds_data_of_others_is_refused_and_stays_as_it_is() {
             "{told}: untouched"
         );
     }
-    // A file is taken if it is the caller's, if it is empty, or if the caller says to take it over.
+    // A file is accepted if it is the caller's, if it is empty, or if the caller allows taking it
+    // over.
     with(1 << 20, 0, b"OURS, and more");
     assert_eq!(FlashFile::open(&path, &ours).unwrap().pages(), 1024);
     with(1 << 20, 0, b"");
@@ -616,8 +618,8 @@ fn what_holds_data_of_others_is_refused_and_stays_as_it_is() {
     FlashFile::open(&path, &sized(4 << 20)).unwrap();
 }
 
-/// A flash file that was made with `truncate` kept its mode 0644, so that every user could read
-/// what clients had stored.
+/// A flash file that was made with `truncate` used to keep its mode 0644, so every user could read
+/// the clients' data.
 #[test]
 fn an_existing_file_becomes_private_and_one_that_is_only_read_does_not() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files across a fork: the parent keeps them, and the child has no part in them.
+//! Files across a fork: the parent keeps them, and the child has no share in them.
 
 use std::os::fd::AsRawFd;
 
@@ -9,8 +9,8 @@ use crate::support::Folder;
 
 const TAG: Tag = Tag::dbm(Purpose::Log);
 
-/// A forked daemon kept the lock of a database after its parent had closed it. The parent could not
-/// open it again while the daemon lived.
+/// A forked daemon used to keep the lock of a database after its parent had closed it. The parent
+/// could not open it again while the daemon lived.
 #[test]
 fn a_child_holds_nothing_of_its_parents_files() {
     let folder = Folder::new();
@@ -53,7 +53,7 @@ fn a_child_holds_nothing_of_its_parents_files() {
         [1],
         "the child could use the file, or did not notice"
     );
-    // The parent's file is as it was, and the child has no share in its lock.
+    // The parent's file is unchanged, and the child has no share in its lock.
     device.read(3, &mut page, TAG).unwrap();
     assert_eq!(page[0], 7);
     assert_eq!(senko_io::forks(), forks);

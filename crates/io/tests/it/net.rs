@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Listening and connecting: addresses, stale sockets, access masks, errors in words.
+//! Listening and connecting: addresses, stale sockets, access masks, error messages.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
@@ -24,7 +24,7 @@ fn two_loops_share_a_listener() {
                     .unwrap();
             }
         }
-        // Accepted on one loop, adopted by the other.
+        // Accepted by one loop, adopted by the other.
         let Event::Accepted {
             stream,
             listener: 0,
@@ -142,7 +142,8 @@ fn unix_socket_files() {
     assert!(error.contains("No such file"), "{error}");
 }
 
-/// The first server is replaced under its path by another: its drop leaves the other's file alone.
+/// Another server replaces the first at its path. The first one's drop leaves the other's file
+/// alone.
 #[test]
 fn only_the_own_socket_file_is_removed() {
     let folder = Folder::new();

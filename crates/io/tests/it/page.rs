@@ -36,7 +36,7 @@ fn untouched_memory_is_not_resident() {
     buf[5 << 30] = 1;
     let frame = pool.take(1).unwrap();
     drop(frame);
-    // Other tests run beside this one; they do not touch half a gigabyte.
+    // Other tests run at the same time; they do not touch half a gigabyte.
     assert!(resident() < before + (512 << 20));
 }
 
@@ -94,7 +94,7 @@ fn frames_against_a_model() {
     }
 }
 
-/// A core dump of the server held what clients had stored.
+/// A core dump of the server used to contain the clients' data.
 #[test]
 fn memory_for_data_stays_out_of_core_dumps() {
     let buf = AlignedBuf::new(64);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files that are opened only for reading: the system calls, the processes that they exclude, and
-//! that nothing changes.
+//! Files that are opened only for reading: the system calls, the excluded processes, and that
+//! nothing changes.
 
 use std::io::{BufRead, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -113,7 +113,8 @@ fn readers_share_and_a_writer_excludes() {
     FlashFile::open(&path, &reading()).unwrap();
 }
 
-/// Opens the file in another process as `how` says, and keeps it until the child's stdin ends.
+/// Opens the file in another process as described by `how`, and keeps it open until the child's
+/// stdin ends.
 fn hold(how: &str, path: &Path) -> (Child, String) {
     let task = format!("{how} {}", path.display());
     let mut holder = child("read_only::holder", &task)
@@ -161,7 +162,7 @@ fn so_it_is_between_processes() {
     let (reader, answer) = hold("read", &path);
     assert_eq!(answer, "held", "two processes read");
     let (writer, answer) = hold("write", &path);
-    // Either of the two readers is named.
+    // The message names one of the two readers.
     assert!(
         [by(std::process::id()), by(reader.id())].contains(&answer),
         "{answer}"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! io_uring refused: by a seccomp filter, as containers do it, in its own process.
+//! io_uring is refused by a seccomp filter, as in containers; in its own process.
 
 use senko_io::{Backend, BackendChoice, EventLoop, LoopConfig};
 
 use crate::support::{child, child_task, config, poll_until};
 
-/// Lets the system call `number` fail with `errno` in this process from now on.
+/// From now on the system call `number` fails with `errno` in this process.
 pub fn forbid(number: libc::c_long, errno: i32) {
     let step = |code: u32, k: u32, jt, jf| libc::sock_filter {
         code: code as u16,

@@ -29,8 +29,8 @@ fn sent(io: &mut EventLoop) -> (Box<SendBatch>, std::io::Result<usize>) {
     }
 }
 
-/// A batch of random pieces of all three kinds, its bytes laid end to end, and how many pins it
-/// has. `pinned` must outlive the batch.
+/// A batch of random pieces of all three kinds, its concatenated bytes, and its number of pins.
+/// `pinned` must outlive the batch.
 fn random_batch(
     io: &mut EventLoop,
     rng: &mut Rng,
@@ -108,7 +108,7 @@ fn pieces_of_all_kinds() {
                 batch.clear(&mut unpinned);
                 assert!(batch.is_empty());
             } else {
-                // As a server does: try, then spill what is left and wait.
+                // Like a server: try, then spill the rest and wait.
                 io.send(conn, batch, SendMode::Try);
                 let (mut batch, result) = sent(&mut io);
                 let count = result.unwrap();
@@ -161,7 +161,7 @@ fn a_loop_sends_on_a_socket_of_another() {
             assert_eq!(result.unwrap(), 4);
             mine.read_exact(&mut got).unwrap();
             assert_eq!(&got, b"over");
-            // The number was for this send alone.
+            // The number was only for this send.
             other.send(id, batch(b"none"), SendMode::Try);
             assert!(sent(&mut other).1.is_err());
             owner.send(conn, batch(b"mine"), SendMode::Try);
@@ -170,14 +170,13 @@ fn a_loop_sends_on_a_socket_of_another() {
             assert_eq!(&got, b"mine", "round {n}");
         }
         assert!(other.send_for(socket, batch(b"")).is_err());
-        // No more at a time than it takes connections.
+        // At most as many at a time as it accepts connections.
         for _ in 0..2 {
             other.send_for(socket, batch(b"over")).unwrap();
         }
         assert!(other.send_for(socket, batch(b"over")).is_err());
         poll_until(&mut other, |events| events.len() == 2);
-        // Bytes that the socket does not take are left, and neither loop nor socket is the worse
-        // for it.
+        // Bytes that the socket does not take stay unsent, and neither loop nor socket is harmed.
         let large = batch(&vec![7; 4 << 20]);
         other.send_for(socket, large).unwrap();
         let (mut rest, result) = sent(&mut other);
@@ -302,7 +301,7 @@ fn a_peer_that_is_gone() {
     });
 }
 
-/// A send that waits for a slow reader does not keep the connection from receiving.
+/// While a send waits for a slow reader, the connection can still receive.
 #[test]
 fn receiving_goes_on_during_a_send() {
     use std::io::Write;
@@ -326,7 +325,7 @@ fn receiving_goes_on_during_a_send() {
     });
 }
 
-/// A copy of the frames leaves what is sent as it is, and pinned memory in its place.
+/// Copying the frames does not change the bytes to send, and leaves pinned memory where it is.
 #[test]
 fn copied_pages_leave_the_same_bytes() {
     on_both(|backend| {

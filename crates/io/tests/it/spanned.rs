@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Durable writes and the device over several files: its space is written before it is used, and
-//! its pins end with their process.
+//! Durable writes, and a device over several files: its space is written before it is used, and its
+//! pins end with their process.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -28,14 +28,14 @@ struct Fiemap {
     extents: [[u64; 7]; 64],
 }
 
-/// Flags of the extents of a file; `None` if the file system does not tell.
+/// Flags of the extents of a file; `None` if the file system does not report them.
 fn extent_flags(path: &Path) -> Option<Vec<u32>> {
     const FS_IOC_FIEMAP: libc::Ioctl = 0xc020_660b_u32 as libc::Ioctl;
     let file = std::fs::File::open(path).unwrap();
     let mut map = Fiemap {
         start: 0,
         length: u64::MAX,
-        flags: 1, // what is dirty is written first
+        flags: 1, // dirty data is written first
         mapped: 0,
         count: 64,
         reserved: 0,
@@ -55,8 +55,8 @@ fn extent_flags(path: &Path) -> Option<Vec<u32>> {
     )
 }
 
-/// Each commit on an ext4 took 130 us and not 85: the space was allocated and never written, so
-/// each synced write committed the journal.
+/// On ext4 each commit used to take 130 us instead of 85: the space was allocated but never
+/// written, so each synced write committed the journal.
 #[test]
 fn no_extent_is_unwritten() {
     let folder = Folder::new();
@@ -128,7 +128,7 @@ fn files_at_the_end_go_and_come_again() {
     assert_eq!(device.border(0), Some(32));
     assert_eq!(device.border(33), Some(96));
     assert_eq!(device.border(161), None);
-    // Not in the midst of a file, and never the first.
+    // Not in the middle of a file, and never the first.
     device.shrink(97).unwrap();
     assert_eq!(device.pages(), 160);
     assert_eq!(device.files().len(), 3);
@@ -145,7 +145,8 @@ fn files_at_the_end_go_and_come_again() {
     assert_eq!(open(&path).pages(), 96);
 }
 
-/// A database whose first file had been deleted was made again on what its other files held.
+/// A database whose first file had been deleted used to be made again over the content of its other
+/// files.
 #[test]
 fn leftovers_of_another_are_not_taken_over() {
     let folder = Folder::new();
@@ -160,7 +161,7 @@ fn leftovers_of_another_are_not_taken_over() {
     open(&path);
 }
 
-/// A growth replaced a file of somebody else that had the name of the next part.
+/// A growth used to replace a foreign file that had the name of the next part.
 #[test]
 fn a_growth_takes_nobodys_place() {
     let folder = Folder::new();
@@ -176,8 +177,8 @@ fn a_growth_takes_nobodys_place() {
     device.grow(33).unwrap();
 }
 
-/// An opening removed a file of somebody else that had the name of a growth's draft, and took one
-/// with the name of a further file for its own.
+/// An opening used to remove a foreign file that had the name of a growth's draft, and to adopt one
+/// that had the name of a further file.
 #[test]
 fn an_opening_takes_nobodys_file() {
     let folder = Folder::new();
@@ -190,7 +191,7 @@ fn an_opening_takes_nobodys_file() {
         assert!(error.to_string().contains(what), "{error}");
     };
     let (draft, part) = (folder.file("log.1.new"), folder.file("log.1"));
-    // Wherever it has content, also behind holes.
+    // Wherever it has content, also after holes.
     for (at, byte) in [(0, b'y'), (200 << 20, b'z')] {
         let file = std::fs::File::create(&draft).unwrap();
         std::os::unix::fs::FileExt::write_at(&file, &[byte], at).unwrap();
@@ -201,7 +202,7 @@ fn an_opening_takes_nobodys_file() {
     std::os::unix::fs::symlink(&path, &draft).unwrap();
     refused("log.1.new is not a regular file");
     std::fs::remove_file(&draft).unwrap();
-    // One that comes while the device is open.
+    // A file that appears while the device is open.
     let device = open(&path);
     std::fs::write(&draft, b"tomorrow's").unwrap();
     assert_eq!(device.grow(33), Err(IoError::Os(libc::EEXIST)));
@@ -216,7 +217,7 @@ fn an_opening_takes_nobodys_file() {
     open(&path).grow(33).unwrap();
 }
 
-/// Holes are told of one file, and across several.
+/// Holes of one file are reported, and of several.
 #[test]
 fn extents_leave_holes_out() {
     let folder = Folder::new();
@@ -261,7 +262,7 @@ fn extents_leave_holes_out() {
     assert_eq!(device.extent(end), None);
 }
 
-/// A program that renamed its database lost all but the first file of it.
+/// A program that renamed its database used to lose all but its first file.
 #[test]
 fn one_file_grows_and_stays_whole_under_another_name() {
     let folder = Folder::new();
@@ -298,7 +299,7 @@ fn one_file_grows_and_stays_whole_under_another_name() {
         device.read(size - 1, &mut page, TAG).unwrap();
         assert!(page.iter().all(|byte| *byte == nth as u8 + 1), "{size}");
     }
-    // The mode that was requested stays, which is not so without one.
+    // The requested mode is kept; without a requested mode it is not.
     let mode = || std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&name).unwrap()) & 0o777;
     drop(device);
     std::fs::set_permissions(&name, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
@@ -333,7 +334,7 @@ fn a_pin_is_seen_by_the_writer_until_its_holder_is_gone() {
     assert_eq!(writer.oldest_pin(100), None);
 }
 
-/// A durable write speaks for itself only: what was written before it may still be lost.
+/// A durable write is durable only by itself: earlier writes may still be lost.
 #[test]
 fn a_durable_write_survives_and_says_nothing_of_others() {
     let mut lost = 0;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use senko_io::{Backend, BackendChoice, Event, EventLoop, Listener, LoopConfig};
 
-/// A seed that differs from run to run, or the one in `SENKO_TEST_SEED`; printed, so that a failure
-/// can be run again.
+/// A seed that differs from run to run, or that of `SENKO_TEST_SEED`; printed, so that a failure
+/// can be repeated.
 pub fn seed(test: &str) -> u64 {
     let seed = match std::env::var("SENKO_TEST_SEED") {
         Ok(text) => text.parse().unwrap(),
@@ -36,7 +36,7 @@ pub fn config(backend: Backend) -> LoopConfig {
     }
 }
 
-/// Runs a test on each backend; io_uring is left out, with a word, where the system refuses it.
+/// Runs a test on each backend. If the system refuses io_uring, it is left out with a message.
 pub fn on_both(test: impl Fn(Backend)) {
     test(Backend::Posix);
     if uring_works() {
@@ -62,10 +62,11 @@ pub fn address(listener: &Listener) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], listener.local_port().unwrap()))
 }
 
-/// How long a test waits for what must come; far longer than a busy machine or a slow disk takes.
+/// How long a test waits for events that must come; far longer than a busy machine or a slow disk
+/// takes.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Polls until `enough` says so of all events so far; a test that hangs fails in the end.
+/// Polls until `enough` is true of all events so far; a test that hangs fails in the end.
 pub fn poll_until(
     events_loop: &mut EventLoop,
     mut enough: impl FnMut(&[Event]) -> bool,
@@ -84,8 +85,8 @@ pub fn poll_until(
     events
 }
 
-/// A temporary folder that goes when it is dropped; on a real disk, since tmpfs differs in what it
-/// refuses.
+/// A temporary folder that is removed when it is dropped; on a real disk, since tmpfs differs in
+/// what it refuses.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -114,7 +115,7 @@ impl Drop for Folder {
     }
 }
 
-/// Open descriptors of this process that are sockets.
+/// The number of this process's open sockets.
 pub fn open_sockets() -> usize {
     std::fs::read_dir("/proc/self/fd")
         .unwrap()
@@ -143,8 +144,8 @@ pub fn child_task() -> Option<String> {
     std::env::var("SENKO_TEST_CHILD").ok()
 }
 
-/// A file system of 4 MiB in memory, unmounted at the end; none without the right to mount, which
-/// is said.
+/// A file system of 4 MiB in memory, unmounted at the end; `None`, with a message, without the
+/// right to mount.
 pub struct SmallFs<'f>(&'f Path);
 
 impl SmallFs<'_> {
@@ -156,7 +157,7 @@ impl SmallFs<'_> {
         small.then_some(SmallFs(folder))
     }
 
-    /// Takes the right to write to it away; false if that cannot be had.
+    /// Makes it read-only; false if that is impossible.
     pub fn read_only(&self) -> bool {
         mount(&["-o", "remount,ro"], self.0)
     }

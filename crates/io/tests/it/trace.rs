@@ -92,7 +92,7 @@ fn threads_record_and_time_never_goes_back() {
     assert_eq!((second.page, second.count), (7 + u64::from(u32::MAX), 6));
 }
 
-/// Both faces and both backends write down the same.
+/// Both interfaces and both backends record the same.
 #[test]
 fn devices_are_recorded() {
     on_both(|backend| {

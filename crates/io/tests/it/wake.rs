@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waking a loop from other threads: no message is lost, however wakes and rounds interleave.
+//! Waking a loop from other threads: no message is lost, however wake-ups and rounds interleave.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ fn messages_from_threads_all_arrive() {
             assert!(!events.is_empty(), "a wake-up got lost at {count}");
             for event in events.drain(..) {
                 assert!(matches!(event, Event::Woken), "{event:?}");
-                // Only when woken: a message without a wake-up must not exist.
+                // Only after a wake-up: there must be no message without one.
                 while let Ok(number) = from.try_recv() {
                     sum += number;
                     count += 1;
@@ -73,7 +73,7 @@ fn wakes_before_a_round_are_one_event() {
     });
 }
 
-/// A wait without events lasts as long as asked, and no event comes of it.
+/// A wait without events lasts as long as requested, and returns no event.
 #[test]
 fn timeouts_pass() {
     on_both(|backend| {

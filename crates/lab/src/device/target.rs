@@ -27,35 +27,35 @@ pub trait Target {
     fn bytes(&self) -> u64;
     /// The smallest access, in bytes.
     fn smallest(&self) -> u64;
-    /// Reads, and says how long it took.
+    /// Reads, and returns the time it took.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     fn read(&mut self, offset: u64, bytes: u64) -> Result<u64>;
-    /// Writes, durably where the device can, and says how long it took.
+    /// Writes, durably if the device can, and returns the time it took.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     fn write(&mut self, offset: u64, bytes: u64) -> Result<u64>;
-    /// Makes all writes durable, and says how long it took.
+    /// Makes all writes durable, and returns the time it took.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     fn flush(&mut self) -> Result<u64>;
-    /// Tells the device that nothing is stored any more; whether it can be told.
+    /// Tells the device that nothing is stored any more; returns whether it can be told.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     fn forget_all(&mut self) -> Result<bool>;
-    /// Reads pages with this many under way at once, and says how long all took.
+    /// Reads pages with this many under way at once, and returns the total time.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     fn read_at_once(&mut self, offsets: &[u64], depth: usize) -> Result<u64>;
-    /// Times with and without the flags of an open file. Nothing where there is no file.
+    /// Times with and without the flags of an open file; empty if there is no file.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     fn by_flags(&mut self) -> Result<Vec<Flags>> {
         Ok(Vec::new())
     }
@@ -71,12 +71,12 @@ pub struct FileTarget {
 }
 
 impl FileTarget {
-    /// Opens what is to be measured. `destroy` is the name that the user typed to allow that its
-    /// data is lost. A file that is not there is made, of `bytes`.
+    /// Opens what is to be measured. `destroy` is the name that the user typed to allow the loss of
+    /// its data. A missing file is made with `bytes`.
     ///
     /// # Errors
-    /// If it holds data and its name was not typed, is in use, or cannot be opened past the page
-    /// cache.
+    /// If it holds data and its name was not typed, if it is in use, or if it cannot be opened
+    /// without the page cache.
     pub fn open(path: &Path, destroy: Option<&str>, bytes: u64) -> Result<Self> {
         let name = path.display();
         let found = std::fs::metadata(path).ok();
@@ -201,7 +201,7 @@ impl Target for FileTarget {
     }
 
     fn write(&mut self, offset: u64, bytes: u64) -> Result<u64> {
-        // Devices that leave zeros or repetitions out see other data each time.
+        // The data differs each time, for devices that leave out zeros or repetitions.
         self.buf[0] = self.buf[0].wrapping_add(1);
         let buf = &self.buf[..bytes as usize];
         timed(|| self.file.write_all_at(buf, offset)).with_context(|| {
@@ -217,8 +217,8 @@ impl Target for FileTarget {
             .with_context(|| format!("cannot flush {}", self.path.display()))
     }
 
-    /// A file becomes a hole, and its file system discards that where it is mounted so. Of a device
-    /// the bytes that are measured are discarded.
+    /// A file becomes a hole, and its file system discards that space if it is mounted so. On a
+    /// device the measured bytes are discarded.
     fn forget_all(&mut self) -> Result<bool> {
         discard_bytes(&self.file, 0..self.bytes)
             .with_context(|| format!("cannot discard what {} holds", self.path.display()))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pages written for a leaf that changed: with a translation table, and with path copying.
 //!
-//! Claim (the paper, 2.1): where a page moves when it is written, a translation table spares its
-//! parents; without one, each update writes the height of the tree. Expected shape: ours writes one
-//! page for each leaf that changed, and some of the table; LMDB, which copies paths, writes its
-//! height and more.
+//! Claim (the paper, 2.1): if a page moves when it is written, a translation table avoids rewriting
+//! its parents. Without one, each update writes as many pages as the tree is high. Expected shape:
+//! ours writes one page for each leaf that changed, and some of the table; LMDB, which copies
+//! paths, writes its height and more.
 //!
 //! `page_writes_per_update`: one transaction changes one record in each of many leaves, and a
 //! checkpoint follows; pages that the log wrote for both, over leaves. `pages_per_commit_of_one`
@@ -60,16 +60,16 @@ impl Experiment for DbmAppendPages {
     }
 }
 
-/// All figures. Called by the test with a few records.
+/// All figures. The test calls it with few records.
 ///
 /// # Errors
-/// The database's, or the trace's.
+/// The errors of the database or of the trace.
 pub fn measure(scratch: &Path, keys: u64, commits: u64, outcome: &mut Outcome) -> Result<()> {
     outcome.setting("keys", keys);
     outcome.setting("commits_of_one", commits);
     let trace = scratch.join("pages.trace");
     let recorder = Arc::new(Recorder::create(&trace)?);
-    // Without a thread in the background, the same commits meet the same checkpoints.
+    // Without a background thread, the same commits always meet the same checkpoints.
     let options = DbmOptions {
         recorder: Some(recorder.clone()),
         threads: 0,
@@ -132,8 +132,8 @@ pub fn measure(scratch: &Path, keys: u64, commits: u64, outcome: &mut Outcome) -
     Ok(())
 }
 
-/// Bytes that LMDB gave to write calls for the same work. Its answers over the pipe are included: 8
-/// bytes a commit.
+/// Bytes that LMDB passed to write calls for the same work. They include its answers over the pipe:
+/// 8 bytes per commit.
 fn lmdb(programs: &Path, home: &Path, keys: u64, work: &Work) -> Result<u64> {
     let started = LMDB.start(programs, &home.join("lmdb"), true);
     let mut rival = started.map_err(|why| anyhow!(why))?;

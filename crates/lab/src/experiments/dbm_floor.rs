@@ -2,13 +2,13 @@
 //! The cost of a durable write, whatever its content: the floor under every synced commit.
 //!
 //! Claim: over space that was written before, one system call (`pwritev2` with RWF_DSYNC on
-//! O_DIRECT) is as good as any way. Expected shape: the ways differ by some percent where the space
-//! was written. A ring's `fdatasync` costs a hand-over to a thread of the kernel. Space that was
-//! only allocated, and files that grow, cost a commit of the journal besides. 512 B are hardly
-//! cheaper than 4 KiB.
+//! O_DIRECT) is as good as any way. Expected shape: over written space the ways differ by some
+//! percent. A ring's `fdatasync` costs a switch to a kernel thread. Space that was only allocated,
+//! and files that grow, additionally cost a commit of the journal. 512 B are hardly cheaper than 4
+//! KiB.
 //!
-//! One thread. Each turn makes a new file of the kind, and writes its blocks once, in order; the
-//! making is not timed. The ways take turns.
+//! One thread. Each turn makes a new file of the kind, and writes its blocks once, in order. Making
+//! the file is not timed. The ways take turns.
 
 use anyhow::Result;
 
@@ -48,10 +48,10 @@ impl Experiment for DbmFloor {
     }
 }
 
-/// Runs all ways in turn. Called by the test with a few writes.
+/// Runs all ways in turn. The test calls it with few writes.
 ///
 /// # Errors
-/// If the folder cannot be written to.
+/// If the folder is not writable.
 pub fn measure(
     scratch: &Scratch,
     progress: &dyn Progress,
@@ -121,7 +121,8 @@ fn report(turns: &Turns, cells: &[Cell], outcome: &mut Outcome) {
         "best_writes_a_second",
         best.clone().and_then(|best| turns.figure(&best, Ran::rate)),
     );
-    // Each way against the best one, then the other spaces and sizes against the same way's own.
+    // Each way compared with the best one; then the other spaces and sizes, compared with the same
+    // way on written space.
     for cell in cells {
         let under = if cell.space == Space::Written && cell.bytes == 4096 {
             best.clone()

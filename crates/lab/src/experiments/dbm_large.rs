@@ -8,8 +8,8 @@
 //!
 //! Ours has a cache of `memory` bytes and reads by O_DIRECT. LMDB has the kernel's page cache, and
 //! its process a cap of a quarter more; it reads nothing ahead (MDB_NORDAHEAD). Both are filled in
-//! ascending order, and the cap is set when LMDB is full. Then they take turns: uniformly random
-//! gets, each in its own transaction, each checked. A round before the others fills the caches.
+//! ascending order, and the cap is set when LMDB is full. Then they take turns with uniformly
+//! random gets, each in its own transaction, and each is checked. A first round fills the caches.
 //! `reads_per_get` is the kernel's count of bytes that our process read from devices, in pages.
 
 use std::process::Command;
@@ -32,14 +32,14 @@ pub struct DbmLarge;
 /// Threads, and what the keys have for them.
 const THREADS: [(u64, &str); 2] = [(1, "gets"), (16, "gets16")];
 
-/// How large a run is.
+/// The size of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Records.
     pub keys: u64,
     /// Bytes of our cache.
     pub memory: u64,
-    /// Gets of a turn, for each thread.
+    /// Gets of a turn, per thread.
     pub gets: u64,
     /// Rounds.
     pub rounds: u64,
@@ -68,8 +68,8 @@ impl Experiment for DbmLarge {
         };
         bench.scratch.need(bench.scaled(2, 16) << 30)?;
         let steps = Steps::new(progress, 4 + 4 * (sizes.rounds + 1));
-        // A group that may not swap can't be filled without its limit; what is not page cache here
-        // is some megabytes.
+        // A group that may not swap can't be filled without its limit. Apart from the page cache,
+        // it has only some megabytes.
         let cap = MemoryCap::new(sizes.memory + sizes.memory / 4, true);
         let given = cap.as_ref().ok();
         measure(&bench.scratch, &steps, &sizes, given, &mut outcome)?;
@@ -81,7 +81,7 @@ impl Experiment for DbmLarge {
     }
 }
 
-/// Both contenders, LMDB in its cap. Called by the test with a few records and no cap.
+/// Both contenders, LMDB within its cap. The test calls it with few records and no cap.
 ///
 /// # Errors
 /// The database's.
@@ -103,7 +103,7 @@ pub fn measure(
     };
     let mut ours = Ours::new(&home.join(OURS), false, options)?;
     ours.fill(sizes.keys)?;
-    // Pages that no checkpoint has written stay in DRAM beyond the cache.
+    // Pages that no checkpoint has written stay in DRAM in addition to the cache.
     ours.db().checkpoint()?;
     outcome.setting("at_rest", ours.settle());
     let over = bytes_of(&home.join(OURS))? as f64 / sizes.memory as f64;

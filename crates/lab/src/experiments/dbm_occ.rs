@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Optimistic transactions against record locks that are held to the end of the commit, over the
-//! same engine.
+//! Optimistic transactions compared with record locks that are held to the end of the commit, on
+//! the same engine.
 //!
-//! Claim (the paper, 2.3): a commit waits for a flush. Locks that are held for so long make
-//! everyone wait who wants the same records. Without locks, transactions that do not conflict pass.
-//! Expected shape: without contention both are the same. As it grows, locks let transactions
-//! through one at a time, a flush each. Optimistic transactions of a group commit one after
-//! another, and pay with those that run again.
+//! Claim (the paper, 2.3): a commit waits for a flush. Locks held that long delay every transaction
+//! on the same records. Without locks, transactions that do not conflict are not delayed. Expected
+//! shape: without contention both are equal. With growing contention, locks let transactions
+//! through one at a time, each with its own flush. Optimistic transactions of a group commit one
+//! after another, at the cost of repeated ones.
 //!
-//! Eight threads each add one to two records, chosen at random among so many, and commit synced.
-//! "Locks" is a mutex for each record. They are taken in ascending order before the transaction
-//! begins, and released when its commit is durable. Its reads are not validated. At the end the sum
-//! over all records has to be two for each transaction: neither way may lose an update. The ways
-//! take turns.
+//! Eight threads each add one to two random records, and commit synced. "Locks" is a mutex for each
+//! record. They are taken in ascending order before the transaction begins, and released when its
+//! commit is durable. Its reads are not validated. At the end the sum over all records has to be
+//! two for each transaction: neither way may lose an update. The ways take turns.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -33,7 +32,7 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 /// The experiment.
 pub struct DbmOcc;
 
-/// Records that transactions choose among, and what that is called.
+/// The number of records that transactions choose from, and its name.
 const CONTENTION: [(&str, u64); 5] = [
     ("none", 1_000_000),
     ("low", 1_000),
@@ -44,7 +43,7 @@ const CONTENTION: [(&str, u64); 5] = [
 /// Threads.
 const THREADS: u64 = 8;
 
-/// How transactions keep out of each other's way.
+/// How transactions are isolated from each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeping {
     /// They run, and are validated when they commit.
@@ -139,7 +138,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// A new one of `records` counters that are not there yet, which is zero.
+    /// A new database of `records` counters. Missing ones count as zero.
     ///
     /// # Errors
     /// The database's.
@@ -155,8 +154,8 @@ impl Arena {
         })
     }
 
-    /// Lets `threads` commit `each` transactions; gives what they took, and how many had to run
-    /// again.
+    /// Lets `threads` threads commit `each` transactions. Returns the times, and how many
+    /// transactions ran again.
     ///
     /// # Errors
     /// The database's.
@@ -230,7 +229,7 @@ impl Arena {
         tx.commit(Durability::Synced)
     }
 
-    /// The counters' sum is two for each transaction that committed.
+    /// The sum of the counters must be two for each committed transaction.
     ///
     /// # Errors
     /// If an update was lost.

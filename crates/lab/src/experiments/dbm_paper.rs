@@ -3,19 +3,19 @@
 //! hundred a transaction.
 //!
 //! Claim (the paper, over LevelDB): 1.56 times the transactions at one record, 1.36 times at a
-//! hundred. Expected shape: a synced engine is bound by what its log makes the file system do. One
-//! that writes over written space nears the floor. Those whose logs grow pay for the journal.
-//! Unsynced on tmpfs, processor time alone counts.
+//! hundred. Expected shape: the limit of a synced engine is what its log makes the file system do.
+//! An engine that overwrites written space comes near the floor. Engines whose logs grow pay for
+//! the journal. Unsynced on tmpfs, only processor time counts.
 //!
-//! Keys of 4 bytes, values of 8, ascending from an empty database. Synced commits on the disk, and
-//! commits that survive the process alone on tmpfs. The contenders take turns, each with its own
-//! process (ours in the experiment's), stopped while others run; every record is read back at the
-//! end. The floor's five ways take turns with the synced ones, and the best of them is the floor.
-//! GDBM promises less: it has no transactions.
+//! Keys of 4 bytes, values of 8, ascending from an empty database. Commits are synced on the disk,
+//! and survive only the process on tmpfs. The contenders take turns, each with its own process
+//! (ours in the experiment's), stopped while others run; every record is read back at the end. The
+//! floor's five ways take turns with the synced ones, and the best of them is the floor. GDBM
+//! promises less: it has no transactions.
 //!
 //! `log_bytes_per_commit_100` is the bytes that the log wrote for each synced commit of 100
-//! records, including checkpoints, from a trace of the device's writes in its own run. Zeros for
-//! growing files are counted apart.
+//! records, including checkpoints. It comes from a trace of the device's writes in a separate run.
+//! Zeros for growing files are counted separately.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub struct DbmPaper;
 pub struct Load {
     /// Its name in keys.
     pub name: &'static str,
-    /// Whether commits are synced, on the disk; else they are on tmpfs.
+    /// Whether commits are synced, on the disk; otherwise they are on tmpfs.
     pub synced: bool,
     /// Records a transaction.
     pub records: u64,
@@ -49,7 +49,7 @@ pub struct Load {
     pub commits: u64,
 }
 
-/// The loads with as many records as the paper's (in a run of five rounds), or fewer.
+/// The loads with as many records as in the paper (in a run of five rounds), or fewer.
 fn loads(bench: &Bench<'_>) -> [Load; 4] {
     let load = |name, synced, records, quick, full| Load {
         name,
@@ -113,7 +113,7 @@ fn rivals() -> impl Iterator<Item = &'static str> {
     rival::ALL.iter().map(|kind| kind.name).chain([REDB])
 }
 
-/// One load, all contenders. Called by the test with a few commits.
+/// One load with all contenders. The test calls it with few commits.
 pub fn one(
     load: &Load,
     rounds: u64,
@@ -190,7 +190,7 @@ pub fn one(
         put(outcome, &key, turns.over(OURS, name, Ran::rate));
     }
     drop(turns);
-    // The next load needs the room; the folder goes with the run at the latest.
+    // The next load needs the space. At the latest the folder is removed with the run.
     let _ = std::fs::remove_dir_all(&home);
 }
 
@@ -224,7 +224,7 @@ pub fn log_bytes(folder: &Path, commits: u64, outcome: &mut Outcome) -> Result<(
     Ok(())
 }
 
-/// Bytes that the log and everything else wrote while `work` ran, as the device's trace has them.
+/// Bytes that the log, and everything else, wrote during `work`, according to the device's trace.
 ///
 /// # Errors
 /// The work's, or the trace's.

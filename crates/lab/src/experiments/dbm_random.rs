@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A hundred random updates a transaction, for long enough that the cleaner has to give space back
-//! all the time.
+//! A hundred random updates per transaction, long enough that the cleaner must reclaim space all
+//! the time.
 //!
 //! Expected shape: each transaction touches about as many leaves as it has records, and a log of
 //! changes writes one or two pages for it. Checkpoints write the leaves later, and the cleaner
-//! frees the dead space that they leave. LSM trees do the like by compaction; LMDB writes every
+//! frees the dead space that they leave. LSM trees do the same by compaction; LMDB writes every
 //! touched leaf with its path in the commit.
 //!
 //! Each contender is filled with all keys, then takes turns of synced transactions of 100 updates,
 //! uniformly at random. `space_over_live` is the space of our files on the device over the bytes of
-//! keys and values, the largest that was seen after a round. `p9999_commit_over_floor` is the
-//! 99.99th percentile of our commits over that of the floor's writes in the same turns: both have
-//! every time of all rounds in it.
+//! keys and values, the largest after any round. `p9999_commit_over_floor` is the 99.99th
+//! percentile of our commits over that of the floor's writes in the same turns: both have every
+//! time of all rounds in it.
 
 use anyhow::Result;
 use senko_dbm::Options as DbmOptions;
@@ -46,7 +46,8 @@ impl Experiment for DbmRandom {
         let bench = Bench::open(options)?;
         let mut outcome = Outcome::new();
         bench.scratch.need(bench.scaled(4, 12) << 30)?;
-        // A percentile of 99.99 needs 100,000 commits for ten above it: the quick run has none.
+        // The 99.99th percentile needs 100,000 commits so that ten are above it, so the quick run
+        // has none.
         let (rounds, each) = bench.scaled((3, 400), (10, 20_000));
         let keys = bench.scaled(100_000, 1_000_000);
         outcome.setting("rounds", rounds);
@@ -57,7 +58,7 @@ impl Experiment for DbmRandom {
     }
 }
 
-/// All contenders with `keys` keys. Called by the test with a few.
+/// All contenders with `keys` keys. The test calls it with few.
 pub fn measure(
     scratch: &Scratch,
     steps: &Steps<'_>,

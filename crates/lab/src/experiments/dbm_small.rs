@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The size of an empty database, and the wait of a program that opens one, reads a record and
-//! goes.
+//! The size of an empty database, and the time of a program that opens one, reads a record and
+//! closes it.
 //!
-//! That is what most programs do which use ndbm: many small databases, opened for a moment.
+//! Most programs that use ndbm do this: they have many small databases, opened for a moment.
 //! Expected shape: a clean database is opened by its superblock and its translation table, so the
 //! time grows with the pages, not with the log.
 //!
 //! `empty_bytes` is the space on the device of a database that was made and closed.
 //! `open_fetch_close_ms` is the median time to open a database of 1M records that was closed, read
-//! one at random, and close it again. O_DIRECT passes the page cache by. Beside it is the same for
-//! reading alone.
+//! one at random, and close it again. O_DIRECT bypasses the page cache. There is also a figure for
+//! opening only to read.
 
 use std::path::Path;
 use std::time::Instant;
@@ -45,7 +45,7 @@ impl Experiment for DbmSmall {
         bench.scratch.need(1 << 30)?;
         let times = bench.scaled(20, 200);
         steps.next("an empty database, and 1M records");
-        // Quick has as many records: opening is what is measured, and it depends on them.
+        // The quick run has as many records: it measures opening, which depends on them.
         measure(
             bench.scratch.folder(),
             1_000_000,
@@ -59,7 +59,7 @@ impl Experiment for DbmSmall {
     }
 }
 
-/// Both figures. Called by the test with a few records.
+/// Both figures. The test calls it with few records.
 ///
 /// # Errors
 /// The database's.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commits of one to sixteen threads at once: do those that wait together share a flush?
+//! Commits of one to sixteen concurrent threads: do those that wait together share a flush?
 //!
-//! Expected shape: the rate grows with the threads, since what waits while a flush is under way
-//! goes with the next one, until the processor is the limit. RocksDB and LevelDB write groups too;
-//! LMDB and Berkeley DB let one transaction in at a time, or write one log record after another.
+//! Expected shape: the rate grows with the threads, because commits that arrive during a flush
+//! share the next one, until the processor is the limit. RocksDB and LevelDB write groups too; LMDB
+//! and Berkeley DB let one transaction in at a time, or write one log record after another.
 //!
 //! One record a transaction, synced, ascending; every thread takes the next key. Contenders and
 //! keys as in `dbm-paper`, and every record is read back at the end.
@@ -22,7 +22,7 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 /// The experiment.
 pub struct DbmThreads;
 
-/// How many commit at once.
+/// How many threads commit at once.
 const THREADS: [u64; 5] = [1, 2, 4, 8, 16];
 
 impl Experiment for DbmThreads {
@@ -52,7 +52,7 @@ impl Experiment for DbmThreads {
     }
 }
 
-/// Each count of threads in turn, with `each` commits a thread. Called by the test with a few.
+/// Each number of threads in turn, with `each` commits per thread. The test calls it with few.
 pub fn measure(
     scratch: &Scratch,
     steps: &Steps<'_>,

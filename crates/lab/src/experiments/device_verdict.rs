@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Does `senko device` tell drives that map pages from drives with log blocks?
+//! Does `senko device` distinguish drives that map pages from drives with log blocks?
 //!
-//! Claim: paper A (section 4.1) tells a drive's translation layer from outside, by the times of its
-//! writes. Expected shape: on drives that map pages, a random write over 64 MiB takes about as long
-//! as one in order. On drives with log blocks it takes many times as long, since it makes the drive
-//! merge blocks. The threshold lies far from both.
+//! Claim: paper A (section 4.1) recognises a drive's translation layer from outside, by the times
+//! of its writes. Expected shape: on drives that map pages, a random write over 64 MiB takes about
+//! as long as one in order. On drives with log blocks it takes many times as long, since it makes
+//! the drive merge blocks. The threshold lies far from both.
 //!
 //! The drives are the simulator's profiles, whose layers are known, so a verdict is right or wrong.
 //! Each profile is measured from three seeds. The drive's own clock counts, so that the figures are
@@ -27,7 +27,7 @@ const SEEDS: u64 = 3;
 /// Bytes that are used of each drive.
 const BYTES: u64 = 256 << 20;
 
-/// The behaviour of a layer, by its name with options as in profiles.
+/// The behaviour of a layer, by its specification in profiles.
 fn layer(ftl: &str) -> Mapping {
     match ftl.split(':').next() {
         Some("page" | "dftl") => Mapping::Pages,

@@ -3,12 +3,13 @@
 //! 2023)?
 //!
 //! Claim to test: S3-FIFO's paper reports lower miss ratios than LRU on most of 6,594 traces.
-//! Expected shape: S3-FIFO ahead at small cache sizes on traces with many objects seen once, and on
-//! loops larger than the cache, where LRU gets nothing; little between them on large caches.
+//! Expected shape: S3-FIFO is ahead at small cache sizes on traces with many objects that occur
+//! once, and on loops larger than the cache, where LRU has no hits. On large caches there is little
+//! difference.
 //!
-//! Hit ratios are counted over whole traces from an empty cache, a miss fills. Sizes are shares of
-//! the trace's footprint, by objects (each weighs 1) and, where the trace has sizes, by bytes.
-//! Nothing depends on time, so no noise is probed.
+//! Hit ratios are counted over whole traces, starting with an empty cache that each miss fills.
+//! Sizes are shares of the trace's footprint, by objects (each weighs 1) and, where the trace has
+//! sizes, by bytes. Nothing depends on time, so no noise is probed.
 //!
 //! LRU is checked against numbers published for the same traces: the ARC paper's (Megiddo and
 //! Modha, FAST 2003).
@@ -33,7 +34,7 @@ pub struct DramPolicy;
 
 /// Cache sizes, in shares of the footprint.
 const SHARES: [f64; 6] = [0.001, 0.01, 0.05, 0.1, 0.2, 0.4];
-/// About what an item's header takes in a cache server, in bytes; part of the weight of ETC items.
+/// Approximate bytes of an item's header in a cache server; part of the weight of ETC items.
 const HEADER_BYTES: u64 = 48;
 
 /// The policies compared, each with its name in keys and tables.
@@ -115,7 +116,7 @@ const PUBLISHED_LRU: [(&str, u64, f64); 6] = [
     ("p3", 32_768, 3.57),
 ];
 
-/// What a simulation counted.
+/// The counts of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests.
@@ -257,10 +258,10 @@ impl Experiment for DramPolicy {
 
 struct Run {
     outcome: Outcome,
-    /// Mean hit percent over the cache sizes: workload and basis, then one a policy.
+    /// Mean hit percentage over the cache sizes: workload and basis, then one per policy.
     means: BTreeMap<String, Vec<f64>>,
-    /// By how many points of hit percent each policy is ahead of LRU, at each workload, basis and
-    /// size.
+    /// By how many percentage points of hits each policy is ahead of LRU, for each workload, basis
+    /// and size.
     gains: Vec<Vec<f64>>,
     complete: bool,
 }
@@ -361,7 +362,7 @@ impl Run {
         }
     }
 
-    /// A workload that is not there.
+    /// A missing workload.
     fn without(&mut self, name: &str, why: &str) {
         self.complete = false;
         self.outcome.miss(name, why);

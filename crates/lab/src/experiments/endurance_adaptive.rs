@@ -2,10 +2,11 @@
 //! Paper C, section 3.3 and conclusion: no write buffer is the best for every load. So a buffer
 //! that changes its policy with the load should be as good as the best for each load.
 //!
-//! Claim to test: the adaptive buffer, which is never told anything, brings about no more erases
-//! than the best fixed policy for each load, and fewer than any one policy over all loads. Expected
+//! Claim to test: the adaptive buffer has no prior knowledge. Still it causes no more erases than
+//! the best fixed policy for each load, and fewer than any single policy over all loads. Expected
 //! shape: a few percent above the best for short loads, where only prior knowledge would find the
-//! best. At or below it for others, since the candidates include more than the fixed policies.
+//! best. For other loads it is at or below the best, since the candidates include more than the
+//! fixed policies.
 //!
 //! Every cell is a load under a translation layer, on a new drive and on a full one. Each fixed
 //! policy and the adaptive buffer have 2 MiB. The load is repeated until even the policy with the
@@ -29,9 +30,9 @@ pub const FIXED: [&str; 7] = [
     "none", "lru", "fab", "cflru", "bplru", "lb-clock", "pud-lru",
 ];
 
-/// Erases that every policy must have.
+/// Erases that every policy must reach.
 const ERASES: u64 = 1000;
-/// Page accesses of a cell at most, for each policy.
+/// Most page accesses of a cell, for each policy.
 const LIMIT: usize = 4_000_000;
 /// Layers of a quick run.
 const QUICK_LAYERS: [&str; 3] = ["bast", "fast", "page"];
@@ -42,7 +43,7 @@ struct Cell<'a> {
     full: bool,
 }
 
-/// What a cell gave.
+/// The results of a cell.
 struct Measured {
     rounds: usize,
     /// Erases of each fixed policy.
@@ -91,7 +92,7 @@ impl BufferedDrive {
         self.device.nand().counts().all_erases() - self.before
     }
 
-    /// Drains the buffer; the erases.
+    /// Drains the buffer; returns the erases.
     fn end(mut self) -> u64 {
         self.device.flush(0);
         self.device.assert_conservation();

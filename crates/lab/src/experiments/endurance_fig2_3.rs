@@ -2,10 +2,10 @@
 //! Paper C, figures 2 and 3: the first 10,000 requests of two traces, time against address, reads
 //! and writes apart.
 //!
-//! Claim: Financial1 goes to the same addresses again and again, and these are scattered, so that
-//! an LRU buffer sees another address each time; MSNStorageCFS looks random, and LRU serves it
-//! better. Expected shape: few of either trace's requests continue where the one before ended;
-//! Financial1 comes back to nearly every page that it touches.
+//! Claim: Financial1 accesses the same scattered addresses repeatedly, so an LRU buffer sees
+//! another address each time. MSNStorageCFS looks random, and LRU works better for it. Expected
+//! shape: few of either trace's requests continue where the one before ended; Financial1 comes back
+//! to nearly every page that it touches.
 //!
 //! Both figures are drawn as `senko ssd trace plot` draws them. The experiment also measures what
 //! they show: the mix, the footprint, sequential requests, how often a page returns, and how many
@@ -40,24 +40,24 @@ const PAGE: u64 = 4096;
 /// Pages of the paper's buffer, 2 MiB.
 const BUFFER_PAGES: u32 = 512;
 
-/// How many requests back the one may lie that a request continues from: hosts have several streams
-/// at a time.
+/// How many requests back the predecessor of a sequential request may be, because hosts have
+/// several streams at a time.
 const STREAMS: usize = 32;
 
-/// The facts seen in a figure.
+/// The properties of a figure.
 struct Seen {
     write_percent: f64,
     footprint_mib: f64,
-    /// Requests that begin where the one before ended, in percent.
+    /// Requests that begin at the end of the previous one, in percent.
     sequential_percent: f64,
-    /// Requests that begin where one of the last [`STREAMS`] ended.
+    /// Requests that begin at the end of one of the last [`STREAMS`].
     interleaved_percent: f64,
     /// Written pages that were written before.
     again_percent: f64,
-    /// Written pages since whose last write fewer others were written than the buffer holds: LRU's
-    /// hits.
+    /// Written pages that were written before, with fewer other written pages in between than the
+    /// buffer holds: LRU's hits.
     near_percent: f64,
-    /// Other pages written since a page's last write, where there is one.
+    /// Other pages written since a page's last write, if there was one.
     median_distance: u32,
 }
 
@@ -99,8 +99,8 @@ fn pages(request: &Request) -> std::ops::Range<u64> {
     request.offset / PAGE..(request.offset + request.bytes).div_ceil(PAGE)
 }
 
-/// For each page that was written before, how many others were since. A mark stands at each page's
-/// last write, in a tree of sums.
+/// For each page that was written before: how many other pages were written since. A tree of sums
+/// has a mark at each page's last write.
 fn distances(written: &[u64]) -> Vec<u32> {
     let mut marks = Marks(vec![0; written.len() + 1]);
     let mut last = HashMap::new();
@@ -115,7 +115,7 @@ fn distances(written: &[u64]) -> Vec<u32> {
     distances
 }
 
-/// Fenwick's tree over places in time.
+/// A Fenwick tree over places in time.
 struct Marks(Vec<i32>);
 
 impl Marks {

@@ -2,8 +2,8 @@
 //! The loads of the endurance experiments: real traces as page writes and reads of a 1 GiB drive,
 //! generated ones, and mixes of phases.
 //!
-//! Addresses are taken modulo the drive, devices dropped, partial pages as whole ones, as the
-//! endurance paper's simulator does. A load is held in memory, 4 bytes a page.
+//! Addresses are taken modulo the drive, devices are ignored, and partial pages count as whole
+//! ones, as in the endurance paper's simulator. A load is held in memory, 4 bytes a page.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -43,7 +43,7 @@ const TRACES: [(&str, &str, bool); 11] = [
     ("fio", "fio_v2.iolog", false),
 ];
 
-/// Generated loads, as they are: name, specification, and whether the quick run has it.
+/// Generated loads: name, specification, and whether the quick run has it.
 const GENERATED: [(&str, &str, bool); 3] = [
     ("uniform", "uniform:count=60000,pages=65536", false),
     ("zipf", "zipf:count=200000,pages=131072", false),
@@ -54,8 +54,7 @@ const GENERATED: [(&str, &str, bool); 3] = [
     ),
 ];
 
-/// Mixes of phases: loads by their names, one after the other, each at most this many accesses
-/// long.
+/// Mixes of phases: loads by their names, one after the other, each limited to this many accesses.
 const MIXES: [(&str, &[&str], bool); 3] = [
     (
         "mix-1",
@@ -105,10 +104,10 @@ fn read(name: &str, source: &str) -> Result<Load> {
     })
 }
 
-/// All loads of a scale. Those that lack a trace are gaps in `outcome`.
+/// All loads of a scale. Loads without their trace are gaps in `outcome`.
 ///
 /// # Errors
-/// If one that is there can't be read.
+/// If an existing trace can't be read.
 pub fn all(traces: &Path, scale: Scale, outcome: &mut Outcome) -> Result<Vec<Load>> {
     let wanted = |quick: bool| scale == Scale::Full || quick;
     let mut loads = Vec::new();
@@ -180,8 +179,8 @@ impl Load {
         self.accesses.is_empty()
     }
 
-    /// Runs it through a drive once, one access after the other from `at` on; when the last is
-    /// done, and the sum of all response times.
+    /// Runs it through a drive once, one access after the other from `at` on. Returns the end of
+    /// the last one, and the sum of all response times.
     pub fn run(&self, device: &mut Device, at: u64) -> (u64, u64) {
         let (mut now, mut sum) = (at, 0);
         for access in &self.accesses {
@@ -198,8 +197,8 @@ impl Load {
     }
 }
 
-/// Does `work` for each of `jobs` on all cores; the results in the order of the jobs. `done` hears
-/// after each how many are done.
+/// Does `work` for each of `jobs` on all cores; returns the results in the order of the jobs. After
+/// each job, `done` gets the number of finished ones.
 pub fn parallel<J: Sync, R: Send>(
     jobs: &[J],
     work: impl Fn(&J) -> R + Sync,

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long does a drive live under each engine: from a user's put to the erases of its blocks?
+//! How long does a drive last under each engine: from a user's put to the erases of its blocks?
 //!
 //! Question: papers A and C look at one half each: the writes of a store (A, section 6.2), and the
 //! effect of writes on a drive (C, section 3). Here the loop is closed. Each engine gets the same
-//! puts on a disk whose requests the kernel records, discards and the file system's own among them.
+//! puts on a disk whose requests the kernel records, including discards and the file system's own.
 //! The recording then runs on simulated drives. Expected shape: a cache and a log of values write
-//! little more than they are given. Trees that are merged write several times as much. On log
-//! blocks, small random writes cost many times more than large ones in order. On a page table the
-//! difference is small.
+//! little more than they are given. LSM trees, which are merged, write several times as much. On
+//! log blocks, small random writes cost many times more than large ones in order. On a page table
+//! the difference is small.
 //!
 //! Puts: this many keys once, in order, then random ones of them, [`VALUE`] bytes each. The store,
 //! the DBM, LevelDB and RocksDB sync each [`BATCH`] puts. The two caches answer at once and get
 //! their puts at a fixed rate, since extstore drops items that come faster than it writes. A table
-//! shows the share of the keys that each cache holds in the end. A recording ends when the last put
-//! is durable, or for caches was answered. Merging that is still to be done then is not counted.
+//! shows the share of the keys that each cache holds at the end. A recording ends when the last put
+//! is durable (for caches, answered). Later merging is not counted.
 //!
 //! Replay: a drive of the disk's size is filled once in order, and pages that the engine never
-//! wrote stay so. Discards count if the engine freed what it had written. The recording runs twice;
-//! the second time counts, when the layer has come to its balance. Years are those of a drive that
-//! gets puts of its own size each day, if wear is level.
+//! wrote stay so. Discards count if the engine freed what it had written. The recording runs twice,
+//! and only the second run counts, when the layer has reached its steady state. Years are for a
+//! drive that gets puts of its own size each day, if wear is level.
 
 use std::path::Path;
 
@@ -99,7 +99,7 @@ const FULL: Sizes = Sizes {
 };
 
 impl Sizes {
-    /// Bytes of values that are put.
+    /// Bytes of values to be put.
     fn put(&self) -> f64 {
         (self.keys + self.updates) as f64 * VALUE as f64
     }
@@ -126,7 +126,7 @@ struct Left {
     _server: Option<Server>,
 }
 
-/// Of an engine that holds all keys, and is closed.
+/// The state of an engine that holds all keys, and is closed.
 const CLOSED: Left = Left {
     held: 1.0,
     _server: None,
@@ -197,9 +197,9 @@ fn sums(requests: &[Request]) -> Sums {
     sums
 }
 
-/// The requests with discards of those pages alone that were written before. ext4 discards free
-/// space again whenever something beside it is freed. So an engine that deletes any file would get
-/// a drive whose free space is known, and one that deletes none would not.
+/// The requests, but with discards only of pages that were written before. ext4 discards free space
+/// again whenever neighbouring space is freed. So an engine that deletes any file would get a drive
+/// whose free space is known, and one that deletes none would not.
 fn with_own_discards(requests: Vec<Request>, bytes: u64) -> Vec<Request> {
     let mut written = vec![false; bytes.div_ceil(PAGE) as usize];
     let mut kept = Vec::with_capacity(requests.len());
@@ -236,7 +236,7 @@ fn with_own_discards(requests: Vec<Request>, bytes: u64) -> Vec<Request> {
     kept
 }
 
-/// This profile's drive with another size: one plane, with the profile's own share of spare room.
+/// This profile's drive in another size: one plane, with the profile's own over-provisioning ratio.
 fn resized(mut profile: Profile, bytes: u64) -> Profile {
     let geometry = &mut profile.geometry;
     let planes = u64::from(geometry.channels * geometry.dies * geometry.planes);
@@ -251,7 +251,7 @@ fn resized(mut profile: Profile, bytes: u64) -> Profile {
     profile
 }
 
-/// Runs a recording twice on a drive that was full; the report of the second time.
+/// Runs a recording twice on a drive that was full; returns the report of the second run.
 fn replay(requests: &[Request], profile: &str, ftl: &str, bytes: u64, seed: u64) -> Result<Report> {
     let profile = resized(Profile::find(profile)?, bytes);
     let parts = Parts {
@@ -431,7 +431,7 @@ impl Run<'_> {
 
     fn extstore(&self, folder: &Path) -> Result<Left> {
         self.bench.memcached.clone().map_err(|why| anyhow!(why))?;
-        // Its buffers come off its memory, as in the other experiments.
+        // Its buffers count against its memory, as in the other experiments.
         let items = self.sizes.memory / 2;
         let spec = Spec::memcached("loop-extstore", self.bench.server_core(), items)
             .with(&["-o", "ext_max_sleep=1000,slab_automove_window=3"])

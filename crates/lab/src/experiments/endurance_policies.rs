@@ -3,9 +3,9 @@
 //! translation layer and load.
 //!
 //! Claim to test: LRU's gain depends on the load, and buffers that know of blocks (BPLRU, PUD-LRU)
-//! gain more below log-block layers. Expected shape: below BAST, block-wise buffers far ahead of
-//! LRU by pages, with fewer hits; padding pays on a full drive alone; below page-level layers hits
-//! are all that counts.
+//! gain more below log-block layers. Expected shape: above BAST, block-wise buffers are far ahead
+//! of LRU by pages, with fewer hits. Padding pays only on a full drive. Above page-level layers
+//! only hits count.
 //!
 //! One pass over each load on a new drive, one access at a time, buffers drained at the end. A
 //! second table has PUD-LRU with other choices where its paper gives no exact formula.
@@ -156,8 +156,8 @@ fn key(buffer: &Spec) -> String {
     format!("erases_over_none_{}", buffer.name().replace('-', "_"))
 }
 
-/// Erases of the buffer at this place over those without a buffer: the geometric mean over all
-/// layers and loads that erase anything.
+/// Erases with the buffer at this place, divided by those without a buffer: the geometric mean over
+/// all layers and loads with erases.
 fn over_none(rows: &[Row], place: usize) -> f64 {
     over(rows, place, 0, |_| true)
 }

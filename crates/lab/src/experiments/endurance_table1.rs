@@ -7,16 +7,16 @@
 //! writes need no log page. The exact number depends on the number of log blocks, which the paper
 //! does not state.
 //!
-//! The paper ran the whole trace, of which the first 10,000 requests are what can be had (they are
-//! its figure 2). So the hits include a cold phase of the buffer, and the number of log blocks is
-//! the one that fits the other two numbers best. The experiment sweeps and shows the paper's other
-//! open points: which log block is the victim, whether the drive was full before, and how time is
-//! counted.
+//! The paper ran the whole trace, of which only the first 10,000 requests are available (its figure
+//! 2). So the hits include a cold phase of the buffer. The number of log blocks is the one that
+//! fits the other two numbers best. The experiment sweeps and shows the paper's other open points:
+//! which log block is the victim, whether the drive was full before, and how time is counted.
 //!
-//! The second row, MSNStorageCFS, cannot be had: 77.8 % hits, 80.6 % fewer erases, 4.7 times as
-//! fast. Microsoft's MSN file server (MSN-FS) replaces it, in the setting that Financial1 chose.
-//! Its figures are named `msn_fs_*`, and those of the row are missing. MSN-FS hardly writes an
-//! address twice, so that the buffer gains nothing: nothing follows for the row itself.
+//! The trace of the second row, MSNStorageCFS, is not available: 77.8 % hits, 80.6 % fewer erases,
+//! 4.7 times as fast. Microsoft's MSN file server (MSN-FS) replaces it, in the setting that
+//! Financial1 chose. Its figures are named `msn_fs_*`, and the row's own figures are missing.
+//! MSN-FS hardly writes an address twice, so the buffer gains nothing, and nothing follows for the
+//! row itself.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub struct EnduranceTable1;
 
 const TRACE: &str = "block/Financial1_first10k.spc";
 
-/// What stands in for MSNStorageCFS.
+/// What replaces MSNStorageCFS.
 const STAND_IN: &str = "block/MSN-FS_150k.disksim_ms";
 
 /// The figures of a row of the table.
@@ -60,12 +60,13 @@ const READS_FILL: &str = "lru:fill-reads=true";
 /// Shares of the drive that were written before.
 const FILLS: [f64; 2] = [0.0, 1.0];
 
-/// What a setting gave.
+/// The results of a setting.
 struct Row {
     log_blocks: u32,
     victim: &'static str,
     fill: f64,
-    /// Erases without and with the buffer, and with what it still held at the end written too.
+    /// Erases without and with the buffer, and with the pages that it still held at the end written
+    /// too.
     erases: [u64; 3],
     hit_percent: f64,
     /// Mean response of writes without and with the buffer, one request at a time.
@@ -82,8 +83,8 @@ impl Row {
         (1.0 - with as f64 / self.erases[0] as f64) * 100.0
     }
 
-    /// That as the run ends, with what the buffer holds not written, since the paper does not speak
-    /// of draining it.
+    /// The same at the end of the run, without writing the buffer's remaining pages, because the
+    /// paper does not mention draining it.
     fn erase_reduction(&self) -> f64 {
         self.reduction(self.erases[1])
     }
@@ -92,7 +93,7 @@ impl Row {
         self.write_us[0] / self.write_us[1]
     }
 
-    /// How far it is from the paper, in what depends on the setting.
+    /// The distance from the paper's numbers, as far as they depend on the setting.
     fn distance(&self) -> f64 {
         (self.erase_reduction() / PAPER.1 - 1.0).abs() + (self.speedup() / PAPER.2 - 1.0).abs()
     }
@@ -276,7 +277,7 @@ fn measure(
     })
 }
 
-/// The rows as a table, and the one that is nearest to the paper as figures.
+/// The rows as a table, and the row nearest to the paper as figures.
 fn report<'r>(outcome: &mut Outcome, rows: &'r [Row], profile: &Profile) -> Option<&'r Row> {
     let mut table = Table::new(
         "Financial1's first 10,000 requests on paper-1gb: BAST without and with a 2 MiB page LRU (reads do not touch)",

@@ -7,16 +7,16 @@
 //!   (2.2.5).
 //! - Without TRIM, collection keeps pages that the host forgot (2.2.4).
 //! - A layer with log blocks switches them for writes in order. It merges them for random writes,
-//!   and then a write takes very long now and then (2.2.3, figures 8 to 10).
+//!   and then a write sometimes takes very long (2.2.3, figures 8 to 10).
 //! - A layer that maps pages takes random writes as they come (figure 11).
 //!
 //! Expected shape: hits grow with the cache, sooner for a skewed load than for an even one. Write
-//! amplification falls with the forgotten share only where TRIM tells it. Writes in order make no
-//! full merge; random ones make one every few writes.
+//! amplification falls with the forgotten share only if the host sends TRIM. Writes in order cause
+//! no full merge; random ones cause one every few writes.
 //!
-//! The map's hits are those of Financial1, where the trace is here, and of made loads: DFTL's own
-//! loads were not published. All figures are the simulator's, in its drives' own time, and the same
-//! on every machine.
+//! The map's hits are those of Financial1, if the trace is there, and of generated loads: DFTL's
+//! own loads were not published. All figures are the simulator's, in its drives' own time, and the
+//! same on every machine.
 
 use anyhow::{Result, ensure};
 use senko_ssd::device::Parts;
@@ -40,7 +40,8 @@ pub struct FtlCosts;
 
 const TRACE: &str = "block/Financial1_first10k.spc";
 const MIB: f64 = 1_048_576.0;
-/// Of DFTL's map: one part in this many is in RAM. The paper's 1 MB and 4 MB are a 49th and a 12th.
+/// The share of DFTL's map in RAM: one part in this many. The paper's 1 MB and 4 MB are a 49th and
+/// a 12th.
 const PARTS: [u64; 7] = [256, 128, 64, 49, 32, 12, 4];
 /// Shares of the drive that the host forgot, in percent.
 const FORGOTTEN: [u64; 4] = [0, 25, 50, 75];
@@ -137,7 +138,7 @@ fn maps(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Re
                     true => rng.below(pages),
                     false => order.apply(zipf.draw(&mut rng)),
                 };
-                // Reads and writes alike, as in a bank's load, look into the map.
+                // Both reads and writes, as in a bank's load, look up the map.
                 request(
                     if rng.below(4) == 0 {
                         Op::Read
@@ -197,7 +198,7 @@ fn maps(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Re
     Ok(())
 }
 
-/// The cost of random writes to the rest of a full drive after the host discarded a share of it.
+/// The cost of random writes on a full drive after the host discarded a share of it.
 fn forgotten(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
     let mut table = Table::new(
         "Collection after the host forgot a share of a full drive: pages written for each of its own",

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Paper A, table 2: the size of a translation layer's mapping table.
 //!
-//! Claim: an 80 GB drive with pages of 2 KB and blocks of 128 KB needs a table of 126.6 MB where
-//! each page is mapped, 1.5 MB where each block is. The paper's numbers are MiB, and count
-//! fractions of bits: log2 of 41,943,040 pages is 25.3 bits. With entries of whole bits (26 and 20)
-//! they are 130 and 1.56 MiB. Expected shape: layers with log blocks a little above block-level,
-//! with a cached map below page-level and the rest of the table on the flash.
+//! Claim: an 80 GB drive with pages of 2 KB and blocks of 128 KB needs a table of 126.6 MB if it
+//! maps pages, and 1.5 MB if it maps blocks. The paper's numbers are MiB, and count fractions of
+//! bits: log2 of 41,943,040 pages is 25.3 bits. With entries of whole bits (26 and 20) they are 130
+//! and 1.56 MiB. Expected shape: layers with log blocks a little above block-level, with a cached
+//! map below page-level and the rest of the table on the flash.
 //!
 //! The first two rows are the paper's own, with as many pages as there are places. The others are
 //! the layers' own figures on that drive with 64 more blocks, which their log blocks and merges
@@ -102,7 +102,7 @@ impl Experiment for FtlTable2 {
         let steps = ftl::ALL.len() as u64;
         for (step, entry) in ftl::ALL.iter().enumerate() {
             progress.step(step as u64, steps, entry.name);
-            // The map of DFTL lies on the flash too, which must have room for it.
+            // DFTL's map also lies on the flash, which must have room for it.
             let logical_pages = BLOCKS * PAGES;
             let fits = ftl::build(&Spec::plain(entry.name), &nand, logical_pages);
             let (layer, note) = match fits {

@@ -2,9 +2,9 @@
 //! Are the hit ratios that `senko plan` computes those of the cache it plans?
 //!
 //! Claim: Waldspurger et al. (SHARDS, FAST 2015) find a median error of a miss-ratio curve below
-//! 0.01 while a small share of the objects is followed. Expected shape: a curve by objects is exact
-//! where all are followed. Errors grow as fewer are followed. By bytes there is a small error,
-//! since a cache with objects of several sizes is not a stack.
+//! 0.01 when they follow only a small share of the objects. Expected shape: a curve by objects is
+//! exact if all objects are followed. Errors grow when fewer are followed. By bytes there is a
+//! small error, since a cache with objects of several sizes is not a stack.
 //!
 //! The curves of S3-FIFO and of LRU are compared with the simulated policies of `dram-policy`.
 //! Sizes go from a hundredth to nine tenths of all. Keys come from every trace in the folder `kv`

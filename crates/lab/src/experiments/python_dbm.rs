@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DBM from Python against `dbm.gnu`, and its shelves against a table of SQLite.
+//! The DBM from Python compared with `dbm.gnu`, and its shelves compared with a table of SQLite.
 //!
 //! A program in Python sets, gets and iterates over records of 4 and 100 bytes on one thread.
 //! Neither side syncs. Its shelves write small objects, each synced, and so does SQLite with one

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A sweep of forty cells from Python on two processes against one.
+//! A sweep of forty cells from Python, on two processes compared with one.
 //!
-//! Processes start before the clock does. On a machine with two cores nothing else should run.
+//! Processes start before the measurement. On a machine with two cores nothing else should run.
 //! Expected shape: cells share nothing, so two processes are nearly twice as fast.
 
 use anyhow::Result;

@@ -2,20 +2,20 @@
 //! What do `incr` and `append` cost on either tier? Paper B describes them (section 3.4: the value
 //! is read, changed and written back) and leaves their cost open (section 6).
 //!
-//! Expected shape: on flash one read a command and no write of its own, since the changed item is
-//! an item of DRAM again, which leaves for flash later among others. In DRAM both cost little more
-//! than a set, and no more than in memcached.
+//! Expected shape: on flash a command needs one read and causes no separate write. The changed item
+//! is in DRAM again, and leaves for flash later with others. In DRAM both cost little more than a
+//! set, and no more than in memcached.
 //!
-//! Each kind of command has items of its own, which are set first. On flash so many others follow
-//! that they have left DRAM. Then each item gets one command, in the order of their keys, on one
-//! connection, 64 at a time. Touches and sets stand beside them: on flash a touch reads, a plain
-//! set does not. The same commands go to a server without flash, and to memcached.
+//! Each kind of command has its own items, which are set first. On flash, so many other items
+//! follow that these have left DRAM. Then each item gets one command, in the order of their keys,
+//! on one connection, 64 at a time. Touches and sets are measured for comparison: on flash a touch
+//! reads, a plain set does not. The same commands go to a server without flash, and to memcached.
 //!
-//! At the end comes a mix of gets, sets, `incr` and `append` on items of its own. These are drawn
-//! at random, and get four requests each on average. The load generator checks every answer: each
+//! At the end comes a mix of gets, sets, `incr` and `append` on its own items. These are drawn at
+//! random, and get four requests each on average. The load generator checks every answer: each
 //! number, and each byte of each text.
 //!
-//! Reads are the kernel's account of the process, times the server's processor time.
+//! Reads are the kernel's count for the process; times are the server's processor time.
 
 use anyhow::{Result, anyhow, ensure};
 use senko_load::Requests;
@@ -29,8 +29,8 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 /// The experiment.
 pub struct ServeArithmetic;
 
-/// A kind of command: what it is called, and the mix that is nothing else. Touches are none of the
-/// load generator's.
+/// A kind of command: its name, and the mix that consists only of it. The load generator has no
+/// touches.
 const COMMANDS: [(&str, Option<&str>); 6] = [
     ("touch", None),
     ("set", Some("set=1")),
@@ -49,7 +49,7 @@ const PIPELINE: usize = 64;
 /// Connections of the mix.
 const CONNECTIONS: usize = 16;
 
-/// Where the items lie.
+/// Where the items are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tier {
     Flash,
@@ -209,8 +209,8 @@ fn run_tier(
     let name = tier.name();
     let each: u64 = bench.scaled(25_000, 500_000);
     let memory: u64 = bench.scaled(64 << 20, 512 << 20);
-    // Behind those that are asked for come as many more as DRAM holds, twice. Where there is no
-    // flash, DRAM holds them all.
+    // After the requested items come as many more as DRAM holds, twice. Without flash, DRAM holds
+    // them all.
     let (memory, behind) = match tier {
         Tier::Flash => (memory, memory / 50),
         Tier::Dram | Tier::Memcached => (memory * 2, 0),
@@ -295,7 +295,7 @@ fn one_each(bench: &Bench<'_>, server: &Server, items: &Items, mix: &str) -> Res
     };
     let window = traffic::measure_requests(bench, server, items, &load, items.keys)?;
     let counts = &window.step.counts;
-    // A change that met no key is followed by a set.
+    // A change of a missing key is followed by a set.
     let done = match counts.changes {
         0 => counts.stored,
         _ => counts.changed,
@@ -314,7 +314,7 @@ fn one_each(bench: &Bench<'_>, server: &Server, items: &Items, mix: &str) -> Res
     })
 }
 
-/// As [`one_each`], for the command that the load generator does not know.
+/// As [`one_each`], for the command that the load generator does not have.
 fn touch(server: &Server, items: &Items) -> Result<Cost> {
     let space = KeySpace::new(items.prefix, items.key, items.keys)?;
     let mut client = Client::connect(server.address)?;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The cost of a second worker for each request. Keys belong to shards, so half of the requests
 //! arrive at the wrong worker. This worker reads items in DRAM from the other's shard while that
-//! worker waits, and hands the rest over.
+//! worker waits, and sends the other requests to it.
 //!
 //! Expected shape: with two workers a GET takes more processor time, because memory was last
-//! written by another core. A hit on flash also needs messages between threads, whose cost batches
-//! spread over several requests.
+//! written by another core. A hit on flash also needs messages between threads; batches spread
+//! their cost over several requests.
 //!
 //! With one worker the server has a core and the load generator the other. With two workers there
-//! are two cores for the server and, where the machine has them, two others for the load; on a
-//! machine of two cores both share both. The experiment compares processor time, which the kernel
-//! counts by thread, not requests a second. The bar's figure is that of an open loop, which asks
-//! both for the same number of requests a second. In a closed loop, a server that lacks processor
-//! time finds more requests waiting and gains by larger batches.
+//! are two cores for the server and, if the machine has them, two others for the load. On a machine
+//! with two cores, server and load share both. The experiment compares processor time, which the
+//! kernel counts by thread, not requests a second. The bar's figure is that of an open loop, which
+//! asks both for the same number of requests a second. In a closed loop, a server that lacks
+//! processor time finds more requests waiting and gains by larger batches.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 /// The experiment.
 pub struct ServeCores;
 
-/// Most of its core that one worker uses in the open loop, in percent.
+/// Most of its core that one worker may use in the open loop, in percent.
 const BUSY: f64 = 75.0;
 /// Connections.
 const CONNECTIONS: usize = 64;
@@ -122,7 +122,8 @@ impl Run<'_> {
     }
 
     /// The search for a rate begins here and goes down, until one worker keeps up and has some of
-    /// its core left. An open loop's requests come one by one and cost more than a closed loop's.
+    /// its core left. Requests of an open loop come one by one and cost more than those of a closed
+    /// loop.
     fn rate_with_room(&self, one: &Contender, items: &Items, from: f64) -> Figure {
         let server = one.as_ref().map_err(Clone::clone)?;
         let mut rate = from.round();

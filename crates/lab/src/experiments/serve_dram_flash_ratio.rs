@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much slower is a cache whose DRAM is a part of its data, and what does placing the tiers
-//! oneself gain over swap (paper E, figure 4)?
+//! How much slower is a cache whose DRAM is a part of its data, and what does managing the tiers
+//! gain over swap (paper E, figure 4)?
 //!
 //! Claim: at DRAM:flash 1:10 the memory extension cache server loses 14 % against all in DRAM, and
 //! is 1.8 times as fast as swap. Expected shape: hits a second fall slowly with the ratio for a
@@ -8,9 +8,9 @@
 //!
 //! Every contender has the same items. Every one except the one all in DRAM has the same memory
 //! cap: the data's bytes over the ratio, and the slack of [`crate::rig::bench`]. They are read by
-//! Zipf's law, and a miss is followed by a set, as in the use of a cache. So a contender that
-//! cannot keep all items keeps the popular ones. The measure is hits a second. extstore may write
-//! items of 128 bytes and more to its file; by default it would keep those below 512 in DRAM.
+//! Zipf's law, and a miss is followed by a set, as usual with a cache. So a contender that cannot
+//! keep all items keeps the popular ones. The measure is hits a second. extstore may write items of
+//! 128 bytes and more to its file; by default it would keep those below 512 in DRAM.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,13 +29,13 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
 /// The experiment.
 pub struct ServeDramFlashRatio;
 
-/// Bytes a second with which extstore is filled: faster, it drops more items than it must. The
-/// warm-up brings back by popularity the items that it dropped.
+/// Bytes a second for filling extstore: if it is faster, extstore drops more items than it must.
+/// The warm-up brings popular items back.
 const EXTSTORE_FILL: f64 = 60e6;
-/// The contenders; the first is what the others are judged by.
+/// The contenders; the others are compared with the first.
 const CONTENDERS: [&str; 4] = ["senko", "dram", "extstore", "swap"];
-/// How memcached swaps best: workers enough that a page fault of one leaves others to run, and
-/// nobody who walks through items.
+/// Best settings for memcached with swap: enough workers that others run during a page fault of
+/// one, and no thread that walks through items.
 const SWAPPING: [&str; 4] = [
     "-t",
     "16",
@@ -44,22 +44,23 @@ const SWAPPING: [&str; 4] = [
 ];
 /// Connections.
 const CONNECTIONS: usize = 64;
-/// From an age of a minute on a hit changes an item of memcached, and a changed page has to be
-/// written before it can go. A swapping server whose items are younger is twice as fast as it will
-/// ever be again.
+/// When an item is more than a minute old, a hit changes it in memcached, and a changed page must
+/// be written before it can be swapped out. A swapping server with younger items is twice as fast
+/// as it will ever be again.
 const MEMCACHED_BUMP: Duration = Duration::from_secs(62);
-/// Memory that must be free besides the items of a server that gets its cap when it is full.
+/// Memory that must be free in addition to the items, for a server that gets its cap when it is
+/// full.
 const SPARE: u64 = 1 << 30;
 
 /// How a contender is filled.
 #[derive(Clone, Copy)]
 enum Filling {
-    /// As fast as it takes the items.
+    /// As fast as it accepts the items.
     Fast,
     /// At this many items a second.
     Rate(f64),
-    /// Without its cap, where memory has room for this many bytes: a server that swaps takes some
-    /// ten thousand items a second.
+    /// Without its cap, if memory has room for this many bytes: a server that swaps takes some ten
+    /// thousand items a second.
     CappedAfter(u64),
 }
 
@@ -79,8 +80,8 @@ impl Experiment for ServeDramFlashRatio {
         let bench = Bench::open(options)?;
         let ratios = bench.scaled(vec![10], vec![1, 2, 5, 10, 20]);
         let keys = bench.scaled(600_000, 4_000_000);
-        // ETC's items are so small that as few would leave less DRAM at the ratio than a server
-        // starts with.
+        // ETC's items are so small that with as few of them, the DRAM at this ratio would be less
+        // than a server starts with.
         let etc_keys = bench.scaled(2_500_000, 4_000_000);
         let cap = 100_000;
         // The sizes that are compared with bars come first, in case the run is stopped.
@@ -93,8 +94,8 @@ impl Experiment for ServeDramFlashRatio {
             bench: &bench,
             rounds: bench.scaled(3, 9),
             window: Duration::from_secs(bench.scaled(1, 3)),
-            // DRAM has most of the popular items after as many requests as there are items, and all
-            // after twice as many.
+            // After as many requests as there are items, DRAM has most of the popular items; after
+            // twice as many, all of them.
             warm_up: Duration::from_secs(bench.scaled(12, 90)),
             outcome: Outcome::new(),
             table: Table::new("Hits a second, medians of the rounds", &COLUMNS),
@@ -155,8 +156,8 @@ impl Run<'_> {
     fn series(&mut self, name: &str, items: &Items, ratios: &[u64]) -> Result<()> {
         let data = payload(items)?;
         self.outcome.setting(format!("{name}_data_bytes"), data);
-        // With what a record and an item add to key and value, and room for the slab classes' and
-        // pages' waste.
+        // Including the overhead of a record and an item, and room for the waste of slab classes
+        // and pages.
         let room = (data + items.keys * 128) / 2 * 3;
         self.bench.scratch.need(3 * room)?;
         let dram = self.bench.memcached("dram", room);
@@ -169,7 +170,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Starts and fills a contender; what goes wrong is its reason to be missing.
+    /// Starts and fills a contender. An error is the reason why it is missing.
     fn fill(
         &mut self,
         spec: Result<Spec, String>,
@@ -195,7 +196,7 @@ impl Run<'_> {
         fill(spec?).map_err(|error| format!("{error:#}"))
     }
 
-    /// Asks a contender for its items as later on, so that DRAM has what is popular.
+    /// Requests a contender's items as in the measurement, so that DRAM has the popular ones.
     fn warm_up(&self, contender: Contender, items: &Items, time: Duration) -> Contender {
         let server = contender?;
         match traffic::measure(self.bench, &server, items, &self.load().round(1000), time) {
@@ -281,7 +282,7 @@ impl Run<'_> {
             self.table.row(series.row());
         }
         self.report(name, one_to, &all);
-        // In this order: what swaps must be gone before its swap area.
+        // In this order: the swapping server must be gone before its swap area.
         drop((swap, swap_file));
         Ok(())
     }

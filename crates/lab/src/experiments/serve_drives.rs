@@ -4,14 +4,14 @@
 //! Claim: 45, 60 and 65 thousand answers a second with 1, 2 and 4 drives, and 467, 477 and 502 us
 //! for a request among that load, with standard deviations of 85, 35.6 and 38 us over 20 requests.
 //!
-//! **All files lie on one disk here.** More files bring no more reads a second, so this is no
-//! measurement of more drives: those are predicted by `transfer-predict`. It shows how answers and
-//! response times change when the same items are spread over more files, as in the paper. Expected
-//! shape: neither changes.
+//! **All files lie on one disk here.** More files do not bring more reads a second, so this does
+//! not measure more drives; `transfer-predict` predicts those. It shows how answers and response
+//! times change when the same items are spread over more files, as in the paper. Expected shape:
+//! neither changes.
 //!
-//! As in the paper, one client asks without a pause, and another asks now and then and takes its
-//! times. The first has 64 connections. The values' records fill one page. Answers are those that
-//! came from flash by the server's own count. The servers take turns within a round.
+//! As in the paper, one client sends requests without a pause, and another sends one now and then
+//! and measures its times. The first has 64 connections. A value's record fills one page. Answers
+//! are those that came from flash by the server's own count. The servers take turns within a round.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -113,7 +113,7 @@ fn compare(
 ) -> Result<()> {
     let items = Items::fixed(bench.scaled(1 << 16, 1 << 20), KEY, VALUE);
     let memory = bench.scaled(64 << 20, 512 << 20);
-    // A multiple of every number of files, with room for what is written twice.
+    // A multiple of every number of files, with room for items that are written twice.
     let flash = (items.keys * 4096 * 3 / 2).next_multiple_of(64 << 20);
     bench.scratch.need(flash * PAPER.len() as u64)?;
     outcome.setting("items", items.keys);
@@ -143,7 +143,7 @@ fn compare(
     for round in 0..rounds {
         steps.next(&format!("round {}", round + 1));
         for at in 0..sides.len() {
-            // Each is the first in turn.
+            // Each one is first in some round.
             let at = (at + round) % PAPER.len();
             let side = &mut sides[at];
             let load = Load::gets(CONNECTIONS).round(round);
@@ -156,7 +156,7 @@ fn compare(
     Ok(())
 }
 
-/// A load that never pauses, and single requests among it.
+/// A load that never pauses, with single requests beside it.
 fn window(
     bench: &Bench<'_>,
     server: &Server,
@@ -174,14 +174,14 @@ fn window(
     })
 }
 
-/// Asks for one key at a time until it is over, with pauses; the times of the answers in
+/// Requests one key at a time, with pauses, until it is over; returns the times of the answers in
 /// microseconds.
 fn singly(address: SocketAddr, items: &Items, round: u64, over: &AtomicBool) -> Result<Vec<f64>> {
     let space = KeySpace::new(items.prefix, items.key, items.keys)?;
     let mut stream = TcpStream::connect(address).context("no connection for single requests")?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    // Other keys than the load's, which draws from its own seed.
+    // Other keys than the load's, which uses its own seed.
     let mut rng = Rng::for_stream(round, 77);
     let (mut times, mut line, mut answer) = (Vec::new(), Vec::new(), Vec::new());
     let mut part = vec![0; 8192];
@@ -194,7 +194,7 @@ fn singly(address: SocketAddr, items: &Items, round: u64, over: &AtomicBool) -> 
         answer.clear();
         let asked = Instant::now();
         stream.write_all(&line)?;
-        // A miss is "END" alone; a value may contain the word, but is longer than what follows it.
+        // A miss is only "END". A value may contain the word, but is longer than what follows it.
         while !(answer.ends_with(b"END\r\n") && (answer.len() == 5 || answer.len() > VALUE)) {
             let bytes = stream.read(&mut part)?;
             ensure!(bytes > 0, "the server closed the connection");

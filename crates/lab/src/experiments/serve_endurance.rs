@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cache's writes to flash: how much more than was admitted, how much under a budget, and how
-//! many hits they bring.
+//! The cache's writes to flash: their ratio to the admitted bytes, their rate under a budget, and
+//! the hits that they bring.
 //!
 //! Expected shape: regions are reclaimed oldest first. If nothing is written again, the device gets
-//! the admitted bytes and the padding of pages. Writing hit items again costs a few tenths more,
-//! and pays off in hits. A budget holds over any stretch.
+//! the admitted bytes and the padding of pages. Reinserting hit items costs a few tenths more, and
+//! pays off in hits. A budget holds over any period.
 //!
 //! *Write amplification*: bytes that the server's process wrote by the kernel's count, over bytes
-//! admitted with their padding. Meanwhile the flash is full, and items of ETC's sizes are
+//! admitted with their padding. Meanwhile the flash is full, and items with ETC's sizes are
 //! overwritten and read by Zipf's law. The padding is the server's page fill: bytes of records over
 //! bytes of their pages.
 //!
@@ -43,9 +43,9 @@ const TRACES: [(&str, &str); 5] = [
 ];
 /// DRAM and flash of a replay, as shares of the trace's bytes.
 const SHARES: (f64, f64) = (0.01, 0.1);
-/// Their least.
+/// The least sizes of both.
 const LEAST: (u64, u64) = (2 << 20, 2 << 20);
-/// The longest time of a phase that waits for this many bytes to be written.
+/// The longest time of a phase that waits until this many bytes are written.
 const LONGEST: Duration = Duration::from_secs(1200);
 /// The share of GETs while items are overwritten.
 const GETS: f64 = 0.5;
@@ -105,9 +105,9 @@ struct Run<'a> {
     table: Table,
 }
 
-/// The bytes that a stretch of overwriting wrote.
+/// The bytes written during a period of overwriting.
 struct Written {
-    /// By the kernel's account of the process; by the server's own where there is none.
+    /// By the kernel's count for the process; by the server's own if there is none.
     device: f64,
     by_server: f64,
     /// Bytes admitted, without padding.
@@ -120,7 +120,7 @@ struct Written {
 }
 
 impl Written {
-    /// Device bytes over admitted bytes with their padding.
+    /// Device bytes divided by admitted bytes with their padding.
     fn amplification(&self) -> Figure {
         if self.reclaimed == 0.0 {
             return Err("the flash was not full: no region was reclaimed".to_owned());
@@ -165,8 +165,8 @@ impl Run<'_> {
                     .unwrap_or(0.0),
             )
         };
-        // A flash's worth under the load itself: what is reclaimed from then on had as long to be
-        // requested as in the steady state.
+        // Writes as much as the flash holds under the load itself. Items reclaimed later have then
+        // existed as long as in the steady state.
         let filled = written(&server)?;
         let start = Instant::now();
         while written(&server)? < filled + self.flash as f64 {
@@ -189,7 +189,7 @@ impl Run<'_> {
         }
     }
 
-    /// One stretch of overwriting. Each draws other keys.
+    /// One period of overwriting. Each draws other keys.
     fn stretch(&self, server: &Server, time: Duration) -> Result<Window> {
         let round = server.stats()?.get("cmd_set").copied().unwrap_or(0.0) as usize;
         traffic::measure(
@@ -223,7 +223,7 @@ impl Run<'_> {
                 server.name
             );
             let window = self.stretch(server, Duration::from_secs(self.bench.scaled(2, 10)))?;
-            // Both accounts between the same moments: what is written while no window runs counts
+            // Both counts start and end at the same moments, so writes outside of the windows count
             // in neither.
             written.seconds += window.step.seconds();
             written.device += window.io.map_or(0.0, |io| io.written as f64);
@@ -272,7 +272,7 @@ impl Run<'_> {
                 .and_then(|server| self.steady(&server, self.flash as f64));
             rows.push((name, written.map_err(|error| format!("{error:#}"))));
         }
-        // A quarter of what comes by itself, so that the budget is what holds.
+        // A quarter of the rate without a budget, so that the budget is the limit.
         let free = rows[0]
             .1
             .as_ref()

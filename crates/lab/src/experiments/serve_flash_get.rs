@@ -2,22 +2,22 @@
 //! How close to the device's own random-read rate does the server answer GETs from flash (paper B,
 //! figures 7 to 9)?
 //!
-//! Claim: one SSD of 49,000 reads a second gives 45,000 answers (92 %), latency grows with the
-//! queue alone, and at low rates it is near that of a cache in DRAM. Expected shape: answers a
-//! second rise with the connections up to the device's rate; latency follows the queue.
+//! Claim: one SSD of 49,000 reads a second gives 45,000 answers (92 %), latency grows only with the
+//! queue, and at low rates it is near that of a cache in DRAM. Expected shape: answers a second
+//! rise with the connections up to the device's rate; latency follows the queue.
 //!
-//! The values' records fill one page, so a GET is one read of 4 KB. The device's rate is fio's on
+//! A value's record fills one page, so a GET is one read of 4 KB. The device's rate is fio's on
 //! senko's own flash file, with the same depth and on the same core. A second group has the paper's
 //! own values of 4,096 bytes, whose record takes two pages, here as in extstore. Then two questions
 //! that the paper leaves open: small values, and SETs among the GETs.
 //!
-//! The bars are medians of ratios within a round: a virtual machine's speed changes from minute to
-//! minute, most of all for what two processors do together, and not for all work alike. At one
-//! number of connections the contenders and the device follow each other within seconds.
+//! The bars are medians of ratios within a round. A virtual machine's speed changes from minute to
+//! minute, most of all for work that two processors share, and not equally for all work. At one
+//! number of connections, the contenders and the device follow each other within seconds.
 //!
 //! A device may read one file faster than another, above all a virtual one whose host keeps a part
-//! of it in memory. So no more than two files of full size are there at a time, and fio reads
-//! extstore's file too.
+//! of it in memory. So at most two files of full size exist at a time, and fio reads extstore's
+//! file too.
 //!
 //! A GET counts as a flash GET by the server's own count. Hits in DRAM, which the same run has too,
 //! do not count. The result also has the kernel's count of the device's reads.
@@ -55,8 +55,8 @@ const LATENCY_WINDOW: Duration = Duration::from_secs(2);
 /// needs pages of another size class, and it moves about one page a second.
 const EXTSTORE_FILL: f64 = 12_000.0;
 
-/// The device's rate on extstore's file over its rate on senko's: near 1, or `get_over_extstore` is
-/// of the files.
+/// The device's rate on extstore's file divided by its rate on senko's. It should be near 1,
+/// otherwise `get_over_extstore` compares the files.
 const FILES: &str = "extstore_file_over_senko_file";
 
 /// Sizes of a run.
@@ -79,7 +79,7 @@ impl Sizes {
     fn new(bench: &Bench<'_>) -> Sizes {
         Sizes {
             memory: bench.scaled(64 << 20, 1 << 30),
-            // 8 GB of pages in full, eight times the memory in both.
+            // The full run has 8 GB of pages; both runs have eight times the memory.
             keys: bench.scaled(1 << 17, 2_000_000),
             // Many short turns: the machine's speed changes within seconds.
             rounds: bench.scaled(3, 10),
@@ -194,7 +194,7 @@ impl Run<'_> {
         outcome.setting("fio_depth", DEPTH);
     }
 
-    /// Starts and fills a contender; what goes wrong is its reason to be missing.
+    /// Starts and fills a contender. An error is the reason why it is missing.
     fn start(&mut self, spec: Result<Spec, String>, items: &Items, rate: Option<f64>) -> Contender {
         let spec = spec?;
         self.steps.next(&format!("filling {}", spec.name));
@@ -248,7 +248,7 @@ impl Run<'_> {
     fn pages(&mut self) -> Result<()> {
         let items = Items::fixed(self.sizes.keys, KEY, page_value());
         let data = self.sizes.keys * PAGE_SIZE as u64;
-        // Half as much again for what the mixes overwrite.
+        // Half as much again for the items that the mixes overwrite.
         let room = data / 2 * 3;
         self.bench.scratch.need(room + room)?;
         let senko = self.start(
@@ -256,7 +256,7 @@ impl Run<'_> {
             &items,
             None,
         );
-        // First of all, so that the SETs have taken no items' place.
+        // First, before the SETs have replaced items.
         let sendfile = self
             .bench
             .sendfile("sendfile", self.sizes.memory, data / 8 * 9);
@@ -306,7 +306,7 @@ impl Run<'_> {
                 },
                 &what,
             );
-            // A miss is answered fast, so only what was found or stored counts.
+            // A miss is answered fast, so only found or stored items count.
             let key = format!("mix{:.0}_over_extstore", gets * 100.0);
             put(
                 &mut self.outcome,
@@ -323,7 +323,7 @@ impl Run<'_> {
 
     /// The device's rate on the one file and on the other. Some devices keep a part of their data
     /// in faster memory (virtual devices in their host's). They may read files of different age at
-    /// different rates, and then the ratio of two servers is a ratio of their files.
+    /// different rates, and then the ratio of two servers only compares their files.
     fn compare_files(&mut self, senko: &Contender, extstore: &Contender) {
         let mut rates = [Vec::new(), Vec::new()];
         for _ in 0..self.sizes.rounds {
@@ -437,7 +437,7 @@ impl Run<'_> {
         let closed = &all[from.unwrap_or(all.len())..];
         let over_device = |contender, of| best_over_device(closed, contender, of);
         put(&mut self.outcome, "get_over_fio", over_device(0, FLASH));
-        // No server gets further ahead of extstore than the device is.
+        // A server can't be further ahead of extstore than the device is.
         put(
             &mut self.outcome,
             "extstore_over_fio",
@@ -494,7 +494,8 @@ impl Run<'_> {
         );
     }
 
-    /// The mean latency of a lone flash GET over the device's and a DRAM hit's, all in each round.
+    /// The mean latency of a single flash GET, divided by the device's and by a DRAM hit's, in each
+    /// round.
     fn latency_at_one(&mut self, senko: &Contender, items: &Items) {
         // The same values, few enough to stay in DRAM.
         let few = Items {
@@ -530,7 +531,7 @@ impl Run<'_> {
         self.table.row(hit_series[0].row());
         let latencies = |(flash, hit): (&Window, &Window)| {
             let hit = hit.step.get.mean() / 1e3;
-            // Some of the GETs were hits in DRAM: their part of the mean is taken out.
+            // Some of the GETs were hits in DRAM: their share of the mean is subtracted.
             let share = flash.flash_hits() / flash.step.counts.hits as f64;
             let flash = (flash.step.get.mean() / 1e3 - (1.0 - share) * hit) / share;
             (flash, hit)
@@ -561,8 +562,8 @@ impl Run<'_> {
         put(&mut self.outcome, "latency1_over_floor", over_floor);
     }
 
-    /// Latency at fixed rates, with all in DRAM beside it if asked for (figure 9). `closed` has the
-    /// contenders last, in this order.
+    /// Latency at fixed rates, with a server all in DRAM beside it if requested (figure 9). The
+    /// last of `closed` are the contenders, in this order.
     fn curve(
         &mut self,
         contenders: &[(&str, &Contender)],

@@ -2,18 +2,18 @@
 //! The DRAM of an item on flash, the memory cap, and the commands that read flash.
 //!
 //! Claim of paper E: with a second hash in place of keys, flash items cost DRAM little (8 bytes
-//! each and the chain). Expected shape: about nine bytes an item; resident memory stays at the cap
-//! whatever comes; a get of a flash item is one read, a miss or a plain set none.
+//! each and the chain). Expected shape: about nine bytes per item. Resident memory stays at the cap
+//! under any load. A get of a flash item is one read, and a miss or a plain set needs none.
 //!
-//! *DRAM per flash item*: resident memory of a server whose flash is full of items of 300 B, less
-//! that of the same command with the smallest flash and no items, over the server's count of items
-//! on flash. Everything is counted: index, and also the DRAM tier and the buffers in use; So
-//! `--memory` is little more than the items need.
+//! *DRAM per flash item* compares a server whose flash is full of items of 300 B with the same
+//! command with the smallest flash and no items. The difference of their resident memory is divided
+//! by the first server's count of items on flash. It includes the index, the DRAM tier and the
+//! buffers in use, so `--memory` is little more than the items need.
 //!
 //! *Reads*: the device's reads by `/proc/diskstats`, over commands; for touches and deletes over
 //! those that found their item. The server's flash has room, so reclaim, which reads too, does not
-//! run. An item in DRAM needs no read, but few are there: DRAM holds a tenth, and items that are
-//! touched come to it in place of others. The result has the kernel's count for the process besides
+//! run. An item in DRAM needs no read, but only few items are there: DRAM holds a tenth, and
+//! touched items replace others in it. The result has the kernel's count for the process besides
 //! the device's, which other programs disturb.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,8 +36,8 @@ pub struct ServeMemory;
 
 /// Bytes of a key.
 const KEY: usize = 16;
-/// Bytes of a key in the paper's example: with 8 bytes of H_y in its place, 87.5 % of the keys'
-/// DRAM is free. Here the place on flash is counted, too.
+/// Bytes of a key in the paper's example: with 8 bytes of H_y instead of the key, 87.5 % of the
+/// keys' DRAM is free. Here the place on flash is counted too.
 const PAPER_KEY: f64 = 64.0;
 /// Bytes of a value where DRAM per item is measured.
 const VALUE: usize = 300;
@@ -91,7 +91,7 @@ struct Run<'a> {
     table: Table,
 }
 
-/// The device's reads of one kind of command, by both of the kernel's accounts.
+/// The device's reads for one kind of command, by both of the kernel's counts.
 struct Reads {
     commands: f64,
     by_disk: f64,
@@ -146,7 +146,7 @@ impl Run<'_> {
         let path = self.bench.scratch.path("items.flash");
         let region = "1m";
         self.steps.next("an empty server");
-        // Four regions, and the label, are the least that the server takes.
+        // The server needs at least four regions and the label.
         let empty = self
             .bench
             .senko("empty", memory)
@@ -212,7 +212,7 @@ impl Run<'_> {
         let keys: u64 = self.bench.scaled(300_000, 3_000_000);
         let items = Items::fixed(keys, KEY, 1000);
         let memory = self.bench.scaled(64 << 20, 512 << 20);
-        // Room for everything to be written several times, so that nothing is reclaimed.
+        // Room for everything to be written several times, so that there is no reclaim.
         let flash = (keys * 1365 * 3).next_multiple_of(1 << 20);
         self.bench.scratch.need(flash)?;
         let path = self.bench.scratch.path("reads.flash");
@@ -246,9 +246,9 @@ impl Run<'_> {
         self.report("reads_per_miss_or_overwrite", &all);
 
         self.steps.next("deletes and touches");
-        // Commands on items in DRAM do not read, and must not count. After uniform sets a part of
-        // the keys like any other is there, and deletes bring none; before the touches that count,
-        // others fill DRAM with what they touched.
+        // Commands on items in DRAM do not read, and must not count. After uniform sets, DRAM has a
+        // random part of the keys, and deletes bring none. Before the counted touches, other
+        // touches fill DRAM.
         let in_dram = server.stats()?.get("dram_items").copied().unwrap_or(0.0);
         let on_flash = 1.0 - in_dram / keys as f64;
         self.outcome.setting("share_on_flash", on_flash);
@@ -274,7 +274,7 @@ impl Run<'_> {
         );
     }
 
-    /// Sends one command for each key of a range that the load generator does not send.
+    /// Sends one command, which the load generator does not have, for each key of a range.
     fn commands(
         &mut self,
         server: &Server,

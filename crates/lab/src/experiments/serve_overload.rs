@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The wait of other clients while a crowd misbehaves, and the memory cap meanwhile.
+//! The waits of other clients while a crowd misbehaves, and the memory cap meanwhile.
 //!
 //! Expected shape: the p99 of a steady load is at most three times that of a calm server, since
 //! each round has a bound for every connection and for handshakes. Resident memory stays below
@@ -11,7 +11,7 @@
 //! values and of lines, handshakes that stop before and after their first message. Others come and
 //! go in a storm, and eight scrapers of `/metrics` never read. The crowd runs on the load
 //! generator's core, with less priority, so the result also has the generator's own lateness. The
-//! same turns on Debian's memcached, without the scrapers, tell what of the bar is the machine's.
+//! same turns on Debian's memcached, without the scrapers, show the machine's share of the bar.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,7 +83,7 @@ impl Experiment for ServeOverload {
     }
 }
 
-/// A server, and what was measured on it.
+/// A server, and its measurements.
 struct Contender {
     server: Server,
     admin: Option<SocketAddr>,
@@ -127,8 +127,8 @@ impl Run<'_> {
             &admin.to_string(),
         ]);
         let mut senko = self.start(senko, Some(admin), &certificate, &items)?;
-        // The machine's floor: the same turns on a server that everybody knows. Its memory has no
-        // cap, since what it holds for connections comes on top of `-m`.
+        // The machine's floor: the same turns on a well-known server. Its memory has no cap, since
+        // the memory of its connections is not part of `-m`.
         let memcached = self.bench.memcached("memcached", memory);
         let mut memcached = memcached.and_then(|spec| {
             let spec = spec.with(&["-c", &limit]).capped(None);
@@ -234,7 +234,7 @@ impl Run<'_> {
         }
     }
 
-    /// Figures of a contender, whose names begin so.
+    /// Figures of a contender, with this prefix in their names.
     fn figures(&mut self, prefix: &str, contender: &Contender) {
         let name = contender.server.name.clone();
         self.row(&name, "calm, medians of turns", &contender.calm);

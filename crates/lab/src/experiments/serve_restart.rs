@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The time until a server with a data directory answers again, and the items that are back: after
-//! a stop, and after a kill under load.
+//! The time until a server with a data directory answers again, and the items that it restores,
+//! after a stop and after a kill under load.
 //!
-//! Claim of the design: the index is not rebuilt, it is what survives
-//! (docs/architecture/restart.md), so a start looks once at each slot and serves. Expected shape:
-//! less than a second for tens of millions of items, and all of them known with the first answer.
-//! After a stop it takes a little longer than after a kill, since the index then comes from a file.
+//! Claim of the design: the index survives and is not rebuilt (docs/architecture/restart.md), so a
+//! start reads each slot once and then serves. Expected shape: less than a second for tens of
+//! millions of items, and all of them known with the first answer. After a stop it takes a little
+//! longer than after a kill, since the index then comes from a file.
 //!
 //! A server is filled with items of 300 B, and then stopped (SIGTERM) and killed (SIGKILL, in the
 //! middle of a load of GETs and SETs) in turn, without being filled again. *First answer*: from
@@ -34,12 +34,12 @@ pub struct ServeRestart;
 /// Bytes of a key and of a value.
 const KEY: usize = 16;
 const VALUE: usize = 300;
-/// The load that a kill falls into: how long it runs, and when the kill comes.
+/// The load during which the kill happens: its duration, and the time of the kill.
 const LOAD: Duration = Duration::from_secs(4);
 const KILL_AFTER: Duration = Duration::from_secs(2);
-/// The share that is "all": some were overwritten by what was under way.
+/// The share that counts as "all": requests under way overwrote some.
 const NEARLY_ALL: f64 = 0.99;
-/// How long they are waited for.
+/// How long to wait for them.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Experiment for ServeRestart {
@@ -106,11 +106,11 @@ struct Restarted {
     sample: f64,
 }
 
-/// A server that comes back, and the items that it holds.
+/// A server that is restarted, and the items that it holds.
 struct Victim<'a> {
     spec: Spec,
     items: &'a Items,
-    /// The statistic that counts the items of interest.
+    /// The statistic that counts these items.
     count: &'static str,
     server: Server,
     /// The memory that a killed server leaves.
@@ -224,12 +224,12 @@ impl<'a> Victim<'a> {
             let before = self.items()?;
             sys::signal(self.server.pid(), libc::SIGKILL);
             Ok(before)
-            // The load, whose server is gone, ends with an error that says so.
+            // The load, whose server is gone, ends with an error about that.
         })
     }
 }
 
-/// A figure of an end: its name, itself, and which of two is the worse.
+/// A figure of an end: its name, its value, and which of two is worse.
 type OfEnd = (&'static str, fn(&Restarted) -> f64, fn(f64, f64) -> f64);
 
 const FIGURES: [OfEnd; 4] = [
@@ -264,9 +264,9 @@ impl Run<'_> {
     fn flash(&mut self, rounds: u64) -> Result<()> {
         let items = Items::fixed(self.bench.scaled(2_000_000, 20_000_000), KEY, VALUE);
         self.outcome.setting("items", items.keys);
-        // As `serve-memory` has it: what the index takes, and little more.
+        // As in `serve-memory`: the memory of the index, and little more.
         let memory = (items.keys * 10 + (32 << 20)).next_multiple_of(1 << 20);
-        // Ten records a page, and room for what the loads write.
+        // Ten records per page, and room for the writes of the loads.
         let flash = (items.keys / 10 * 4096 / 10 * 13).next_multiple_of(1 << 20);
         let spec = self.spec("restart", memory, flash)?;
         self.steps.next("filling the flash");
@@ -310,7 +310,7 @@ impl Run<'_> {
         }
     }
 
-    /// How the part with these ends ended.
+    /// The result of the part with these ends.
     fn part(&mut self, names: &[&str], ended: Result<()>) {
         let keys = names
             .iter()

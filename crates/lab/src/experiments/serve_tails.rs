@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Do writes and reclaim show in the tail of GETs, and does a saturated device show in DRAM hits of
+//! Do writes and reclaim affect the tail of GETs, and does a saturated device affect DRAM hits of
 //! other connections?
 //!
 //! Expected shape: with a fifth of the requests SETs, the flash full and regions being reclaimed,
-//! the p99.9 of GETs is at most a few times that without writes; DRAM hits wait for the server's
+//! the p99.9 of GETs is at most a few times that without writes. DRAM hits wait for the server's
 //! core, not for the device.
 //!
 //! The read-only peak is found in a closed loop first. Then open loops at 60 % of it take turns,
-//! read-only and mixed, and the latencies of each kind are put together over all turns. Last, a few
+//! read-only and mixed, and the latencies of each kind are combined over all turns. Last, a few
 //! connections read hot items at a low rate, alone and while many others keep the device busy.
 
 use std::thread;
@@ -24,8 +24,8 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 /// The experiment.
 pub struct ServeTails;
 
-/// Connections; as many in the open loops as where the peak is found, so that none of the requests
-/// has to wait for a connection below it.
+/// Connections. There are as many in the open loops as in the search for the peak, so that below
+/// the peak no request waits for a connection.
 const CONNECTIONS: usize = 256;
 /// The share of the read-only peak that is requested.
 const SHARE: f64 = 0.6;
@@ -33,7 +33,7 @@ const SHARE: f64 = 0.6;
 const GETS: f64 = 0.8;
 /// Requests a second for hot items.
 const HOT_RATE: f64 = 1000.0;
-/// Fewer GETs than this have no 99.9th percentile worth the name.
+/// With fewer GETs than this, the 99.9th percentile means nothing.
 const FEWEST: u64 = 10_000;
 
 impl Experiment for ServeTails {
@@ -66,8 +66,8 @@ impl Experiment for ServeTails {
         let memory: u64 = bench.scaled(128 << 20, 1 << 30);
         let flash = memory * 8;
         bench.scratch.need(flash)?;
-        // Three records of 1,000 B values a page: more items than the flash holds, so that it is
-        // full and reclaimed.
+        // Three records of 1,000 B values per page. There are more items than the flash holds, so
+        // that it is full and reclaims.
         let items = Items::fixed(flash / 4096 * 3 / 10 * 13, 16, 1000);
         run.outcome.setting("keys", items.keys);
         let spec = bench
@@ -168,7 +168,7 @@ impl Run<'_> {
             .map(|window| window.grown("flash_reclaimed_regions"))
             .sum();
         self.outcome.bar("reclaimed_regions_while_mixed", reclaimed);
-        // Dirty items of the turn before and promotions: the base is not quite free of it.
+        // Dirty items of the previous turn, and promotions: the baseline also has a few writes.
         let beside: f64 = read_only
             .iter()
             .map(|window| window.grown("flash_reclaimed_regions"))
@@ -238,7 +238,7 @@ impl Run<'_> {
         self.row("hot items alone", std::slice::from_ref(&alone));
         self.row("hot items beside the others", std::slice::from_ref(&beside));
         self.row("the others", std::slice::from_ref(&flood));
-        // The last says what the machine adds to any p99.9.
+        // The last one shows what the machine adds to any p99.9.
         for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
             let (alone, beside) = (
                 us(&alone.step.get, quantile),

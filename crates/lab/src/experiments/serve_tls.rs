@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cost of TLS: a GET from DRAM against memcached's, and GETs from flash against those without
-//! TLS.
+//! The cost of TLS: a GET from DRAM compared with memcached's, and GETs from flash compared with
+//! those without TLS.
 //!
 //! Expected shape: the cipher of 1,000 B is about a microsecond for either server, so senko keeps
-//! the lead that it has without TLS. A page from flash takes some microseconds more; the device is
-//! the limit where it is slow, the cipher where it is fast.
+//! the lead that it has without TLS. A page from flash takes some microseconds more. With a slow
+//! device the device is the limit, with a fast one the cipher.
 //!
-//! The load generator offers one cipher suite alone, so that contenders cannot choose different
+//! The load generator offers only one cipher suite, so that contenders cannot choose different
 //! ones. Each server has two addresses, one with TLS and one without, over the same items.
 //! Handshakes are over before a window begins. On flash the turns with and without TLS alternate on
 //! one server.
@@ -177,7 +177,7 @@ impl Run<'_> {
         );
         for (key, of) in [
             ("flash_gets_per_s_tls", rate as fn(&Window) -> f64),
-            // Near 100 the load generator is the limit, not the server.
+            // Near 100 %, the load generator is the limit, not the server.
             ("flash_load_percent_tls", Window::load_percent),
             ("flash_server_percent_tls", Window::server_percent),
         ] {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The cost of metrics: histograms of request times, hot keys, and a scrape of `/metrics` a second.
 //!
-//! Expected shape: about a hundredth more processor time a GET. Times are taken once a round and a
-//! command that waited, one lookup in a hundred is sampled, and the scrape is its own thread.
+//! Expected shape: about one percent more processor time per GET. The clock is read once per round
+//! and once per command that waited, one lookup in a hundred is sampled, and the scrape has its own
+//! thread.
 //!
 //! A server without an admin listener keeps no histograms and samples nothing, so it is the base.
-//! Both servers run the same build. The processor time is that of all threads of the process, the
-//! admin thread's included. A closed loop shares a round among many requests; an open loop at half
-//! of the rate shares it among few, and is the harder case. The result has it besides the bar.
+//! Both servers run the same build. The processor time is that of all threads of the process,
+//! including the admin thread. A closed loop shares a round among many requests; an open loop at
+//! half of the rate shares it among few, and is the harder case. The result has both.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

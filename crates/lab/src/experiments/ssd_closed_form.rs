@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Does the simulator's write amplification agree with mathematics?
+//! Does the simulator's write amplification agree with theory?
 //!
 //! Claim: under uniform random writes a page-level layer writes A pages for each of the host's,
 //! where A has a closed form for greedy and for FIFO collection (Desnoyers 2012 and 2014;
-//! `senko_ssd::model`). Expected shape: FIFO within the noise of the measurement; greedy a little
-//! above its form, which takes the number of blocks for infinite, and the more so the smaller the
-//! over-provisioning.
+//! `senko_ssd::model`). Expected shape: FIFO is within the noise of the measurement. Greedy is a
+//! little above its form, which assumes an infinite number of blocks; the difference grows with
+//! smaller over-provisioning.
 //!
 //! The blocks that alpha counts: 8192 blocks over the logical pages. The flash has one more block,
 //! the reserve: when a victim is chosen, every other block is full of data, as in the model. Host
-//! and collection write to the same open block, as there.
+//! and collection write to the same open block, as in the model.
 //!
 //! The drive is filled once in order, then overwritten at random until it is steady, then measured,
-//! in two halves, so that a drift would show. Nothing depends on time, so no noise is probed; what
-//! chance does to the figures goes down with the number of writes, and the halves show how much is
-//! left.
+//! in two halves, so that a drift would show. Nothing depends on time, so no noise is probed. The
+//! influence of chance falls with the number of writes, and the two halves show how much is left.
 
 use anyhow::Result;
 use senko_ssd::device::Parts;
@@ -48,7 +47,7 @@ pub(crate) fn profile(blocks: u32, pages: u32, logical: u64, ftl: &str) -> Resul
     ))
 }
 
-/// This many writes of a page, each page as likely as another.
+/// This many writes of a page, with all pages equally likely.
 pub(crate) fn uniform_writes(
     rng: &mut Rng,
     logical: u64,
@@ -87,8 +86,8 @@ impl Setting {
         }
     }
 
-    /// Write amplification in the first and the second half of what is measured. `warm` and `half`
-    /// are in times the logical pages.
+    /// Write amplification in the first and the second half of the measurement. `warm` and `half`
+    /// are multiples of the logical pages.
     fn measure(self, blocks: u32, warm: u64, half: u64, seed: u64) -> Result<[f64; 2]> {
         let physical = f64::from(blocks) * f64::from(self.pages);
         let logical = (physical / self.alpha).round() as u64;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How fast is the simulator, and how much memory does a simulated terabyte take?
 //!
-//! Claim: a lifetime of a drive of today's size can be simulated on a desk. Expected shape: the
-//! small drive's tables fit the processor's cache. The large drive's tables wait for main memory,
-//! two to five times as long. Full latencies cost more than ten times as much as counts alone.
+//! Claim: a desktop computer can simulate the lifetime of a drive of current size. Expected shape:
+//! the small drive's tables fit the processor's cache. The large drive's tables wait for main
+//! memory, two to five times as long. Full latencies cost more than ten times as much as counts
+//! alone.
 //!
 //! Write-amplification mode: uniform writes of 4 KB pages, greedy, 128 pages a block, alpha 1.28.
 //! Before, the drive was filled and overwritten until collection was as busy as it gets (the table
@@ -12,9 +13,9 @@
 //! part of the time. Latency mode: 4 KB requests, half of them reads, 32 under way, on 8 channels
 //! of 4 planes.
 //!
-//! One thread. A second is one of the thread's own time on its core, where the system tells it. So
-//! the machine's other work counts as little as it can. The table has the seconds of the clock as
-//! well. A TB is 10^12 bytes; the large drive has 2^40.
+//! There is one thread. Seconds are the thread's own time on its core, if the system reports it. So
+//! other work on the machine has little influence. The table has the seconds of the clock as well.
+//! A TB is 10^12 bytes; the large drive has 2^40.
 
 use std::time::Instant;
 
@@ -36,7 +37,7 @@ const ALPHA: f64 = 1.28;
 const PAGES: u32 = 128;
 const SMALL: u64 = 1 << 18;
 const LARGE: u64 = 1 << 28;
-/// Memory that the large drive takes, and room beside it.
+/// Memory that the large drive takes, and a reserve.
 const LARGE_NEEDS: u64 = 3_200_000_000;
 const REPEATS: usize = 5;
 
@@ -219,7 +220,7 @@ fn latency(seed: u64, count: u64) -> Result<Vec<Rate>> {
             amplification: report.write_amplification().unwrap_or(f64::NAN),
         });
     }
-    // The first run is for the drive to become steady.
+    // The first run makes the drive steady.
     rates.remove(0);
     Ok(rates)
 }

@@ -6,18 +6,18 @@
 //! two in sorted ones. A lookup took 800 us (section 10.2, figure 51). That is 12 times its drive's
 //! 65 us page read (table 3) and 4.5 times its 177 us read of 32 KB (section 7.2.3.3, figure 18).
 //! Misses cost reads only for false positives of the filters (section 5.4.2). Expected shape: a get
-//! takes 1.00 and some thousandths of a read, and a tenth more time than the device's own read of 4
-//! KB. 64 gets under way come near the device's rate. RocksDB is below, since it pays for locks, a
+//! takes 1.00 reads and some thousandths, and a tenth more time than the device's own read of 4 KB.
+//! 64 gets under way come near the device's rate. RocksDB is below, since it pays for locks, a
 //! cache and threads.
 //!
-//! Everything takes turns within a round, on the same disk. There are our gets, with the store's
-//! map and with the thesis's Bloom Filter Map (`--index bloom`). There are the device's reads of
-//! our own file, and RocksDB's gets of the same items under the same memory cap. A bar is the
-//! median of the rounds' ratios. The device's rate is the better of fio's and our own ring's. The
-//! memory is a small part of the data, and reads bypass the page cache, so gets are cold. The
-//! comparison with the device runs without our cache of records. For the comparison with RocksDB
-//! the store is opened again in each round, with a cache as large as RocksDB's (`cache_bytes`). The
-//! gets before the measured ones fill both caches.
+//! Within a round, three kinds of reads take turns on the same disk. Our gets use the store's map
+//! or the thesis's Bloom Filter Map (`--index bloom`). The device's reads are of our own file.
+//! RocksDB's gets are of the same items, with the same memory cap. A bar is the median of the
+//! rounds' ratios. The device's rate is the better of fio's and our own ring's. The memory is a
+//! small part of the data, and reads bypass the page cache, so gets are cold. The comparison with
+//! the device runs without our cache of records. For the comparison with RocksDB the store is
+//! opened again in each round, with a cache as large as RocksDB's (`cache_bytes`). The gets before
+//! the measured ones fill both caches.
 //!
 //! The reads of a get are the disk's count (`/proc/diskstats`) over gets; the result also has the
 //! kernel's count for the process, which other processes do not disturb.
@@ -173,7 +173,7 @@ impl<'a> Run<'a> {
         let bloom = side(bench, OURS, &with_bloom, outcome).map_err(|error| format!("{error:#}"));
         steps.next("filling the rival");
         let rival = side(bench, RIVAL, plan, outcome).map_err(|error| format!("{error:#}"));
-        // The file is somewhat larger than what lives in it, and its end may never have been
+        // The file is a little larger than its live contents, and its end may never have been
         // written.
         let span = plan.tuning.live_bytes();
         outcome.setting("device_span_bytes", span);
@@ -392,7 +392,7 @@ fn of_rounds(all: &[f64]) -> Figure {
     median(all.to_vec()).ok_or_else(|| "no round showed it".to_owned())
 }
 
-/// The median of what the rounds' pairs give.
+/// The median of the results of the rounds' pairs.
 fn of_pairs(over: &[f64], under: &[f64]) -> Figure {
     median(over.iter().zip(under).map(|(a, b)| a / b).collect())
         .ok_or_else(|| "no round showed both".to_owned())

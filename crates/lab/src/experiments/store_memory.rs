@@ -6,15 +6,15 @@
 //! Expected shape: resident memory grows linearly, by about two bytes a key. Some tenths of a byte
 //! are the page index. With smaller values this part is less, because a page has more of them.
 //!
-//! The store grows through several sizes. At each size it rests until nothing is to do in the
-//! background. Then a fresh process opens it to read alone and serves gets. The bar is its resident
-//! memory, less that at the smallest size, over the keys between them. Memory that does not grow
-//! with keys (the log's index, buffers, the program) is the same at all sizes. It drops out, and is
-//! shown. There is no cache of records: its bytes are a setting, and do not grow with keys. In that
-//! process the allocator returns memory at once, so resident memory is memory in use. The result
-//! has two more figures. One figure is the slope of the filling process's peak resident memory. It
-//! includes the temporary memory of sealing and merging, and the allocator's share. The other is
-//! the store's own count of its memory.
+//! The store grows through several sizes. At each size it waits until all background work is done.
+//! Then a fresh process opens it only for reading and serves gets. The bar is its resident memory,
+//! less that at the smallest size, over the keys between them. Memory that does not grow with keys
+//! (the log's index, buffers, the program) is the same at all sizes. It cancels out, and is shown
+//! separately. There is no cache of records: its bytes are a setting, and do not grow with keys. In
+//! that process the allocator returns memory at once, so resident memory is memory in use. The
+//! result has two more figures. One figure is the slope of the filling process's peak resident
+//! memory. It includes the temporary memory of sealing and merging, and the allocator's share. The
+//! other is the store's own count of its memory.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -28,10 +28,10 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 /// The experiment.
 pub struct StoreMemory;
 
-/// Memory that the process may use: more than it will, since what it takes by itself is the
-/// question.
+/// Memory that the process may use. It is more than it will use, because the question is how much
+/// it takes.
 const MEMORY: u64 = 4 << 30;
-/// Gets before memory is looked at, so that buffers are in use.
+/// Gets before memory is measured, so that buffers are in use.
 const WARM: u64 = 20_000;
 
 impl Experiment for StoreMemory {
@@ -53,7 +53,7 @@ impl Experiment for StoreMemory {
             steps: Steps::new(progress, 10),
             outcome: Outcome::new(),
         };
-        // Values, keys, and the sizes that are looked at as shares of them.
+        // Values, keys, and the measured sizes as shares of the keys.
         let sizes = [
             (1000, bench.scaled(1_500_000, 16_000_000)),
             (100, bench.scaled(8_000_000, 64_000_000)),
@@ -73,7 +73,7 @@ struct Point {
     keys: u64,
     /// In the process that filled the store.
     filling: f64,
-    /// The most in that process so far.
+    /// The peak in that process so far.
     peak: f64,
     /// In a fresh process.
     fresh: f64,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long until a store serves again: after a kill with a dirty log, and after it was closed?
+//! How long until a store serves again, after a kill with a dirty log, and after it was closed?
 //!
 //! Expected shape: a clean open reads the manifest, the heads of blocks and the maps, so its time
 //! grows slowly with keys. After a kill it also reads the log, whose size is fixed.
 //!
-//! A process fills the store and then writes on, each put handed to the device before it returns;
-//! it is killed by SIGKILL at several fills of the log. A new process opens the store and reads a
-//! key: the time from before `open` to that key is counted. The puts that the killed process had
-//! reported are then read and checked. The run ends if one is lost that should survive a kill.
-//! Files are read past the page cache, so opening is cold.
+//! A process fills the store and then continues to write; each put is written to the device before
+//! it returns. The process is killed by SIGKILL at several fill levels of the log. A new process
+//! opens the store and reads a key. The time from before `open` until that key is measured. The
+//! puts that the killed process had reported are then read and checked, and the run ends if one is
+//! lost. Files are read without the page cache, so opening is cold.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -102,7 +102,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Kills a writer and opens what it left; the seconds until a key was read.
+    /// Kills a writer and opens the store that it left; returns the seconds until a key was read.
     fn after_kill(&mut self, round: u64, rounds: u64) -> Result<f64> {
         self.steps.next(&format!("kill {}", round + 1));
         let (session, _) = plan::start(self.bench, OURS, &self.home, &self.plan, None)?;
@@ -137,7 +137,7 @@ impl Run<'_> {
         Ok(seconds)
     }
 
-    /// Opens what was closed; the seconds until a key was read.
+    /// Opens the closed store; returns the seconds until a key was read.
     fn after_close(&mut self) -> Result<f64> {
         self.steps.next("a clean open");
         let (mut session, opened) = plan::start(self.bench, OURS, &self.home, &self.plan, Some(1))?;

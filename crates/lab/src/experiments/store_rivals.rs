@@ -2,22 +2,22 @@
 //! The store against RocksDB, LMDB and fjall, with the same items under the same memory cap.
 //!
 //! Expected shape: random reads of a set much larger than memory are bound by the device. An engine
-//! that reads one page for each get wins, and one that waits for each read with a thread pays
-//! processor time; LSM trees load slower, since each level writes again; LMDB, whose tree is copied
+//! that reads one page per get wins, and an engine with a waiting thread for each read pays with
+//! processor time. LSM trees load slower, since each level writes again. LMDB, whose tree is copied
 //! on write in the page cache, reads well and overwrites worst.
 //!
-//! One engine after another, in its own process with the same cap on memory, page cache included;
-//! O_DIRECT where the engine has it (RocksDB and ours). Of that memory `cache_bytes` are for a
-//! cache of blocks, or of records in ours; LMDB has the kernel's page cache, up to the whole cap.
-//! Each fills all keys and comes to rest. Then come gets one at a time, gets with 64 under way,
-//! misses, uniform overwriting by one thread, and YCSB's A, B and C by 16 threads. The 64 gets come
-//! from one thread where the engine reads many keys together, else from 64 threads. Puts may lie in
-//! the engine's own buffer when they return (LMDB has none: it commits to the page cache). Bytes of
-//! the disk are those of `/proc/diskstats`, after the puts were made durable. If the kernel kills
-//! an engine at its cap (dirty pages count for an engine that writes through the page cache), it is
-//! tried again with twice the memory, and then four times; `NAME_memory_bytes` among the settings
-//! says so. LMDB is filled in ascending order, since at random it would take hours; the others at
-//! random.
+//! The engines run one after another, each in its own process with the same cap on memory, which
+//! includes the page cache. They use O_DIRECT if they have it (RocksDB and ours). Of that memory
+//! `cache_bytes` are for a cache of blocks, or of records in ours; LMDB has the kernel's page
+//! cache, up to the whole cap. Each fills all keys and finishes its background work. Then come gets
+//! one at a time, gets with 64 under way, misses, uniform overwriting by one thread, and YCSB's A,
+//! B and C by 16 threads. The 64 gets come from one thread where the engine reads many keys
+//! together, else from 64 threads. Puts may lie in the engine's own buffer when they return (LMDB
+//! has none: it commits to the page cache). Bytes of the disk are those of `/proc/diskstats`, after
+//! the puts were made durable. Dirty pages count against the cap of an engine that writes through
+//! the page cache. If the kernel kills an engine at its cap, the engine gets twice the memory, and
+//! then four times; the setting `NAME_memory_bytes` says so. LMDB is filled in ascending order,
+//! since at random it would take hours; the others at random.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ pub struct StoreRivals;
 
 /// Ours and the others.
 const ENGINES: [&str; 4] = [OURS, "rocksdb", "lmdb", "fjall"];
-/// An engine's memory and cap over what all get: an engine that is killed gets more.
+/// The ratio of an engine's memory and cap to the usual one: a killed engine gets more.
 const MEMORY_TIMES: [u64; 3] = [1, 2, 4];
 /// Threads of YCSB.
 const YCSB_THREADS: usize = 16;
@@ -65,7 +65,7 @@ impl Experiment for StoreRivals {
         let bench = Bench::open(options)?;
         let mut outcome = Outcome::new();
         let keys = bench.scaled(700_000, 16_000_000);
-        // The largest need is LMDB's, whose overwritten pages wait for reuse.
+        // LMDB needs the most, because its overwritten pages wait for reuse.
         let plan = Plan::new(&bench, &mut outcome, keys, 1000, 2.5)?;
         plan.note(&mut outcome, "");
         outcome.setting("ycsb_threads", YCSB_THREADS);

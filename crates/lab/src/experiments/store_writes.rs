@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The store's writes for each byte put, and the longest wait of a put.
+//! Write amplification of the store, and the longest time of a put.
 //!
 //! Claim: paper A (section 6.2) writes elements into unsorted blocks and later again into sorted
-//! ones, and leaves updates for the future (section 11.2). Here a load writes each element twice
-//! (log, then sorted block). Uniform overwriting within 1.3 times the data's space writes it three
-//! to four times. Meanwhile no put waits longer than some milliseconds. Expected shape: overwriting
-//! starts near two and rises as blocks fill with dead elements, until compaction has found its
-//! balance after the data was overwritten about once.
+//! ones, and leaves updates for the future (section 11.2). Here a load writes each element twice:
+//! to the log, then to a sorted block. Uniform overwriting within 1.3 times the data's space writes
+//! each element three to four times. Meanwhile no put waits longer than a few milliseconds.
+//! Expected shape: write amplification starts near two when overwriting begins. It rises while
+//! blocks fill with dead elements, and is steady once the data was overwritten about once.
 //!
-//! Bytes written are the disk's count (`/proc/diskstats`), over bytes of keys and values put (8 B
-//! and 1000 B). The kernel's count for the process is shown too; it includes neither other
-//! processes nor the file system itself. Loading ends when nothing is left to do. Overwriting goes
-//! window by window without a pause; the bar is that of the last windows, which together put as
-//! many bytes as there are. Space on the disk over live bytes is looked at after each window,
-//! because a store that takes more room writes less.
+//! Write amplification is the bytes that the disk counts (`/proc/diskstats`) over the bytes of keys
+//! and values put (8 B and 1000 B). The kernel's count for the process is shown too; it includes
+//! neither other processes nor the file system itself. The load ends when no background work is
+//! left. Overwriting runs in windows without pauses. The bar is taken from the last windows, which
+//! together put as many bytes as the store holds. The ratio of space on the disk to live bytes is
+//! measured after each window, because a store that takes more space writes less.
 //!
-//! Then puts come at 80 % of the rate that was just sustained, each due at its time whether or not
-//! the one before has returned. The longest is counted from when it was due.
+//! Then puts arrive at 80 % of the rate that was just sustained, in an open loop: each is due at
+//! its time, even if the one before has not returned. The longest time is measured from the time at
+//! which the put was due.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -30,12 +31,12 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 /// The experiment.
 pub struct StoreWrites;
 
-/// The store's own ratio counts bytes as stored, with heads and hash lists: some 1.05 times keys
-/// and values. With this setting, the used space is 1.3 times keys and values.
+/// The store's own ratio counts bytes as stored, including headers and hash lists: about 1.05 times
+/// keys and values. With this setting, the used space is 1.3 times keys and values.
 const SPACE_RATIO: f64 = 1.29;
-/// The share of the sustained rate at which the longest put is looked for.
+/// The share of the sustained rate at which the longest put is measured.
 const SHARE: f64 = 0.8;
-/// Windows in which the data is overwritten once.
+/// The number of windows in which the data is overwritten once.
 const WINDOWS_A_PASS: u64 = 4;
 
 impl Experiment for StoreWrites {
@@ -100,7 +101,7 @@ impl Run<'_> {
         (step.worked.puts * self.plan.shape.bytes()) as f64
     }
 
-    /// Bytes that the disk wrote over bytes put, of several windows together.
+    /// Bytes that the disk wrote over bytes put, for several windows together.
     fn amplification(&self, steps: &[Step]) -> Figure {
         let put: f64 = steps.iter().map(|step| self.put_bytes(step)).sum();
         let written = steps
@@ -118,8 +119,8 @@ impl Run<'_> {
         steps.iter().map(|step| step.io.written as f64).sum::<f64>() / put
     }
 
-    /// A row of the table; gives the space that the files take, and what of it the store says is in
-    /// use, over live data.
+    /// Adds a row to the table. Returns the space of the files, and the part of it that the store
+    /// reports as used, both over live data.
     fn row(
         &mut self,
         what: &str,
@@ -183,7 +184,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Overwrites for some passes, and gives the puts a second of the last.
+    /// Overwrites for some passes, and returns the puts a second of the last pass.
     fn overwrite(&mut self, session: &mut Session<'_>, home: &Home, passes: u64) -> Result<f64> {
         let mut last = Vec::new();
         let mut most = (0.0_f64, 0.0_f64);

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Unsorted and sorted blocks: what does a get cost, and how does that depend on the size of
-//! blocks?
+//! The time of a get in unsorted and in sorted blocks, by block size.
 //!
 //! Claim (paper A, 7.2, figures 45 to 48): gets in unsorted blocks with a Bloom Filter Map over
-//! their pages take longer the larger the blocks are, since false candidates among the pages grow
-//! with their number. Gets in sorted blocks with a binary search over scattered headers get faster,
-//! since there are fewer false candidates among the blocks. With 256 MB blocks a get takes about
-//! 1.5 ms, eight times the drive's read of a 32 KB page.
+//! their pages take longer the larger the blocks are, since more pages have more false candidates.
+//! Gets in sorted blocks with a binary search over scattered headers get faster, since there are
+//! fewer false candidates among the blocks. With 256 MB blocks a get takes about 1.5 ms, eight
+//! times the drive's read of a 32 KB page.
 //!
-//! Expected shape: blocks searched fall with block size, the same for every layout; pages searched
-//! rise for unsorted blocks, more at 16 bits than at 24, and fall for sorted ones; time goes with
-//! pages. The thesis left page headers to the system's page cache. In `sorted_scattered` each step
-//! of the binary search is a read of the device. Each doubling adds a step and saves blocks, so
-//! time may fall less than pages do, or rise. `sorted_warm` has all but the last two steps in DRAM,
-//! as a page cache would, and behaves as in the thesis.
+//! Expected shape: fewer blocks are searched the larger blocks are, the same in every layout. More
+//! pages are searched in unsorted blocks, more at 16 bits than at 24, and fewer in sorted blocks.
+//! The time follows the pages. The thesis left page headers to the system's page cache. In
+//! `sorted_scattered` each step of the binary search is a read of the device. Each doubling adds a
+//! step and saves blocks, so time may fall less than pages do, or rise. `sorted_warm` has all but
+//! the last two steps in DRAM, as a page cache would, and behaves as in the thesis.
 //!
 //! Elements, pages and the number of threads are the thesis's. A quick run has a 64th of the
 //! elements and a 16th of the block size. So both blocks searched and pages searched change as in
@@ -63,8 +62,8 @@ impl Experiment for ThesisBlocks {
     }
 }
 
-/// One file of elements in append order, cut into blocks of all sizes. The largest blocks round the
-/// file up the furthest.
+/// One file of elements in append order, divided into blocks of each size. The largest blocks round
+/// the file up the furthest.
 pub(super) fn unsorted_blocks(run: &mut ThesisRun<'_>) -> Result<()> {
     let geometries = run.geometries.clone();
     run.steps.next("writing unsorted blocks");

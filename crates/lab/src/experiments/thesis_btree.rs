@@ -2,19 +2,20 @@
 //! Paper A, figures 28 and 29, table 5: the time of each put into an in-place B+tree.
 //!
 //! Claim: most puts take about 20 ms, and at regular intervals one takes as much as 600 ms. The
-//! slowest puts become slower and are set back near put 2650 and near put 5200. The thesis takes
-//! the drive's collection for the cause, since pages of the index are overwritten all the time.
+//! slowest puts become slower, and fast again near put 2650 and near put 5200. The thesis assumes
+//! that the drive's garbage collection is the cause, since pages of the index are overwritten all
+//! the time.
 //!
-//! Expected shape: a drive that maps pages and was erased before has no put that stalls, since
-//! 8,192 puts write 40 MB, and it has 80 GB. A full drive that maps pages collects. It copies most
-//! of a block of 256 pages to get a free one, which takes a quarter of a second. Two such
-//! collections in a row take the thesis's half a second, and the intervals are as regular. A drive
-//! with log blocks merges blocks for many puts. The thesis's drive maps pages (4.1.3.1) and was
-//! erased before each measurement of 4.1. The thesis does not give the drive's contents before this
-//! measurement. A full drive fits the figure.
+//! Expected shape: no put stalls on a page-mapped drive that was erased before, since 8,192 puts
+//! write 40 MB, and it has 80 GB. A full page-mapped drive collects garbage. It copies most of a
+//! block of 256 pages to get a free one, which takes a quarter of a second. Two such collections in
+//! a row take the thesis's half a second, and the intervals are as regular. A drive with log blocks
+//! merges blocks at many of the puts. The thesis's drive is page-mapped (4.1.3.1) and was erased
+//! before each measurement of 4.1. The thesis does not say what the drive contained before this
+//! measurement. The figure fits a full drive.
 //!
 //! 8,192 puts of random keys with values of 400 bytes, each page durable before the next, as in
-//! table 5. A put stalls if it takes ten times the median or more.
+//! table 5. A put counts as stalled if it takes ten times the median or more.
 
 use anyhow::Result;
 use senko_thesis::Keys;
@@ -30,7 +31,7 @@ pub struct ThesisBtree;
 const PUTS: u64 = 8192;
 /// Bytes of a value.
 const VALUE: usize = 400;
-/// A stall takes this many times the median, at least.
+/// A put is stalled if it takes at least this many times the median.
 const STALL: f64 = 10.0;
 /// Points of the figure.
 const POINTS: usize = 64;
@@ -57,7 +58,7 @@ impl Experiment for ThesisBtree {
     }
 }
 
-/// Measures this many puts on each bed. Called by the test with a few.
+/// Measures this many puts on each bed. The test calls it with a few.
 ///
 /// # Errors
 /// If a device fails.

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many blocks and pages does a get search, with as many elements as the thesis had?
+//! The blocks and pages that a get searches, with as many elements as in the thesis.
 //!
-//! Claims (paper A, figures 46, 47, 52 and 53): blocks searched fall with the size of blocks, the
-//! same in every layout. Pages searched rise in unsorted blocks, since false candidates among their
-//! pages grow with their number. In sorted blocks pages fall as blocks searched do. In the improved
-//! blocks they fall too, whatever the bits of the page map.
+//! Claims (paper A, figures 46, 47, 52 and 53): fewer blocks are searched the larger blocks are,
+//! the same in every layout. More pages are searched in unsorted blocks, since the number of false
+//! candidates grows with the number of pages. In sorted blocks, pages fall as blocks searched do.
+//! In the improved blocks they fall too, whatever the bits of the page map.
 //!
-//! 64M elements of 1,016 bytes take 68 GB. The counts follow from keys, pages and blocks alone:
-//! elements in a page, pages in a block. So here a page has 4 KiB in place of 32, and a value 111
-//! bytes in place of 1,000. A page still has 32 elements, and 64M of them take 8 GB. Times are
-//! those of a page of 4 KiB, and no part of the claims: `thesis-blocks` and `thesis-improved` have
-//! pages of 32 KiB.
+//! 64M elements of 1,016 bytes take 68 GB. The counts depend only on the elements in a page and the
+//! pages in a block. So here a page has 4 KiB instead of 32, and a value 111 bytes instead of
+//! 1,000. A page still has 32 elements, and 64M of them take 8 GB. Times are those of a page of 4
+//! KiB, and the claims are not about them: `thesis-blocks` and `thesis-improved` have pages of 32
+//! KiB.
 //!
 //! Blocks have the thesis's numbers of pages at every scale: 512, 2,048 and 8,192.
 
@@ -97,7 +97,7 @@ impl Experiment for ThesisCounts {
 mod tests {
     use super::*;
 
-    /// The counts follow from these.
+    /// The counts depend on these settings.
     #[test]
     fn a_page_has_as_many_elements_as_the_thesis_s() {
         let per_page = |size: Size| senko_thesis::page::capacity(size.page_bytes, size.value_bytes);

@@ -3,18 +3,18 @@
 //! table is.
 //!
 //! Claim: the time grows faster and faster with the fill, and the thesis stops where the mean of
-//! the last 16 puts passes 50 ms, at about 74 %. It takes collisions for the cause; random writes
-//! do not become slower.
+//! the last 16 puts passes 50 ms, at about 74 %. It assumes that collisions are the cause, since
+//! random writes do not become slower.
 //!
 //! Expected shape: Knuth's formula for linear probing, (1 + 1 / (1 - a)^2) / 2 slots at a fill of
 //! a. That is flat up to a half, 5 slots at two thirds and 8 at 74 %. So the curve has the thesis's
-//! shape, but with a good hash it rises later: a stop at 74 % would need 6 ms a slot, and the
-//! X25-M's read takes 65 us (table 3). The thesis names neither its hash nor its reads; keys that
-//! do not spread over the whole table would stop there.
+//! shape, but rises later with a good hash: to stop at 74 %, a slot would have to take 6 ms, and
+//! the X25-M's read takes 65 us (table 3). The thesis names neither its hash function nor its
+//! reads. Keys that are not spread over the whole table would explain the early stop.
 //!
-//! Slots of 1024 bytes (table 6), four to a page. Each slot that is looked at is one read, each put
-//! one durable write. A simulated table is filled until the thesis's rule stops it; the one on the
-//! file up to 90 %, since the last tenth takes most of the reads.
+//! Slots of 1024 bytes (table 6), four to a page. Each slot examined is one read, each put one
+//! durable write. A simulated table is filled until the thesis's rule stops it. The table on the
+//! file is filled up to 90 %, since the last tenth takes most of the reads.
 
 use anyhow::Result;
 use senko_thesis::Keys;
@@ -29,9 +29,9 @@ pub struct ThesisHashTable;
 
 /// Parts of the figure.
 const LEVELS: usize = 50;
-/// The thesis's rule: the mean of this many puts, and the time that it may not pass.
+/// The thesis's rule: the mean time of this many puts, and its limit.
 const RULE: (usize, f64) = (16, 50_000.0);
-/// The file's table is filled up to here.
+/// The file's table is filled up to this share.
 const FILE_FILL: f64 = 0.9;
 
 impl Experiment for ThesisHashTable {
@@ -57,16 +57,16 @@ impl Experiment for ThesisHashTable {
     }
 }
 
-/// A table that was filled.
+/// The results of filling a table.
 struct Filled {
     bed: &'static str,
-    /// Mean microseconds and slots of a put at each level that was reached.
+    /// Mean microseconds and slots of a put at each level reached.
     levels: Vec<(f64, f64)>,
-    /// The fill at which the rule stopped, if it did.
+    /// The fill at which the rule stopped the run, if it did.
     stopped: Option<f64>,
 }
 
-/// Fills tables of this many slots on the file and on the drives. Called by the test with a few.
+/// Fills tables of this many slots on the file and on the drives. The test calls it with a few.
 ///
 /// # Errors
 /// If a device fails.

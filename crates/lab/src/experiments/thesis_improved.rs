@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The improved blocks: does a get in any of them cost little more than the reads of one page, or
+//! The improved blocks: does a get in any of them take little more than the read of one page, or of
 //! two?
 //!
 //! Claim (paper A, chapters 9 and 10, figures 51 to 53): larger blocks are faster with both
@@ -9,20 +9,20 @@
 //! KB.
 //!
 //! Expected shape: hash-table blocks read one page for each block searched, and a few more for
-//! elements that overflowed. A head takes two pages, and an index in DRAM one. All fall with block
-//! size as blocks searched do.
+//! elements that overflowed. Sorted blocks with their index at the head read two pages, and those
+//! with an index in DRAM one. All fall with block size, as the blocks searched do.
 //!
 //! *Layouts*: `hash16` and `hash24` have page maps sized for all elements, as the thesis measured
-//! them, `hash16_third` and `hash24_third` for a third, as it says would do. `sorted_scattered` is
-//! the sorted block before (experiment `thesis-blocks`), on the same file as `sorted_head` (the
-//! thesis's improvement) and `sorted_dram`, which has 4 bytes a page in DRAM. `store_bloom` are the
-//! store's own blocks with the thesis's map, `store_static` the same with the store's better map.
-//! `hash16_parts` and `sorted_head_parts` read a page in parts of 4 KiB until the key is found,
-//! where all others read it whole (section 9.4).
+//! them. `hash16_third` and `hash24_third` have maps for a third, which the thesis says is enough.
+//! `sorted_scattered` is the sorted block without the improvement (experiment `thesis-blocks`), on
+//! the same file as `sorted_head` (the thesis's improvement) and `sorted_dram`, which has 4 bytes a
+//! page in DRAM. `store_bloom` are the store's own blocks with the thesis's map, `store_static` the
+//! same blocks with the store's better map. `hash16_parts` and `sorted_head_parts` read a page in
+//! parts of 4 KiB until the key is found, while all others read it whole (section 9.4).
 //!
 //! *Hash-table blocks are filled* in memory and written once. The thesis put each element into its
-//! page on the device. This is measured on one small block, where every element costs the read and
-//! the write of a page, and compared with writing such blocks once.
+//! page on the device, which costs the read and the write of a page. This is measured on one small
+//! block and compared with writing such blocks once.
 
 use anyhow::Result;
 use senko_store::index::Candidates;
@@ -46,11 +46,11 @@ const HASHED: [(&str, u32, Sized); 4] = [
     ("hash24_third", 24, Sized::Third),
 ];
 
-/// The size of blocks, of [`SIZES`], at which reading pages whole is compared with reading parts.
+/// The block size, of [`SIZES`], at which whole-page reads are compared with reads of parts.
 const LARGEST: usize = 2;
 
-/// Bits an element by which the store's better map distinguishes absent keys from existing ones:
-/// the store's default.
+/// Bits an element of the store's better map, by which it distinguishes absent keys from existing
+/// ones: the store's default.
 const FINGERPRINT_BITS: f32 = 7.0;
 
 impl Experiment for ThesisImproved {
@@ -174,7 +174,7 @@ fn shapes(run: &mut ThesisRun<'_>) {
     }
 }
 
-/// The thesis's way to fill: pages overwritten in place, an element at a time.
+/// The thesis's way of filling a block: pages are overwritten in place, one element at a time.
 fn in_place(run: &mut ThesisRun<'_>, geometry: &Geometry, pages: u32, once: Built) -> Result<()> {
     run.steps.next("overwriting pages in place");
     let per_page = geometry.per_page() as u64;
@@ -243,8 +243,8 @@ fn exact(run: &ThesisRun<'_>, geometry: &Geometry, file: &HashedFile) -> Result<
     Ok(())
 }
 
-/// The share of elements that overflow, by how full blocks are and in which order elements take
-/// room.
+/// The share of elements that overflow, by how full blocks are and by the order in which elements
+/// are placed.
 fn fills(run: &mut ThesisRun<'_>) {
     const FILLS: [f64; 5] = [0.5, 2.0 / 3.0, 0.8, 0.9, 1.0];
     const PAGES: u32 = 2048;

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper A, figures 35 and 41 to 44: how long does it take to find the block of a key in DRAM?
+//! Paper A, figures 35 and 41 to 44: the time to find a key's block in DRAM.
 //!
-//! Claim: the Bloom Filter Map is 110 times as fast as Bloom filters searched one after the other,
-//! at the largest number of elements, with 16 bits an element, 11 hash functions and 4096 elements
-//! a block. This holds for uniform keys (figure 41) and Zipf's law (42). If new keys are drawn
-//! most, it is 11.8 times as fast (43). Its time depends on the number of blocks alone (44). Figure
-//! 35 is a calculation: what filters searched one after the other cost if each reads as many cache
-//! lines as its hash functions ask for.
+//! Claim: at the largest number of elements, with 16 bits an element, 11 hash functions and 4096
+//! elements a block, the Bloom Filter Map is 110 times as fast as Bloom filters searched one after
+//! the other. This holds for uniform keys (figure 41) and Zipf's law (42). If mostly new keys are
+//! requested, it is 11.8 times as fast (43). Its time depends only on the number of blocks (44).
+//! Figure 35 is a calculation: the cost of filters searched one after the other if each reads as
+//! many cache lines as it has hash functions.
 //!
-//! The thesis's rival waited for memory at every step. Ours does not. It leaves a filter at the
-//! first zero, prefetches, and has filters that do not fall into the same sets of the cache. It is
-//! the faster of two ways to search (`crates/thesis/src/filters.rs`). So the ratio here is one of
-//! memory traffic more than of waiting.
+//! The thesis's rival waited for memory at every step. Ours does not: it leaves a filter at the
+//! first zero, and prefetches. Its filters are placed in different sets of the cache. It is the
+//! faster of two ways to search (`crates/thesis/src/filters.rs`). So the ratio here compares memory
+//! traffic more than waiting.
 //!
-//! Beyond the thesis: the share of the machine's memory bandwidth that the rows of a batch of
-//! look-ups reach; a hash index like FlashStore's; and the store's map in place of the thesis's,
-//! with the same number of bits.
+//! Beyond the thesis, the experiment measures the share of the machine's memory bandwidth that
+//! batched look-ups reach. It also measures a hash index like FlashStore's, and the store's map
+//! with as many bits as the thesis's.
 //!
-//! One thread. Seconds are the thread's own time on its core. Each number is the best of several
+//! One thread. Seconds are the thread's own processor time. Each number is the best of several
 //! rounds in which all contenders take turns.
 
 mod measure;
@@ -43,18 +43,18 @@ pub struct ThesisIndex;
 const PER_BLOCK: u64 = 4096;
 /// The exponent of the thesis's Zipf distribution: the k-th has probability 1/k.
 const EXPONENT: f64 = 1.0;
-/// Blocks of the comparison with the better map.
+/// Number of blocks for the comparison with the better map.
 const BETTER_BLOCKS: u64 = 1024;
-/// Bits a key of that comparison.
+/// Bits a key in that comparison.
 const BITS: f64 = 16.0;
 /// Look-ups of a batch.
 const BATCH: usize = 1024;
 
 const MEGA: u64 = 1 << 20;
 
-/// How much is done.
+/// The sizes of a run.
 struct Sizes {
-    /// Numbers of elements of figures 41 to 43; the bars are of the last.
+    /// Numbers of elements of figures 41 to 43; the bars are for the last.
     elements: &'static [u64],
     /// Numbers of elements of figure 44.
     by_block: &'static [u64],
@@ -152,7 +152,7 @@ fn millions(elements: u64) -> String {
     format!("{}M", elements / MEGA)
 }
 
-/// Figures 41 to 43, and what the bars say of the largest number of elements.
+/// Figures 41 to 43, and the bars for the largest number of elements.
 fn figures_41_to_43(
     sizes: &Sizes,
     options: &Options,
@@ -246,8 +246,8 @@ fn hash_index_rate(index: &HashIndex, asked: &Lookups, rounds: usize) -> f64 {
     best_of(rounds.div_ceil(2), [&mut work])[0]
 }
 
-/// The rate at which a batch reads rows, against reads of equally long pieces from all over as much
-/// memory.
+/// The rate at which a batch reads rows, against reads of pieces of the same length at random
+/// places in as much memory.
 fn rows_over_bandwidth(
     filters: &Filters,
     sizes: &Sizes,
@@ -277,7 +277,7 @@ fn rows_over_bandwidth(
     Ok(())
 }
 
-/// Look-ups a second, in batches, all candidates of each.
+/// Look-ups a second in batches; each look-up finds all candidates.
 fn batch_rate(map: &impl BlockMap, asked: &Lookups, out: &mut [Candidates]) -> f64 {
     let batches = DRAWN / BATCH;
     BATCH as f64
@@ -287,7 +287,7 @@ fn batch_rate(map: &impl BlockMap, asked: &Lookups, out: &mut [Candidates]) -> f
         })
 }
 
-/// Figure 44: blocks of other sizes.
+/// Figure 44: other block sizes.
 fn figure_44(
     sizes: &Sizes,
     options: &Options,
@@ -335,7 +335,7 @@ fn figure_44(
         );
         spread = spread.max(most / least);
     }
-    // Of maps with equally many blocks and four or more times the elements.
+    // Maps with equally many blocks and at least four times the elements.
     outcome.bar("figure44_time_over_totals", spread);
     outcome.tables.push(table);
     Ok(())
@@ -372,14 +372,14 @@ fn figure_35(outcome: &mut Outcome, progress: &dyn Progress) {
     }
     outcome.setting("line_ns", line_seconds * 1e9);
     outcome.bar("figure35_ms_1000m_256", seconds(1000e6, 256.0) * 1e3);
-    // Equation 3: bits that are requested lie 13/9 n apart on average. Where that is less than a
-    // line of 512 bits, a search reads all of a filter.
+    // Equation 3: the bits that a search reads lie 13/9 n apart on average. Where that is less than
+    // a line of 512 bits, a search reads all of a filter.
     outcome.bar("equation3_elements", (512.0f64 * 9.0 / 13.0).floor());
     outcome.tables.push(table);
 }
 
-/// The Bloom Filter Map of this many keys in [`BETTER_BLOCKS`] blocks, and the seconds that it
-/// took.
+/// The Bloom Filter Map of this many keys in [`BETTER_BLOCKS`] blocks, and the seconds that it took
+/// to build.
 fn bloom_map(keys: u64) -> (BloomMap, f64) {
     let clock = Instant::now();
     let start = core_seconds(clock);
@@ -398,7 +398,7 @@ fn bloom_map(keys: u64) -> (BloomMap, f64) {
     (map, core_seconds(clock) - start)
 }
 
-/// The entries of this many keys, in the order in which blocks hand out their hashes.
+/// The entries of this many keys, in the order in which blocks return their hashes.
 fn entries(keys: u64) -> Vec<MapEntry> {
     let each = keys / BETTER_BLOCKS;
     let mut entries: Vec<MapEntry> = (0..keys)
@@ -407,13 +407,13 @@ fn entries(keys: u64) -> Vec<MapEntry> {
             block: (number / each) as u32,
         })
         .collect();
-    // A map of one shard gets them in this order; a map of all keys looks at the bits below a
-    // shard's.
+    // A map of one shard gets entries in this order. A map of all keys uses the bits below those of
+    // the shard.
     entries.sort_unstable_by_key(|entry| entry.key.order << 8);
     entries
 }
 
-/// The better map at the bits of the thesis's.
+/// The better map with as many bits as the thesis's.
 fn better_map(
     sizes: &Sizes,
     options: &Options,
@@ -425,8 +425,8 @@ fn better_map(
     let (bloom, bloom_seconds) = bloom_map(keys);
     progress.step(1, 3, "the better map of 1024 blocks");
     let entries = entries(keys);
-    // The map's memory beyond its values' bits does not depend on them, so a part of the keys shows
-    // it.
+    // The memory of the map besides its values' bits does not depend on the values, so measuring a
+    // part of the keys is enough.
     let block_bits = (BETTER_BLOCKS as f64).log2();
     let part: Vec<MapEntry> = entries.iter().step_by(16).copied().collect();
     let some = StaticMap::build(&part, BETTER_BLOCKS as u32, 5.5);
@@ -510,7 +510,7 @@ fn better_map(
     Ok(())
 }
 
-/// Candidates of a key that is not there, in the mean of many.
+/// The mean number of candidates of an absent key.
 fn false_candidates(map: &impl BlockMap, keys: u64) -> f64 {
     let (mut found, mut asked) = (0, 0);
     let mut out = vec![Candidates::new(); BATCH];

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper A, section 4.2: ISAM, a hash table and an in-place B+tree with the same elements, as table
-//! 7 compares them.
+//! Paper A, section 4.2: ISAM, a hash table and an in-place B+tree with the same elements, compared
+//! as in table 7.
 //!
-//! Claim (4.2.1, figure 26, and table 7): ISAM writes in order and gets with one read, and its
-//! table in DRAM takes at least 12 bytes an element: 1.2 % of elements of 1000 bytes. A hash table
-//! needs no index, but writes at random and is limited by collisions. A B+tree needs no DRAM, but
-//! writes pages of its index besides. The thesis measured no ISAM, since its times follow from the
-//! drive's; here it is measured.
+//! Claim (4.2.1, figure 26, and table 7): ISAM writes in order, a get takes one read, and its table
+//! in DRAM takes at least 12 bytes an element: 1.2 % of elements of 1000 bytes. A hash table needs
+//! no index, but writes at random and is limited by collisions. A B+tree needs no DRAM, but also
+//! writes pages of its index. The thesis measured no ISAM, since its times follow from the drive's;
+//! here it is measured.
 //!
 //! Expected shape: ISAM writes the fewest bytes and is the fastest by far, the B+tree the most and
-//! the slowest. Gets: one read, a read for each slot, a read for each level.
+//! the slowest. A get takes one read in ISAM, one for each slot in the hash table, one for each
+//! level in the B+tree.
 //!
 //! Every write is durable before the next, as in the thesis (option "sync"). `isam_1m` writes a MiB
 //! at a time, `isam_4k` a page. The table is filled to a half. Elements have 8 and 1000 bytes. The
@@ -69,8 +70,8 @@ impl Experiment for ThesisIsam {
     }
 }
 
-/// Measures each structure on the file and on the drives, with this many elements. Called by the
-/// test with a few.
+/// Measures each structure on the file and on the drives, with this many elements. The test calls
+/// it with a few.
 ///
 /// # Errors
 /// If a device fails, or a structure lost an element.
@@ -104,7 +105,8 @@ pub fn measure(
                 "{structure} on {}",
                 drive.map_or("a file", |drive| drive.name)
             ));
-            // A bed of its own: the table wants zeros, and no structure is to find a used drive.
+            // Each structure gets its own bed: the table needs zeros, and no structure should find
+            // a used drive.
             let bed = beds.bed(drive, structure, elements * PAGES * 4096)?;
             let cost = structure_cost(structure, &bed, &keys, elements, seed)?;
             table.row(vec![
@@ -137,7 +139,7 @@ fn bars(outcome: &mut Outcome, structure: &str, bed: &str, cost: &Cost) {
     }
 }
 
-/// Puts all elements, then gets a part of them at random; a value that is not there is an error.
+/// Puts all elements, then gets a random part of them; a missing value is an error.
 fn structure_cost(
     structure: &str,
     bed: &Bed,

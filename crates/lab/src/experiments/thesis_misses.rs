@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper A, figure 37 with equations 4 and 5: how many blocks are read in vain?
+//! Paper A, figure 37 with equations 4 and 5: the number of blocks that are read in vain.
 //!
 //! Claim: the number of blocks that a look-up reads in vain has a Poisson distribution (equation
 //! 4). The cost of these reads, as a share of reading everything (equation 5), grows from half the
@@ -8,9 +8,10 @@
 //! most.
 //!
 //! The mean in equation 4 is the rate times the number of *other* blocks, as the figure's left end
-//! says, where two blocks cost half. Observed: look-ups of members in real maps, every false
-//! candidate counted. The rate that filters really have lies a little above equation 2's, which
-//! takes k as a real number and half of all bits as set; the table has both.
+//! shows, where two blocks cost half. The observed values are from look-ups of members in real
+//! maps, with every false candidate counted. The real false-positive rate of the filters is a
+//! little above equation 2's, which assumes that k is a real number and that half of all bits are
+//! set. The table has both.
 
 use anyhow::Result;
 use senko_store::KeyHash;
@@ -66,8 +67,8 @@ impl Observed {
     }
 }
 
-/// Looks up members of maps with this many blocks and bits an element. With fewer blocks there are
-/// more maps, since few keys have few false candidates among them.
+/// Looks up members of maps with this many blocks and bits an element. With fewer blocks, more maps
+/// are used, since few keys have few false candidates among them.
 fn observe(blocks: u64, bits: u32, asked: u64, seed: u64) -> Observed {
     let maps = (2048 / blocks).max(1);
     let mut all = Observed {
@@ -85,7 +86,7 @@ fn observe(blocks: u64, bits: u32, asked: u64, seed: u64) -> Observed {
     all
 }
 
-/// The same, of one map.
+/// The same for one map.
 fn observe_one(blocks: u64, bits: u32, asked: u64, seed: u64) -> Observed {
     let filter = Filter {
         positions: PER_BLOCK as u32 * bits,
@@ -148,7 +149,7 @@ impl Experiment for ThesisMisses {
             .take_while(|blocks| *blocks <= most)
             .collect();
         for bits in [8u32, 16] {
-            // Equation 2, and what k whole hash functions give.
+            // Equation 2, and the rate with a whole number k of hash functions.
             let rate = 0.5f64.powf(std::f64::consts::LN_2 * f64::from(bits));
             let hashes = best_hashes(bits);
             let real = (1.0 - (-f64::from(hashes) / f64::from(bits)).exp()).powi(hashes as i32);
@@ -176,8 +177,8 @@ impl Experiment for ThesisMisses {
                 let others = (blocks - 1) as f64;
                 let share = observed.mean() / *blocks as f64;
                 let distance = observed.distance_to_poisson(real * others);
-                // Two blocks cannot be wrong twice; from here on the sum of equation 5 loses
-                // nothing.
+                // With two blocks there can be only one false candidate. From here on the sum of
+                // equation 5 is exact.
                 let (said, whole) = (
                     equation_5(rate * others, *blocks),
                     equation_5(real * others, *blocks),

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper A, chapter 8: figure 49 and tables 10 and 11, with the paper's premises and with today's.
+//! Paper A, chapter 8: figure 49 and tables 10 and 11, with the paper's assumptions and with
+//! today's.
 //!
-//! Claim: flash with its DRAM is cheap from about ten times as much flash as DRAM on. A machine
-//! holds at least 37.5 times as much. An index of 16 bits an element allows 516 times as much with
-//! elements of 1 KB. So a machine's DRAM has room to spare.
+//! Claim: flash with its DRAM is cheap once there is about ten times as much flash as DRAM. A
+//! machine holds at least 37.5 times as much. An index of 16 bits an element allows 516 times as
+//! much with elements of 1 KB. So a machine's DRAM has room to spare.
 //!
-//! Expected shape: the paper's numbers come out to the digit, since they are arithmetic. With
-//! today's prices DRAM costs 40 times as much as flash and not 4.5 times, so that the price is flat
-//! from 90 times on. With the index of `senko serve`, 9 bytes, elements of 1 KB allow 117 times as
-//! much flash: less than a machine of today holds, so that DRAM is what runs out.
+//! Expected shape: the paper's numbers are reproduced exactly, since they are arithmetic. Today
+//! DRAM costs 40 times as much as flash, not 4.5 times, so the price is flat from 90 times on. The
+//! index of `senko serve` takes 9 bytes, so elements of 1 KB allow 117 times as much flash. That is
+//! less than a machine of today holds, so DRAM runs out first.
 //!
-//! Nothing is measured; `senko plan --ratios` prints the same for other premises.
+//! Nothing is measured; `senko plan --ratios` prints the same for other assumptions.
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The combined block structure as a system: what does a get take, whichever block its key lies in?
+//! The combined block structure as a system: the time of a get, whichever block has its key.
 //!
 //! Claim (paper A, 7.2.2 and 10.2): with blocks of 256 MB, sorted blocks together with unsorted
 //! ones whose page map has 24 bits an element answer within about 1.5 ms. Sorted blocks with their
@@ -7,14 +7,15 @@
 //! as fast. The thesis measured the two halves apart (figures 45 and 51) and took the slower one.
 //! Here elements are put into a system, whose young blocks become sorted ones, and are then read.
 //!
-//! Expected shape: `after` takes about half of `before`. `short` has page maps of an eighth of the
-//! bits, and its young blocks answer slowly. `early` has the same maps and closes its blocks at two
-//! thirds (9.2). Few elements overflow there, and its young blocks answer as those of `after` do.
-//! Every element is written twice, once young and once sorted.
+//! Expected shape: `after` takes about half of `before`. `short` has page maps with an eighth of
+//! the bits, so gets in its young blocks are slow. `early` has the same maps and closes its blocks
+//! at two thirds (9.2). Few elements overflow there, so gets in its young blocks are as fast as
+//! those of `after`. Every element is written twice, once young and once sorted.
 //!
-//! Each system is asked three times: for all elements, for those in young blocks, for those in
-//! sorted ones. Times are in microseconds and in reads of a page of 32 KB at the same moment. A
-//! quarter of the blocks is young in a quick run, four blocks of 256 in a full one.
+//! Each system is measured three times: with gets of all elements, of those in young blocks, and of
+//! those in sorted blocks. Times are in microseconds, and in multiples of a read of a 32 KB page at
+//! the same moment. A quarter of the blocks is young in a quick run, four blocks of 256 in a full
+//! one.
 
 use anyhow::Result;
 use senko_thesis::hashed::Sized;
@@ -68,7 +69,7 @@ const CASES: [Case; 4] = [
 
 /// The size of blocks, in [`SIZES`].
 const SIZE: usize = 2;
-/// Blocks that stay young.
+/// Number of young blocks.
 const YOUNG: usize = 4;
 
 impl Experiment for ThesisSystem {
@@ -138,7 +139,7 @@ fn measure(run: &mut ThesisRun<'_>, case: &Case, puts: &mut Table) -> Result<()>
         format!("written_over_payload_{}", case.name),
         cost.written as f64 / payload,
     );
-    // Pages that hold the system, and at times places of young blocks that are free.
+    // Pages of the system, including the unused slots of young blocks at times.
     let bytes = system.end * senko_io::PAGE_SIZE as u64;
     let (young, sorted) = system.parts();
     for (row, only) in case.rows.into_iter().zip([None, Some(young), Some(sorted)]) {

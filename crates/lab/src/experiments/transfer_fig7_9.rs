@@ -11,8 +11,8 @@
 //! milliseconds, as the paper hopes.
 //!
 //! The queueing model of `senko_ssd::transfer` with one set of four fitted parameters for all six
-//! figures. Figure 9's curve is the model with four drives under open load, where the paper's load
-//! client sends in step rather than at random; it is shown, not barred.
+//! figures. Figure 9's curve is the model with four drives under open load, while the paper's load
+//! client sends in step rather than at random; it is shown, but has no bar.
 
 use anyhow::Result;
 use senko_ssd::transfer::{Arrivals, Model, simulate};

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Does the queueing model of paper B's transfer engine know, from one drive, what two and four do?
+//! Can the queueing model of paper B's transfer engine predict the results of two and four drives
+//! from those of one?
 //!
-//! `transfer-fig7-9` fits four parameters to the six figures that it is judged by. Here the model
-//! only gets the paper's figures of one drive, and then predicts. Expected shape: answers grow by a
-//! third with the second drive and by a tenth with the next two, since the serial stage becomes the
-//! limit. Response times hardly grow, since the engine's commands are limited.
+//! `transfer-fig7-9` fits four parameters to the same six figures that it is judged by. Here the
+//! model gets only the paper's figures for one drive, and predicts the others. Expected shape:
+//! answers grow by a third with the second drive and by a tenth with the next two, since the serial
+//! stage becomes the limit. Response times hardly grow, since the engine's commands are limited.
 //!
 //! The figures of one drive, and the parameters that they determine:
 //! - its own rate of random reads, 49,000 a second (section 5.1): the time of a channel. It is
@@ -12,12 +13,12 @@
 //! - 45,000 answers a second through the engine, 92 % of that (figure 7): the serial stage.
 //! - 467 us (figure 8): the commands that wait in the drive, by Little's law.
 //!
-//! One drive does not show how many commands the engine has under way over all drives, since its
-//! queue is full first. [`WINDOW`] is a premise, not a fit. A table shows the effect of other
-//! values.
+//! One drive does not show how many commands the engine has under way over all drives, since the
+//! drive's own queue is full first. [`WINDOW`] is an assumption, not fitted. A table shows the
+//! effect of other values.
 //!
-//! Nobody has the paper's engine, and a machine with one disk has no second one. So the predictions
-//! are compared with the paper's published points.
+//! The paper's engine is not available, and a machine with one disk has no second drive. So the
+//! predictions are compared with the paper's published points.
 
 use anyhow::{Result, ensure};
 use senko_ssd::transfer::{self, Arrivals, Model, simulate};
@@ -58,12 +59,12 @@ const POINTS: [(u32, f64, f64, f64); 3] = [
     (4, 65_000.0, 502.0, 38.0),
 ];
 
-/// Depths that are tried around what Little's law gives.
+/// Queue depths that are tried, around the one that Little's law gives.
 const AROUND: u32 = 2;
-/// Halvings of the range in which the serial stage lies.
+/// Bisection steps for the serial stage.
 const HALVINGS: u32 = 14;
 
-/// The model that agrees with one drive's figures.
+/// The model that reproduces one drive's figures.
 fn fit(known: OneDrive, answers: u64, seed: u64) -> Result<Model> {
     ensure!(
         known.qps < known.own_rate,
@@ -81,7 +82,7 @@ fn fit(known: OneDrive, answers: u64, seed: u64) -> Result<Model> {
             serial_ns: 0.0,
             ..Model::PAPER
         };
-        // Without a serial stage there is one time in the model, and rates go with its inverse.
+        // Without a serial stage the model has one time, and rates are proportional to its inverse.
         model.channel_ns *= run(&model)?.qps / known.own_rate;
         let (mut short, mut long) = (0.0, 1e9 / known.qps);
         for _ in 0..HALVINGS {
@@ -183,7 +184,7 @@ impl Experiment for TransferPredict {
     }
 }
 
-/// The effect of the premise: two and four drives with other numbers of commands under way.
+/// The effect of the assumption: two and four drives with other numbers of commands under way.
 fn other_windows(model: &Model, answers: u64, seed: u64) -> Result<Table> {
     let mut table = Table::new(
         "The premise: commands under way over all drives",
@@ -205,8 +206,8 @@ fn other_windows(model: &Model, answers: u64, seed: u64) -> Result<Table> {
 mod tests {
     use super::*;
 
-    /// Figures that a known engine gives lead back to it. The seed is fixed, so nothing here
-    /// depends on chance.
+    /// The figures of a known engine lead back to its parameters. The seed is fixed, so nothing
+    /// here depends on chance.
     #[test]
     fn the_fit_finds_the_engine_that_gave_the_figures() {
         for (serial_ns, depth) in [(14_000.0, 20), (17_000.0, 16)] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The process with an engine: reads requests from stdin, carries them out, answers on stdout.
+//! The process with an engine: reads requests from stdin, executes them, and answers on stdout.
 //!
 //! `senko lab` runs it for our engine (a hidden subcommand), `senko-rivals` for the others;
 //! [`super::session`] is at the other end. A request that fails is answered with the reason and
@@ -16,7 +16,7 @@ use super::driver::{self, Times, Worked};
 use super::protocol::{Answer, Opened, Request};
 use super::{Depth, Engine, FillOrder, ItemShape, Maker, Tuning, items, limit};
 
-/// Puts of [`Request::WriteUntilKilled`] between two words of how far it is.
+/// Puts of [`Request::WriteUntilKilled`] between two progress reports.
 const SAY_EVERY: u64 = 256;
 
 /// Serves one experiment on stdin and stdout.
@@ -163,17 +163,17 @@ fn open_engine(
     Ok((engine, opened))
 }
 
-/// The key number and version of the `n`-th put of a writer that goes on until it is killed.
+/// The key number and version of the `n`-th put of a writer that runs until it is killed.
 fn nth(n: u64, keys: u64) -> Result<(u64, u32)> {
     let version =
         u32::try_from(n / keys + 1).context("a writer has no more versions than 32 bits hold")?;
     Ok((n % keys, version))
 }
 
-/// Puts from the first on, `most` at most, and says how far it is.
+/// Puts from the first on, at most `most`, and reports its progress.
 ///
 /// # Errors
-/// If a put fails, or nobody hears it any more.
+/// If a put fails, or the reader of the reports is gone.
 pub fn write_on(
     engine: &dyn Engine,
     keys: u64,
@@ -194,10 +194,10 @@ pub fn write_on(
     Ok(())
 }
 
-/// Reads what [`write_on`] put last before it said `reached`, and checks it.
+/// Reads the last puts of [`write_on`] before it reported `reached`, and checks them.
 ///
 /// # Errors
-/// If a key is missing, wrong, or older than what was said.
+/// If a key is missing, wrong, or older than was reported.
 pub fn check_reached(
     engine: &dyn Engine,
     keys: u64,

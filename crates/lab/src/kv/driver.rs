@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The work that an engine is given: filling, and threads that get and put, in a closed loop or at
-//! a fixed rate.
+//! The work for an engine: filling, and threads that get and put, in a closed loop or at a fixed
+//! rate.
 //!
-//! Runs in the process with the engine, called by [`super::child`]. Always: keys and order follow
-//! from the seed; of the values read every `CHECK_EVERY`-th is checked byte by byte; the first
-//! wrong value or error ends the work.
+//! Runs in the process with the engine, called by [`super::child`]. Always: the seed determines
+//! keys and order. Every `CHECK_EVERY`-th value read is checked byte by byte. The first wrong value
+//! or error ends the work.
 //!
-//! At a fixed rate a put is due at its time whether or not the one before has returned. So
-//! [`Worked::put_due`], from due to done, has the cost of a stall for puts that come meanwhile (no
-//! "coordinated omission"). [`Worked::put`] has the calls alone.
+//! At a fixed rate a put is due at its time, even if the one before has not returned.
+//! [`Worked::put_due`] measures from the due time to completion. So it includes the wait of puts
+//! that arrive during a stall (no "coordinated omission"). [`Worked::put`] measures only the calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -25,9 +25,9 @@ use serde::{Deserialize, Serialize};
 use super::items::{self, ItemShape, KEY_BYTES};
 use super::{Asked, Engine};
 
-/// Of this many values read, one is checked byte by byte.
+/// One of this many values read is checked byte by byte.
 const CHECK_EVERY: u64 = 16;
-/// The most threads that work at once.
+/// The largest number of threads.
 const MOST_THREADS: usize = 256;
 
 /// Puts each key of a range once.
@@ -41,21 +41,21 @@ pub struct Fill {
     pub shape: ItemShape,
     /// Their version.
     pub version: u32,
-    /// In ascending order, by one thread; else at random.
+    /// In ascending order, by one thread; otherwise in random order.
     pub ascending: bool,
     /// Puts a call.
     pub batch: usize,
     /// Threads.
     pub threads: usize,
-    /// Of the order.
+    /// Seed of the order.
     pub seed: u64,
 }
 
-/// When work ends.
+/// When the work ends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Amount {
-    /// After this many gets and puts in all.
+    /// After this many gets and puts of all threads.
     Ops(u64),
     /// After this many seconds.
     Seconds(f64),
@@ -80,16 +80,16 @@ pub struct Work {
     pub threads: usize,
     /// When it ends.
     pub amount: Amount,
-    /// Operations a second of all threads; none: as fast as they return.
+    /// Operations a second of all threads; `None`: as fast as they return.
     pub rate: Option<f64>,
     /// The version of what is put.
     pub version: u32,
-    /// Of keys and operations.
+    /// Seed of keys and operations.
     pub seed: u64,
 }
 
 impl Work {
-    /// Single gets of keys that are there, uniformly, by one thread.
+    /// Single gets of existing keys, uniformly, by one thread.
     pub fn gets(keys: u64, shape: ItemShape, amount: Amount, seed: u64) -> Work {
         Work {
             keys,
@@ -106,7 +106,7 @@ impl Work {
         }
     }
 
-    /// Single puts of keys that are there, uniformly, by one thread.
+    /// Single puts of existing keys, uniformly, by one thread.
     pub fn puts(keys: u64, shape: ItemShape, amount: Amount, version: u32, seed: u64) -> Work {
         Work {
             gets: 0.0,
@@ -134,7 +134,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// What was counted, in nanoseconds.
+    /// The counted durations, in nanoseconds.
     pub(super) fn of(histogram: &Histogram) -> Times {
         let us = |ns: u64| ns as f64 / 1e3;
         Times {
@@ -148,22 +148,22 @@ impl Times {
     }
 }
 
-/// What work showed.
+/// The results of the work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Worked {
     /// Keys asked for.
     pub gets: u64,
-    /// Those of them that were found.
+    /// How many of them were found.
     pub found: u64,
     /// Keys put.
     pub puts: u64,
     /// Seconds it took.
     pub seconds: f64,
-    /// Gets, each from when it is under way.
+    /// Gets, each measured from its submission.
     pub get: Times,
-    /// Calls that put, single or of a batch.
+    /// Calls to put, of single elements or batches.
     pub put: Times,
-    /// Puts from when they were due; empty in a closed loop.
+    /// Puts measured from when they were due; empty in a closed loop.
     pub put_due: Times,
 }
 
@@ -184,7 +184,7 @@ impl Worked {
     }
 }
 
-/// What one thread counted.
+/// The counts of one thread.
 #[derive(Default)]
 struct Tally {
     gets: u64,
@@ -223,7 +223,7 @@ fn since(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Runs `one` in each of `threads` threads and puts together what they counted.
+/// Runs `one` in each of `threads` threads and merges their counts.
 fn spread(threads: usize, one: impl Fn(usize, &Stop) -> Result<Tally> + Sync) -> Result<Worked> {
     ensure!(
         (1..=MOST_THREADS).contains(&threads),
@@ -294,11 +294,10 @@ pub fn fill(engine: &dyn Engine, fill: &Fill) -> Result<Worked> {
     })
 }
 
-/// Seconds between the moments at which operations are due: a thread that slept before each would
-/// be busy with that alone.
+/// Seconds between wake-ups: a thread that slept before each operation would do little else.
 const TICK: f64 = 0.0005;
 
-/// When the operations of a thread at a fixed rate are due.
+/// The times at which the operations of a thread at a fixed rate are due.
 struct Due {
     start: Instant,
     between: f64,
@@ -306,7 +305,7 @@ struct Due {
 }
 
 impl Due {
-    /// Waits for the next one, and gives the time at which it was due.
+    /// Waits for the next operation, and returns the time at which it was due.
     fn wait(&mut self) -> Instant {
         let due = self.start + Duration::from_secs_f64((self.next / TICK).ceil() * TICK);
         self.next += self.between;
@@ -320,7 +319,7 @@ impl Due {
 /// Gets and puts.
 ///
 /// # Errors
-/// If a call fails, a value is wrong, or a key is not there that should be, or the other way round.
+/// If a call fails, a value is wrong, an existing key is not found, or an absent one is.
 pub fn work(engine: &dyn Engine, work: &Work) -> Result<Worked> {
     let popularity: Popularity = work
         .popularity
@@ -389,7 +388,7 @@ impl Worker<'_> {
         if get { self.get() } else { self.put(due) }
     }
 
-    /// A key to ask for: its number, and whether it is there.
+    /// A key to get: its number, and whether it exists.
     fn choose(&mut self) -> (u64, bool) {
         let number = self.chooser.next_key(&mut self.rng);
         let missing = self.work.missing > 0.0 && self.rng.next_f64() < self.work.missing;
@@ -434,7 +433,7 @@ impl Worker<'_> {
         )
     }
 
-    /// Gets with many under way, as long as there are more.
+    /// Gets with many under way, until no more are left.
     fn get_each(&mut self, more: impl Fn(Instant) -> bool) -> Result<()> {
         let (engine, work) = (self.engine, self.work);
         let mut tally = std::mem::take(&mut self.tally);
@@ -464,7 +463,7 @@ impl Worker<'_> {
     }
 }
 
-/// Takes one operation from what is left for all; false if nothing is.
+/// Takes one operation from those left for all threads; false if none is left.
 fn take_one(left: &AtomicU64) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
         left.checked_sub(1)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Key numbers to keys and values.
+//! Converts key numbers to keys and values.
 //!
-//! A key is its number twice, as 8 bytes, big-endian: the odd numbers between are absent keys. So
-//! engines that keep keys in order must look, and cannot tell an absent key by the range of their
-//! files. Values are those of [`senko_workload::value`]: they name key and version, and every byte
-//! can be checked.
+//! A key is twice its number, as 8 bytes, big-endian; the odd numbers between are absent keys. So
+//! engines that keep keys in order must search, and cannot recognise an absent key by the key
+//! ranges of their files. Values are those of [`senko_workload::value`]: they name key and version,
+//! and every byte can be checked.
 
 use anyhow::{Result, anyhow, ensure};
 use senko_workload::value::{check_value, fill_value};
@@ -21,7 +21,7 @@ pub struct ItemShape {
 }
 
 impl ItemShape {
-    /// Bytes of a key and its value.
+    /// Bytes of a key with its value.
     pub fn bytes(&self) -> u64 {
         (KEY_BYTES + self.value_bytes) as u64
     }
@@ -36,7 +36,7 @@ impl ItemShape {
     /// otherwise only the length, so that checking takes no processor time from the engine.
     ///
     /// # Errors
-    /// If it is another value.
+    /// If it is not a value of this key.
     pub fn check(&self, key: u64, value: &[u8], whole: bool) -> Result<u32> {
         ensure!(
             value.len() == self.value_bytes,
@@ -52,12 +52,12 @@ impl ItemShape {
     }
 }
 
-/// The key of a number that is put.
+/// The key of a number.
 pub fn present(number: u64) -> [u8; KEY_BYTES] {
     (number * 2).to_be_bytes()
 }
 
-/// A key beside that of `number`, which is never put.
+/// A key next to that of `number`, which is never put.
 pub fn absent(number: u64) -> [u8; KEY_BYTES] {
     (number * 2 + 1).to_be_bytes()
 }

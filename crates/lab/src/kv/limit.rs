@@ -2,13 +2,14 @@
 //! The device's own rate: reads of 4 KiB of the engine's own file, one at a time or many at once.
 //!
 //! [`super::child`] calls it between an engine's windows, since the rate of a shared device
-//! changes. It runs in the engine's own process with its open file, so only the engine differs from
-//! a get. Many at once come from one thread by the same ring as the engine's; [`crate::rig::fio`]
-//! measures that from outside, and the better of the two is the limit.
+//! changes. It runs in the engine's own process with its open file, so the engine itself is the
+//! only difference from a get. One thread submits many reads at once through the same ring as the
+//! engine's; [`crate::rig::fio`] measures that from outside, and the better of the two is the
+//! limit.
 //!
-//! A page that was never written is answered by the file system without the device, and some of a
-//! file are such: they do not count. A page of an engine begins with its checksum and names, so a
-//! page that begins with zeros was not written.
+//! The file system answers reads of pages that were never written without the device, and a file
+//! has some: they do not count. A page of an engine begins with its checksum and names, so a page
+//! that begins with zeros was not written.
 
 use std::time::{Duration, Instant};
 
@@ -27,24 +28,24 @@ const TAG: Tag = Tag {
 /// Reads that are under way at depth.
 pub const DEPTH: u32 = 64;
 
-/// Bytes at the start of a page that are not all zero if it was written.
+/// Bytes at the start of a page that are not all zero if the page was written.
 const HEAD: usize = 16;
 
-/// Reads of the device, at random.
+/// Random reads of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceReads {
     /// Bytes from the file's start that are read.
     pub span: u64,
-    /// For so long.
+    /// Duration.
     pub seconds: f64,
     /// Many at once; else one at a time.
     pub many: bool,
-    /// Of the places.
+    /// Seed of the offsets.
     pub seed: u64,
 }
 
-/// Reads the device. Every page counts as a get; those that were ever written, as found, and only
-/// they are timed one at a time.
+/// Reads the device. Every page counts as a get. Pages that were ever written count as found, and
+/// only they are timed, one at a time.
 ///
 /// # Errors
 /// If a read fails.
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
     use senko_io::{FileOptions, FlashFile};
 
-    /// Gets and found ones; enough of them to tell a share, however slow the disk is.
+    /// Gets and found gets; enough of them to measure a share, however slow the disk is.
     fn some_reads(file: &FlashFile, wanted: &DeviceReads) -> (u64, u64) {
         let (mut gets, mut found) = (0, 0);
         for seed in 1.. {

@@ -30,11 +30,11 @@ use serde_json::{Map, Value};
 pub mod child; // the process with the engine: requests in, answers out
 pub mod driver; // threads that fill, get and put
 pub mod items; // key numbers to keys and values, and back
-pub mod limit; // what the device itself gives, on the engine's own file
+pub mod limit; // the device's own rate, on the engine's own file
 pub mod ours; // our own store
-pub mod plan; // sizes, and what every engine is told
+pub mod plan; // sizes, and the settings of every engine
 pub mod protocol; // requests and answers
-pub mod rehearsal; // what every engine must pass
+pub mod rehearsal; // the test that every engine must pass
 pub mod session; // the experiment's side of the pipes
 
 pub use driver::{Amount, Fill, Times, Work, Worked};
@@ -45,11 +45,11 @@ pub use session::{Program, Session, Step};
 /// The name of our own engine.
 pub const OURS: &str = "senko";
 
-/// The loss that a put which returned may still have.
+/// The possible loss of a put that has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
-    /// The last puts, if the process is killed: they may lie in the engine's own buffer.
+    /// The last puts, if the process is killed: they may be in the engine's own buffer.
     Lazy,
     /// Nothing, if the process is killed; the last puts, if the power fails.
     Kill,
@@ -57,7 +57,7 @@ pub enum Durability {
     Power,
 }
 
-/// The settings for every engine, which each turns into its own.
+/// The settings for every engine, which each translates to its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
     /// Bytes of memory that the process may use, page cache included.
@@ -70,7 +70,7 @@ pub struct Tuning {
     pub value_bytes: usize,
     /// What puts promise.
     pub durability: Durability,
-    /// Open it to read alone, for engines that can: no work in the background.
+    /// Open it only for reading, if the engine can: no background work.
     pub read_only: bool,
     /// Space on the device over live data, for engines that bound it.
     pub space_ratio: f64,
@@ -81,7 +81,7 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// Bytes of live data, keys and values.
+    /// Bytes of live data: keys and values.
     pub fn live_bytes(&self) -> u64 {
         self.keys * (KEY_BYTES + self.value_bytes) as u64
     }
@@ -90,31 +90,31 @@ impl Tuning {
 /// The order of keys in which an engine is best filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillOrder {
-    /// At random, as they come.
+    /// In random order.
     Random,
-    /// Ascending: for those to which filling at random would be torture.
+    /// Ascending: for engines that random order would slow down very much.
     Ascending,
 }
 
 /// How an engine has many reads under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// It has many gets under way from one thread.
+    /// One thread has many gets under way.
     OneThread,
-    /// One read a thread.
+    /// Each thread has one read under way.
     Threads,
 }
 
-/// A key that is requested among others.
+/// A key that is requested together with others.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Its number.
     pub number: u64,
-    /// Whether it was put.
+    /// Whether it exists.
     pub there: bool,
     /// What it is called.
     pub name: [u8; KEY_BYTES],
-    /// Since when it is under way.
+    /// When it was submitted.
     pub since: Instant,
 }
 
@@ -124,33 +124,33 @@ impl AsRef<[u8]> for Asked {
     }
 }
 
-/// Takes what [`Engine::get_each`] finds: the key, and its value if there is one.
+/// Takes the results of [`Engine::get_each`]: the key, and its value if it was found.
 pub type Found<'a> = dyn FnMut(Asked, Option<&[u8]>) + 'a;
 
-/// An open key-value engine. Used from many threads.
+/// An open key-value engine. Many threads use it.
 pub trait Engine: Send + Sync {
-    /// Puts one key, as durable as the tuning says.
+    /// Puts one key with the durability of the settings.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
 
     /// Puts many keys at once.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<()>;
 
-    /// Reads one key into `value`, which is cleared before; false if there is none.
+    /// Reads one key into `value`, which is cleared before; false if it is absent.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
-    /// Reads keys as they come, up to `depth` at a time, each answered as it is found.
+    /// Reads keys as they come, up to `depth` at a time, and answers each when its read is done.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     fn get_each(
         &self,
         keys: &mut dyn Iterator<Item = Asked>,
@@ -166,35 +166,35 @@ pub trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Returns when what was put is durable and the work that it caused in the background is done.
+    /// Returns when all puts are durable and the background work that they caused is done.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     fn settle(&self) -> Result<()>;
 
-    /// Returns when what was put is durable.
+    /// Returns when all puts are durable.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     fn sync(&self) -> Result<()>;
 
-    /// The device that its reads go to, if the engine shares it: the device's own limit is measured
+    /// The device that the engine reads from, if it shares it: the device's own limit is measured
     /// on it.
     fn device(&self) -> Option<Arc<dyn Device>> {
         None
     }
 
-    /// The engine's own account of itself: counters, settings, bytes of memory. A key `dram_bytes`
-    /// is its own count of memory that grows with keys.
+    /// The engine's own statistics: counters, settings, bytes of memory. A key `dram_bytes` is its
+    /// own count of memory that grows with keys.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     fn facts(&self) -> Result<Map<String, Value>>;
 
-    /// Closes it in good order.
+    /// Closes it cleanly.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
@@ -203,7 +203,7 @@ pub trait Maker: Sync {
     /// Its name in requests and tables: lower case.
     fn name(&self) -> &'static str;
 
-    /// Its version and what it was set to, in a sentence.
+    /// Its version and settings, in a sentence.
     fn describe(&self, tuning: &Tuning) -> String;
 
     /// The order in which it is best filled.
@@ -216,20 +216,20 @@ pub trait Maker: Sync {
         Depth::Threads
     }
 
-    /// The file in `folder` that reads go to, if there is one: the device's own limit is measured
-    /// on it.
+    /// The file in `folder` that the engine reads from, if there is a single one: the device's own
+    /// limit is measured on it.
     fn file_name(&self) -> Option<&'static str> {
         None
     }
 
-    /// Opens it in `folder`, which exists; what is there is from an earlier open, or nothing.
+    /// Opens it in `folder`, which exists and is empty or has the files of an earlier open.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     fn open(&self, folder: &Path, tuning: &Tuning) -> Result<Box<dyn Engine>>;
 }
 
-/// Our own engines, for `senko` as the process with an engine.
+/// Our own engines, which `senko` holds as the process with an engine.
 pub fn ours() -> &'static [&'static dyn Maker] {
     &[&ours::Ours]
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Our own store behind the lab's trait.
 //!
-//! It uses its default settings. The exceptions are settings that every engine gets: the bytes of a
+//! It uses its default settings, except for those that every engine gets. These are the bytes of a
 //! block and its log, the space for dead elements, and the bytes of the cache of records. All of
 //! its reads go past the page cache.
 
@@ -22,9 +22,9 @@ pub struct Ours;
 
 /// The file in the engine's folder.
 const FILE: &str = "store";
-/// Bytes of a file in which a store is made; it grows as it needs.
+/// Initial bytes of the store's file; it grows as needed.
 const FIRST_BYTES: u64 = 64 << 10;
-/// How long nothing may have happened in the background until it counts as done.
+/// Background work counts as done if nothing happened for this long.
 const QUIET: Duration = Duration::from_millis(100);
 
 fn options(tuning: &Tuning) -> Options {
@@ -70,7 +70,7 @@ impl Maker for Ours {
 
     fn open(&self, folder: &Path, tuning: &Tuning) -> Result<Box<dyn Engine>> {
         let path = folder.join(FILE);
-        // As the store itself opens a file; here the device is lent too.
+        // The file is opened as the store itself does it; here the device is shared too.
         let file = FileOptions {
             bytes: if path.exists() { 0 } else { FIRST_BYTES },
             ..FileOptions::default()
@@ -143,7 +143,7 @@ impl Engine for Open {
 
     fn settle(&self) -> Result<()> {
         self.store.seal()?;
-        // Its own threads may be at it too, and one piece of work leads to another.
+        // The store's own threads may be at work too, and one piece of work leads to another.
         let work = || {
             let stats = self.store.stats();
             (stats.seals, stats.compactions, stats.merges)

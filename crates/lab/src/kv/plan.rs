@@ -2,9 +2,9 @@
 //! The size of an experiment on stores, and the settings of every engine: sizes by scale, reduced
 //! to the room on the disk.
 //!
-//! Called by the experiments named `store-...`. Always: reductions are in the settings of the
-//! result. Ratios of data to memory stay those of the full scale, or harder for engines that read
-//! from the device.
+//! Called by the experiments named `store-...`. Always: the settings of the result name every
+//! reduction. Ratios of data to memory stay those of the full scale, or become harder for engines
+//! that read from the device.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -24,10 +24,10 @@ use crate::rig::{Bench, sys};
 /// Bytes of the disk that stay free for others.
 const LEAVE_FREE: u64 = 3 << 30;
 
-/// An experiment's size and what its engines are told.
+/// The size of an experiment, and the settings of its engines.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What every engine is told.
+    /// The settings of every engine.
     pub tuning: Tuning,
     /// The values.
     pub shape: ItemShape,
@@ -38,7 +38,7 @@ impl Plan {
     /// times their bytes.
     ///
     /// # Errors
-    /// If the disk has room for next to nothing.
+    /// If the disk has almost no room.
     pub fn new(
         bench: &Bench<'_>,
         outcome: &mut Outcome,
@@ -76,13 +76,13 @@ impl Plan {
         Ok(Plan { tuning, shape })
     }
 
-    /// With another promise of puts.
+    /// With another durability of puts.
     pub fn durable(mut self, durability: Durability) -> Plan {
         self.tuning.durability = durability;
         self
     }
 
-    /// To be read alone.
+    /// Opened only for reading.
     pub fn read_only(mut self) -> Plan {
         self.tuning.read_only = true;
         self
@@ -135,7 +135,7 @@ impl Plan {
         Work::puts(self.keys(), self.shape, amount, version, seed)
     }
 
-    /// Writes what every engine was told into the settings.
+    /// Writes the settings of every engine into the outcome.
     pub fn note(&self, outcome: &mut Outcome, prefix: &str) {
         let tuning = &self.tuning;
         let mut set = |name: &str, value: serde_json::Value| {
@@ -152,7 +152,7 @@ impl Plan {
     }
 }
 
-/// The same gets with many under way, as the engine does that best.
+/// The same gets with many under way, in the way that suits the engine best.
 pub fn at_depth(opened: &Opened, work: Work) -> Work {
     if opened.deep_from_one_thread {
         Work {
@@ -169,22 +169,22 @@ pub fn at_depth(opened: &Opened, work: Work) -> Work {
     }
 }
 
-/// A folder of a run for one engine's files, which goes away with its owner.
+/// A folder of a run for one engine's files, removed with its owner.
 #[derive(Debug)]
 pub struct Home(PathBuf);
 
 impl Home {
-    /// A folder named after what lies in it.
+    /// A folder named after its contents.
     pub fn new(bench: &Bench<'_>, name: &str) -> Home {
         Home(bench.scratch.path(name))
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Bytes of the disk that its files take.
+    /// Bytes of its files on the disk.
     pub fn bytes(&self) -> u64 {
         fn below(folder: &Path) -> u64 {
             fs::read_dir(folder)
@@ -214,7 +214,7 @@ impl Drop for Home {
 /// Starts a process for an engine and opens it there.
 ///
 /// # Errors
-/// As the engine's.
+/// The engine's own errors.
 pub fn start<'a>(
     bench: &'a Bench<'a>,
     engine: &str,
@@ -222,8 +222,8 @@ pub fn start<'a>(
     plan: &Plan,
     first: Option<u64>,
 ) -> Result<(Session<'a>, Opened)> {
-    // The measure of a store that is only read is memory in use, without memory that the allocator
-    // keeps for later.
+    // The memory of a store that is only read is measured as memory in use, without memory that the
+    // allocator keeps for later.
     let purge = [("MIMALLOC_PURGE_DELAY", "0")];
     let environment = if plan.tuning.read_only {
         &purge[..]

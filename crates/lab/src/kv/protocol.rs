@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The requests of an experiment to a process with an engine, and the answers: one JSON object a
-//! line, an answer to each request.
+//! line, one answer for each request.
 //!
 //! Called by [`super::session`] on one side and [`super::child`] on the other. Always: an answer is
 //! [`Answer::Failed`] or the kind that belongs to the request. Between answers the process prints
@@ -25,17 +25,17 @@ pub enum Request {
         engine: String,
         /// The folder of its files.
         folder: PathBuf,
-        /// What it is told.
+        /// Its settings.
         tuning: Tuning,
-        /// A key number that must be there afterwards: the time to open ends when it was read.
+        /// A key number that must exist after opening; the time to open ends when it was read.
         first: Option<u64>,
     },
     /// Puts each key once; [`Answer::Worked`].
     Fill(Fill),
     /// Gets and puts; [`Answer::Worked`].
     Work(Work),
-    /// Puts until it is killed, and says now and then how far it is ([`Answer::Reached`]): version
-    /// `v` of all keys `0..keys`, ascending, for `v` = 1, 2, ...
+    /// Puts until it is killed, and reports its progress now and then ([`Answer::Reached`]):
+    /// version `v` of all keys `0..keys`, ascending, for `v` = 1, 2, ...
     WriteUntilKilled {
         /// How many keys.
         keys: u64,
@@ -43,26 +43,26 @@ pub enum Request {
         shape: ItemShape,
     },
     /// Reads the last `back` keys before `reached` of such a writer, and checks that none is older
-    /// than was said; [`Answer::Worked`].
+    /// than was reported; [`Answer::Worked`].
     CheckReached {
         /// How many keys.
         keys: u64,
         /// The values.
         shape: ItemShape,
-        /// What the writer said last.
+        /// The writer's last report.
         reached: u64,
-        /// How many puts to look back.
+        /// The number of puts to check.
         back: u64,
     },
-    /// Reads of the engine's device past the engine; [`Answer::Worked`].
+    /// Reads the engine's device without the engine; [`Answer::Worked`].
     DeviceReads(DeviceReads),
-    /// Waits until nothing is left to do in the background; [`Answer::Done`].
+    /// Waits until all background work is done; [`Answer::Done`].
     Settle,
-    /// Makes what was put durable; [`Answer::Done`].
+    /// Makes all puts durable; [`Answer::Done`].
     Sync,
-    /// The engine's own account of itself; [`Answer::Facts`].
+    /// Asks for the engine's own statistics; [`Answer::Facts`].
     Facts,
-    /// Closes the engine in good order; [`Answer::Done`].
+    /// Closes the engine cleanly; [`Answer::Done`].
     Close,
 }
 
@@ -76,11 +76,11 @@ pub enum Answer {
     Done(f64),
     /// The engine is open.
     Opened(Opened),
-    /// What the work showed.
+    /// The results of the work.
     Worked(Box<Worked>),
     /// This many puts have returned.
     Reached(u64),
-    /// The engine's own account of itself.
+    /// The engine's own statistics.
     Facts(Map<String, Value>),
 }
 
@@ -93,9 +93,9 @@ pub struct Opened {
     pub first_get_seconds: Option<f64>,
     /// Its version and settings.
     pub description: String,
-    /// Whether it has many gets under way from one thread.
+    /// Whether one thread has many gets under way.
     pub deep_from_one_thread: bool,
-    /// The file that reads go to.
+    /// The file that the engine reads from.
     pub file: Option<PathBuf>,
     /// Whether it is filled in ascending order.
     pub fill_ascending: bool,

@@ -2,9 +2,8 @@
 //! Every operation of the experiments, on a few keys: each engine must pass before its figures mean
 //! anything.
 //!
-//! Called by tests, of this crate for our own engine and of the rivals' crate for theirs. Always:
-//! values that should be there are read back and checked, also after the engine was closed and
-//! opened again.
+//! Called by tests: by this crate's for our own engine, by the rivals' crate's for the others.
+//! Always: values are read back and checked, also after the engine was closed and opened again.
 
 use std::path::Path;
 
@@ -22,7 +21,7 @@ const SHAPE: ItemShape = ItemShape { value_bytes: 500 };
 /// Operations of a work.
 const OPS: u64 = 2000;
 
-/// What the engine is told.
+/// The settings of the engine.
 fn tuning(durability: Durability) -> Tuning {
     Tuning {
         memory: 64 << 20,
@@ -37,10 +36,10 @@ fn tuning(durability: Durability) -> Tuning {
     }
 }
 
-/// The answers of a process with this engine to these requests; the reason if one fails.
+/// Sends these requests to a process with this engine and returns its answers.
 ///
 /// # Errors
-/// The first request that failed.
+/// The reason why the first request failed.
 pub fn ask(maker: &dyn Maker, requests: &[Request]) -> Result<Vec<Answer>> {
     let mut lines = String::new();
     for request in requests {
@@ -85,7 +84,7 @@ fn work(gets: f64, missing: f64, depth: usize, threads: usize) -> Request {
 /// Fills, gets, puts, closes and opens again, in an empty folder.
 ///
 /// # Errors
-/// If anything is not as it should be, in a sentence.
+/// If anything is wrong, in a sentence.
 pub fn rehearse(maker: &dyn Maker, folder: &Path, durability: Durability) -> Result<()> {
     let open = |first| Request::Open {
         engine: maker.name().to_owned(),

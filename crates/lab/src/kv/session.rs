@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The experiment's side: starts the process with an engine in its memory cap, asks it, and reads
-//! the kernel's counters around each request.
+//! The experiment's side: starts the process with an engine under its memory cap, sends requests,
+//! and reads the kernel's counters around each.
 //!
 //! Always: the process is killed when its [`Session`] is dropped, also by a signal to the
-//! experiment. A process that ends by itself, or is killed for more memory than its cap, is an
-//! error that says so, and not a hang.
+//! experiment. If a process ends by itself, or is killed because it exceeds its memory cap, the
+//! error says so; the session does not hang.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -29,13 +29,13 @@ use crate::rig::device::DiskCounts;
 use crate::rig::process::{self, Io, Memory};
 use crate::rig::{Bench, sys};
 
-/// How long a process may say nothing before it counts as stuck.
+/// A process that prints nothing for this long counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(3 * 3600);
-/// The lines of its stderr that are kept.
+/// The last lines of its stderr that are kept.
 const LAST_WORDS: usize = 5;
-/// The program with the rivals, beside `senko`.
+/// The program with the rivals, in the same folder as `senko`.
 const RIVALS: &str = "senko-rivals";
-/// How long a killed process's last words are waited for.
+/// How long to wait for a killed process's last words.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// How to start the process that has an engine.
@@ -54,7 +54,7 @@ impl Program {
         }
     }
 
-    /// The one with the rivals, which is looked for beside `senko`.
+    /// The one with the rivals, which is expected in the same folder as `senko`.
     ///
     /// # Errors
     /// A sentence that says how to build it.
@@ -89,11 +89,11 @@ impl Program {
 /// The results of a request, with the kernel's counters over its time.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What the engine's process counted.
+    /// The counts of the engine's process.
     pub worked: Worked,
-    /// The disk's work, whoever asked for it.
+    /// The disk's operations, including those of other processes.
     pub disk: Option<DiskCounts>,
-    /// The process's work on devices, by the kernel's account of it.
+    /// The process's I/O by the kernel's count.
     pub io: Io,
     /// Processor seconds of the process.
     pub cpu_seconds: f64,
@@ -108,7 +108,7 @@ impl Step {
             .map_or(f64::NAN, |disk| disk.reads as f64 / self.worked.gets as f64)
     }
 
-    /// Pages of 4 KiB that the process read for each get, by the kernel's account of it.
+    /// Pages of 4 KiB that the process read for each get, by the kernel's count.
     pub fn own_pages_per_get(&self) -> f64 {
         self.io.read as f64 / 4096.0 / self.worked.gets as f64
     }
@@ -146,8 +146,8 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Starts a process for `engine` that may use `memory` bytes, page cache included, where memory
-    /// can be capped; `environment` has variables for it.
+    /// Starts a process for `engine` that may use `memory` bytes, page cache included, if memory
+    /// can be capped. `environment` has variables for it.
     ///
     /// # Errors
     /// If there is no such program, or it cannot be started.
@@ -168,8 +168,8 @@ impl<'a> Session<'a> {
             .collect::<Result<Vec<_>, String>>()
             .map_err(|why| anyhow!(why))?;
         let mut command = Command::new(&program.path);
-        // glibc gives each thread its own arena, which no library with many threads of work and a
-        // cap on memory would choose.
+        // glibc gives each thread its own arena, which no library with many threads and a cap on
+        // memory would choose.
         command
             .args(&program.args)
             .env("MALLOC_ARENA_MAX", "2")
@@ -210,17 +210,17 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Its engine's name.
+    /// The name of its engine.
     pub fn engine(&self) -> &str {
         &self.engine
     }
 
-    /// Its number.
+    /// Its process number.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its cap, if there is one.
+    /// Its memory cap, if there is one.
     pub fn cap(&self) -> Option<&MemoryCap> {
         self.cap.as_ref()
     }
@@ -246,9 +246,9 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Why there is no answer.
+    /// The reason why there is no answer.
     fn gone(&mut self) -> String {
-        // Its pipes are closed before it can be waited for.
+        // Its pipes are closed before its exit can be waited for.
         thread::sleep(Duration::from_millis(50));
         let ended: Option<ExitStatus> = self.child.try_wait().ok().flatten();
         let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
@@ -280,10 +280,10 @@ impl<'a> Session<'a> {
         self.answer(PATIENCE)
     }
 
-    /// Opens the engine in `folder`, and reads the key `first` if there is one to be.
+    /// Opens the engine in `folder`, and reads the key `first` if one is given.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     pub fn open(&mut self, folder: &Path, tuning: &Tuning, first: Option<u64>) -> Result<Opened> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
@@ -306,34 +306,34 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Waits until the engine has nothing left to do, and gives the seconds that it took.
+    /// Waits until the engine's background work is done, and returns the seconds that it took.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     pub fn settle(&mut self) -> Result<f64> {
         self.done(&Request::Settle)
     }
 
-    /// Makes what was put durable.
+    /// Makes all puts durable.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     pub fn sync(&mut self) -> Result<f64> {
         self.done(&Request::Sync)
     }
 
-    /// Closes the engine in good order.
+    /// Closes the engine cleanly.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     pub fn close(&mut self) -> Result<f64> {
         self.done(&Request::Close)
     }
 
-    /// The engine's own account of itself.
+    /// The engine's own statistics.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     pub fn facts(&mut self) -> Result<Map<String, Value>> {
         match self.ask(&Request::Facts)? {
             Answer::Facts(facts) => Ok(facts),
@@ -344,7 +344,7 @@ impl<'a> Session<'a> {
     /// Fills the engine.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     pub fn fill(&mut self, fill: &Fill) -> Result<Step> {
         self.measured(&Request::Fill(fill.clone()), false)
     }
@@ -352,33 +352,33 @@ impl<'a> Session<'a> {
     /// Gets and puts.
     ///
     /// # Errors
-    /// As the engine's, and if a value is wrong.
+    /// The engine's own errors, and if a value is wrong.
     pub fn work(&mut self, work: &Work) -> Result<Step> {
         self.measured(&Request::Work(work.clone()), false)
     }
 
-    /// Reads the engine's device past the engine.
+    /// Reads the engine's device without the engine.
     ///
     /// # Errors
-    /// If the engine does not lend it.
+    /// If the engine does not share it.
     pub fn device_reads(&mut self, reads: DeviceReads) -> Result<Step> {
         self.measured(&Request::DeviceReads(reads), false)
     }
 
-    /// Fills the engine, and then waits until nothing is left to do; the counters have both,
-    /// [`Worked::seconds`] the filling alone.
+    /// Fills the engine, and then waits until its background work is done. The counters include
+    /// both, [`Worked::seconds`] only the filling.
     ///
     /// # Errors
-    /// As the engine's.
+    /// The engine's own errors.
     pub fn fill_and_settle(&mut self, fill: &Fill) -> Result<Step> {
         self.measured(&Request::Fill(fill.clone()), true)
     }
 
-    /// Gets and puts, and then makes all durable, so that the counters have what would be written
-    /// later.
+    /// Gets and puts, and then makes all puts durable, so that the counters include what would be
+    /// written later.
     ///
     /// # Errors
-    /// As the engine's, and if a value is wrong.
+    /// The engine's own errors, and if a value is wrong.
     pub fn work_and_sync(&mut self, work: &Work) -> Result<Step> {
         let before = Before::look(self)?;
         let worked = self.worked(&Request::Work(work.clone()))?;
@@ -386,10 +386,10 @@ impl<'a> Session<'a> {
         before.step(self, worked)
     }
 
-    /// Checks that what a killed writer had said is there.
+    /// Checks that all puts that a killed writer reported are there.
     ///
     /// # Errors
-    /// If it is not.
+    /// If one is not.
     pub fn check(&mut self, request: &Request) -> Result<Step> {
         self.measured(request, false)
     }
@@ -410,7 +410,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Lets the engine write until `enough` accepts the number of reported puts, kills it, and
+    /// Lets the engine write until `enough` accepts the reported number of puts, kills it, and
     /// returns that number.
     ///
     /// # Errors
@@ -429,7 +429,7 @@ impl<'a> Session<'a> {
             }
         };
         self.end();
-        // Its last lines before it died, not read yet.
+        // The last lines before it died, not read yet.
         while let Ok(Ok(line)) = self.lines.recv_timeout(LAST_WAIT) {
             if let Ok(Answer::Reached(reached)) = serde_json::from_str(&line) {
                 last = reached;
@@ -506,7 +506,7 @@ impl Before {
                 read: after.io.read.saturating_sub(self.io.read),
                 written: after.io.written.saturating_sub(self.io.written),
             },
-            // Threads that ended are in the process's sum alone.
+            // The I/O of threads that have ended is only in the process's sum.
             cpu_seconds: after.cpu.time.since(&self.cpu.time).total().as_secs_f64(),
             memory: session.memory()?,
         })

@@ -57,18 +57,18 @@ pub struct Bar {
     pub key: &'static str,
     /// Whether less is better.
     pub less: bool,
-    /// What has to hold.
+    /// The value that it must reach.
     pub must: f64,
-    /// What is aimed at.
+    /// The value that it should reach.
     pub goal: f64,
 }
 
-/// How a figure stands to its bar.
+/// How a figure compares with its bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// The goal is reached.
     Goal,
-    /// What has to hold holds.
+    /// It reaches the minimum.
     Must,
     /// It does not.
     Not,
@@ -86,7 +86,7 @@ impl Standing {
 }
 
 impl Bar {
-    /// How a measured value stands.
+    /// Compares a measured value.
     pub fn held(&self, value: f64) -> Standing {
         let reaches = |bar: f64| {
             if self.less {
@@ -107,7 +107,7 @@ impl Bar {
 pub struct Entry {
     /// Its name.
     pub experiment: &'static str,
-    /// The section it stands in.
+    /// The section of the report.
     pub paper: Paper,
     /// Its bars.
     pub bars: &'static [Bar],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Figures from tables: what can be compared within a table is drawn, one figure for each unit.
+//! Charts of tables: values of a table that can be compared are drawn, one chart for each unit.
 //!
 //! A table whose first column counts gives lines over it. So does one in which a later column
 //! rises within the rows of each name: a line a name. Any other gives bars by name, in as many
@@ -194,7 +194,7 @@ fn bars(table: &Read) -> Vec<Chart> {
         return Vec::new();
     };
     let mut charts = Vec::new();
-    // One bar compares with nothing.
+    // One bar shows no comparison.
     let compared = |group: &Group| table.rows.len() > 1 || group.columns.len() > 1;
     let groups = groups(table, first).into_iter().filter(compared);
     for group in groups.take(MOST_FIGURES) {
@@ -279,7 +279,7 @@ fn pages(names: &[String], firsts: &[&str], series: usize) -> Vec<Range<usize>> 
     parts
 }
 
-/// A column's name without its unit, which the axis has: `fill %` is `fill`, `s` is `time`.
+/// A column's name without its unit, which the axis shows: `fill %` is `fill`, `s` is `time`.
 fn bare(name: &str) -> String {
     const UNITS: [&str; 11] = [
         "%", "ns", "us", "ms", "s", "seconds", "MB", "GB", "KiB", "MiB", "GiB",

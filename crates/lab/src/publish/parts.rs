@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From the papers to the code: every figure, table and equation, and each claim with a number.
 //!
-//! A row names the files and the experiment, or says why nothing measures it. A test counts the
-//! numbered figures, tables and equations of each paper, and fails when one has no row.
+//! A row names the files and the experiment, or says why no experiment measures it. A test counts
+//! the numbered figures, tables and equations of each paper, and fails when one has no row.
 
 use super::catalogue::Paper;
 
-/// A part of a paper, the files that hold it, and the experiment that measures it; or why there is
-/// none.
+/// A part of a paper, the files that implement it, and the experiment that measures it, or why
+/// there is none.
 pub struct Part {
     /// The paper.
     pub paper: Paper,
     /// Section, figure, table or equation.
     pub part: &'static str,
-    /// What it is.
+    /// A description.
     pub what: &'static str,
     /// Files from the project's root.
     pub files: &'static [&'static str],
-    /// The experiment's name, or why nothing measures it, which begins with a word and a colon.
+    /// The experiment's name, or the reason why there is none, which begins with a word and a
+    /// colon.
     pub measured: &'static str,
 }
 
@@ -37,11 +38,11 @@ const fn part(
     }
 }
 
-/// Why a drawing has no experiment.
+/// The reason for a drawing.
 const DRAWING: &str = "none: a drawing of how it works; there is nothing to measure";
-/// Why the paper's machine has none.
+/// The reason for the paper's machine.
 const MACHINE: &str = "none: the machine that the paper measured on; each result here has its own";
-/// Why what a paper quotes has none.
+/// The reason for results that a paper quotes.
 const QUOTED: &str = "none: figures of others that the paper quotes";
 
 /// All, by paper and section.

@@ -15,22 +15,22 @@ use super::scratch::Scratch;
 use super::{cleanup, sys};
 use crate::{Options, Outcome, Scale};
 
-/// The share of every contender's memory cap beyond the memory that it is told to use, as a
-/// divisor: a quarter more. Below it a server that keeps its own promise could be killed; what is
-/// left over serves as page cache and favours who uses one.
+/// A contender's memory cap exceeds the memory that it is told to use by this part: a quarter. With
+/// less, a server that keeps its own limit could be killed. The rest serves as page cache, which
+/// favours servers that use it.
 const CAP_SLACK: u64 = 4;
 
 /// The machine.
 pub struct Bench<'a> {
-    /// What the user chose.
+    /// The user's options.
     pub options: &'a Options,
     /// The folder for large files.
     pub scratch: Scratch,
-    /// The disk that it lies on, or why that is not known.
+    /// The disk that has the folder, or why it is not known.
     pub device: Result<BlockDevice, String>,
     /// Whether memory can be capped, or why not.
     pub caps: Result<(), String>,
-    /// memcached's version, or why there is none.
+    /// memcached's version, or why it is missing.
     pub memcached: Result<String, String>,
     cores: Vec<usize>,
     probe: Probe,
@@ -41,7 +41,7 @@ impl<'a> Bench<'a> {
     /// Looks at the machine, and takes the first noise probe.
     ///
     /// # Errors
-    /// If there are fewer than two cores, or no folder to write to.
+    /// If there are fewer than two cores, or no writable folder.
     pub fn open(options: &'a Options) -> Result<Bench<'a>> {
         cleanup::on_signals();
         let cores = sys::cores().context("the kernel does not say which cores may be used")?;
@@ -95,7 +95,7 @@ impl<'a> Bench<'a> {
         self.device.as_ref().ok()?.counts().ok()
     }
 
-    /// The cap of a contender that is told to use `memory` bytes; none where there can be none.
+    /// The cap of a contender that is told to use `memory` bytes; none if memory can't be capped.
     pub fn cap(&self, memory: u64) -> Option<Cap> {
         self.caps.as_ref().ok().map(|()| Cap {
             bytes: memory + memory / CAP_SLACK,
@@ -109,7 +109,7 @@ impl<'a> Bench<'a> {
             .capped(self.cap(memory))
     }
 
-    /// The least server by sendfile on the server's core, in a cap of `memory` bytes, with a file
+    /// The minimal sendfile server on the server's core, under a cap of `memory` bytes, with a file
     /// of `bytes` bytes.
     ///
     /// # Errors
@@ -139,9 +139,9 @@ impl<'a> Bench<'a> {
     /// A memcached with extstore on the server's core, told to use `memory` bytes, with a file of
     /// `flash` bytes.
     ///
-    /// It gets the settings that suit it best here: short sleeps, and a short memory of the threads
-    /// that write to flash or move pages of DRAM between size classes. Without them it drops most
-    /// of the load.
+    /// It gets the settings that suit it best here: short sleeps, and short intervals for its
+    /// background threads, which write to flash or move pages of DRAM between size classes. Without
+    /// them it drops most of the load.
     ///
     /// # Errors
     /// If there is none, or no cap: the page cache would serve its file.
@@ -150,14 +150,15 @@ impl<'a> Bench<'a> {
         const BUFFERS: u64 = 16 << 20;
         self.caps.clone()?;
         let path = self.scratch.path(&format!("{name}.ext"));
-        // Its pages are 64 MiB and its write buffers 4 MiB unless told otherwise: too much for
-        // small memories.
+        // By default its pages are 64 MiB and its write buffers 4 MiB, which is too much for small
+        // memories.
         let sizes = match memory {
             0..0x1000_0000 => ",ext_page_size=8,ext_wbuf_size=2",
             0x1000_0000..0x4000_0000 => ",ext_page_size=16",
             _ => "",
         };
-        // `-m` leaves its buffers out; where the cap's slack does not hold them, they come off it.
+        // `-m` does not include its buffers. If the slack of the cap is too small for them, they
+        // are subtracted.
         let items = if memory < SMALL {
             memory.saturating_sub(BUFFERS)
         } else {
@@ -169,7 +170,7 @@ impl<'a> Bench<'a> {
         Ok(spec.extstore(&path, flash, sizes).capped(self.cap(memory)))
     }
 
-    /// Puts into the outcome what holds for all experiments on servers, with the second noise
+    /// Adds to the outcome what holds for all experiments on servers, and takes the second noise
     /// probe.
     ///
     /// # Errors

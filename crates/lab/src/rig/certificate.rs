@@ -2,7 +2,7 @@
 //! A certificate for contenders that speak TLS, made by the `openssl` program in the scratch
 //! folder.
 //!
-//! The load generator accepts any certificate of a contender; nobody else connects.
+//! The load generator accepts any certificate of a contender; there are no other clients.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -22,7 +22,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Makes one; it is gone with the scratch folder.
+    /// Makes a certificate, which is removed with the scratch folder.
     ///
     /// # Errors
     /// One sentence, if there is no `openssl` or it fails.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A cap on the memory of a server: a group of the kernel's memory controller, version 1 or 2.
 //!
-//! The cap includes the page cache of the files that the server reads. Without it the machine's
-//! free memory would hold the flash file, and a measurement of flash would measure DRAM. It needs
-//! root.
+//! The cap includes the page cache of the files that the server reads. Without a cap, the machine's
+//! free memory would cache the flash file, and a measurement of flash would measure DRAM. A cap
+//! needs root.
 //!
-//! Version 1 groups are made below the group of this process; version 2 groups below the root,
-//! because a group that holds processes may have no controlled children.
+//! Version 1 groups are made below the group of this process. Version 2 groups are made below the
+//! root, because a group with processes may have no controlled children.
 
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
@@ -31,7 +31,7 @@ pub enum Version {
     V2,
 }
 
-/// A group with a limit; it goes away with its owner, after the processes in it.
+/// A group with a limit; it is removed with its owner, after its processes have ended.
 #[derive(Debug)]
 pub struct MemoryCap {
     folder: PathBuf,
@@ -41,23 +41,24 @@ pub struct MemoryCap {
     _guard: Guard,
 }
 
-/// A thread that keeps a group which swaps hard from standing still.
+/// A thread that keeps a heavily swapping group from stalling.
 ///
-/// The kernel gives up on such a group now and then, though there is swap left: every page it could
-/// take was touched a moment ago. It kills then, or, told not to, lets the group wait for memory
-/// that nobody gives back. The thread sees that, and lifts the limit by [`LIFT`], again and again
-/// until the group moves on, which by then finds pages to take; then the limit goes back.
+/// Now and then the kernel finds no page to reclaim in such a group, though there is free swap:
+/// every page was touched a moment ago. Then it kills a process, or, if told not to, lets the group
+/// wait for memory that is never freed. The thread notices this and raises the limit by [`LIFT`],
+/// again and again, until the group makes progress and the kernel finds pages to reclaim. Then it
+/// restores the limit.
 #[derive(Debug)]
 struct Relief {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-/// By how much the limit of a group that stands still is lifted at a time.
+/// The step by which the limit of a stalled group is raised.
 const LIFT: u64 = 128 << 10;
-/// How long a group may take to swap out what is above its limit.
+/// How long a group may take to swap out the memory above its limit.
 const SWAP_OUT: Duration = Duration::from_secs(120);
-/// How often groups are looked at.
+/// The interval at which groups are checked.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Where groups can be made.
@@ -76,7 +77,7 @@ fn find(mountinfo: &str, own: &str) -> Option<Place> {
             let (left, right) = line.split_once(" - ")?;
             let left: Vec<&str> = left.split(' ').collect();
             let right: Vec<&str> = right.split(' ').collect();
-            // root in the file system, mount point, type, options of the file system
+            // Fields: root in the file system, mount point, type, options of the file system.
             Some((
                 *left.get(3)?,
                 *left.get(4)?,
@@ -135,8 +136,8 @@ impl MemoryCap {
             .parent
             .join(format!("{PREFIX}{}-{number}", std::process::id()));
         if place.version == Version::V2 {
-            // Refused where it is set already by someone who does not let us; the missing file
-            // below tells.
+            // Refused if someone else has already set it and we may not change it; the check for
+            // the missing file below detects that.
             drop(fs::write(
                 place.parent.join("cgroup.subtree_control"),
                 "+memory",
@@ -169,11 +170,11 @@ impl MemoryCap {
         Ok(cap)
     }
 
-    /// Sees to it that swapping hard ends in waiting, not in a kill.
+    /// Makes heavy swapping lead to waiting, not to a kill.
     fn keep_moving(&mut self) -> Result<(), String> {
         if self.version == Version::V2 {
-            // Above `high` the kernel makes processes wait while it swaps; `max`, where it kills,
-            // lies further off.
+            // Above `high` the kernel makes processes wait while it swaps. The limit `max`, at
+            // which it kills, is higher.
             self.set("memory.high", self.bytes)?;
             return self.set("memory.max", self.bytes + self.bytes / 4);
         }
@@ -192,11 +193,11 @@ impl MemoryCap {
                     let stands =
                         state.is_ok_and(|state| stat_field(&state, "under_oom") == Some(1));
                     if stands {
-                        // Only a higher limit than before wakes who waits.
+                        // Only a raised limit wakes the waiting processes.
                         lifted += LIFT;
                         drop(fs::write(&limit, (bytes + lifted).to_string()));
                     } else if lifted > 0 && fs::write(&limit, bytes.to_string()).is_ok() {
-                        // It fails while too little can be taken back, and is tried again.
+                        // It fails while too little memory can be reclaimed, and is tried again.
                         lifted = 0;
                     }
                     thread::sleep(LOOK);
@@ -207,8 +208,8 @@ impl MemoryCap {
         Ok(())
     }
 
-    /// Does `filling` without the limit and sets it again. The memory above it is then swapped out
-    /// in one go, where a group that fills at its limit waits for every page.
+    /// Calls `filling` without the limit and then sets it again. The memory above it is swapped out
+    /// at once, while a group that fills at its limit waits for every page.
     ///
     /// # Errors
     /// One sentence, if the limit cannot be set.
@@ -228,8 +229,8 @@ impl MemoryCap {
         }
         let filled = filling();
         for (file, bytes) in limits {
-            // Refused while the kernel finds too little to take, and then it continues from where
-            // it was.
+            // Refused while the kernel can reclaim too little; the next attempt continues from
+            // there.
             let end = Instant::now() + SWAP_OUT;
             while let Err(why) = self.set(file, bytes) {
                 if Instant::now() > end {
@@ -255,7 +256,7 @@ impl MemoryCap {
             .ok()
     }
 
-    /// The file that a process writes itself into to be a member.
+    /// The file into which a process writes itself to become a member.
     ///
     /// # Errors
     /// One sentence, if it cannot be opened.
@@ -270,7 +271,7 @@ impl MemoryCap {
         self.bytes
     }
 
-    /// The most memory that was ever in use, page cache included, where the kernel says so.
+    /// The peak memory use, page cache included, if the kernel reports it.
     pub fn peak(&self) -> Option<u64> {
         self.get(match self.version {
             Version::V1 => "memory.max_usage_in_bytes",
@@ -278,7 +279,7 @@ impl MemoryCap {
         })
     }
 
-    /// Bytes of page cache that the group holds now.
+    /// Bytes of page cache of the group now.
     pub fn page_cache(&self) -> Option<u64> {
         let name = match self.version {
             Version::V1 => "cache",
@@ -295,13 +296,14 @@ impl Drop for MemoryCap {
     fn drop(&mut self) {
         if let Some(Relief { stop, thread }) = self.relief.take() {
             stop.store(true, Ordering::Relaxed);
-            // It only reads and writes the group's files; that it panicked would change nothing.
+            // The thread only reads and writes the group's files; a panic in it would change
+            // nothing.
             drop(thread.join());
         }
     }
 }
 
-/// Removes the groups that runs which were killed have left.
+/// Removes the groups that killed runs have left.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -338,7 +340,8 @@ mod tests {
         let place = find(mounts, own).unwrap();
         assert_eq!(place.parent, Path::new("/sys/fs/cgroup/memory/user/one"));
         assert_eq!(place.version, Version::V1);
-        // In a container the mount shows a part of the tree, and the path is the whole tree's.
+        // In a container the mount shows a part of the tree, while the path is that in the whole
+        // tree.
         let inner = mounts.replace("0:32 / ", "0:32 /user ");
         assert_eq!(
             find(&inner, own).unwrap().parent,

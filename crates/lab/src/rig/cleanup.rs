@@ -2,8 +2,8 @@
 //! The things that a run has made on the machine and must undo: processes, swap areas, groups,
 //! folders.
 //!
-//! Code that makes something asks for its [`Undo`] with [`later`] and keeps the [`Guard`], whose
-//! drop carries it out. A run that a signal stops carries out all remaining steps, newest first,
+//! Code that makes something registers its [`Undo`] with [`later`] and keeps the [`Guard`], whose
+//! drop executes it. If a signal stops a run, all remaining steps are executed, newest first,
 //! because later things depend on earlier ones (a swap file is in use until its server is gone).
 
 use std::fs;
@@ -18,12 +18,12 @@ use senko_io::tell;
 
 use super::{process, sys};
 
-/// What is to be done.
+/// A step to execute.
 #[derive(Clone, Debug)]
 pub enum Undo {
     /// Kill a process and wait until it is gone.
     Kill(u32),
-    /// Ask a run of another process to end, and wait until it has undone what it made.
+    /// Ask a run in another process to end, and wait until it has undone everything it made.
     Stop(u32),
     /// Take a swap file out of use and remove it.
     SwapOff(PathBuf),
@@ -31,21 +31,21 @@ pub enum Undo {
     RemoveGroup(PathBuf),
     /// Remove a folder and all in it.
     RemoveFolder(PathBuf),
-    /// Write back what a setting of the kernel was.
+    /// Restore a setting of the kernel.
     WriteBack(PathBuf, String),
     /// Remove a file, if it is still there.
     RemoveFile(PathBuf),
-    /// Take a file system out of the tree. Processes that still use it lose it when they end.
+    /// Unmount a file system. Processes that still use it lose it when they end.
     Unmount(PathBuf),
 }
 
-/// Where servers keep items for the next one of their data folder.
+/// Where servers keep items for their successor with the same data folder.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// How long a killed process, or a group that was just left, is waited for.
+/// How long to wait for a killed process, or for a group that was just left.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a run that was asked to end is waited for: it may have servers to stop and files to
+/// How long to wait for a run that was asked to end: it may have servers to stop and files to
 /// remove.
 const STOPPING: Duration = Duration::from_secs(60);
 
@@ -55,17 +55,16 @@ static LIST: Mutex<(u64, Vec<(u64, Undo)>)> = Mutex::new((0, Vec::new()));
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
 fn list() -> MutexGuard<'static, (u64, Vec<(u64, Undo)>)> {
-    // The list is whole between any two of its operations, so a panic elsewhere does not spoil it.
+    // The list is consistent between any two of its operations, so a panic elsewhere does no harm.
     LIST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Carries out its [`Undo`] when it is dropped.
+/// Executes its [`Undo`] when it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Guard(u64);
 
-/// Asks for `undo` to be carried out when the guard is dropped, or when the run is stopped by a
-/// signal.
+/// Registers `undo`, which is executed when the guard is dropped or a signal stops the run.
 pub fn later(undo: Undo) -> Guard {
     let mut list = list();
     if STOPPED.load(Ordering::Relaxed) {
@@ -88,7 +87,7 @@ impl Guard {
         Some(list.1.remove(at).1)
     }
 
-    /// Forgets it: it was done otherwise.
+    /// Drops the step without executing it, because it was done in another way.
     pub fn forget(self) {
         self.take();
     }
@@ -106,8 +105,7 @@ impl Undo {
     fn carry_out(self) {
         match self {
             Undo::Kill(pid) => {
-                // A server's shared memory, meant for the next one of its data folder, would
-                // outlive it.
+                // A server's shared memory, kept for its successor, would outlive it.
                 let shared = process::mapped(pid, Path::new(SHARED_MEMORY)).unwrap_or_default();
                 sys::signal(pid, libc::SIGKILL);
                 wait_until(|| !is_alive(pid));
@@ -139,7 +137,7 @@ impl Undo {
                 }
             }
             Undo::Unmount(path) => {
-                // Lazily: a run that a signal ends may have files of it open.
+                // Lazily: a run that a signal ends may have open files on it.
                 let _ = Command::new("umount")
                     .arg("-l")
                     .arg(&path)
@@ -153,7 +151,7 @@ impl Undo {
             Undo::WriteBack(path, was) => drop(fs::write(path, was)),
             Undo::RemoveFile(path) => drop(fs::remove_file(&path)),
             Undo::RemoveFolder(path) => {
-                // Under another name nobody puts anything more into it.
+                // Under another name nobody adds files to it.
                 let mut aside = path.clone().into_os_string();
                 aside.push(".removed");
                 let path = match fs::rename(&path, &aside) {
@@ -177,7 +175,7 @@ fn wait_until(done: impl Fn() -> bool) {
     }
 }
 
-/// Whether a process runs; one that ended and was not waited for does not.
+/// Whether a process runs; one that ended but was not waited for does not count.
 pub fn is_alive(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .ok()
@@ -198,7 +196,7 @@ fn is_swap(path: &std::path::Path) -> bool {
         .any(|line| line.split_whitespace().next() == path.to_str())
 }
 
-/// Carries out all that is left, the newest first.
+/// Executes all remaining steps, newest first.
 pub fn all() {
     loop {
         let Some((_, undo)) = list().1.pop() else {
@@ -208,14 +206,14 @@ pub fn all() {
     }
 }
 
-/// From now on a signal that ends a run cleans up first. Called while this process has one thread:
-/// threads started before would still end it.
+/// From now on a signal that ends a run cleans up first. Call it while this process has one thread:
+/// a signal would still kill threads started before.
 pub fn on_signals() {
     on_signals_tell(|| {});
 }
 
-/// As [`on_signals`], and calls `tell` when all is undone, before the process ends. Only the first
-/// call of either counts.
+/// As [`on_signals`], and calls `tell` when everything is undone, before the process ends. Only the
+/// first call of either function counts.
 pub fn on_signals_tell(tell: impl FnOnce() + Send + 'static) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -240,7 +238,7 @@ pub fn on_signals_tell(tell: impl FnOnce() + Send + 'static) {
     });
 }
 
-/// Does not return once a signal stopped the run: the thread that undoes everything ends the
+/// Does not return once a signal has stopped the run: the thread that undoes everything ends the
 /// process.
 pub fn wait_if_stopped() {
     while STOPPED.load(Ordering::Relaxed) {

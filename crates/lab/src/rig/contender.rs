@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server under test: started on its cores, in its memory cap, waited for until it answers,
-//! killed when it is dropped.
+//! A server under test: started on its cores under its memory cap, ready when it answers, killed
+//! when it is dropped.
 //!
-//! Senko and memcached are started alike: any free port, written to a file by the server itself
-//! (`MEMCACHED_PORT_FILENAME`).
+//! Senko and memcached are started in the same way: with any free port, which the server writes to
+//! a file (`MEMCACHED_PORT_FILENAME`).
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,7 +22,7 @@ use super::scratch::Scratch;
 use super::sys;
 use super::wire::{Client, Stats};
 
-/// How long a server may take until it answers: it may have to reserve a large file first.
+/// How long a server may take to answer: it may have to reserve a large file first.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A cap on a contender's memory.
@@ -34,7 +34,7 @@ pub struct Cap {
     pub may_swap: bool,
 }
 
-/// What to start.
+/// A server to start.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// Its name in tables.
@@ -47,7 +47,7 @@ pub struct Spec {
     secure: Option<SocketAddr>,
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub struct Server {
     /// Its name in tables.
@@ -100,8 +100,8 @@ impl Spec {
         spec
     }
 
-    /// With extstore: a file of this many bytes and 32 I/O threads. `sizes` are those of its pages
-    /// and buffers, which it wants to hear first.
+    /// With extstore: a file of this many bytes and 32 I/O threads. `sizes` are the options for its
+    /// pages and buffers, which must come first.
     pub fn extstore(mut self, path: &Path, bytes: u64, sizes: &str) -> Spec {
         let mut value = OsString::from(format!("ext_threads=32{sizes},ext_path="));
         value.push(path);
@@ -112,7 +112,7 @@ impl Spec {
         self
     }
 
-    /// The least server by sendfile (`crates/io/examples/sendfile.rs`), with a file of this many
+    /// The minimal sendfile server (`crates/io/examples/sendfile.rs`), with a file of this many
     /// bytes.
     pub fn sendfile(name: &str, program: &Path, core: usize, path: &Path, bytes: u64) -> Spec {
         let mut spec = Spec::new(name, program, core);
@@ -141,7 +141,7 @@ impl Spec {
     pub fn tls(mut self, certificate: &Certificate) -> Result<Spec, String> {
         let free = TcpListener::bind(("127.0.0.2", 0)).and_then(|listener| listener.local_addr());
         let secure = free.map_err(|error| format!("there is no free port: {error}"))?;
-        // All addresses are in one option.
+        // One option has all addresses.
         if let Some(at) = self.args.iter().position(|arg| arg == "-l") {
             self.args[at + 1] = format!("notls:127.0.0.1,{secure}").into();
         }
@@ -174,13 +174,13 @@ impl Spec {
         self
     }
 
-    /// On these cores.
+    /// Pins it to these cores.
     pub fn on(mut self, cores: &[usize]) -> Spec {
         self.cores = cores.to_vec();
         self
     }
 
-    /// In a memory cap.
+    /// Sets its memory cap.
     pub fn capped(mut self, cap: Option<Cap>) -> Spec {
         self.cap = cap;
         self
@@ -189,7 +189,7 @@ impl Spec {
     /// Starts it and waits until it answers.
     ///
     /// # Errors
-    /// If it cannot be started or capped, or ends; with its last words.
+    /// If it cannot be started or capped, or if it ends; the error has its last output.
     pub fn start(&self, scratch: &Scratch) -> Result<Server> {
         let cap = self
             .cap
@@ -277,11 +277,11 @@ impl Server {
         bail!("it did not answer within {} s", PATIENCE.as_secs());
     }
 
-    /// Ends its process with a signal, and says how long that took. Its files stay, for another
-    /// that is started with the same command.
+    /// Ends its process with a signal, and returns how long that took. Its files stay, for a
+    /// successor that is started with the same command.
     ///
     /// # Errors
-    /// If it is still there after a while; then it is killed, and its files are removed.
+    /// If it has not ended after a while; then it is killed, and its files are removed.
     pub fn end(mut self, signal: i32) -> Result<Duration> {
         let start = Instant::now();
         sys::signal(self.pid(), signal);
@@ -323,7 +323,7 @@ impl Server {
             .with_context(|| format!("{} gave no statistics", self.name))
     }
 
-    /// Sets its counters back.
+    /// Resets its counters.
     ///
     /// # Errors
     /// If it does not answer.
@@ -350,8 +350,8 @@ impl Drop for Server {
     }
 }
 
-/// The TCP port in a port file: `TCP INET: 46699`. The file appears whole: both servers rename it
-/// into place.
+/// The TCP port in a port file: `TCP INET: 46699`. The file appears complete: both servers rename
+/// it into place.
 fn port_of(text: &str) -> Option<u16> {
     text.lines()
         .find_map(|line| line.strip_prefix("TCP INET: ")?.trim().parse().ok())

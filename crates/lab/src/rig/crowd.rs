@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients that burden a server during the measured load: they read slowly, stop in the middle of a
-//! request or of a handshake, connect and disconnect in a storm, or scrape and never read.
+//! Clients that burden a server during the measured load. They read slowly, stop in the middle of a
+//! request or of a handshake, connect and disconnect rapidly, or never read the metrics they
+//! request.
 //!
 //! One thread holds all of their sockets and blocks on none. Connections that the server closes are
-//! opened again, so the burden stays during a window.
+//! opened again, so the burden stays the same during a window.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,17 +19,17 @@ use senko_load::tls::TlsClient;
 use super::contender::Server;
 use super::sys;
 
-/// Time from one look at the sockets to the next.
+/// Interval between two passes over the sockets.
 const TICK: Duration = Duration::from_millis(50);
-/// Ticks from one look for sockets that the server closed to the next.
+/// Passes between two checks for sockets that the server closed.
 const LOOK: u32 = 20;
-/// The most that a slow reader takes at a look.
+/// The most that a slow reader reads in one pass.
 const SIP: usize = 1024;
 
 /// What a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Asks for much, and reads a little now and then.
+    /// Requests much, and reads a little now and then.
     SlowReader,
     /// Sends half of a value.
     HalfValue,
@@ -38,11 +39,11 @@ enum Kind {
     HalfHello,
     /// Sends the first message of a handshake, and nothing more.
     WholeHello,
-    /// Asks the admin listener for metrics, and never reads.
+    /// Requests metrics from the admin listener, and never reads.
     Scraper,
 }
 
-/// Parts in a hundred of the crowd.
+/// Percentage of the crowd.
 const PARTS: [(Kind, usize); 5] = [
     (Kind::SlowReader, 25),
     (Kind::HalfValue, 20),
@@ -50,40 +51,40 @@ const PARTS: [(Kind, usize); 5] = [
     (Kind::HalfHello, 20),
     (Kind::WholeHello, 20),
 ];
-/// Scrapers, beside the crowd: the admin listener takes a few connections only.
+/// Scrapers, in addition to the crowd: the admin listener accepts only a few connections.
 const SCRAPERS: usize = 8;
 
-/// Whom to burden, and how much.
+/// The server to burden, and how much.
 #[derive(Clone, Debug)]
 pub struct Burden {
     plain: SocketAddr,
     secure: SocketAddr,
-    /// Nobody scrapes a server without an admin listener.
+    /// A server without an admin listener has no scrapers.
     admin: Option<SocketAddr>,
     hello: Vec<u8>,
     /// A key that the server has.
     key: String,
     /// Connections that stay.
     connections: usize,
-    /// Connections a second that come, send a little, and go.
+    /// Connections a second that are opened, send a little, and are closed.
     storm: usize,
 }
 
-/// What the crowd did.
+/// The counts of the crowd.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Connections that were opened to stay.
+    /// Connections that stay open.
     pub opened: u64,
-    /// Of these, opened again because the server had closed one.
+    /// How many of them were opened again because the server had closed them.
     pub again: u64,
-    /// Connections of the storm.
+    /// Short connections.
     pub stormed: u64,
     /// Connections that the kernel or the server refused.
     pub refused: u64,
 }
 
 impl Burden {
-    /// On a server that has TLS, with `key` among its items. Scrapers ask at `admin`, if the server
+    /// For a server that has TLS, with `key` among its items. Scrapers use `admin`, if the server
     /// has such a listener.
     ///
     /// # Errors
@@ -114,9 +115,8 @@ impl Burden {
         })
     }
 
-    /// Burdens the server until `over`; `there` is set once all connections were opened. The
-    /// calling thread steps back behind others on its core, since the load that is measured runs
-    /// there too.
+    /// Burdens the server until `over`; `there` is set once all connections are open. The calling
+    /// thread lowers its priority, since the measured load runs on the same core.
     pub fn carry(&self, there: &AtomicBool, over: &AtomicBool) -> Counts {
         sys::step_back();
         let mut counts = Counts::default();
@@ -179,12 +179,12 @@ impl Burden {
             Kind::WholeHello => hello.clone(),
             Kind::Scraper => b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
         };
-        // As much as the socket takes; what it does not take makes the request half as well.
+        // Writes as much as the socket takes; the rest leaves the request incomplete just as well.
         let _ = socket.write(&text);
         Some(socket)
     }
 
-    /// A connection that sends a little and goes, without reading.
+    /// A connection that sends a little and closes, without reading.
     fn storm(&self, number: usize, counts: &mut Counts) {
         let secure = number % 2 == 1;
         let address = if secure { self.secure } else { self.plain };
@@ -199,7 +199,7 @@ impl Burden {
     }
 }
 
-/// Whether the server has not closed the connection; a slow reader takes its sip.
+/// Whether the server has kept the connection open; a slow reader reads a little.
 fn stays(kind: Kind, socket: &mut TcpStream) -> bool {
     let mut sip = [0; SIP];
     let got = match kind {

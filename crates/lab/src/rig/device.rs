@@ -15,17 +15,17 @@ use serde_json::{Map, Value, json};
 pub struct BlockDevice {
     /// Its name in `/proc/diskstats`.
     pub name: String,
-    /// The maker's name for it; virtual ones have none.
+    /// The manufacturer's name for it; virtual devices have none.
     pub model: Option<String>,
     /// Bytes.
     pub bytes: u64,
-    /// Whether it says that it is a rotating disk; virtual ones often do.
+    /// Whether it reports to be a rotating disk; virtual devices often do.
     pub rotational: Option<bool>,
     /// The scheduler in use.
     pub scheduler: Option<String>,
 }
 
-/// A device's counts since the machine's start.
+/// A device's counters since the machine's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounts {
     /// Reads completed.
@@ -42,14 +42,14 @@ senko_io::counters! {
     DiskCounts: reads read_bytes writes written_bytes
 }
 
-/// Major and minor number of a device, from `st_dev`, as glibc takes them apart.
+/// Major and minor number of a device, from `st_dev`, as glibc extracts them.
 fn split(dev: u64) -> (u64, u64) {
     let major = (dev >> 8 & 0xfff) | (dev >> 32 & !0xfff);
     let minor = (dev & 0xff) | (dev >> 12 & !0xff);
     (major, minor)
 }
 
-/// The source of the mount whose device is `major:minor`, for file systems that stand on no single
+/// The source of the mount whose device is `major:minor`, for file systems that are not on a single
 /// block device by number.
 fn mount_source(mountinfo: &str, device: &str) -> Option<String> {
     mountinfo.lines().find_map(|line| {
@@ -62,7 +62,7 @@ impl BlockDevice {
     /// The device that `path` lies on.
     ///
     /// # Errors
-    /// One sentence, if the file system stands on no block device that the kernel names.
+    /// One sentence, if the file system is not on a block device that the kernel names.
     pub fn of(path: &Path) -> Result<BlockDevice, String> {
         let metadata = fs::metadata(path)
             .map_err(|error| format!("{} cannot be found: {error}", path.display()))?;
@@ -88,7 +88,7 @@ impl BlockDevice {
             .and_then(|name| name.to_str())
             .ok_or_else(none)?
             .to_owned();
-        // A partition's model and queue are its disk's.
+        // Model and queue of a partition are those of its disk.
         let disk = if folder.join("partition").exists() {
             folder.parent().unwrap_or(&folder)
         } else {
@@ -113,10 +113,10 @@ impl BlockDevice {
         Ok(device)
     }
 
-    /// What it did so far.
+    /// Its counters.
     ///
     /// # Errors
-    /// One sentence, if the kernel does not say.
+    /// One sentence, if the kernel does not report them.
     pub fn counts(&self) -> Result<DiskCounts, String> {
         let text = fs::read_to_string("/proc/diskstats")
             .map_err(|error| format!("/proc/diskstats cannot be read: {error}"))?;
@@ -124,7 +124,7 @@ impl BlockDevice {
             .ok_or_else(|| format!("/proc/diskstats does not know {}", self.name))
     }
 
-    /// As it is in a result line.
+    /// As in a result line.
     pub fn describe(&self) -> Map<String, Value> {
         let mut map = Map::new();
         map.insert("name".into(), json!(self.name));
@@ -155,7 +155,7 @@ fn parse_counts(diskstats: &str, name: &str) -> Option<DiskCounts> {
             .take(7)
             .map_while(|field| field.parse().ok())
             .collect();
-        // reads, merged, sectors, ms, writes, merged, sectors
+        // Fields: reads, merged, sectors, ms, writes, merged, sectors.
         let [reads, _, read_sectors, _, writes, _, write_sectors] = numbers.try_into().ok()?;
         Some(DiskCounts {
             reads,

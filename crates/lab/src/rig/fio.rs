@@ -2,8 +2,8 @@
 //! The device's own limit: fio's random reads of a file, on one core, with io_uring, fixed buffers
 //! and registered files.
 //!
-//! It runs on senko's own flash file and only reads (`--readonly`), over the span that the server
-//! has written. The file system answers reads of unwritten parts without the device.
+//! It runs on senko's own flash file and only reads (`--readonly`), within the range that the
+//! server has written. The file system answers reads of unwritten parts without the device.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::sys;
 
-/// What fio measured.
+/// The results of fio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reads {
     /// Reads a second.
@@ -41,16 +41,16 @@ pub struct Job<'a> {
     pub block: u64,
     /// Reads under way.
     pub depth: u32,
-    /// How long.
+    /// Duration.
     pub time: Duration,
-    /// The core it runs on.
+    /// The core that it runs on.
     pub core: usize,
 }
 
 /// Runs a job.
 ///
 /// # Errors
-/// One sentence, if there is no fio, or it cannot do this here.
+/// One sentence, if fio is missing or fails.
 pub fn random_reads(job: &Job<'_>) -> Result<Reads, String> {
     let mut command = Command::new("fio");
     // A colon separates file names.
@@ -98,7 +98,7 @@ pub fn random_reads(job: &Job<'_>) -> Result<Reads, String> {
 
 fn parse(output: &str) -> Result<Reads, String> {
     let unknown = |what: &str| format!("fio's results have an unknown form: {what}");
-    // Warnings may stand before the JSON.
+    // Warnings may precede the JSON.
     let start = output.find('{').ok_or_else(|| unknown("no JSON"))?;
     let all: Value =
         serde_json::from_str(&output[start..]).map_err(|error| unknown(&error.to_string()))?;

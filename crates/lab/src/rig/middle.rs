@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The median, by which experiments on shared machines judge several rounds.
 
-/// The middle of some measurements; `None` of none.
+/// The median of some measurements; `None` if there are none.
 pub fn median(mut numbers: Vec<f64>) -> Option<f64> {
     numbers.retain(|number| number.is_finite());
     numbers.sort_by(f64::total_cmp);

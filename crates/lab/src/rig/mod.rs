@@ -9,10 +9,10 @@
 //!     +- fio.rs, swap.rs: the rivals' machinery
 //! ```
 //!
-//! Always holds: everything made on the machine (files, swap areas, groups, processes) is undone
-//! when its owner is dropped, and also on SIGINT, SIGTERM and SIGHUP ([`cleanup`]). A process dies
-//! with its parent. A figure whose requirements are missing is an `Err` with one sentence, which
-//! the experiment reports as missing.
+//! Always holds: everything that a run made on the machine (files, swap areas, groups, processes)
+//! is undone when its owner is dropped, and also on SIGINT, SIGTERM and SIGHUP ([`cleanup`]). A
+//! process dies with its parent. A figure that can't be measured here is an `Err` with one
+//! sentence, which the experiment reports as missing.
 
 pub mod bench; // the machine as an experiment sees it
 pub mod certificate; // for contenders with TLS
@@ -30,8 +30,8 @@ pub mod scratch; // a folder for large files
 pub mod series; // windows of several rounds, as figures and as rows
 pub mod swap; // a swap file
 pub mod sys; // affinity, signals, file systems
-pub mod traffic; // the load generator, and what a window of it showed
-pub mod wire; // stats and commands that the load generator has not
+pub mod traffic; // the load generator, and the results of a window
+pub mod wire; // stats, and commands that the load generator does not send
 
 pub use bench::Bench;
 pub use certificate::Certificate;

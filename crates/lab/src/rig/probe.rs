@@ -2,8 +2,8 @@
 //! Was the machine calm? The same small work before and after a run: arithmetic on each core, and
 //! reads of a file one at a time.
 //!
-//! A machine that others use, or whose device has good and bad minutes, gives ratios that mean
-//! little; the run then says `noisy`.
+//! If others use the machine, or if its device is fast in some minutes and slow in others, ratios
+//! mean little. Then the run is reported as `noisy`.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -22,7 +22,7 @@ const TIME: Duration = Duration::from_millis(300);
 /// Pages of the file that is read.
 const PAGES: usize = 16 << 10;
 
-/// What the probes said.
+/// The results of the probes.
 #[derive(Clone, Copy, Debug)]
 pub struct Calm {
     /// Rounds of arithmetic a second, on each of the two cores.
@@ -31,7 +31,7 @@ pub struct Calm {
     pub reads: f64,
 }
 
-/// The probes and what they need.
+/// The probes and their resources.
 pub struct Probe {
     file: FlashFile,
     cores: [usize; 2],
@@ -67,7 +67,7 @@ impl Probe {
         Ok(Probe { file, cores })
     }
 
-    /// Probes now.
+    /// Runs the probes.
     ///
     /// # Errors
     /// If a read fails.
@@ -95,7 +95,7 @@ impl Probe {
 }
 
 impl Calm {
-    /// Sets two probes against each other in the outcome.
+    /// Compares two probes in the outcome.
     pub fn compare(&self, after: &Calm, outcome: &mut Outcome) {
         for (before, after) in self.rounds.iter().zip(after.rounds) {
             outcome.probe(*before, after);
@@ -129,7 +129,7 @@ fn arithmetic() -> f64 {
 /// Runs `work` in its own thread on `core`.
 ///
 /// # Errors
-/// If there can be no such thread.
+/// If the thread cannot be started.
 pub fn on_core<T: Send>(core: usize, work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let pinned = move || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel's account of a process: its memory and the bytes it moved to and from devices.
+//! The kernel's counts of a process: its memory, and its bytes read from and written to devices.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 pub struct Memory {
     /// Resident now.
     pub resident: u64,
-    /// The most it ever was.
+    /// Peak resident memory.
     pub peak: u64,
 }
 
-/// Bytes that a process caused to be moved by devices: reads that a cache answered are not among
-/// them.
+/// Bytes that a process caused to be read from and written to devices; reads from a cache do not
+/// count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Io {
     /// Read.
@@ -23,7 +23,7 @@ pub struct Io {
     pub written: u64,
 }
 
-/// Memory of the machine that could be had now, in bytes; `None` where the kernel does not say.
+/// Memory of the machine that is available now, in bytes; `None` if the kernel does not report it.
 pub fn available_memory() -> Option<u64> {
     kernel_bytes("/proc/meminfo", "MemAvailable")
 }
@@ -62,10 +62,10 @@ fn parse_memory(status: &str) -> Option<Memory> {
     })
 }
 
-/// Bytes that process `pid` moved so far.
+/// Bytes that process `pid` has read and written so far.
 ///
 /// # Errors
-/// One sentence, if there is no such process or it is someone else's.
+/// One sentence, if there is no such process or it belongs to another user.
 pub fn io(pid: u32) -> Result<Io, String> {
     let path = format!("/proc/{pid}/io");
     let text =
@@ -84,10 +84,10 @@ fn parse_io(text: &str) -> Option<Io> {
     })
 }
 
-/// Bytes that process `pid` gave to calls that write, whatever became of them.
+/// Bytes that process `pid` passed to write calls, whether or not they reached a device.
 ///
 /// # Errors
-/// One sentence, if there is no such process or it is someone else's.
+/// One sentence, if there is no such process or it belongs to another user.
 pub fn write_calls(pid: u32) -> Result<u64, String> {
     let path = format!("/proc/{pid}/io");
     let text =
@@ -100,7 +100,7 @@ pub fn write_calls(pid: u32) -> Result<u64, String> {
 /// The files in `folder` that process `pid` has mapped, each once.
 ///
 /// # Errors
-/// One sentence, if there is no such process or it is someone else's.
+/// One sentence, if there is no such process or it belongs to another user.
 pub fn mapped(pid: u32, folder: &Path) -> Result<Vec<PathBuf>, String> {
     let path = format!("/proc/{pid}/maps");
     let text =

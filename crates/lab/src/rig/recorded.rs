@@ -2,8 +2,8 @@
 //! A disk whose requests are recorded: a file system on a loop device, and the kernel's trace of
 //! what reaches that device. Root only.
 //!
-//! So every engine is recorded in the same way, whatever calls it makes and whatever page cache and
-//! file system do: journal, metadata and discards are among the requests.
+//! Every engine is recorded in the same way, whatever calls it makes. Requests of page cache and
+//! file system are recorded too: journal, metadata and discards.
 //!
 //! ```text
 //! engine -> ext4 (discard) -> loop device -> image in the scratch folder
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Always: the instance records only this device, and does not change the machine's other traces.
-//! Mount, instance and image go with the value, also when a signal ends the run. A trace that lost
-//! events is an error.
+//! Mount, instance and image are removed with the value, also when a signal ends the run. A trace
+//! that lost events is an error.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -29,9 +29,9 @@ use senko_ssd::{Op, Request};
 use super::cleanup::{self, Guard, Undo};
 use super::sys;
 
-/// Bytes of a sector as the kernel counts.
+/// Bytes of a sector in the kernel's counts.
 const SECTOR: u64 = 512;
-/// KiB of the trace's buffer, for each core.
+/// KiB of the trace's buffer for each core.
 const BUFFER_KIB: &str = "16384";
 /// The event that is recorded: a request goes to the device.
 const EVENT: &str = "block_rq_issue";
@@ -39,9 +39,9 @@ const EVENT: &str = "block_rq_issue";
 const END: &str = "senko-recorded-all";
 /// The beginning of an instance's name; the process's number follows.
 const PREFIX: &str = "senko-lab-";
-/// How long the end of a recording is waited for.
+/// How long to wait for the end of a recording.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where the kernel's traces are, if somebody mounted them.
+/// The mount point of the kernel's traces, if they are mounted.
 const TRACING: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// A mounted file system on a device that is recorded.
@@ -52,7 +52,7 @@ pub struct RecordedDisk {
     text: PathBuf,
     reader: Child,
     // Undone in this order: the reader of the trace, the instance, the mounts, the files. A reader
-    // that was not gone would keep the instance.
+    // that still runs would keep the instance.
     reader_guard: Option<Guard>,
     _instance: Guard,
     _mount: Guard,
@@ -60,7 +60,7 @@ pub struct RecordedDisk {
     _files: [Guard; 2],
 }
 
-/// Runs a program of the system; its last words are the reason when it fails.
+/// Runs a program of the system; if it fails, its last output is the reason.
 fn run(command: &mut Command) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -77,14 +77,14 @@ fn run(command: &mut Command) -> Result<()> {
     )
 }
 
-/// The kernel's traces, mounted in `scratch` where nobody has mounted them.
+/// The kernel's traces, mounted in `scratch` if they are not mounted elsewhere.
 fn tracing(scratch: &Path) -> Result<(PathBuf, Option<Guard>)> {
     for known in TRACING {
         if Path::new(known).join("instances").is_dir() {
             return Ok((known.into(), None));
         }
     }
-    // A name by which the next run finds a mount that was left.
+    // The next run recognises a leftover mount by this name.
     let folder = scratch.join("tracing.mounted");
     fs::create_dir_all(&folder)?;
     run(Command::new("mount")
@@ -111,13 +111,13 @@ impl RecordedDisk {
         let files =
             [image.clone(), text.clone()].map(|file| cleanup::later(Undo::RemoveFile(file)));
         File::create(&image)?.set_len(bytes)?;
-        // Pages of 4 KiB, as flash has them; small disks would get smaller ones.
+        // Pages of 4 KiB, as on flash; small disks would get smaller ones.
         run(Command::new("mkfs.ext4")
             .args(["-q", "-b", "4096"])
             .arg(&image))?;
         let folder = scratch.join(format!("{name}.mounted"));
         fs::create_dir_all(&folder)?;
-        // The loop device goes with the mount.
+        // The loop device is removed with the mount.
         run(Command::new("mount")
             .args(["-o", "loop,discard,noatime"])
             .args([&image, &folder]))
@@ -137,12 +137,12 @@ impl RecordedDisk {
             fs::write(&file, value).with_context(|| format!("{} cannot be set", file.display()))
         };
         set(instance.join("buffer_size_kb"), BUFFER_KIB)?;
-        // The kernel's own form of a device's number: 12 bits and 20.
+        // The kernel's own form of a device number: 12 bits and 20.
         let number = u64::from(libc::major(device)) << 20 | u64::from(libc::minor(device));
         set(event.join("filter"), &format!("dev == {number}"))?;
         set(event.join("enable"), "1")?;
-        // A process of its own reads the trace while it grows: the kernel's buffer is small, and an
-        // instance that is being read cannot be removed.
+        // A separate process reads the trace while it grows, because the kernel's buffer is small.
+        // An instance that is being read cannot be removed.
         let mut reader = Command::new("cat");
         reader
             .arg(instance.join("trace_pipe"))
@@ -164,12 +164,12 @@ impl RecordedDisk {
         })
     }
 
-    /// Where the file system is.
+    /// The mount point of the file system.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Writes back what the page cache holds, ends the recording, and gives its requests in order.
+    /// Writes back the page cache, ends the recording, and returns its requests in order.
     ///
     /// # Errors
     /// If events were lost, or the trace does not end.
@@ -179,7 +179,7 @@ impl RecordedDisk {
         fs::write(event.join("enable"), "0")?;
         fs::write(self.instance.join("trace_marker"), END)?;
         let start = Instant::now();
-        // The mark is in the text as soon as all that came before it is.
+        // The mark is in the text as soon as everything before it is.
         while !self.is_whole()? {
             ensure!(start.elapsed() < PATIENCE, "the kernel's trace has no end");
             thread::sleep(Duration::from_millis(20));
@@ -187,7 +187,7 @@ impl RecordedDisk {
         requests(BufReader::new(File::open(&self.text)?))
     }
 
-    /// Whether the mark is the last of the text.
+    /// Whether the mark is at the end of the text.
     fn is_whole(&self) -> Result<bool> {
         use std::os::unix::fs::FileExt;
         let file = File::open(&self.text)?;
@@ -226,7 +226,7 @@ fn sweep(instances: &Path) {
     }
 }
 
-/// The requests of a trace's text. Lines of other events are passed over.
+/// The requests in a trace's text. Lines of other events are skipped.
 fn requests(text: impl BufRead) -> Result<Vec<Request>> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -244,7 +244,7 @@ fn requests(text: impl BufRead) -> Result<Vec<Request>> {
     Ok(found)
 }
 
-/// One event: `7,0 WS 1310720 () 32770 + 2560 be,0,4 [name]`. None for what is not a request for
+/// One event: `7,0 WS 1310720 () 32770 + 2560 be,0,4 [name]`. `None` if it is not a request for
 /// data.
 fn request(event: &str) -> Result<Option<Request>> {
     let mut words = event.split_whitespace();
@@ -257,7 +257,7 @@ fn request(event: &str) -> Result<Option<Request>> {
         [sector, "+", count, ..] => (sector.parse()?, count.parse()?),
         _ => bail!("it has no sectors"),
     };
-    // A letter for the operation; those behind it say how. A flush may come before a write.
+    // A letter for the operation, followed by letters that qualify it. A flush may precede a write.
     let op = if kind.contains('D') {
         Op::Trim
     } else if kind.contains('W') {
@@ -312,8 +312,8 @@ mod tests {
         assert!(requests("x: block_rq_issue: 7,0 W\n".as_bytes()).is_err());
     }
 
-    /// The recording has everything that a program writes and syncs, and nothing of the disk stays
-    /// behind.
+    /// The recording has everything that a program writes and syncs, and nothing of the disk is
+    /// left afterwards.
     #[test]
     fn a_disk_records_what_is_written_to_it() {
         let scratch = crate::rig::scratch::Scratch::new(&crate::rig::scratch::default_parent());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A folder of a run's own for flash files, swap files and logs.
+//! A folder for the flash files, swap files and logs of one run.
 //!
 //! It is on a disk, not in memory, because the experiments measure the disk. The next start removes
 //! the files of runs that were killed.
@@ -17,15 +17,15 @@ use super::sys;
 /// The beginning of the folder's name; the process's number follows.
 const PREFIX: &str = "senko-lab-";
 
-/// A folder that goes away with its owner.
+/// A folder that is removed with its owner.
 #[derive(Debug)]
 pub struct Scratch {
     folder: PathBuf,
     _guard: Guard,
 }
 
-/// The folder for large files, when none was named: the system's temporary folder, or `/var/tmp`
-/// where that lies in memory.
+/// The default folder for large files: the system's temporary folder, or `/var/tmp` if that is in
+/// memory.
 pub fn default_parent() -> PathBuf {
     let folder = std::env::temp_dir();
     match sys::file_system(&folder) {
@@ -53,7 +53,7 @@ impl Scratch {
         Scratch::make(&parent)
     }
 
-    /// Makes a folder that lies in memory, for what is measured without a device.
+    /// Makes a folder in memory, for what is measured without a device.
     ///
     /// # Errors
     /// If `/dev/shm` is not a tmpfs that can be written to.
@@ -66,7 +66,7 @@ impl Scratch {
 
     fn make(parent: &Path) -> Result<Scratch> {
         sweep(parent);
-        // A second one of this process, in tests, gets its own name.
+        // In tests, a second folder of this process gets its own name.
         let number = std::process::id();
         let made = (0..100)
             .map(|n| parent.join(format!("{PREFIX}{number}-{n}")))
@@ -80,7 +80,7 @@ impl Scratch {
         })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -90,11 +90,11 @@ impl Scratch {
         self.folder.join(name)
     }
 
-    /// Makes sure that `bytes` more find room. The open files of killed servers go a moment after
-    /// them.
+    /// Makes sure that there is room for `bytes` more. The files of killed servers are freed a
+    /// moment after their processes end.
     ///
     /// # Errors
-    /// If they do not.
+    /// If there is not.
     pub fn need(&self, bytes: u64) -> Result<()> {
         const SPARE: u64 = 1 << 30;
         const PATIENCE: Duration = Duration::from_secs(2);
@@ -118,7 +118,7 @@ impl Scratch {
     }
 }
 
-/// Removes what runs that are gone have left.
+/// Removes the files that ended runs have left.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From windows to figures: contenders take turns in rounds, a figure is the median of its rounds,
-//! or the reason why there is none.
+//! From windows to figures: contenders take turns in rounds; a figure is the median of its rounds,
+//! or the reason why it is missing.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use super::sys;
 use super::traffic::{self, Items, Load, Window, us};
 use crate::{Outcome, Progress, Table, so_far};
 
-/// A number, or why there is none.
+/// A number, or the reason why it is missing.
 pub type Figure = Result<f64, String>;
 
-/// A figure of the rounds so far, which counts if the run is stopped. The whole run's has the same
-/// key.
+/// A figure of the rounds so far, which counts if the run is stopped. The figure of the whole run
+/// has the same key.
 pub fn put_so_far(key: &str, figure: &Figure) {
     if let Ok(number) = figure
         && number.is_finite()
@@ -27,7 +27,7 @@ pub fn put_so_far(key: &str, figure: &Figure) {
     }
 }
 
-/// Puts a figure into the outcome: as a bar or as missing.
+/// Adds a figure to the outcome: as a bar or as missing.
 pub fn put(outcome: &mut Outcome, key: &str, figure: Figure) {
     match figure {
         Ok(number) => outcome.bar(key, number),
@@ -35,7 +35,7 @@ pub fn put(outcome: &mut Outcome, key: &str, figure: Figure) {
     }
 }
 
-/// The end of an experiment: its tables, the machine, and whether that was calm.
+/// The end of an experiment: its tables, the machine, and whether the machine was calm.
 ///
 /// # Errors
 /// If the last noise probe fails.
@@ -51,7 +51,7 @@ pub fn end(
     Ok(outcome)
 }
 
-/// One figure over another.
+/// One figure divided by another.
 ///
 /// # Errors
 /// The reason of the first that is missing.
@@ -59,8 +59,8 @@ pub fn ratio(over: &Figure, under: &Figure) -> Figure {
     Ok(over.clone()? / under.clone()?)
 }
 
-/// The value of `of` in one contender's windows over that in another's: the median of the rounds'
-/// ratios, since the machine's speed changes between rounds.
+/// The value of `of` in one contender's windows divided by that in another's. It is the median of
+/// the rounds' ratios, since the machine's speed changes between rounds.
 ///
 /// # Errors
 /// The reason of the first that has no window.
@@ -82,7 +82,7 @@ pub struct Series {
     pub load: String,
     /// One window a round.
     pub windows: Vec<Window>,
-    /// Why there is none or not all.
+    /// Why windows are missing.
     pub trouble: Option<String>,
 }
 
@@ -116,13 +116,13 @@ impl Series {
         }
     }
 
-    /// One for each contender.
+    /// One series for each contender.
     pub fn of(contenders: &[(&str, &Contender)], load: &str) -> Vec<Series> {
         let names = contenders.iter();
         names.map(|(name, _)| Series::new(name, load)).collect()
     }
 
-    /// Adds a round; one that failed is the series' trouble.
+    /// Adds a round; if it failed, notes the reason.
     pub fn add(&mut self, window: Result<Window>) {
         match window {
             Ok(window) => {
@@ -142,10 +142,10 @@ impl Series {
         so_far::row("Rounds", &COLUMNS.map(str::to_owned), &round.row());
     }
 
-    /// The median over the rounds of what `of` sees in a window.
+    /// The median over the rounds of `of`.
     ///
     /// # Errors
-    /// The trouble, if no round showed it.
+    /// The series' trouble, if no round has a value.
     pub fn figure(&self, of: impl Fn(&Window) -> f64) -> Figure {
         median(self.windows.iter().map(of).collect()).ok_or_else(|| {
             let why = self.trouble.as_deref().unwrap_or("no round showed it");
@@ -188,11 +188,11 @@ impl Series {
     }
 }
 
-/// A contender in a comparison: running, or the reason why it is not.
+/// A contender in a comparison: a running one, or the reason why it is not running.
 pub type Contender = Result<Server, String>;
 
-/// Lets contenders take turns under one load, for some rounds, and gives each one's series in the
-/// order given.
+/// Runs the contenders in turns under one load, for some rounds, and returns the series of each in
+/// the given order.
 pub fn take_turns(
     bench: &Bench<'_>,
     contenders: &[(&str, &Contender)],
@@ -210,7 +210,7 @@ pub fn take_turns(
     all
 }
 
-/// One round: a window more for each of the series, which are the contenders'.
+/// One round: adds a window to each of the contenders' series.
 pub fn take_turn(
     bench: &Bench<'_>,
     contenders: &[(&str, &Contender)],
@@ -221,7 +221,7 @@ pub fn take_turn(
 ) {
     for ((_, contender), series) in contenders.iter().zip(all) {
         match contender {
-            // A contender that failed once would only hold the others up.
+            // A contender that has failed once would only delay the others.
             _ if series.trouble.is_some() => {}
             Ok(server) => {
                 let _alone = Alone::among(contenders, server.pid());
@@ -232,8 +232,8 @@ pub fn take_turn(
     }
 }
 
-/// All contenders but one are stopped until this is dropped. So their own work (threads that wake
-/// up, pages that come back from swap) takes nothing of its core and device.
+/// Stops all contenders but one until it is dropped. Otherwise their own work, such as waking
+/// threads and pages read back from swap, would use that contender's core and device.
 struct Alone(Vec<u32>);
 
 impl Alone {
@@ -258,7 +258,7 @@ impl Drop for Alone {
     }
 }
 
-/// Tells a progress bar what is next.
+/// Tells a progress bar the next step.
 pub struct Steps<'a> {
     progress: &'a dyn Progress,
     done: Cell<u64>,
@@ -275,7 +275,7 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// The next step begins.
+    /// Begins the next step.
     pub fn next(&self, doing: &str) {
         self.progress
             .step(self.done.get().min(self.total), self.total, doing);

@@ -3,7 +3,7 @@
 //! turned off and removed.
 //!
 //! While it is in use, a fault reads one page (`vm.page-cluster` 0), the usual setting for swap on
-//! flash: neighbouring pages are not needed next.
+//! flash, because neighbouring pages are not needed next.
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use super::cleanup::{self, Guard, Undo};
 use super::sys;
 
-/// Swap in use. The servers that use it must be gone before it is dropped, or their pages have to
-/// find room in memory first.
+/// Swap in use. Servers that use it must have ended before it is dropped; otherwise their pages
+/// must fit into memory first.
 #[derive(Debug)]
 pub struct SwapFile {
     _guard: Guard,
@@ -24,10 +24,10 @@ const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 
 impl SwapFile {
     /// Makes `path` of `bytes` bytes and takes it into use. Its name ends in `.swap`, by which the
-    /// next run finds one that was left.
+    /// next run recognises a leftover file.
     ///
     /// # Errors
-    /// One sentence that says why there can be no swap here.
+    /// One sentence that says why swap is impossible here.
     pub fn new(path: &Path, bytes: u64) -> Result<SwapFile, String> {
         assert!(
             path.extension()
@@ -38,7 +38,7 @@ impl SwapFile {
             return Err("a swap file needs root".to_owned());
         }
         let guard = cleanup::later(Undo::SwapOff(path.to_owned()));
-        // Written through, not only reserved: not every file system swaps to a file that was never
+        // Written, not only reserved: not every file system can swap to a file that was never
         // written.
         run(Command::new("dd")
             .args(["if=/dev/zero", "bs=1M", "oflag=direct", "status=none"])
@@ -62,7 +62,7 @@ impl SwapFile {
     }
 }
 
-/// Runs a program of the system; its last words are the reason when it fails.
+/// Runs a program of the system; if it fails, its last output is the reason.
 fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! System calls that the standard library does not wrap: processor affinity, signals, what kind of
-//! file system a folder is on.
+//! System calls that the standard library does not wrap: processor affinity, signals, the type of a
+//! file system.
 //!
-//! Called by the rest of [`crate::rig`]. Always: no call here changes Rust's memory without its
-//! knowledge.
+//! Called by the rest of [`crate::rig`]. Always: no call here changes memory that Rust does not
+//! expect to change.
 
 #![allow(unsafe_code)]
 
@@ -40,7 +40,7 @@ fn set_of(cores: &[usize]) -> libc::cpu_set_t {
 /// The cores that this thread may run on, in ascending order.
 ///
 /// # Errors
-/// If the kernel refuses to say.
+/// If the kernel refuses.
 pub fn cores() -> io::Result<Vec<usize>> {
     let mut set = set_of(&[]);
     // SAFETY: the call fills `set`, whose size it is told.
@@ -54,7 +54,7 @@ pub fn cores() -> io::Result<Vec<usize>> {
         .collect())
 }
 
-/// Puts the calling thread, and the threads that it will start, on these cores.
+/// Pins the calling thread, and the threads that it will start, to these cores.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -67,7 +67,7 @@ pub fn pin(cores: &[usize]) -> io::Result<()> {
     }
 }
 
-/// Lets other threads go before the calling one, from now on, where they want the same core.
+/// From now on, threads that want the same core run before the calling thread.
 pub fn step_back() {
     // SAFETY: the call takes numbers only; 0 is the calling thread. Whether the kernel agrees makes
     // no difference to what is right.
@@ -75,12 +75,12 @@ pub fn step_back() {
 }
 
 /// Makes `command` start on `cores`, as a member of the groups whose `cgroup.procs` files are
-/// given, with no signal blocked, and die when the calling thread does.
+/// given, with no signal blocked. It dies when the calling thread does.
 pub fn prepare(command: &mut Command, cores: &[usize], groups: Vec<File>) {
     let set = set_of(cores);
     let enter = move || {
         for mut group in &groups {
-            // "0" is the process that writes.
+            // "0" is the writing process itself.
             group.write_all(b"0")?;
         }
         // SAFETY: plain system calls on values of this closure; `sigset_t` is filled by
@@ -104,7 +104,7 @@ pub fn prepare(command: &mut Command, cores: &[usize], groups: Vec<File>) {
     }
 }
 
-/// Lets this process have this many open files.
+/// Raises the limit of open files of this process to this number.
 ///
 /// # Errors
 /// If the kernel refuses, because the hard limit is lower.
@@ -158,7 +158,7 @@ pub fn block_stop_signals() {
     }
 }
 
-/// Waits for a signal that ends a run, and gives its number.
+/// Waits for a signal that ends a run, and returns its number.
 pub fn wait_for_stop() -> i32 {
     let mut signal = 0;
     // SAFETY: the call reads the set and writes the number.
@@ -166,18 +166,18 @@ pub fn wait_for_stop() -> i32 {
     signal
 }
 
-/// Whether this process is root's.
+/// Whether this process runs as root.
 pub fn is_root() -> bool {
     // SAFETY: the call touches no memory.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// The facts of a file system that matter before large files are put on it.
+/// The facts about a file system that matter before large files are written to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystem {
-    /// It lies in memory.
+    /// Whether it is in memory.
     pub in_memory: bool,
-    /// Bytes that may still be written.
+    /// Bytes free.
     pub free: u64,
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs the load generator against a contender, with the counts of both sides for a window.
+//! Runs the load generator against a contender, and takes the counts of both sides for a window.
 //!
-//! The generator (`senko_load`) runs in this process, in threads on its own core. A [`Window`]
-//! holds its results and the other counts of its time: the server's statistics, its device bytes by
+//! The generator (`senko_load`) runs in this process, in threads on its own core. A [`Window`] has
+//! its results and the other counts of the same time: the server's statistics, its device bytes by
 //! the kernel's count for the process, and the device's reads by `/proc/diskstats`.
 
 use std::time::Duration;
@@ -32,13 +32,13 @@ pub const ZIPF: Popularity = Popularity::Zipf {
 /// The items of an experiment.
 #[derive(Clone, Debug)]
 pub struct Items {
-    /// How many.
+    /// Number of items.
     pub keys: u64,
-    /// What their keys start with.
+    /// The prefix of their keys.
     pub prefix: &'static str,
-    /// How long keys are.
+    /// The lengths of keys.
     pub key: KeyShape,
-    /// How long values are.
+    /// The lengths of values.
     pub value: ValueLen,
 }
 
@@ -53,7 +53,7 @@ impl Items {
         }
     }
 
-    /// Items with Facebook's ETC sizes, values to `cap` bytes.
+    /// Items with Facebook's ETC sizes; values are at most `cap` bytes.
     pub fn etc(keys: u64, cap: usize) -> Items {
         Items {
             keys,
@@ -64,29 +64,29 @@ impl Items {
     }
 }
 
-/// The requests, besides the items.
+/// The requests to the items.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Connections.
     pub connections: usize,
-    /// Requests under way on each.
+    /// Requests under way on each connection.
     pub pipeline: usize,
     /// The share of gets; the rest are sets.
     pub gets: f64,
-    /// The share of all requests that are `incr`, `decr`, `append` and `prepend`; gets and sets
-    /// are what they leave. Items have to be filled with them, too.
+    /// The share of all requests that are `incr`, `decr`, `append` and `prepend`; the rest are gets
+    /// and sets. Items must be filled with the same setting.
     pub changes: Changes,
     /// Whether every answer is checked ([`StepReport::fault_count`]).
     pub verify: bool,
-    /// Which keys.
+    /// The popularity of keys.
     pub popularity: Popularity,
     /// Requests a second of an open loop; `None`: closed.
     pub rate: Option<f64>,
     /// Whether a miss is followed by a set.
     pub set_on_miss: bool,
-    /// The cipher suite of encrypted connections; `None`: they are not encrypted.
+    /// The cipher suite of encrypted connections; `None` for plain connections.
     pub tls: Option<&'static str>,
-    /// The number of this window among several over the same items, so that they draw different
+    /// The number of this window among several over the same items, so that each draws different
     /// keys.
     pub round: u64,
 }
@@ -116,9 +116,9 @@ impl Load {
         }
     }
 
-    /// The seed for drawing keys: the same for all contenders of a turn and for runs with one seed,
-    /// and different for each load and round. Windows that drew the same keys as one before would
-    /// find them in DRAM, however uniform the load.
+    /// The seed for drawing keys. It is the same for all contenders of a turn and for runs with one
+    /// seed, and differs for each load and round. A window that drew the same keys as an earlier
+    /// one would find them in DRAM, however uniform the load.
     fn seed(&self, seed: u64) -> u64 {
         [
             self.round,
@@ -132,16 +132,17 @@ impl Load {
     }
 }
 
-/// What a window showed.
+/// The results of a window.
 #[derive(Clone, Debug)]
 pub struct Window {
     /// The load generator's results.
     pub step: StepReport,
     /// The server's statistics at its start and at its end.
     pub stats: (Stats, Stats),
-    /// The device's work, whoever asked for it; `None` where the kernel does not say.
+    /// The operations of the device, including those of other processes; `None` if the kernel does
+    /// not report them.
     pub disk: Option<DiskCounts>,
-    /// The device's work for the server's process; `None` where the kernel does not say.
+    /// The device I/O of the server's process; `None` if the kernel does not report it.
     pub io: Option<Io>,
 }
 
@@ -166,18 +167,18 @@ impl Window {
         self.step.found_ratio().unwrap_or(f64::NAN)
     }
 
-    /// How much a statistic of the server has grown.
+    /// The growth of a statistic of the server.
     pub fn grown(&self, name: &str) -> f64 {
         grown(&self.stats.0, &self.stats.1, name)
     }
 
-    /// Gets that were answered from flash, a second: senko's count or extstore's.
+    /// Gets a second that were answered from flash: senko's count or extstore's.
     pub fn flash_hits_per_second(&self) -> f64 {
         self.flash_hits() / self.step.seconds()
     }
 
-    /// Gets that were answered by a read of flash. Senko's count is less those that met the item in
-    /// a write buffer. Extstore's is less the misses that only a read could tell.
+    /// Gets that were answered by a read of flash. Senko's count is reduced by the gets that found
+    /// the item in a write buffer, extstore's by the misses that only a read could detect.
     pub fn flash_hits(&self) -> f64 {
         // Senko has extstore's names too.
         if self.stats.1.contains_key("flash_hits") {
@@ -188,14 +189,14 @@ impl Window {
             - self.grown("badcrc_from_extstore")
     }
 
-    /// Processor time of the server for a request, in microseconds.
+    /// Processor time of the server for each request, in microseconds.
     pub fn server_us(&self) -> f64 {
         self.step.server.map_or(f64::NAN, |server| {
             self.step.us_per_request(server.time.total())
         })
     }
 
-    /// Processor time of the load generator for a request, in microseconds.
+    /// Processor time of the load generator for each request, in microseconds.
     pub fn load_us(&self) -> f64 {
         self.step.us_per_request(self.step.own_cpu.total())
     }
@@ -212,14 +213,14 @@ impl Window {
         self.step.percent(self.step.own_cpu.total())
     }
 
-    /// Reads that reached the device for each of `commands`, by the kernel's count of the device.
+    /// Reads that reached the device for each of `commands`, by the device's counters.
     pub fn disk_reads_per(&self, commands: f64) -> f64 {
         self.disk
             .map_or(f64::NAN, |disk| disk.reads as f64 / commands)
     }
 
-    /// Pages that the server's process made the device read for each of `commands`, by the kernel's
-    /// account of the process.
+    /// Pages that the server's process read from the device for each of `commands`, by the kernel's
+    /// count for the process.
     pub fn process_pages_per(&self, commands: f64) -> f64 {
         self.io.map_or(f64::NAN, |io| {
             io.read as f64 / senko_io::PAGE_SIZE as f64 / commands
@@ -283,7 +284,7 @@ fn settings(
     })
 }
 
-/// Runs one step and looks at both sides before and after it.
+/// Runs one step and takes the counts of both sides before and after it.
 fn run(bench: &Bench<'_>, server: &Server, settings: &Settings) -> Result<Window> {
     ensure!(
         cleanup::is_alive(server.pid()),
@@ -360,7 +361,7 @@ pub fn measure_requests(
     run(bench, server, &settings)
 }
 
-/// Writes every item once. `rate` holds a server back that loses items when they come faster than
+/// Writes every item once. `rate` slows down a server that loses items if they arrive faster than
 /// it can write them out.
 ///
 /// # Errors
@@ -378,8 +379,8 @@ pub fn fill(
     fill_as(bench, server, items, &load)
 }
 
-/// Writes every item once, many sets at a time: for a server that makes them wait when it has to
-/// write out.
+/// Writes every item once, many sets at a time: for a server that delays sets when it has to write
+/// out.
 ///
 /// # Errors
 /// As [`measure`].
@@ -391,8 +392,8 @@ pub fn fill_fast(bench: &Bench<'_>, server: &Server, items: &Items) -> Result<Wi
     fill_as(bench, server, items, &load)
 }
 
-/// Writes again what a server dropped while it was filled, in some passes over all items, until
-/// nearly all are there.
+/// Writes the items again that a server dropped while it was filled, in some passes over all items,
+/// until nearly all are there.
 ///
 /// # Errors
 /// As [`measure`].
@@ -413,7 +414,7 @@ pub fn mend(bench: &Bench<'_>, server: &Server, items: &Items) -> Result<()> {
     Ok(())
 }
 
-/// Writes every item once, as `load` has it.
+/// Writes every item once, with the settings of `load`.
 ///
 /// # Errors
 /// As [`measure`].

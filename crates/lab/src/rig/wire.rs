@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use senko_workload::KeySpace;
 
-/// How long an answer is waited for.
+/// How long to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Commands under way.
 const BATCH: u64 = 64;
 
-/// The statistics of a server: name to value. Values that are not numbers are left out.
+/// The statistics of a server: name to value. Values that are not numbers are omitted.
 pub type Stats = BTreeMap<String, f64>;
 
 /// A connection.
@@ -26,7 +26,7 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// If the server does not take the connection.
+    /// If the server does not accept the connection.
     pub fn connect(address: SocketAddr) -> Result<Client> {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)
             .with_context(|| format!("no connection to {address}"))?;
@@ -57,7 +57,7 @@ impl Client {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Sends one command and gives its one line of answer.
+    /// Sends one command and returns its one line of answer.
     ///
     /// # Errors
     /// If there is none.
@@ -69,7 +69,7 @@ impl Client {
     /// All of `stats`.
     ///
     /// # Errors
-    /// If there is no answer, or another.
+    /// If there is no answer, or an unexpected one.
     pub fn stats(&mut self) -> Result<Stats> {
         self.send(b"stats\r\n")?;
         let mut stats = Stats::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where chapter 4.2's structures run: on a file by the machine's clock, and on simulated drives by
-//! their own.
+//! Where chapter 4.2's structures run: on a file, with the machine's clock, and on simulated
+//! drives, with their own.
 
 use std::time::Instant;
 
@@ -16,32 +16,33 @@ use crate::rig::scratch::Scratch;
 use crate::rig::{Steps, cleanup};
 use crate::{Options, Outcome, Progress};
 
-/// A simulated drive, and what was written to it before.
+/// A simulated drive, and its contents before the run.
 #[derive(Clone, Copy, Debug)]
 pub struct Simulated {
     /// Its name in results: lower case, no blanks.
     pub name: &'static str,
     /// The profile.
     pub profile: &'static str,
-    /// What was written before.
+    /// Its contents.
     pub before: Precondition,
 }
 
-/// The thesis's drive as it was measured: erased before.
+/// The thesis's drive as it was measured: erased before the run.
 pub const X25M: Simulated = Simulated {
     name: "x25m",
     profile: "x25-m",
     before: Precondition::InOrder { percent: 0.0 },
 };
 
-/// The same after all was written in order and as much again at random, so that it collects.
+/// The same drive after everything was written in order and as much again at random, so that it
+/// collects garbage.
 pub const X25M_FULL: Simulated = Simulated {
     name: "x25m_full",
     before: Precondition::Random { times: 1.0 },
     ..X25M
 };
 
-/// A drive with log blocks, as the thesis's USB stick is.
+/// A drive with log blocks, like the thesis's USB stick.
 pub const STICK: Simulated = Simulated {
     name: "usb_stick",
     profile: "usb-stick",
@@ -50,13 +51,13 @@ pub const STICK: Simulated = Simulated {
 
 /// Where an experiment of chapter 4.2 runs: on a file and on these drives.
 pub struct Beds<'a> {
-    /// Where the file is.
+    /// The folder of the file.
     pub scratch: &'a Scratch,
-    /// Shows how far the experiment is.
+    /// Shows the progress of the experiment.
     pub progress: &'a dyn Progress,
     /// The drives.
     pub drives: &'a [Simulated],
-    /// Of keys and drives.
+    /// The seed of keys and drives.
     pub seed: u64,
 }
 
@@ -66,7 +67,7 @@ impl Beds<'_> {
         Steps::new(self.progress, (each * (self.drives.len() + 1)) as u64)
     }
 
-    /// The file, and then the drives.
+    /// The file, followed by the drives.
     pub fn all(&self) -> impl Iterator<Item = Option<Simulated>> {
         let drives = self.drives.iter().copied().map(Some);
         std::iter::once(None).chain(drives)
@@ -87,7 +88,7 @@ impl Beds<'_> {
 /// Runs an experiment of chapter 4.2 on a file and on these drives.
 ///
 /// # Errors
-/// If there is no scratch folder, or those of `measure`.
+/// If there is no scratch folder, or as `measure`.
 pub fn run_on(
     options: &Options,
     progress: &dyn Progress,
@@ -107,7 +108,7 @@ pub fn run_on(
     Ok(outcome)
 }
 
-/// What is behind a bed.
+/// The device of a bed.
 enum Kind {
     File(FlashFile, Instant),
     Simulated(Box<SimulatedDevice>),
@@ -121,7 +122,7 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// A new file of `bytes` that reads as zeros, by the machine's clock.
+    /// A new file of `bytes` that reads as zeros, with the machine's clock.
     ///
     /// # Errors
     /// If the disk has no room.
@@ -138,7 +139,7 @@ impl Bed {
         })
     }
 
-    /// A simulated drive, by its own clock.
+    /// A simulated drive, with its own clock.
     ///
     /// # Errors
     /// If the drive cannot be made.
@@ -172,7 +173,7 @@ impl Bed {
     }
 }
 
-/// The mean of the last this many times.
+/// The mean of the last values.
 pub struct Recent {
     times: Vec<f64>,
     at: usize,
@@ -180,7 +181,7 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// Of `count` times.
+    /// The mean of the last `count` values.
     pub fn new(count: usize) -> Recent {
         Recent {
             times: vec![0.0; count],
@@ -189,7 +190,7 @@ impl Recent {
         }
     }
 
-    /// Adds one; the mean of the last, if there were so many.
+    /// Adds a value; returns the mean of the last ones, if there are enough.
     pub fn add(&mut self, time: f64) -> Option<f64> {
         self.times[self.at] = time;
         self.at = (self.at + 1) % self.times.len();

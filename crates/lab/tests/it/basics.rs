@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Chapter 4.2's experiments, small: figures that the drives' own clocks or counts give.
+//! Chapter 4.2's experiments with small sizes: only figures from the drives' own clocks or from
+//! counts.
 
 use senko_lab::Outcome;
 use senko_lab::experiments::{thesis_btree, thesis_hash_table, thesis_isam};
@@ -19,8 +20,8 @@ fn measured(drives: &[Simulated], measure: impl Fn(&Beds<'_>, &mut Outcome)) -> 
     outcome
 }
 
-/// Table 7's order: ISAM writes the least, in order; the tree the most. A get is one read, and none
-/// of DRAM for the other two.
+/// Table 7's order: ISAM writes the least, in order; the tree writes the most. A get is one read,
+/// and the other two need no DRAM.
 #[test]
 fn the_three_structures_stand_as_in_table_7() {
     let outcome = measured(&[X25M], |beds, outcome| {
@@ -35,12 +36,12 @@ fn the_three_structures_stand_as_in_table_7() {
     assert!(put("hash_table") < put("btree"));
     assert_eq!(bars["reads_per_get_isam_1m"], 1.0);
     assert!(bars["reads_per_get_btree"] > 1.5);
-    // 12 bytes of 1008 in a table that is a quarter empty.
+    // 12 bytes of 1008, in a table that is a quarter empty.
     assert!((bars["isam_dram_percent"] - 1.2 / 0.75).abs() < 0.02);
     assert_eq!(outcome.tables[0].rows.len(), 8);
 }
 
-/// The drive that maps pages has no stall, the one with log blocks merges.
+/// The page-mapped drive has no stall, the one with log blocks merges.
 #[test]
 fn puts_into_a_tree_stall_on_log_blocks_alone() {
     let outcome = measured(&[X25M, STICK], |beds, outcome| {
@@ -54,7 +55,8 @@ fn puts_into_a_tree_stall_on_log_blocks_alone() {
     assert_eq!(figure.rows.last().unwrap()[0], "800");
 }
 
-/// Figure 31's shape, by counts that any pace gives; the rule stops far behind the thesis's 74 %.
+/// Figure 31's shape, from counts that do not depend on speed; the rule stops far after the
+/// thesis's 74 %.
 #[test]
 fn puts_into_a_table_go_as_theory_says() {
     let outcome = measured(&[X25M], |beds, outcome| {

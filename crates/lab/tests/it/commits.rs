@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The parts of the experiments on commits, each with a few transactions: they work, and their
-//! figures add up. No time is judged.
+//! figures are consistent. Times are not judged.
 
 use senko_lab::commits::floor::Cell;
 use senko_lab::commits::ours::Ours;
@@ -17,7 +17,7 @@ use senko_lab::{Outcome, Table};
 
 use senko_dbm::Options as DbmOptions;
 
-/// A scratch folder, or none where nothing lies on a disk.
+/// A scratch folder, or `None` if there is none on a disk.
 fn scratch() -> Option<Scratch> {
     match Scratch::new(&scratch::default_parent()) {
         Ok(scratch) => Some(scratch),
@@ -78,7 +78,7 @@ fn the_floor_reports_every_way_once() {
     let Some(scratch) = scratch() else { return };
     let mut outcome = Outcome::new();
     dbm_floor::measure(&scratch, &(), 2, 3, 1, &mut outcome).unwrap();
-    // Buffered writes can be had everywhere.
+    // Buffered writes work everywhere.
     assert_eq!(outcome.tables[0].rows.len(), 30);
     assert!(
         outcome
@@ -233,7 +233,7 @@ fn the_papers_loads_name_every_key() {
         );
     }
     dbm_paper::log_bytes(scratch.folder(), 50, &mut outcome).unwrap();
-    // A transaction's 1,200 bytes of records take a page of the log at the least.
+    // A transaction's 1,200 bytes of records take at least a page of the log.
     assert!(outcome.bars()["log_bytes_per_commit_100"] >= 4096.0);
     assert!(outcome.bars().contains_key("synced1_over_floor"));
     let why = &outcome.missing()["synced1_over_redb"];
@@ -304,7 +304,7 @@ fn pages_are_counted_for_both() {
     let Some(scratch) = scratch() else { return };
     let mut outcome = Outcome::new();
     dbm_appendpages::measure(scratch.folder(), 20_000, 50, &mut outcome).unwrap();
-    // A leaf that changed is written, and a synced commit of its own takes a page at the least.
+    // A changed leaf is written, and a separate synced commit takes at least a page.
     assert!(outcome.bars()["page_writes_per_update"] >= 1.0);
     assert!(outcome.bars()["pages_per_commit_of_one"] >= 1.0);
     match outcome.bars().get("lmdb_pages_per_commit_of_one") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices measured as in paper A, section 4.1: the verdict on simulated drives, which layer they
-//! have being known.
+//! Devices measured as in paper A, section 4.1: the verdict on simulated drives, whose layer is
+//! known.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,8 @@ fn simulated(profile: &str, seed: u64) -> Measured {
     measure(&mut target, seed, &()).unwrap()
 }
 
-/// The experiment knows each profile's layer from the profile, this test from the list here.
+/// The experiment takes each profile's layer from the profile, this test takes it from the list
+/// here.
 #[test]
 fn the_verdict_is_right_for_every_profile() {
     let report = run("device-verdict", &Options::default(), &()).unwrap();
@@ -56,9 +57,9 @@ fn us(measured: &Measured, bytes: u64, of: fn(&Size) -> f64) -> f64 {
     of(sizes.find(|size| size.bytes == bytes).unwrap()) / 1e3
 }
 
-/// The thesis's table 3 and figures 18 to 22: 70 MB/s of writes in order; random writes as fast as
-/// writes in order, at any size; no stalls. `crates/ssd/tests/it/thesis_drives.rs` has the table's
-/// other figures.
+/// The thesis's table 3 and figures 18 to 22: 70 MB/s of sequential writes; random writes as fast
+/// as sequential ones, at any size; no stalls. `crates/ssd/tests/it/thesis_drives.rs` has the
+/// table's other figures.
 #[test]
 fn the_x25_m_writes_as_in_table_3() {
     let measured = simulated("x25-m", 1);
@@ -72,8 +73,8 @@ fn the_x25_m_writes_as_in_table_3() {
     assert_eq!(measured.series_random.stalls, 0);
 }
 
-/// Figures 23 to 25: a random write takes up to a hundred times as long as one in order, and the
-/// series of random writes stalls again and again, that in order hardly.
+/// Figures 23 to 25: a random write takes up to a hundred times as long as a sequential one. The
+/// series of random writes stalls again and again, the sequential series hardly.
 #[test]
 fn the_usb_stick_stalls_as_in_figures_23_to_25() {
     let measured = simulated("usb-stick", 1);
@@ -100,8 +101,8 @@ fn the_x25_m_reads_as_its_maker_says() {
     let measured = simulated("x25-m", 1);
     let page = us(&measured, 4096, |size| size.read_random_ns);
     assert!((page / 65.0 - 1.0).abs() < 0.15, "{page} us");
-    // Ten channels serve reads side by side, as fast as the link takes them. However many more are
-    // under way, it takes no more.
+    // Ten channels serve reads in parallel, as fast as the link transfers them. With more reads
+    // under way, the rate does not grow.
     let rates = measured.depths.iter().map(|depth| depth.reads_per_second);
     let rates: Vec<f64> = rates.collect();
     assert!(rates[0] * 2.0 < rates[3], "{rates:?}");
@@ -120,7 +121,7 @@ fn the_x25_m_reads_as_its_maker_says() {
     assert!(svg.contains("4 KiB") && !svg.contains("NaN"));
 }
 
-/// A file has its times by flags, which a simulated drive has not.
+/// A file has times by flags, which a simulated drive does not have.
 #[test]
 fn a_file_is_measured_with_and_without_its_flags() {
     let path = std::env::temp_dir().join(format!("senko-flags-{}", std::process::id()));
@@ -140,13 +141,13 @@ fn a_file_is_measured_with_and_without_its_flags() {
                     .all(|one| one.read_ns > 0.0 && one.write_ns > 0.0)
             );
         }
-        // The folder may lie in memory.
+        // The folder may be in memory.
         Err(error) => eprintln!("skipped: {error:#}"),
     }
     assert!(simulated("x25-m", 1).flags.is_empty());
 }
 
-/// A drive that cannot be told that nothing is stored, as USB sticks.
+/// A drive that has no discard, like USB sticks.
 struct Deaf(SimulatedTarget);
 
 impl Target for Deaf {
@@ -198,7 +199,7 @@ struct Loop {
 }
 
 impl Loop {
-    /// Its device, or why there is none.
+    /// Its device, or the reason why there is none.
     fn new(bytes: u64) -> Result<Self, String> {
         let file = std::env::temp_dir().join(format!("senko-loop-{}", std::process::id()));
         let made = std::fs::File::create(&file).and_then(|made| made.set_len(bytes));
@@ -219,8 +220,8 @@ impl Loop {
         }
     }
 
-    /// Opens the first `bytes`. A child that another test is about to start has the descriptors of
-    /// this process for a moment, and so the device's earlier one.
+    /// Opens the first `bytes`. For a moment, a child that another test is about to start has the
+    /// descriptors of this process, including the earlier one of the device.
     fn open(&self, bytes: u64) -> FileTarget {
         loop {
             match FileTarget::open(Path::new(&self.device), Some(&self.device), bytes) {
@@ -237,7 +238,7 @@ impl Loop {
         }
     }
 
-    /// Bytes that the file has blocks for.
+    /// Allocated bytes of the file.
     fn held(&self) -> u64 {
         std::fs::metadata(&self.file).unwrap().blocks() * 512
     }
@@ -250,8 +251,8 @@ impl Drop for Loop {
     }
 }
 
-/// The series of single writes to a raw device came without a discard before it. The discard covers
-/// the measured bytes, and not one more.
+/// Before the series of single writes to a raw device, there used to be no discard. The discard
+/// covers exactly the measured bytes.
 #[test]
 fn a_raw_device_is_discarded_as_far_as_it_is_measured() {
     let raw = match Loop::new(48 << 20) {
@@ -278,7 +279,7 @@ fn a_raw_device_is_discarded_as_far_as_it_is_measured() {
     assert!((32 << 20..33 << 20).contains(&held), "{held}");
 }
 
-/// A file is a hole after it, of the same size.
+/// A discarded file is a hole of the same size.
 #[test]
 fn a_file_is_a_hole_before_its_series() {
     let path = std::env::temp_dir().join(format!("senko-punched-{}", std::process::id()));
@@ -299,7 +300,7 @@ fn a_file_is_a_hole_before_its_series() {
             );
         }
         Ok((_, false)) => eprintln!("skipped: the file system makes no holes"),
-        // The folder may lie in memory.
+        // The folder may be in memory.
         Err(error) => eprintln!("skipped: {error:#}"),
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The policy models: against a slow model with lists, and, where the traces are, against published
-//! counts.
+//! The policy models, compared with a slow model with lists, and with published counts if the
+//! traces are there.
 
 use std::path::PathBuf;
 
@@ -134,7 +134,7 @@ fn s3_fifo_matches_plain_lists() {
             ghost: Vec::new(),
         };
         for step in 0..2000 {
-            // Half of the requests go to a tenth of the objects, so that all queues see traffic.
+            // Half of the requests are for a tenth of the objects, so that all queues have traffic.
             let range = if rng.below(2) == 0 {
                 objects
             } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Engines under test: the process with an engine, driven as an experiment drives it, with engines
-//! that are right and engines that are not.
+//! Engines under test: the process with an engine, driven as in an experiment, with correct engines
+//! and faulty ones.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,12 +15,12 @@ use senko_lab::kv::{
 };
 use serde_json::{Map, Value};
 
-/// A map in memory, which can be made to lie.
+/// A map in memory, which can be made faulty.
 #[derive(Clone, Default)]
 struct Toy {
     map: Arc<Mutex<BTreeMap<Vec<u8>, Vec<u8>>>>,
     puts: Arc<AtomicU64>,
-    /// From this many puts on it forgets them.
+    /// From this number of puts on it forgets them.
     forgets_after: Option<u64>,
     /// Every value comes back with its last byte changed.
     damages: bool,
@@ -250,8 +250,7 @@ fn requests_out_of_turn_are_refused() {
     assert!(format!("{error:#}").contains("nonsense"), "{error:#}");
 }
 
-/// A put that was said to be there and is lost after a kill, or came back older, ends an
-/// experiment.
+/// If a reported put is lost after a kill, or comes back older, the experiment ends with an error.
 #[test]
 fn what_a_killed_writer_said_is_checked() {
     let (keys, most) = (100, 1024);
@@ -268,7 +267,7 @@ fn what_a_killed_writer_said_is_checked() {
         shown.found, keys,
         "no further back than a version of each key"
     );
-    // Put 1024 was key 23 with version 11; a writer that said one version more is not believed.
+    // Put 1024 was key 23 with version 11; a writer that reported one version more is not believed.
     let error = child::check_reached(&toy, keys, SHAPE, most + 1, 1000).unwrap_err();
     assert!(error.to_string().contains("has version 10"), "{error:#}");
     toy.map.lock().unwrap().pop_first();

@@ -9,19 +9,19 @@ mod dram_policy;
 mod commits;
 // The basic structures of chapter 4.2.
 mod basics;
-// Devices, and what they are found to be.
+// Devices, and the verdicts on them.
 mod device;
-// Everything that the papers number has its row in the report.
+// Every numbered item of the papers has its row in the report.
 mod papers;
-// Curves of hit ratios against the simulated policy.
+// Curves of hit ratios compared with the simulated policy.
 mod plan;
-// Engines under test, as an experiment drives them.
+// Engines under test, driven as in an experiment.
 mod kv;
 // Result lines, tables, provenance.
 mod report;
 // The machinery of experiments on servers.
 mod rig;
-// The simulator's tables against the papers'.
+// The simulator's tables compared with the papers'.
 mod ssd_tables;
 // Programs in Python.
 mod python;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The report's table from the papers to the code: nothing that a paper numbers is left out.
+//! The report's table from the papers to the code: no numbered item of a paper is left out.
 
 use std::collections::BTreeSet;
 
 use senko_lab::publish::catalogue::Paper;
 use senko_lab::publish::parts::PARTS;
 
-/// The numbers of a kind that a text names: `figures 8 to 10 and 12, table 1`.
+/// The numbers of one kind in a text: `figures 8 to 10 and 12, table 1`.
 fn numbers(text: &str, kind: &str) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let (mut counts, mut up_to) = (false, None);
@@ -55,7 +55,7 @@ fn every_figure_table_and_equation_has_a_row() {
     }
 }
 
-/// A row that stands twice, or two rows with one name, leave a reader to guess.
+/// A duplicate row, or two rows with one name, would leave readers guessing.
 #[test]
 fn rows_differ() {
     let mut seen = BTreeSet::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Curves of hit ratios against the simulated policy, on real traces where they are there.
+//! Curves of hit ratios compared with the simulated policy, on real traces if they are there.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use senko_lab::experiments::dram_policy::{Basis, simulate};
 use senko_lab::plan::{Curve, FOLLOWED, Policy, S3_FIFO};
 use senko_lab::{Options, Scale, run};
 
-/// The largest distance between the curve and the simulation, over sizes from a hundredth of all
+/// The largest distance between the curve and the simulation, over sizes from one percent of all
 /// on.
 fn furthest(policy: Policy, name: &str, requests: &Requests, followed: usize) -> f64 {
     let curve = Curve::of_policy(policy, requests, Basis::Objects, 0, (followed, 7));
@@ -62,8 +62,8 @@ fn curves_of_real_traces_are_within_two_percent() {
     }
 }
 
-/// Without traces a quick run still holds the curves against generated keys, and says that traces
-/// are missing and what they would have shown.
+/// Without traces a quick run still compares the curves on generated keys, and reports that traces
+/// are missing and which figures they would have given.
 #[test]
 fn the_experiment_runs_without_traces() {
     let options = Options {
@@ -74,14 +74,13 @@ fn the_experiment_runs_without_traces() {
     let report = run("plan-accuracy", &options, &()).unwrap();
     let (bars, missing) = (report.outcome.bars(), report.outcome.missing());
     assert!(bars["hit_ratio_error"] < 0.02, "{}", report.text());
-    // Fewer objects that are followed say less.
+    // Fewer sampled objects give a less exact curve.
     assert!(bars["hit_ratio_error"] < bars["error_followed_5k"]);
     assert!(missing["traces"].contains("--traces"), "{missing:?}");
     assert_eq!(report.outcome.tables[0].rows.len(), 4);
 }
 
-/// A file that is not a trace leaves a gap under its name, and the largest error of all is not
-/// known.
+/// A file that is not a trace leaves a gap under its name, and the largest error of all is unknown.
 #[test]
 fn a_trace_that_cannot_be_read_is_a_gap() {
     let folder = std::env::temp_dir().join(format!("senko-plan-{}", std::process::id()));
@@ -105,8 +104,8 @@ fn a_trace_that_cannot_be_read_is_a_gap() {
     );
 }
 
-/// A plan for items without a trace said that no cache of all of them finds 91 % of the
-/// requests, since each item's first request missed.
+/// A plan for items without a trace used to say that no cache of all items reaches 91 % hits, since
+/// each item's first request missed.
 #[test]
 fn a_warm_cache_of_all_misses_nothing() {
     let requests = Requests {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Experiments on the Python package, with an interpreter that a test makes up.
+//! Experiments on the Python package, with an interpreter that the test makes.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 use senko_lab::Outcome;
 use senko_lab::python::measure;
 
-/// A script in the interpreter's place.
+/// A script instead of the interpreter.
 fn interpreter(name: &str, script: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("senko-lab-{name}-{}", std::process::id()));
-    // Another process writes it. A fork of this one, at a bad moment, would keep the file open to
-    // write, and then nobody could run it.
+    // Another process writes it. A fork of this one at a bad moment would keep the file open for
+    // writing, and then it could not be executed.
     let mut install = Command::new("install")
         .args(["-m", "755", "/dev/stdin"])
         .arg(&path)

@@ -129,7 +129,7 @@ fn the_machine_is_described() {
     assert!(machine.to_string().contains("Linux"));
 }
 
-/// An experiment that crashed was shown with the figures of the run before it, as if it had
+/// An experiment that crashed used to be shown with the figures of the run before it, as if it had
 /// measured them now.
 #[test]
 fn a_run_without_a_record_is_a_gap_and_not_the_run_before_it() {
@@ -153,7 +153,7 @@ fn a_run_without_a_record_is_a_gap_and_not_the_run_before_it() {
     );
     assert_eq!(results::newest_from(&path, from, "dram-policy"), None);
     std::fs::remove_file(&path).unwrap();
-    // The report shows the older figures, and says so.
+    // The report shows the older figures, and says that they are older.
     let told = "measured nothing: it fell over. These are the figures of an older one, 2000-02-29";
     assert!(publish::page(&[old.clone(), gap.clone()]).0.contains(told));
     assert!(!publish::page(&[gap, old]).0.contains("measured nothing"));

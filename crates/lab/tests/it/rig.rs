@@ -31,7 +31,7 @@ fn a_contender_that_does_not_start_says_why() {
         .unwrap_err();
     assert!(error.to_string().contains("is not installed"), "{error:#}");
 
-    // A program that takes none of these options, and says so.
+    // A program that accepts none of these options, and says so.
     let error = Spec::senko("two", Path::new("cat"), core, 64 << 20)
         .start(&scratch)
         .unwrap_err();
@@ -54,7 +54,7 @@ fn a_folder_in_memory_is_refused() {
         scratch: folder.to_owned(),
         ..Options::default()
     };
-    // A machine of one core has another reason.
+    // On a machine with one core the reason is another.
     let error = Bench::open(&options)
         .err()
         .expect("no bench in memory")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The simulator's tables against the papers': mapping tables to the digit, the endurance paper's
-//! first table where the trace is here.
+//! The simulator's tables compared with the papers': mapping tables to the digit, the endurance
+//! paper's first table if the trace is here.
 
 use senko_lab::{DEFAULT_TRACES, Options, Scale, run};
 
@@ -35,14 +35,14 @@ fn endurance_table_is_near_the_paper() {
     let settings = &report.outcome.settings;
     assert_eq!(settings["log_blocks"], 26);
     assert_eq!(settings["victim"], "lru");
-    // The second row has a stand-in, which never takes the row's own name.
+    // The second row has a substitute, which never has the row's own name.
     assert!(bars["msn_fs_hit_percent"] > 0.0 && bars["msn_fs_write_speedup"] > 1.0);
     let missing = report.outcome.missing();
     assert!(missing["msn_storage_cfs_hit_percent"].contains("not here"));
     assert_eq!(missing.len(), 3);
 }
 
-/// Chapter 8 is arithmetic, and has to come out to the digit.
+/// Chapter 8 is arithmetic, and must be reproduced to the digit.
 #[test]
 fn ratios_are_the_thesis() {
     let report = run("thesis-ratios", &Options::default(), &()).unwrap();
@@ -53,7 +53,7 @@ fn ratios_are_the_thesis() {
     assert!(bars["flat_from_today"] > bars["flat_from_paper"]);
 }
 
-/// One drive's figures, and the paper's of two and four beside what was predicted.
+/// One drive's figures, and the paper's figures for two and four next to the predictions.
 #[test]
 fn two_and_four_drives_are_predicted_from_one() {
     let options = Options {
@@ -68,8 +68,8 @@ fn two_and_four_drives_are_predicted_from_one() {
     assert!(!bars.contains_key("qps_1") && bars.contains_key("qps_4"));
 }
 
-/// Chapter 2 in numbers: a small part of a map is enough for a skewed load, TRIM spares collection,
-/// and log blocks merge for random writes alone.
+/// Chapter 2 in numbers: a small part of a map is enough for a skewed load, TRIM saves garbage
+/// collection, and log blocks merge only for random writes.
 #[test]
 fn what_chapter_2_says_costs() {
     let options = Options {

@@ -133,8 +133,8 @@ impl Engine<'_> {
     }
 
     /// Requests that were due before the end, but for which no connection had room. They count with
-    /// the latency that they had already reached, so that an overloaded server does not look good
-    /// by answering fewer requests.
+    /// the latency that they had already reached. Otherwise an overloaded server would look good by
+    /// answering fewer requests.
     #[cold]
     fn give_up_on_schedule(&mut self, now: u64, deadline: u64) {
         while let Some(due) = self.take_due(deadline, deadline) {

@@ -17,7 +17,7 @@ fn requests(text: &str) -> Requests {
     text.parse().unwrap_or_else(|why| panic!("{text}: {why}"))
 }
 
-/// These settings with a mix, loaded, run and read back.
+/// Loads, runs and reads back with these settings and a mix.
 fn with(text: &str, settings: Settings) -> Settings {
     let Requests { mix, changes } = requests(text);
     Settings {
@@ -73,14 +73,14 @@ fn all_changes_are_checked_in_every_dialect() {
             assert_eq!(counts.changed, counts.changes, "{report}");
             assert_eq!(step.change.len(), counts.changes, "{report}");
             assert_eq!(counts.requests, MIX, "{report}");
-            // The rest are gets and sets, and sets of texts that were full.
+            // The rest are gets and sets, and sets of full texts.
             let share = settings.changes.total();
             let made = counts.changes as f64 / MIX as f64;
             assert!(
                 made <= share + 0.03 && made > share - 0.2,
                 "{text}: {report}"
             );
-            // Gets and the numbers of incr and decr are looked at.
+            // Gets and the numbers of incr and decr are checked.
             let numbers = if text.contains("incr=1") {
                 MIX
             } else {
@@ -179,11 +179,11 @@ fn a_server_that_loses_or_doubles_changes_is_found_out() {
     }
 }
 
-/// The answer of `incr` names the version that was counted on.
+/// The answer of `incr` names the version to which it was applied.
 #[test]
 fn a_change_of_a_value_that_a_set_replaced_is_stale() {
     let settings = with("incr=1", on_fake(Wrong::CountsOnOldValue));
-    // Loaded twice, so that there is a value from before.
+    // Loaded twice, so that each key has an earlier value.
     let settings = Settings {
         steps: vec![Step::Load, Step::Load, Step::Mix(Amount::Requests(5000))],
         ..settings
@@ -223,7 +223,7 @@ fn another_run_counts_on_where_the_first_ended() {
     }
 }
 
-/// One hot text grew until the server refused it.
+/// One hot text used to grow until the server refused it.
 #[test]
 fn a_text_stays_within_its_bounds() {
     let Some(memcached) = Memcached::start(&["-m", "64"]) else {
@@ -239,7 +239,7 @@ fn a_text_stays_within_its_bounds() {
         };
         let report = run(&settings);
         assert_eq!(report.verdict(Some(1.0)), Ok(()), "{report}");
-        // Every 32 chunks at most a set comes in place of one, and 5 requests are under way.
+        // At most every 32nd chunk is replaced by a set, and 5 requests are under way.
         let counts = report.steps[1].counts;
         assert!(counts.sets >= MIX / 40, "{report}");
         for key in 0..2 {
@@ -260,7 +260,7 @@ fn a_text_stays_within_its_bounds() {
 
 #[test]
 fn changes_without_an_answer_are_counted() {
-    // A server that answers nothing owes its changes as well.
+    // A server that does not answer owes its changes as well.
     let silent = Settings {
         steps: vec![Step::Mix(Amount::For(Duration::from_secs(1)))],
         timeout: Duration::from_secs(3600),
@@ -311,7 +311,7 @@ fn mixes_that_can_not_be_kept_are_refused() {
         assert!(why.contains(words), "{why}");
     }
     assert!(Changes::new([2.0, 0.0, 0.0, 0.0]).is_err());
-    // Long values are no matter where nothing is appended.
+    // Without appends, long values are no problem.
     let counters = Settings {
         value_len: ValueLen::Fixed(1 << 20),
         steps: vec![Step::Load],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server of a few lines that misbehaves on purpose: classic `get`, `set`, `incr`, `decr`,
-//! `append` and `prepend` over a map, with one fault.
+//! A server of a few lines with an intentional fault: classic `get`, `set`, `incr`, `decr`,
+//! `append` and `prepend` over a map.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,24 +10,24 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// What it does wrong.
+/// Its fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
     /// Nothing.
     Nothing,
-    /// Keeps a key's first value and says that it stored the others.
+    /// Keeps a key's first value and reports that it stored the others.
     Stale,
     /// Keeps the first half of a key's first value when it is overwritten.
     Torn,
     /// Every hundredth set stores a value with one bit turned.
     BitTurned,
-    /// Closes the connection in place of every hundredth answer.
+    /// Closes the connection instead of every hundredth answer.
     Closes,
     /// Never answers.
     Silent,
     /// Answers every third set with an error.
     OutOfMemory,
-    /// Stands still for this many milliseconds at the hundredth request.
+    /// Stalls for this many milliseconds at the hundredth request.
     Stalls(u64),
     /// Answers nonsense to every hundredth get.
     Nonsense,
@@ -35,7 +35,7 @@ pub enum Wrong {
     LosesCounts,
     /// Counts every hundredth `incr` and `decr` twice, and answers as for one.
     CountsTwice,
-    /// Says that it stored every hundredth chunk, and does not store it.
+    /// Reports that it stored every hundredth chunk, and does not store it.
     LosesChunks,
     /// Stores half of every hundredth chunk.
     HalfChunks,
@@ -43,9 +43,9 @@ pub enum Wrong {
     DoublesChunks,
     /// Answers every hundredth change with the value from before the key's newest set.
     CountsOnOldValue,
-    /// Drops the key of every tenth change, as a cache may, and says so.
+    /// Drops the key of every tenth change, as a cache may, and reports it.
     Evicts,
-    /// Ends after a thousand requests: all its connections close, and it listens no more.
+    /// Ends after a thousand requests: all its connections close, and it no longer listens.
     Dies,
 }
 
@@ -105,7 +105,7 @@ impl State {
                 Wrong::Stalls(ms) if number == 100 => thread::sleep(Duration::from_millis(ms)),
                 Wrong::Closes if hundredth => return Ok(()),
                 Wrong::Dies if self.is_dead() => {
-                    // A last visitor lets the listener look, and go.
+                    // A last connection lets the listener check the flag and end.
                     drop(TcpStream::connect(stream.local_addr()?));
                     return Ok(());
                 }
@@ -187,7 +187,7 @@ impl State {
         b"STORED\r\n".to_vec()
     }
 
-    /// Whether the change that is about to be made is a wrong one, or meets no key.
+    /// Whether the next change is to be faulty, or has no key.
     fn is_nth(&self, wrong: &[Wrong], nth: u64) -> bool {
         wrong.contains(&self.wrong)
             && (self.changes.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(nth)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The load generator against Debian's memcached, and against a small server that misbehaves on
-//! purpose.
+//! The load generator against Debian's memcached, and against a small server with intentional
+//! faults.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where nothing is wrong, every value is found. A fault is found, named and made the run's
+//! If there is no fault, every value is found. A fault is found, named and decides the run's
 //! verdict.
 
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ use senko_workload::{KeyShape, KeySpace, Popularity, ValueLen, fill_value};
 /// A memcached on a Unix socket; it ends with the test.
 pub struct Memcached {
     child: Child,
-    /// Where it listens.
+    /// The address it listens on.
     pub socket: PathBuf,
 }
 
@@ -58,7 +58,7 @@ impl Memcached {
         Some(Memcached { child, socket })
     }
 
-    /// Sends a line of a person's own and gives the answer up to `end`.
+    /// Sends a single line and returns the answer up to `end`.
     pub fn ask(&self, request: &[u8], end: &str) -> String {
         let mut stream = UnixStream::connect(&self.socket).expect("memcached listens");
         stream.write_all(request).expect("memcached reads");
@@ -204,7 +204,7 @@ fn mixes_with_every_option_meet_no_fault() {
                     counts.refills > 0 && counts.hits > 0,
                     "{settings:?}\n{report}"
                 );
-                // A thread of memcached's frees memory, and may not get to run in time.
+                // A thread of memcached frees memory, and may not run in time.
                 assert!(
                     errors.keys().all(|text| text.contains("ut of memory")),
                     "{settings:?}\n{report}"
@@ -292,7 +292,7 @@ fn an_injected_value_is_reported_with_its_key_and_place() {
     // A value that is not ours at all.
     memcached.overwrite(&key(77), 0, b"hello");
     assert_eq!(run(&check).steps[0].faults, [1, 0, 0, 0, 0]);
-    // Without knowing the generation, an older whole value is right.
+    // Without knowing the generation, an older whole value counts as right.
     memcached.overwrite(&key(77), 1, &other);
     assert_eq!(
         run(&Settings {
@@ -467,7 +467,7 @@ fn a_silent_server_times_out_and_a_missing_one_is_an_error() {
     assert!(error.contains("/nonexistent/senko.sock"), "{error}");
 }
 
-/// `senko load` against a server that died on the way ended with 0, or lost what it had measured.
+/// When its server died during the run, `senko load` used to end with 0, or to lose the results.
 #[test]
 fn a_server_that_dies_is_told_and_what_was_measured_is_kept() {
     let (mix, _) = mix(0.5, 1);
@@ -494,7 +494,8 @@ fn a_server_that_dies_is_told_and_what_was_measured_is_kept() {
     assert!(error.is_err(), "a second run reaches nobody");
 }
 
-/// A server that accepts connections and never answers kept a run of many requests busy for ever.
+/// A server that accepts connections and never answers used to keep a run of many requests busy
+/// forever.
 #[test]
 fn a_server_that_answers_nothing_ends_the_run() {
     let settings = Settings {
@@ -507,8 +508,8 @@ fn a_server_that_answers_nothing_ends_the_run() {
     assert!(why.contains("answers nothing"), "{why}");
 }
 
-/// A run of 10 seconds against a server that stalled lasted 10 seconds and the timeout, and had a
-/// high rate: that of the time up to the stall.
+/// When its server stalled, a run of 10 seconds used to last 10 seconds plus the timeout, and
+/// reported the high rate from before the stall.
 #[test]
 fn a_run_ends_at_its_time_also_when_the_server_stalls() {
     let time = Duration::from_secs(1);
@@ -532,7 +533,7 @@ fn a_run_ends_at_its_time_also_when_the_server_stalls() {
         let counts = step.counts;
         assert!(step.elapsed >= time, "{report}");
         assert_eq!(counts.requests, 0, "{report}");
-        // One a connection, of those that came to send one in this time.
+        // One for each connection, of those that arrived to send one in this time.
         let unanswered = counts.unanswered;
         assert!((1..=5).contains(&unanswered), "{report}");
         assert_eq!(
@@ -583,7 +584,7 @@ fn a_rate_that_is_not_reached_is_told() {
     }
 }
 
-/// Every third set failed, and the run ended with 0.
+/// Every third set failed, and the run used to end with 0.
 #[test]
 fn failed_requests_above_the_threshold_are_told() {
     let report = run(&Settings {
@@ -599,7 +600,7 @@ fn failed_requests_above_the_threshold_are_told() {
     assert_eq!(report.completed(0.34), Ok(()));
 }
 
-/// Ctrl-C ended the process, and all that it had measured was gone.
+/// Ctrl-C used to end the process without any results.
 #[test]
 fn a_run_that_is_stopped_has_what_it_measured() {
     let (mix, _) = mix(0.5, 1);
@@ -624,9 +625,9 @@ fn a_run_that_is_stopped_has_what_it_measured() {
     assert!(report.to_string().contains(", 0 wrong"), "{report}");
 }
 
-/// A stall delays every request that falls due in it, and an open loop charges all of them: with
-/// 1000 requests a second and a stall of 400 ms at least 250 answers are 100 ms late. A closed loop
-/// with one connection would have noticed one.
+/// A stall delays every request that is due during it, and an open loop counts all of them. With
+/// 1000 requests a second and a stall of 400 ms, at least 250 answers are 100 ms late. A closed
+/// loop with one connection would have counted one.
 #[test]
 fn an_open_loop_charges_a_stall_to_every_request_that_it_delays() {
     let (mix, _) = mix(0.5, 1);

@@ -108,7 +108,7 @@ pub(super) fn run<Q: Queue>(
     Outcome::Done
 }
 
-/// What is known about the existing item.
+/// The known state of the existing item.
 #[derive(Clone, Copy)]
 struct Old {
     meta: Meta,

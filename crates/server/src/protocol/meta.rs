@@ -74,7 +74,7 @@ pub struct Refusal {
     pub after: After,
 }
 
-/// What the times in flags are relative to.
+/// The times that times in flags are relative to.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// Unix seconds.

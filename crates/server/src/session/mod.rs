@@ -69,7 +69,7 @@ const MAX_ROUNDS: u32 = 16;
 /// Spare buffers kept for parked commands.
 const SPARE: usize = 2;
 
-/// What a session waits for before it takes more bytes.
+/// The event that a session waits for before it takes more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// A fetch or another shard. Feed again after [`Session::done`] or [`Session::remote_reply`].

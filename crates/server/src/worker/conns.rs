@@ -84,7 +84,7 @@ pub struct Conn {
     pub needed: bool,
     /// The socket that was lent to this worker with the oldest command (virtual connections only).
     pub borrowed: Option<RawFd>,
-    /// What the session waits for before it takes more.
+    /// The event that the session waits for before it takes more bytes.
     pub wait: Option<Wait>,
     /// Whether the incomplete value ends here, once everything before it was fed (virtual
     /// connections only).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sockets lent to the workers of other shards with a command, so that the worker that makes an
-//! answer also sends it (LEND-1 to LEND-3 in `route.rs`).
+//! Sockets lent to the workers of other shards with a command: the worker that makes an answer also
+//! sends it (LEND-1 to LEND-3 in `route.rs`).
 //!
 //! ```text
 //!  worker of the connection                     worker of the shard
@@ -185,8 +185,8 @@ impl Worker {
 
 impl Drop for Worker {
     /// A worker may end before its sockets are back, because it failed or its time was over. It
-    /// leaves them open, so that no new connection gets their numbers while others may send on
-    /// them. The process is about to end.
+    /// leaves them open, because other workers may still send on their numbers, which no new
+    /// connection may get. The process is about to end.
     fn drop(&mut self) {
         for (_, conn) in self.conns.iter() {
             if let (Link::Socket(id), Some(_)) = (conn.link, conn.lent_to) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers that a worker reads from another's shard while that waits (PARK-1 to PARK-4 in
-//! `parked.rs`): they are the shard's own, and never older.
+//! Answers for which a worker reads from another worker's shard while that worker waits (PARK-1 to
+//! PARK-4 in `parked.rs`): they are the shard's own answers, and never older.
 
 use std::sync::atomic::Ordering;
 
@@ -26,7 +26,7 @@ fn every_dialect_says_the_same_at_either_worker() {
         for key in 0..KEYS {
             clients[0].store(&format!("key{key}"), &value(key, key * 400));
         }
-        // Larger than what is copied.
+        // Larger than the values that are copied.
         clients[0].store("large", &value(7, 100_000));
         let before = clients[0].stat("senko_read_across");
         let hits = clients[0].stat("get_hits");
@@ -65,13 +65,13 @@ fn every_dialect_says_the_same_at_either_worker() {
             assert_eq!(here, there);
             assert!(here[24 + 4..].starts_with(name.as_bytes()));
         }
-        // Of eighteen hits half arrived at the wrong worker; what it read itself is left to how
+        // Half of eighteen hits arrived at the wrong worker. How many it read itself depends on how
         // busy the other one was.
         let asked = 10 * KEYS as u64;
         let across = clients[0].stat("senko_read_across") - before;
         assert!(across > asked, "{across}");
-        // Each lookup counts once, wherever it was answered: eight hits a text connection, one a
-        // binary one.
+        // Each lookup counts once, wherever it was answered: eight hits for a text connection, one
+        // for a binary one.
         assert_eq!(clients[1].stat("get_hits") - hits, asked * (2 * 8 + 2));
     });
 }
@@ -111,7 +111,7 @@ fn a_flush_holds_at_once_for_keys_of_a_worker_that_sleeps() {
     });
 }
 
-/// Its worker looks at the clock when something comes, and ten times a second.
+/// Its worker reads the clock when something arrives, and ten times a second.
 #[test]
 fn what_expires_is_gone_at_once_from_a_worker_that_sleeps() {
     on_both(2, |place| {
@@ -151,7 +151,7 @@ fn one_client_wins_a_stale_item() {
 #[test]
 fn what_expires_beside_a_key_of_its_tag_is_a_miss() {
     on_both(2, |place| {
-        // No more flash than the twins are twins on.
+        // Flash is only as large as the twins need.
         let place = place.restart(|settings| {
             settings.admission.rule = AdmissionRule::All;
             settings.max_connections = 64;
@@ -178,7 +178,7 @@ fn what_expires_beside_a_key_of_its_tag_is_a_miss() {
                 client.store(&format!("f{n:06}"), &value);
             }
         };
-        // Memory has found its use, then what nobody asks for goes to flash.
+        // This settles what memory is used for; then items that are not requested go to flash.
         let [client, _] = &mut clients;
         fill(client, 12_000);
         for [_, lasting] in &pairs {
@@ -196,13 +196,13 @@ fn what_expires_beside_a_key_of_its_tag_is_a_miss() {
             fill(client, 20);
         }
         assert_eq!(clients[0].stat("flash_hits"), 0);
-        // At once, before anybody looks for what has expired.
+        // At once, before any worker removes expired items.
         place.clock.fetch_add(101_000, Ordering::Relaxed);
         for [expiring, _] in &pairs {
             clients[0].ask(&format!("get {expiring}\r\n"), "END\r\n");
         }
-        // Keys of both shards. Which of them were read across is left to how busy the other worker
-        // was, so the count is of all rounds.
+        // Keys of both shards. How many are read across depends on how busy the other worker is, so
+        // the count is over all rounds.
         assert!(clients[0].stat("senko_read_across") > 0);
         for [_, lasting] in &pairs {
             get(&mut clients[0], lasting);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The admin listener of a running server: its metrics, their documentation, and misbehaving
-//! clients, which must harm nobody.
+//! clients, which must not harm others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use senko_server::settings::{Admission, AdmissionRule, BackendChoice, Budget, Tl
 use crate::serve::client::{PATIENCE, Place};
 use crate::tls::client::Authority;
 
-/// A server whose every metric is there.
+/// A server that has every metric.
 fn watched(io: BackendChoice, threads: usize) -> Place {
     Place::start(io, threads).restart(|settings| {
         settings.admin = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -145,7 +145,7 @@ fn gets_from_flash_and_device_operations_are_timed() {
                 .map(|(_, value)| *value)
                 .collect();
             assert_eq!(counts.len(), 1);
-            // Some may be under way.
+            // Some may be in flight.
             let submitted: f64 = all
                 .iter()
                 .filter(|(name, _)| {
@@ -200,7 +200,7 @@ fn families(text: &str) -> BTreeMap<String, String> {
 
 #[test]
 fn each_metric_is_documented_and_each_documented_metric_exists() {
-    // Metrics of TLS are there with a certificate.
+    // With a certificate there are metrics of TLS.
     let authority = Authority::new();
     let place = watched(BackendChoice::Auto, 1).restart(|settings| {
         settings.tls = Some(authority.settings());
@@ -233,7 +233,7 @@ fn each_metric_is_documented_and_each_documented_metric_exists() {
     assert_eq!(there, documented);
 }
 
-/// The alert rules and the dashboard name no metric that is not there.
+/// The alert rules and the dashboard name only existing metrics.
 #[test]
 fn rules_and_dashboard_name_metrics_that_exist() {
     let page = include_str!("../../../../docs/cache/metrics.md");
@@ -276,7 +276,7 @@ fn promtool(words: &[&str], input: &str) -> bool {
             return false;
         }
     };
-    // A file may be named instead; then nothing reads this.
+    // A file may be named instead, which the tool then does not read.
     let _ = tool.stdin.take().unwrap().write_all(input.as_bytes());
     let done = tool.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -293,7 +293,7 @@ fn promtool_checks_the_rules() {
     promtool(&["check", "rules", rules], "");
 }
 
-/// Prometheus' own tool finds nothing to complain of.
+/// Prometheus's own tool has no complaint.
 #[test]
 fn promtool_checks_the_metrics() {
     let place = watched(BackendChoice::Auto, 2);
@@ -336,7 +336,7 @@ fn hot_keys_and_prefixes_are_told() {
     let page = get(admin(&place), "/");
     assert!(page.contains("<td>&lt;b&gt;:29999</td><td>100</td>"));
     assert!(page.contains("<td>&lt;b&gt;</td><td>200</td>") && !page.contains("<b>"));
-    // Off, unless asked for.
+    // Off unless requested.
     let place = place.restart(|settings| settings.hot_keys = None);
     place.connect().ask(
         "stats hotkeys\r\n",
@@ -344,7 +344,7 @@ fn hot_keys_and_prefixes_are_told() {
     );
 }
 
-/// The page is whole in itself: it names nothing to load, and runs no script.
+/// The page is self-contained: it loads nothing, and runs no script.
 #[test]
 fn the_page_shows_what_the_metrics_count() {
     let place = watched(BackendChoice::Auto, 1);
@@ -395,8 +395,7 @@ fn watchers_are_told() {
     wait_for(address, "senko_watchers", 0.0);
 }
 
-/// Half requests and scrapers that never read took all connections of the listener once they were
-/// enough.
+/// Enough half requests, or scrapers that never read, used to take all connections of the listener.
 #[test]
 fn others_are_answered_beside_scrapers_that_hang() {
     let place = watched(BackendChoice::Auto, 1);
@@ -407,7 +406,7 @@ fn others_are_answered_beside_scrapers_that_hang() {
         let request = match n % 3 {
             0 => "GET /metr",
             1 => "",
-            // Asks, and never reads.
+            // Sends a request, and never reads.
             _ => "GET /metrics HTTP/1.1\r\n\r\n",
         };
         // The listener may have closed this one already, to make room.
@@ -419,13 +418,13 @@ fn others_are_answered_beside_scrapers_that_hang() {
     }
     assert!(get(address, "/metrics").contains("senko_threads 1"));
     place.connect().store("a", b"1");
-    // Those that hang hold no more than so many of the process's descriptors: the oldest were
+    // Hanging clients hold only a limited number of the process's descriptors: the oldest were
     // closed.
     let mut closed = 0;
     for stream in &mut hanging[..80] {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut rest = Vec::new();
-        // An end or a reset, and no wait forever.
+        // The end of the stream or a reset, but no endless wait.
         match stream.read_to_end(&mut rest) {
             Ok(_) => closed += 1,
             Err(error) => {
@@ -437,7 +436,7 @@ fn others_are_answered_beside_scrapers_that_hang() {
     assert_eq!(closed, 80);
 }
 
-/// Heads are bounded too.
+/// Request headers are limited too.
 #[test]
 fn long_heads_and_other_methods_are_refused() {
     let place = watched(BackendChoice::Auto, 1);

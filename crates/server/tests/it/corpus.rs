@@ -18,7 +18,7 @@ fn replay(target: &str, run: fn(&[u8])) {
     for file in files {
         println!("{}", file.display());
         let data = std::fs::read(&file).expect("a readable seed");
-        // As it is, and cut off anywhere.
+        // Whole, and cut off at any point.
         run(&data);
         for cut in (0..data.len()).step_by(data.len() / 40 + 1) {
             run(&data[..cut]);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The code of the fuzz targets, and `corpus` once for each seed: arbitrary bytes through the
-//! parsers and through a session over a real shard with flash in memory.
+//! The code of the fuzz targets, which `corpus` runs once for each seed: arbitrary bytes through
+//! the parsers and through a session over a real shard with flash in memory.
 //!
-//! The first byte of the data decides in which pieces the rest arrives, and over how many shards.
-//! The same bytes in one piece must get the same answer: that is the oracle; the rest is what
-//! panics.
+//! The first byte of the data decides how the rest is split into pieces, and the number of shards.
+//! The same bytes in one piece must get the same answer. Otherwise only panics count as failures.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -55,7 +54,7 @@ fn users() -> &'static Path {
     })
 }
 
-/// Bytes before and after a password, and as a password file.
+/// Bytes that arrive before and after a password, and as a password file.
 fn login(data: &[u8], dialect: Dialect) {
     if let Ok(users) = Users::read(data, 8) {
         assert!(users.len() <= 8 && !users.check(b"", b""));
@@ -80,7 +79,7 @@ fn login(data: &[u8], dialect: Dialect) {
         answer
     };
     let whole = answer(usize::MAX);
-    // Without the password nothing is stored, read or told.
+    // Without the password nothing is stored, read or reported.
     if !contains(input, &[b"secret"]) {
         assert!(!contains(
             &whole,
@@ -100,7 +99,7 @@ pub fn login_sasl(data: &[u8]) {
     login(data, Dialect::Binary);
 }
 
-/// A certificate's file, and a certificate: whatever is in it, it is read or refused.
+/// A certificate's file, and a certificate: with any content, it is read or refused.
 pub fn tls_pem(data: &[u8]) {
     if let Ok(all) = tls::pem::certificates(data) {
         all.iter().for_each(|certificate| {
@@ -131,8 +130,8 @@ fn server() -> &'static tls::Tls {
     })
 }
 
-/// A client's bytes before its handshake has ended. The outcome does not depend on the pieces they
-/// come in, and none of them reaches a session.
+/// A client's bytes before its handshake has ended. The outcome does not depend on how they are
+/// split, and none of them reaches a session.
 pub fn tls_stream(data: &[u8]) {
     let Some((&choice, input)) = data.split_first() else {
         return;
@@ -165,13 +164,13 @@ fn session(data: &[u8], dialect: Dialect) {
     let shards = 1 + usize::from(choice & 1);
     let whole = answer(input, usize::MAX, 1, dialect);
     let pieces = answer(input, piece, shards, dialect);
-    // Limits by memory and counters differ between one shard and two, and times between two runs.
+    // Memory limits and counters differ between one shard and two, and times between two runs.
     let differs = [&b"STAT "[..], b"MEMLIMIT", b"SERVER_ERROR"];
     let same = !contains(&whole.0, &differs);
-    // Shards give out CAS values, and walks go shard by shard.
+    // Each shard assigns its own CAS values, and walks go shard by shard.
     let by_shard = [&b" C"[..], b"cas", b" c", b"gets", b"gats", b"dump", b"me "];
     let comparable = shards == 1 || !contains(input, &by_shard);
-    // Whether a line without an end is closed for its length depends on when its end comes.
+    // Whether a long line without an end closes the connection depends on when its end arrives.
     let long_line = input.split(|&b| b == b'\n').any(|line| line.len() > 2048);
     if comparable && same && !long_line && dialect == Dialect::Ascii {
         assert_eq!(whole.1, pieces.1, "closed or not");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A server whose flash device fails, over real sockets and on both backends: reads or writes fail,
-//! or a device stalls for a while or forever, or is gone. Whatever the device does, every
+//! or the device stalls for a while or forever, or is gone. Whatever the device does, every
 //! connection gets right answers, and the server reports the failure.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use senko_server::settings::{BackendChoice, FlashSpec};
 
 use crate::serve::client::{Client, Place};
 
-/// Keys whose items lie on flash once [`fill`] has run.
+/// Keys whose items are on flash once [`fill`] has run.
 const KEYS: usize = 800;
 const EIO: Fault = Fault::Errno(5);
 const ENODEV: Fault = Fault::Errno(19);
@@ -24,7 +24,7 @@ fn len_of(n: usize) -> usize {
     [100, 3000, 9000, 150_000][n % 4]
 }
 
-/// A value that tells its key, its version and its place.
+/// A value that names its key, its version and the offset of each part.
 fn value(n: usize, version: usize) -> Vec<u8> {
     (0..len_of(n))
         .map(|at| b'a' + ((n * 31 + version * 17 + at * 7 + at / 251) % 26) as u8)
@@ -52,7 +52,7 @@ fn on_both(devices: usize, test: impl Fn(&mut Bench)) {
             settings.faults = switches.clone();
             settings.region = Some(1 << 20);
             settings.promote_after = 3;
-            // Devices are to be given up here, and soon.
+            // Devices are to be taken out of use here, and soon.
             settings.patience = 1;
         });
         test(&mut Bench { place, switches });
@@ -70,8 +70,8 @@ fn stats(client: &mut Client) -> impl Fn(&str) -> u64 + use<> {
     }
 }
 
-/// Does something until a statistic is as wanted. Devices are given up and tried again in their own
-/// time.
+/// Repeats an action until a statistic has the wanted value. The server takes devices out of use,
+/// and tries them again, in its own time.
 fn until(bench: &Bench, name: &str, wanted: impl Fn(u64) -> bool, mut each: impl FnMut()) {
     let deadline = Instant::now() + Duration::from_secs(120);
     let mut client = bench.place.connect();
@@ -86,8 +86,8 @@ fn until(bench: &Bench, name: &str, wanted: impl Fn(u64) -> bool, mut each: impl
     }
 }
 
-/// Stores the keys, and after them as much as pushes them out of DRAM; again where the disk, busy
-/// with other things, did not take all in time.
+/// Stores the keys, and after them enough items to push them out of DRAM. It repeats this if the
+/// disk, busy with other work, did not take all in time.
 fn fill(bench: &Bench) {
     let mut client = bench.place.connect();
     for _ in 0..5 {
@@ -103,7 +103,7 @@ fn fill(bench: &Bench) {
     }
 }
 
-/// Stores so much under keys that were never there: it has to go to flash, or away.
+/// Stores this much under new keys: it has to go to flash, or is dropped.
 fn pad(client: &mut Client, bytes: usize) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let text = vec![b'p'; 150_000];
@@ -115,7 +115,7 @@ fn pad(client: &mut Client, bytes: usize) {
     }
 }
 
-/// Stores until some hundred items more went to flash.
+/// Stores until about a hundred more items have gone to flash.
 fn until_items_go_to_flash(bench: &Bench) {
     let mut client = bench.place.connect();
     let before = stats(&mut client)("flash_demotions");
@@ -125,7 +125,7 @@ fn until_items_go_to_flash(bench: &Bench) {
     });
 }
 
-/// Reads one key, which holds nothing or its value of this version; whether it was there.
+/// Reads one key. It must have no value or its value of this version. Returns whether it has one.
 fn read(client: &mut Client, n: usize, version: usize) -> bool {
     client.send(format!("get f{n}\r\n").as_bytes());
     let line = client.until(b"\r\n");
@@ -139,13 +139,13 @@ fn read(client: &mut Client, n: usize, version: usize) -> bool {
     true
 }
 
-/// How many of these keys are there.
+/// The number of these keys that exist.
 fn read_all(bench: &Bench, keys: impl Iterator<Item = usize>) -> usize {
     let mut client = bench.place.connect();
     keys.filter(|&n| read(&mut client, n, 0)).count()
 }
 
-/// DRAM is served whatever flash does.
+/// Items in DRAM are served whatever flash does.
 fn serves_from_dram(bench: &Bench) {
     let mut client = bench.place.connect();
     for n in 0..50 {
@@ -172,7 +172,7 @@ fn reads_that_fail_are_misses_until_the_device_is_well() {
         assert_eq!(stat("flash_device_outages"), before + 1);
         let (errors, out) = (stat("flash_read_errors"), stat("flash_misses_out"));
         assert!(errors >= 16 && out > 0, "{errors} {out} {found}");
-        // It is asked no more: all but the first reads were misses without one.
+        // The device gets no more reads: all reads but the first few were misses without one.
         assert!(
             stat("flash_read_errors") < 40,
             "{}",
@@ -205,7 +205,7 @@ fn what_was_changed_while_a_device_was_out_stays_changed() {
             },
         );
         for n in 100..400 {
-            // Where the item was in DRAM still, the command finds it.
+            // If the item was still in DRAM, the command finds it.
             let answer = match n % 4 {
                 0 => client.text(&format!("delete f{n}\r\n"), "\r\n"),
                 1 => client.text(&format!("set f{n} 0 0 3\r\nnew\r\n"), "\r\n"),
@@ -234,7 +234,7 @@ fn what_was_changed_while_a_device_was_out_stays_changed() {
         for n in 100..400 {
             let answer = client.text(&format!("get f{n}\r\n"), "END\r\n");
             let wanted = format!("VALUE f{n} 0 3\r\nnew\r\nEND\r\n");
-            // A value that was answered as absent, deleted or expired never comes back; a new one
+            // A value that was reported as absent, deleted or expired never comes back; a new one
             // may have been dropped since.
             let right = answer == "END\r\n" || n % 4 == 1 && answer == wanted;
             assert!(right, "f{n}: {}", &answer[..answer.len().min(80)]);
@@ -264,7 +264,7 @@ fn writes_that_fail_leave_reads_alone() {
             pad(&mut client, 16 << 20);
             let stat = stats(&mut client);
             assert!(stat("flash_drops_error") > before("flash_drops_error"));
-            // Probes, not items, find out whether it is well.
+            // Probes, not items, find out whether the device works again.
             assert!(stat("flash_write_errors") - before("flash_write_errors") < 4);
             assert_eq!(stat("flash_devices_out"), 0);
             let found = read_all(bench, 0..200);
@@ -291,7 +291,7 @@ fn writes_that_fail_leave_reads_alone() {
 fn some_bad_pages_cost_what_lies_in_them() {
     on_both(1, |bench| {
         fill(bench);
-        // A tenth of a region here and there, and none of it all in a row.
+        // A tenth of a region in several places, not all in a row.
         for n in 0..20 {
             let first = n * 1000;
             bench.switches[0].inject(Some(Op::Read), first..first + 3, EIO);
@@ -303,7 +303,7 @@ fn some_bad_pages_cost_what_lies_in_them() {
         assert!(stat("flash_read_errors") > 0, "none was met");
         assert_eq!(stat("flash_device_outages"), before);
         assert!(found > KEYS * 8 / 10, "{found} of {KEYS}");
-        // Unreadable items are forgotten, and not tried again.
+        // Unreadable items are forgotten, and not read again.
         let before = stats(&mut client)("flash_read_errors");
         read_all(bench, 0..KEYS);
         assert_eq!(stats(&mut client)("flash_read_errors"), before);
@@ -321,7 +321,7 @@ fn a_device_that_stalls_for_a_moment_loses_nothing() {
         }
         reader.send(b"mn\r\n");
         serves_from_dram(bench);
-        // Nor did DRAM wait until the device was given up.
+        // DRAM did not wait either until the device was taken out of use.
         let mut client = bench.place.connect();
         let given_up = stats(&mut client)("flash_device_outages");
         // A store that must evict waits or drops its victim, and succeeds.
@@ -344,7 +344,7 @@ fn a_device_that_stalls_for_a_moment_loses_nothing() {
         let stat = stats(&mut client);
         assert!(stat("flash_device_pauses") > 0);
         assert!(stat("flash_device_pause_ms") >= 300);
-        // A machine that is late itself may have given the device up.
+        // If the machine itself is slow, the device may have been taken out of use.
         if stat("flash_device_outages") == 0 {
             assert!(found > 80, "{found} of 100");
         }
@@ -382,18 +382,18 @@ fn a_device_that_stalls_for_ever_hangs_nobody() {
         let mut client = bench.place.connect();
         let stat = stats(&mut client);
         assert!(stat("flash_read_timeouts") > 0);
-        // Everything that DRAM can do continues, eviction too.
+        // Everything that needs only DRAM continues, including eviction.
         serves_from_dram(bench);
         pad(&mut client, 80 << 20);
         client.store("f1", &value(1, 3));
         assert!(read(&mut client, 1, 3));
-        // It comes back after all.
+        // The device recovers.
         bench.switches[0].clear();
         until(bench, "flash_devices_out", |n| n == 0, || {});
         assert!(read(&mut client, 1, 3));
         let found = read_all(bench, 620..KEYS);
         assert!(found > 100, "{found} of 180 came back");
-        // And now forever: the server can still be ended.
+        // Now it stalls forever: the server can still be stopped.
         bench.switches[0].inject(None, EVERYWHERE, Fault::Stall);
         client.send(b"get f700 f701 f702 f703\r\nmn\r\n");
         client.until(b"MN\r\n");
@@ -403,8 +403,8 @@ fn a_device_that_stalls_for_ever_hangs_nobody() {
 
 #[test]
 fn large_items_are_written_to_a_device_that_stalls() {
-    // An item larger than the write buffers waited in DRAM for the device, and everybody who needed
-    // memory for it.
+    // An item larger than the write buffers used to wait in DRAM for the device, and with it
+    // everything that needed memory for it.
     on_both(1, |bench| {
         let mut client = bench.place.connect();
         let large = vec![b'x'; 900_000];
@@ -418,7 +418,7 @@ fn large_items_are_written_to_a_device_that_stalls() {
         until(bench, "flash_devices_out", |n| n == 1, || {});
         bench.switches[0].clear();
         until(bench, "flash_devices_out", |n| n == 0, || {});
-        // Again where the disk, busy with other things, did not take them in time.
+        // Repeated if the disk, busy with other work, did not take them in time.
         let found = (0..5).any(|_| {
             for n in 0..200 {
                 client.store(&format!("large{n}"), &large);
@@ -455,7 +455,7 @@ fn one_device_of_two_may_go() {
                 },
             );
             let found = read_all(bench, 100..300);
-            // A stalled device keeps frames that the other would need for large items.
+            // A stalled device keeps frames that the other device would need for large items.
             assert!(found > 40, "{found} of 200 on the device that is left");
             until_items_go_to_flash(bench);
             let stat = stats(&mut bench.place.connect());

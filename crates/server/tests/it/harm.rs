@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients that take more than their share, and the effect on the others. Nothing here goes by the
-//! clock: tests wait for states, and compare counts that any pace gives.
+//! Clients that take more than their share, and their effect on others. Nothing here depends on the
+//! clock: tests wait for states, and compare counts that do not depend on speed.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use crate::lend::{on_flash, unanswered};
 use crate::serve::client::{Client, Place, on_both};
 use crate::serve::value;
 
-/// Tries of a client whose value found no memory.
+/// Attempts of a client whose value found no memory.
 const TRIES: usize = 20;
 
-/// Without flash, so that what is evicted is gone, and with the patience that a server has.
+/// Without flash, so that evicted items are gone, and with the patience of a real server.
 fn plain(place: Place) -> Place {
     place.restart(|settings| {
         settings.flash.clear();
@@ -25,15 +25,15 @@ fn plain(place: Place) -> Place {
     })
 }
 
-/// A client sent `set upN 0 0 1048000` and half of the value, and stopped. Four hundred of them
-/// evicted every item of a server with 256 MiB, or made everybody's sets fail.
+/// A client sent `set upN 0 0 1048000` and half of the value, and stopped. Four hundred such
+/// clients used to evict every item of a server with 256 MiB, or make all other sets fail.
 #[test]
 fn values_that_stop_midway_push_out_nobody() {
     for threads in [1, 2] {
         on_both(threads, |place| {
             let place = plain(place);
             let mut client = place.connect();
-            // A busy machine may let a value of ours stand still, too: its next try is stored.
+            // On a busy machine our own value may stall too; its next attempt is stored.
             let store = |client: &mut Client, name: &str, len: usize| {
                 let stored = (0..TRIES).any(|_| {
                     client.send(format!("set {name} 0 0 {len}\r\n").as_bytes());
@@ -57,7 +57,7 @@ fn values_that_stop_midway_push_out_nobody() {
                 up.send(format!("set up{n} 0 0 {len}\r\n").as_bytes());
                 up.send(&half);
                 if n == 100 {
-                    // While the crowd waits for memory, and some of it holds what there is.
+                    // While the crowd waits for memory, and part of it holds all that there is.
                     store(&mut client, "small", 100);
                     store(&mut client, "large", 600_000);
                 }
@@ -67,7 +67,7 @@ fn values_that_stop_midway_push_out_nobody() {
                 let hit = client.text(&format!("mg kept{n} s\r\n"), "\r\n");
                 assert_eq!(hit, "HD s100000\r\n", "kept{n} was pushed out");
             }
-            // A client that continues learns what became of the value, and its connection stays in
+            // A client that continues learns the outcome of its value, and its connection stays in
             // step.
             let mut refused = 0;
             for up in &mut stopped {
@@ -83,14 +83,14 @@ fn values_that_stop_midway_push_out_nobody() {
     }
 }
 
-/// Clients that continue sending are slowed down where there are too many. One is refused only
-/// where too much waits unread, and its next try is stored. No value is torn, and every connection
-/// stays in step.
+/// If too many clients continue to send, they are slowed down. One is refused only if too much
+/// waits unread, and its next attempt is stored. No value is torn, and every connection stays in
+/// step.
 #[test]
 fn a_crowd_of_large_values_is_stored_whole() {
     for threads in [1, 2] {
         on_both(threads, |place| {
-            // Here no value counts as standing still, however slow the machine is.
+            // Here no value counts as stalled, however slow the machine is.
             let place = place.restart(|settings| settings.flash.clear());
             let len = 400_000;
             thread::scope(|scope| {
@@ -122,9 +122,9 @@ fn a_crowd_of_large_values_is_stored_whole() {
     }
 }
 
-/// One connection that sent `stats sizes` 3,000 times let another's `get` wait for a second, and
-/// eight of them for six. Here as many as wish to ask, and the event loop does a few parts of their
-/// work a round.
+/// One connection that sent `stats sizes` 3,000 times used to delay another's `get` for a second,
+/// and eight of them for six. Now any number may send it, and the event loop does a few parts of
+/// their work in each round.
 #[test]
 fn heavy_commands_are_a_few_in_each_round_whoever_asks() {
     for threads in [1, 2] {
@@ -161,14 +161,14 @@ fn heavy_commands_are_a_few_in_each_round_whoever_asks() {
                 );
             }
             let heavy = client.stat("senko_heavy_turns");
-            // Asked for later, so that these are more, if anything.
+            // Read later, so if anything these counts are higher.
             let rounds = client.stat("senko_rounds");
             assert!(heavy > 100, "the crowd was not there: {heavy}");
             assert!(
                 heavy <= 4 * rounds + 4,
                 "{heavy} heavy turns in {rounds} rounds"
             );
-            // Each of the crowd has its turns.
+            // Each client of the crowd gets its turns.
             for asker in &mut askers {
                 asker.exactly(1);
             }
@@ -176,8 +176,8 @@ fn heavy_commands_are_a_few_in_each_round_whoever_asks() {
     }
 }
 
-/// Hundreds of connections with unread requests stopped reception for all: the only `get` of
-/// another waited until they had nearly all been answered, for nine seconds.
+/// Hundreds of connections with unread requests used to stop reception for all: another's only
+/// `get` waited for nine seconds, until they had nearly all been answered.
 #[test]
 fn requests_that_wait_stop_nobody_elses_reception() {
     on_both(1, |place| {
@@ -195,7 +195,7 @@ fn requests_that_wait_stop_nobody_elses_reception() {
         let done = client.stat("senko_heavy_turns");
         let all = (each * crowd.len()) as u64;
         assert!(done < all / 4, "{done} of {all} stats were answered before");
-        // Nobody was closed for it, and all have their turns.
+        // No connection was closed for it, and all get their turns.
         for asker in &mut crowd {
             asker.until(b"END\r\n");
         }
@@ -203,8 +203,8 @@ fn requests_that_wait_stop_nobody_elses_reception() {
     });
 }
 
-/// A few clients behind a device that stalls stopped all others. While their commands waited at one
-/// worker, no connection that sent it anything was received from.
+/// A few clients whose items were on a stalled device used to stop all others. While their commands
+/// waited at one worker, it received nothing from any connection with commands for it.
 #[test]
 fn commands_that_wait_at_another_worker_hold_nobody_else_back() {
     for io in [BackendChoice::Auto, BackendChoice::Posix] {
@@ -220,7 +220,7 @@ fn commands_that_wait_at_another_worker_hold_nobody_else_back() {
         }
         switch.inject(Some(Op::Read), 0..u64::MAX, Fault::Stall);
         // Half of these have their keys at the other worker. The first command waits for the
-        // device, and the others for it.
+        // device, and the others wait for the first.
         let mut crowd: Vec<Client> = (0..32).map(|_| place.connect()).collect();
         for (n, client) in crowd.iter_mut().enumerate() {
             let shard = n / 2 % 2;
@@ -252,8 +252,8 @@ fn commands_that_wait_at_another_worker_hold_nobody_else_back() {
     }
 }
 
-/// A hundred machines that lost their power filled `-c 100` forever: nobody asked whether they were
-/// still there.
+/// A hundred machines that lost power used to fill `-c 100` forever: the server never checked
+/// whether they were still there.
 #[test]
 fn connections_are_asked_whether_their_peers_are_there() {
     on_both(1, |place| {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers that the worker of another shard sends on a connection's socket: their order, and what
-//! becomes of the socket when the client does not read, asks for more, or leaves meanwhile. Each
-//! test runs on both I/O backends; on posix no socket is lent.
+//! Answers that another shard's worker sends on a connection's socket: their order, and what
+//! happens to the socket when the client does not read, sends more, or leaves meanwhile. Each test
+//! runs on both I/O backends; on posix no socket is lent.
 
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn answer(key: usize, len: usize) -> Vec<u8> {
     [head, value(key, len), b"\r\nEND\r\n".to_vec()].concat()
 }
 
-/// Of these clients, those that have no answer yet.
+/// The clients that have no answer yet.
 pub(crate) fn unanswered(clients: &[Client]) -> usize {
     let waits = |client: &&Client| {
         client.stream.set_nonblocking(true).unwrap();
@@ -36,8 +36,8 @@ fn lends(place: &Place) -> bool {
     place.server().report().backend == "io_uring"
 }
 
-/// Two workers whose keys `key0` to `key{count - 1}` are on flash, the reads of which stall when
-/// the switch says so.
+/// Two workers whose keys `key0` to `key{count - 1}` are on flash; their reads stall when the
+/// switch is on.
 pub(crate) fn on_flash(io: BackendChoice, count: usize, len: usize) -> (Place, Arc<FaultSwitch>) {
     let switch = FaultSwitch::new();
     let place = Place::start(io, 2).restart(|settings| {
@@ -65,15 +65,15 @@ fn each_answer_comes_once_whoever_has_the_key() {
         for round in 0..2000 {
             let key = round * 7 % 200;
             let client = &mut clients[round % 5];
-            // Commands that change an item are always handed over.
+            // Commands that change an item are always forwarded.
             let command = if round % 2 == 0 { "get" } else { "gat 0" };
             client.send(format!("{command} key{key}\r\n").as_bytes());
             client.expect(&answer(key, 1 + key * 40));
         }
         let for_others = clients[0].stat("senko_sent_for_others");
-        // Two of three keys are at another worker; none of these requests had another beside it.
+        // Two of three keys belong to another worker, and each of these requests was alone.
         assert_eq!(for_others > 500, lends(&place), "{for_others}");
-        // Keys that are not there, other commands and dialects.
+        // Missing keys, other commands and dialects.
         for client in &mut clients {
             for n in 0..50 {
                 client.ask(&format!("get none{n}\r\n"), "END\r\n");
@@ -85,8 +85,8 @@ fn each_answer_comes_once_whoever_has_the_key() {
     }
 }
 
-/// Requests come one by one, so the socket is lent with each until it is full. From then on its own
-/// worker sends, and must not be overtaken.
+/// Requests arrive one by one, so the socket is lent with each until it is full. From then on its
+/// own worker sends, and must not be overtaken.
 #[test]
 fn a_client_that_does_not_read_for_a_while_gets_everything_in_order() {
     on_both(2, |place| {
@@ -101,7 +101,7 @@ fn a_client_that_does_not_read_for_a_while_gets_everything_in_order() {
         for n in 0..asked {
             thread::sleep(Duration::from_millis(2));
             for client in &mut slow {
-                // Once the kernel has what it takes, room comes together with the next request.
+                // Once the kernel's buffer is full, room appears together with the next request.
                 let taken = if n > asked / 2 { 20_000 } else { 0 };
                 client.expect(&wanted[read..read + taken]);
                 client.send(format!("get key{}\r\n", n * 3 % keys).as_bytes());
@@ -153,7 +153,7 @@ fn what_comes_behind_a_command_that_waits_is_answered_behind_it() {
     }
 }
 
-/// A socket that is lent stays open until it is back: a newcomer that got its number would read
+/// A lent socket stays open until it is back: otherwise a new connection with its number would read
 /// another's answer.
 #[test]
 fn newcomers_read_nothing_of_those_who_leave_at_once() {
@@ -169,7 +169,7 @@ fn newcomers_read_nothing_of_those_who_leave_at_once() {
                     for n in 0..400 {
                         let mut gone = Client::connect(port);
                         gone.send(format!("get key{}\r\n", (t * 7 + n) % 100).as_bytes());
-                        // From before the request is read until after its answer was.
+                        // From before the request is read until after its answer was sent.
                         let until = Instant::now() + Duration::from_micros(n % 80);
                         while Instant::now() < until {}
                         gone.reset();
@@ -191,7 +191,7 @@ fn sockets_come_back_from_commands_that_are_given_up() {
         for round in 0..3 {
             let mut gone: Vec<Client> = (0..64).map(|_| place.connect()).collect();
             switch.inject(Some(Op::Read), 0..u64::MAX, Fault::Stall);
-            // Other keys each round, since what was read may be in memory now.
+            // Other keys in each round, since those that were read may be in memory now.
             for (n, client) in gone.iter_mut().enumerate() {
                 client.send(format!("get key{}\r\n", round * 64 + n).as_bytes());
             }
@@ -215,7 +215,7 @@ fn sockets_come_back_from_commands_that_are_given_up() {
                 client.ask(&format!("get none{round}-{n}\r\n"), "END\r\n");
             }
         }
-        // A socket that did not come back would keep the workers from leaving.
+        // A socket that did not come back would keep the workers from stopping.
         place.end();
     }
 }
@@ -245,7 +245,7 @@ fn a_client_that_sends_no_more_is_answered() {
     }
 }
 
-/// A command that is refused by its first line is answered before its value has come.
+/// A command that is refused by its first line is answered before its value has arrived.
 #[test]
 fn refused_values_in_pieces() {
     on_both(2, |place| {
@@ -267,7 +267,7 @@ fn refused_values_in_pieces() {
                         while Instant::now() < until {}
                         client.send(&body[100_000..]);
                         client.send(b"\r\n");
-                        // Keys of either shard, at once and alone.
+                        // Keys of either shard, together and alone.
                         let keys = [n % 40, (n * 7 + 1) % 40, (n * 3 + 2) % 40];
                         for key in keys {
                             client.send(format!("get key{key}\r\n").as_bytes());
@@ -285,7 +285,7 @@ fn refused_values_in_pieces() {
     });
 }
 
-/// A server that ends still answers what it had received.
+/// A stopping server still answers what it had received.
 #[test]
 fn a_shutdown_sends_what_is_under_way() {
     for io in [BackendChoice::Auto, BackendChoice::Posix] {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Passwords: the commands of a connection before it has given one, over sessions and over sockets.
-//! The answers of the ascii protocol are in `tests/transcripts/auth`, with memcached as the
-//! reference.
+//! Passwords: the commands of a connection before login, over sessions and over sockets. The
+//! answers of the ascii protocol are in `tests/transcripts/auth`, with memcached as the reference.
 
 use std::path::PathBuf;
 
@@ -89,7 +88,7 @@ fn sasl_plain_opens_a_binary_connection() {
     assert_eq!(got, [(SASL_AUTH, 0, "Authenticated".to_owned())]);
     let set = packet(SET, &[0; 8], b"k", b"v");
     assert_eq!(answers(&rig.ask(id, &set)), [(SET, 0, String::new())]);
-    // A wrong password takes back what a right one gave.
+    // A wrong password cancels an earlier login.
     let wrong = packet(SASL_AUTH, b"", b"PLAIN", b"\0alice\0wrong");
     assert_eq!(answers(&rig.ask(id, &wrong)), [denied(SASL_AUTH)]);
     let get = packet(GET, b"", b"k", b"");
@@ -122,7 +121,7 @@ struct Guarded {
 
 impl Guarded {
     fn start(auth_file: Option<PathBuf>, sasl_file: Option<PathBuf>) -> Guarded {
-        // Two addresses of this machine: a port 0 would be the same one for both.
+        // Two addresses of this machine: with port 0 both would get the same port.
         let exempt = "127.0.0.2:0".parse().unwrap();
         let server = Server::start(Settings {
             listen: vec!["127.0.0.1:0".parse().unwrap(), exempt],
@@ -195,7 +194,7 @@ fn a_reload_takes_new_users_and_a_bad_file_changes_nothing() {
     std::fs::remove_file(users.unwrap()).unwrap();
     control.reload();
     assert_eq!(says("new"), "STORED\r\n");
-    // Who has logged in stays.
+    // A connection that has logged in stays logged in.
     before.send(b"get k\r\n");
     before.expect(b"END\r\n");
 }

@@ -4,20 +4,20 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-mod rig; // shards, devices in memory and sessions, joined as a worker joins them
-mod session; // what commands answer, in both tiers, in pieces, in order, across shards
+mod rig; // shards, devices in memory and sessions, connected as in a worker
+mod session; // answers of commands, in both tiers, in pieces, in order, across shards
 mod model; // random commands on sessions against a map
-mod entry; // what the fuzz targets run
+mod entry; // the code that the fuzz targets run
 mod corpus; // the fuzz targets' seeds, run once
 mod serve; // the server over real sockets: limits, bad clients, several workers, the end
 mod admin; // metrics and health on a listener of their own
-mod harm; // clients that take more than their part, and what the others get
-mod restart; // stopped and started again, with a data directory
+mod harm; // clients that take more than their share, and the effect on others
+mod restart; // stop and start with a data directory
 mod lend; // answers that the worker of another shard sends
 mod across; // answers read from the shard of another worker
 mod faults; // flash devices that fail under a running server
 mod login; // passwords, and what is served without one
 mod tls; // TLS: certificates, handshakes, both tiers
-mod watch; // watchers, and what connections tell of themselves
+mod watch; // watchers, and what connections report of themselves
 mod property; // random commands of several connections over real sockets, against a model
 mod transcript; // requests and exact answers, played against memcached and against senko

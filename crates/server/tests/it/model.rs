@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Random commands against a map, with most items on flash.
 //!
-//! Several connections, each with keys of its own, send deep pipelines; disk completions and
-//! messages between shards come in random order. Because no other connection touches its keys, each
+//! Several connections, each with its own keys, send deep pipelines; disk completions and messages
+//! between shards come in random order. Because no other connection touches its keys, each
 //! connection must see exactly the values of the map, in order. The keys are few and the values
-//! large, so no innocent item dies of a tag that it shares. The flash is large, so nothing is
-//! dropped. Any miss of a live key is an error.
+//! large, so no item is lost because it shares a tag. The flash is large, so nothing is dropped.
+//! Any miss of a live key is an error.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ struct Entry {
     expiry: u32,
 }
 
-/// One connection's keys and what it has yet to be told.
+/// One connection's keys, and the replies that it still expects.
 struct Client {
     id: u64,
     binary: bool,
@@ -56,7 +56,7 @@ fn value(rng: &mut Rng) -> Vec<u8> {
         .collect()
 }
 
-/// Expiry arguments and what they mean.
+/// Expiry arguments and their meaning.
 fn exptime(rng: &mut Rng, now: u32) -> (i64, u32) {
     match rng.below(10) {
         0..7 => (0, 0),
@@ -101,7 +101,7 @@ fn text_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<
             let (mut mode, value, flags) = (rng.below(5), value(rng), rng.below(1 << 20) as u32);
             let old = client.live(key, now).map_or(0, |old| old.value.len());
             if (BIGGEST - 500..BIGGEST + 500).contains(&(old + value.len())) {
-                // Not so near to the limit that headers decide.
+                // Not so close to the limit that the size of headers matters.
                 mode = 0;
             }
             let (exptime, expiry) = exptime(rng, now);
@@ -415,7 +415,7 @@ fn binary_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Ve
         5 => {
             (opcode, quiet_opcode) = (0x0e, 0x19);
             (extras, body) = (Vec::new(), vec![b'z'; rng.below(50) as usize]);
-            // Not so near to the limit that headers decide.
+            // Not so close to the limit that the size of headers matters.
             if client
                 .live(key, now)
                 .is_some_and(|old| old.value.len() > BIGGEST - 500)
@@ -457,7 +457,7 @@ fn binary_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Ve
         }
     }
     let opcode = if quiet { quiet_opcode } else { opcode };
-    // A quiet get is silent on a miss, any other quiet command when it went well.
+    // A quiet get is silent on a miss, any other quiet command on success.
     if !quiet || (reply.0 == 0) == get {
         client.packets.push((opcode, reply.0, reply.1));
     }
@@ -466,7 +466,7 @@ fn binary_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Ve
 
 const KEYS: u64 = 30;
 
-/// Values from about this on are refused.
+/// Values from about this size on are refused.
 const BIGGEST: usize = 100_000;
 
 fn key_name(client: u64, rng: &mut Rng) -> String {
@@ -571,7 +571,7 @@ fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
                     .push(String::from_utf8_lossy(&command[..command.len().min(60)]).into_owned());
                 bytes.extend_from_slice(&command);
             }
-            // In pieces, with other things happening in between.
+            // In pieces, with other events in between.
             let mut rest = &bytes[..];
             while !rest.is_empty() {
                 let scale = 4 + rng.below(14);

@@ -2,18 +2,18 @@
 //! Random commands from several connections over real sockets, against a model, with DRAM so small
 //! that many hits come from flash.
 //!
-//! A run goes in rounds. In a round each connection sends a batch of commands (text and meta, or
-//! binary), in bursts and in pieces, and reads the replies at the same time. Between rounds the
-//! clock is driven on, and what concerns all connections is settled. Three things are checked. Each
-//! reply about a key that only one connection changes is checked exactly (`own.rs`). Values of keys
-//! that all write are checked by the times of the operations (`shared.rs`). That a silent command
-//! is silent follows from the order of the replies.
+//! A run consists of rounds. In a round each connection sends a batch of commands (text and meta,
+//! or binary), in bursts and in pieces, and reads the replies at the same time. Between rounds the
+//! clock is advanced, and everything that concerns all connections is settled. Three things are
+//! checked. Replies about a key that only one connection changes are checked exactly (`own.rs`).
+//! Values of keys that all connections write are checked by the times of the operations
+//! (`shared.rs`). The order of the replies shows that a silent command is silent.
 //!
-//! With large flash nothing may be lost. With small flash, reclaim never rests, and no more keys
-//! may be found missing than the server counted drops. The third run has keys of which several have
-//! the same tag in the index.
+//! With large flash nothing may be lost. With small flash, reclaim never stops, and the number of
+//! missing keys may not exceed the drops that the server counted. In the third run several keys
+//! have the same tag in the index.
 //!
-//! `SENKO_TEST_FACTOR=20` runs as many more seeds, `SENKO_PROPERTY_SEED` one in particular.
+//! `SENKO_TEST_FACTOR=20` runs 20 times as many seeds, `SENKO_PROPERTY_SEED` a single one.
 
 mod commands; // what is sent
 pub mod keys; // keys and values
@@ -52,8 +52,7 @@ struct RunSettings {
     seed: u64,
 }
 
-/// A flush_all: when it was sent, when it was answered (`u64::MAX`: not yet), and by which
-/// connection.
+/// A flush_all: when it was sent, when it was answered (`u64::MAX`: not yet), and its connection.
 #[derive(Clone, Copy, Debug)]
 struct Flush {
     span: Span,
@@ -65,7 +64,7 @@ struct World {
     run_settings: RunSettings,
     layout: Layout,
     names: Vec<Vec<u8>>,
-    /// Counts on with each burst sent and each piece received: the test's own time.
+    /// Incremented with each burst sent and each piece received: the test's own time.
     time: AtomicU64,
     flushes: Mutex<Vec<Flush>>,
     /// Changes with `flushes`.
@@ -74,7 +73,7 @@ struct World {
     trace: Option<usize>,
 }
 
-/// What a round is for.
+/// The purpose of a round.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     number: usize,
@@ -83,7 +82,7 @@ struct Round {
     joint: bool,
     /// The connection that flushes in its batch.
     flusher: Option<usize>,
-    /// All is stored again: at the beginning, and after a flush.
+    /// All keys are stored again: at the beginning, and after a flush.
     fill: bool,
     /// When it began, in the test's own time.
     began: u64,
@@ -206,7 +205,7 @@ fn run(run_settings: RunSettings) -> usize {
     let stats = Stats::ask(&mut client);
     let (hits, of_flash) = (stats.get("get_hits"), stats.get("flash_hits"));
     println!("  {of_flash} of {hits} hits came from flash");
-    // Most, as a rule, and a quarter where DRAM ends up with the small items, of which it holds
+    // Usually most of them; a quarter if DRAM mostly holds small items, of which it has room for
     // many.
     assert!(
         of_flash > hits / 10,
@@ -253,16 +252,16 @@ const SETTINGS: RunSettings = RunSettings {
     seed: 0,
 };
 
-// The three together are more than a million commands.
+// Together the three runs execute more than a million commands.
 
 #[test]
 fn large_flash_loses_nothing() {
     on_all(1000, SETTINGS);
 }
 
-/// This found a circle. Reads that waited for a frame kept their region from being reclaimed, and
+/// This found a deadlock. Reads that waited for a frame kept their region from being reclaimed, and
 /// reclaim waited for a frame too. Reads that waited for memory held the frames, and eviction was
-/// to free that memory by writing to the full log. Only the clock ended that, a second later, by
+/// to free that memory by writing to the full log. Only the clock ended it, a second later, by
 /// dropping items; here the clock stands still within a round.
 #[test]
 fn small_flash_loses_no_more_than_it_counts() {
@@ -276,8 +275,8 @@ fn small_flash_loses_no_more_than_it_counts() {
     );
 }
 
-/// This found two keys of one tag whose records lay in one page. The slot of one led to the other's
-/// record, which had been lost, or deleted, long before.
+/// This found two keys with one tag whose records were in one page. The slot of one led to the
+/// other's record, which had long been lost or deleted.
 #[test]
 fn keys_with_one_tag_are_not_mistaken_for_each_other() {
     on_all(

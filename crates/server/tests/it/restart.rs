@@ -44,7 +44,7 @@ fn fill(client: &mut Client, keys: std::ops::Range<usize>, version: usize) {
     }
 }
 
-/// The keys that are there; each must have the value of this version.
+/// The existing keys; each must have the value of this version.
 fn present(client: &mut Client, keys: impl Iterator<Item = usize>, version: usize) -> Vec<usize> {
     let mut found = Vec::new();
     for key in keys {
@@ -124,7 +124,7 @@ fn a_stop_that_keeps_dram_keeps_all() {
         "get soon\r\nget c\r\n",
         "END\r\nVALUE c 0 1\r\n8\r\nEND\r\n",
     );
-    // Time does not go back with the clock.
+    // Time does not go back when the clock does.
     client.ask("set later 0 50 1\r\nx\r\n", "STORED\r\n");
     place.clock.fetch_add(60_000, Ordering::AcqRel);
     place = place.restart(|_| {});
@@ -151,7 +151,7 @@ fn a_flush_to_come_comes_after_the_stop() {
     assert!(present(&mut place.connect(), 0..200, 1).is_empty());
 }
 
-/// RESTART-6: when the clean mark is set, all that was written is on the device.
+/// RESTART-6: when the clean mark is set, everything written is on the device.
 #[test]
 fn a_clean_stop_flushes_the_device_after_the_last_write() {
     let mut place = begin(2, |settings| {
@@ -166,8 +166,8 @@ fn a_clean_stop_flushes_the_device_after_the_last_write() {
     assert!(records[last..].iter().any(|r| r.op == Op::Flush));
 }
 
-/// One worker saves its shard, then another raises the number of a flush that is due
-/// (`DataDir::finish` notes it).
+/// One worker saves its shard, then another increments the number of a due flush (`DataDir::finish`
+/// notes it).
 #[test]
 fn a_flush_that_a_saved_shard_missed_comes_with_the_next_start() {
     let mut place = begin(2, |settings| settings.keep_dram = true);
@@ -186,7 +186,7 @@ fn a_flush_that_a_saved_shard_missed_comes_with_the_next_start() {
     });
     let warm = place.server().report().warm.clone().unwrap();
     assert_eq!(warm.dram_items, 200);
-    // A kill before the first command changes nothing of it.
+    // A kill before the first command changes nothing.
     let copy = start_copy(&place, 0, true);
     for port in [copy.local_port().unwrap(), place.port()] {
         let mut client = Client::connect(port);
@@ -201,8 +201,8 @@ fn a_flush_that_a_saved_shard_missed_comes_with_the_next_start() {
     assert_eq!(present(&mut place.connect(), 0..200, 2).len(), 200);
 }
 
-/// Of what a kill in the middle of a stop or a start leaves, the files of the stop and the memory,
-/// only one is valid; the other is of the past.
+/// A kill in the middle of a stop or a start leaves the files of the stop and the memory; only one
+/// of them is valid, the other is outdated.
 #[test]
 fn a_kill_between_two_valid_states_finds_the_later_one() {
     let mut place = begin(2, |settings| settings.keep_dram = true);
@@ -222,7 +222,8 @@ fn a_kill_between_two_valid_states_finds_the_later_one() {
         }
         count
     };
-    // The memory of before the stop is still there: the clean mark was set, and it was not removed.
+    // The memory from before the stop is still there: the clean mark was set, but the memory was
+    // not removed.
     let memory = memory_folder(&place.folder);
     assert!(copy(&memory, &aside, "") > 6);
     fill(&mut place.connect(), 0..2000, 2);
@@ -230,7 +231,7 @@ fn a_kill_between_two_valid_states_finds_the_later_one() {
     place.end();
     make_private(&memory);
     copy(&aside, &memory, "");
-    // The files of this stop, for what comes next.
+    // The files of this stop, for the next case.
     std::fs::remove_dir_all(&aside).unwrap();
     std::fs::create_dir(&aside).unwrap();
     let files = copy(&data, &aside, "i");
@@ -242,8 +243,8 @@ fn a_kill_between_two_valid_states_finds_the_later_one() {
     assert!(!present(&mut client, 0..2000, 2).is_empty());
     client.ask("get k2000\r\n", "END\r\n");
 
-    // A start has begun, and the files of the stop before are still there: the clean mark was taken
-    // away, and they were not removed.
+    // A start has begun, and the files of the stop before are still there: the clean mark was
+    // removed, but the files were not.
     fill(&mut client, 2000..4000, 3);
     client.ask("delete k4000\r\n", "DELETED\r\n");
     copy(&aside, &data, "i");
@@ -270,8 +271,8 @@ fn files_in(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The memory stays valid where an index could not be written, whichever shard's, and however
-/// often; what is on flash is saved also where items of DRAM could not be.
+/// The memory stays valid if an index could not be written, for any shard, and any number of times.
+/// Items on flash are saved even if DRAM's items could not be.
 #[test]
 fn a_stop_that_cannot_save_all_saves_what_it_can() {
     let mut place = begin(2, |settings| settings.keep_dram = true);
@@ -314,8 +315,8 @@ fn a_stop_that_cannot_save_all_saves_what_it_can() {
     }
 }
 
-/// A file of a stop that can't be read is not taken for one that is not there, which a start would
-/// remove. They are for nobody else to read.
+/// An unreadable file of a stop does not count as missing: a start would remove the other files.
+/// The files are not readable for other users.
 #[test]
 fn saved_files_that_cannot_be_read_are_kept() {
     use std::os::unix::fs::PermissionsExt;
@@ -328,7 +329,7 @@ fn saved_files_that_cannot_be_read_are_kept() {
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
         std::fs::rename(&path, &aside).unwrap();
-        // A link to itself can be opened by nobody, be it root.
+        // A link to itself can't be opened, even by root.
         std::os::unix::fs::symlink(&path, &path).unwrap();
         let why = Server::start(place.settings().clone()).unwrap_err();
         assert!(why.0.contains(name) && why.0.contains("--reinit"), "{why}");
@@ -350,12 +351,12 @@ fn time_and_a_flush_to_come_survive_a_kill() {
     }
     fill(&mut client, KEYS / 2..KEYS, 1);
     place.clock.fetch_add(60_000, Ordering::AcqRel);
-    // The server sees the time, and a command that goes by it.
+    // The server notices the time, and a command that depends on it.
     client.ask("get soon0\r\n", "END\r\n");
     client.ask("flush_all 100\r\n", "OK\r\n");
     let until = Instant::now() + Duration::from_secs(60);
     let copies = [start_copy(&place, 0, true), {
-        // Another is started where the clock is far behind: it continues from the last second of
+        // Another is started with a clock that is far behind: it continues from the last second of
         // the one before.
         place.clock.fetch_sub(1_000_000, Ordering::AcqRel);
         start_copy(&place, 1, true)
@@ -392,13 +393,13 @@ fn make_private(folder: &Path) {
         .unwrap();
 }
 
-/// Copies what a kill at this moment would leave, with the shared memory or without, and starts a
-/// server on the copy.
+/// Copies the state that a kill at this moment would leave, with or without the shared memory, and
+/// starts a server on the copy.
 fn start_copy(place: &Place, number: usize, memory: bool) -> RunningServer {
     Server::start(copy_of(place, number, memory)).unwrap()
 }
 
-/// The copy, as the settings of a server on it.
+/// The copy, as settings of a server on it.
 fn copy_of(place: &Place, number: usize, memory: bool) -> Settings {
     let to = place.folder.join(&format!("copy{number}"));
     std::fs::create_dir(&to).unwrap();
@@ -437,8 +438,8 @@ fn copy_of(place: &Place, number: usize, memory: bool) -> Settings {
     }
 }
 
-/// Memory that is too small for the index of before is refused, with the number that is enough; all
-/// is still there then.
+/// A memory limit too small for the saved index is refused, with the size that is enough;
+/// everything is still there then.
 #[test]
 fn too_little_memory_for_the_kept_index_is_refused_with_what_is_enough() {
     const MANY: usize = 800_000;
@@ -455,7 +456,7 @@ fn too_little_memory_for_the_kept_index_is_refused_with_what_is_enough() {
     assert!(index > 6 << 20, "{index}");
     place.end();
     for mut settings in [killed, place.settings().clone()] {
-        // It leaves the shard less than the index takes.
+        // It leaves the shard less memory than the index takes.
         settings.memory = 31 << 20;
         let mut refused = 0;
         let server = loop {
@@ -482,7 +483,7 @@ fn too_little_memory_for_the_kept_index_is_refused_with_what_is_enough() {
     }
 }
 
-/// A command that was answered holds in whatever is started from the memory at that moment.
+/// An answered command holds in any server that is started from the memory at that moment.
 #[test]
 fn a_killed_server_comes_back_from_its_memory() {
     let place = begin(2, |_| {});
@@ -511,7 +512,7 @@ fn a_killed_server_comes_back_from_its_memory() {
     copy.shutdown();
     copy.join().unwrap();
 
-    // An acknowledged flush holds on every shard, whether or not that had a command since.
+    // An acknowledged flush holds on every shard, whether or not that shard had a command since.
     client.ask("flush_all\r\n", "OK\r\n");
     let copy = start_copy(&place, 1, true);
     let mut again = Client::connect(copy.local_port().unwrap());
@@ -520,8 +521,8 @@ fn a_killed_server_comes_back_from_its_memory() {
     copy.join().unwrap();
 }
 
-/// A node that a proxy had taken out came back warm, with values that were replaced elsewhere
-/// meanwhile.
+/// A node that a proxy had taken out used to come back warm, with values that were replaced
+/// elsewhere meanwhile.
 #[test]
 fn a_start_after_a_longer_absence_begins_empty() {
     let mut place = begin(2, |settings| settings.max_absence = Some(30));
@@ -537,13 +538,13 @@ fn a_start_after_a_longer_absence_begins_empty() {
     let why = |server: &RunningServer| server.report().warm.clone().unwrap().why_empty;
     assert!(why(place.server()).is_some_and(|why| why.contains("away for 32 s")));
     assert_eq!(found(&place), 0);
-    // It is as good as new: what it is given now comes back.
+    // It works like a new one: items stored now come back.
     fill(&mut place.connect(), 0..KEYS, 1);
     place = place.restart(|_| {});
     assert!(found(&place) > 0 && why(place.server()).is_none());
 }
 
-/// The same after a kill, where shared memory has the last second and a flush that is to come.
+/// The same after a kill; shared memory has the last second and a pending flush.
 #[test]
 fn a_killed_server_that_is_started_late_begins_empty() {
     let place = begin(2, |_| {});
@@ -646,8 +647,8 @@ fn other_settings_are_refused_until_told_to_start_over() {
     present(&mut place.connect(), (0..KEYS).step_by(7), 2);
 }
 
-/// A flash file is taken from its data directory where that is requested: the directory then
-/// refuses it, and who has no directory does not.
+/// A flash file is taken from its data directory on request: the directory then refuses it, while a
+/// server without a directory accepts it.
 #[test]
 fn a_flash_file_is_taken_from_its_directory() {
     let mut place = begin(1, |_| {});
@@ -667,8 +668,8 @@ fn a_flash_file_is_taken_from_its_directory() {
     assert!(error.contains("is not the flash file"), "{error}");
 }
 
-/// Memory gone without a clean stop: empty, with a reason, and nothing of the past shows, although
-/// the new cache writes where the old one did.
+/// Memory is gone without a clean stop: the cache is empty, with a reason, and no old item appears,
+/// although the new cache writes where the old one did.
 #[test]
 fn lost_memory_is_an_empty_cache() {
     let place = begin(1, |_| {});

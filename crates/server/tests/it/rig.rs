@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Shards over devices in memory, and sessions on them, joined as a worker joins them. But all run
-//! in one thread, with a clock that the test drives and completions in a random order drawn from a
-//! seed.
+//! Shards over devices in memory, and sessions on them, connected as in a worker. But all run in
+//! one thread, with a clock that the test drives and completions in a random order from a seed.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -25,7 +24,7 @@ pub const START: u32 = 1_700_000_000;
 pub struct RigSettings {
     pub shards: usize,
     pub memory: usize,
-    /// Pages of flash a shard; 0: none.
+    /// Pages of flash for each shard; 0: none.
     pub flash_pages: u64,
     pub settings: Settings,
     pub seed: u64,
@@ -71,7 +70,7 @@ impl Router for Mail {
 struct Conn {
     node: usize,
     session: Session,
-    /// For a virtual connection, the one that it stands for.
+    /// For a virtual connection: the real one that it stands for.
     origin: Option<u64>,
     tail: Vec<u8>,
     state: FeedState,
@@ -84,7 +83,8 @@ pub struct Rig {
     conns: HashMap<u64, Conn>,
     mail: Mail,
     work: Work,
-    /// For [`Rig::one_turn`]: copies for other workers take all the memory that there is for them.
+    /// For [`Rig::one_turn`]: copies for other workers already take all the memory available to
+    /// them.
     pub no_copies: bool,
     next: u64,
     now_ms: u64,
@@ -139,7 +139,7 @@ impl Rig {
         let session = &self.conns[&id].session;
         (session.parked(), session.copies())
     }
-    /// Bytes that a connection's answers own.
+    /// Bytes of a connection's answers in its own memory.
     pub fn owned(&mut self, id: u64) -> usize {
         let conn = self.conns.get_mut(&id).expect("the connection is open");
         conn.session.replies().owned_bytes().0
@@ -159,7 +159,7 @@ impl Rig {
         id
     }
 
-    /// Moves the clock on.
+    /// Advances the clock.
     pub fn advance(&mut self, seconds: u32) {
         self.now_ms += u64::from(seconds) * 1000;
         for node in &mut self.nodes {
@@ -168,7 +168,7 @@ impl Rig {
         }
     }
 
-    /// Bytes from the client; nothing else happens.
+    /// Receives bytes from the client; nothing else happens.
     pub fn send(&mut self, id: u64, bytes: &[u8]) {
         self.conns
             .get_mut(&id)
@@ -249,7 +249,7 @@ impl Rig {
         self.drain(id);
     }
 
-    /// Takes what can be sent.
+    /// Takes the bytes that can be sent.
     fn drain(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else {
             return;
@@ -299,7 +299,7 @@ impl Rig {
         }
     }
 
-    /// One thing that is under way happens; false if there is none.
+    /// One pending event happens; false if there is none.
     pub fn happen(&mut self) -> bool {
         if let Some((shard, origin, bytes)) = self.mail.0.pop_front() {
             let id = match self.virtuals.get(&(shard, origin)) {
@@ -364,7 +364,7 @@ impl Rig {
         }
     }
 
-    /// Feeds those that were stopped by something that may be over; true if one continued.
+    /// Feeds the connections whose reason to wait may be over; true if one continued.
     fn stuck(&mut self) -> bool {
         let mut ids: Vec<u64> = self.conns.keys().copied().collect();
         ids.sort_unstable();
@@ -387,7 +387,7 @@ impl Rig {
         moved
     }
 
-    /// Lets everything happen that is under way.
+    /// Lets all pending events happen.
     pub fn settle(&mut self) {
         for _ in 0..1_000_000 {
             if self.happen() {
@@ -427,7 +427,7 @@ impl Rig {
         self.conns[&id].session.is_idle()
     }
 
-    /// Bytes from the client, and the answer to them.
+    /// Bytes from the client, and their answer.
     pub fn ask(&mut self, id: u64, bytes: &[u8]) -> Vec<u8> {
         self.send(id, bytes);
         self.settle();
@@ -466,7 +466,7 @@ impl Rig {
         }
     }
 
-    /// Whether a key lies on flash only.
+    /// Whether a key is only on flash.
     pub fn on_flash(&mut self, key: &[u8]) -> bool {
         let key = Key::new(key, HashSeed::default());
         let shard = key.shard(self.nodes.len());

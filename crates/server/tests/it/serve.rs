@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The server over real sockets: many connections, bad ones among them, limits, several workers,
-//! the end. Each test runs on both I/O backends.
+//! The server over real sockets: many connections, misbehaving ones among them, limits, several
+//! workers, the stop. Each test runs on both I/O backends.
 
 pub(crate) mod client; // a server in this process, and connections to it
 
@@ -16,7 +16,7 @@ use senko_io::fault::{Fault, FaultSwitch};
 use senko_server::server::Server;
 use senko_server::settings::{BackendChoice, FlashSpec, Settings};
 
-/// A value that tells its key and place, so that a wrong byte shows.
+/// A value that names its key and offsets, so that a wrong byte is noticed.
 pub(crate) fn value(key: usize, len: usize) -> Vec<u8> {
     (0..len)
         .map(|at| b'a' + ((key * 31 + at * 7 + at / 251) % 26) as u8)
@@ -136,7 +136,7 @@ fn a_slow_reader_gets_everything_and_harms_nobody() {
                     .unwrap();
             }
         });
-        // 40 MB of answers wait for somebody who does not read; others are served as before.
+        // 40 MB of answers wait for a client that does not read; others are served as before.
         for n in 0..500 {
             client.ask(&format!("set other{n} 0 0 2\r\nhi\r\n"), "STORED\r\n");
         }
@@ -167,7 +167,7 @@ fn readers_of_flash_that_stop_reading_are_closed_before_they_hold_all_memory() {
             }
             slow.send(&request);
         }
-        // Everybody else is served, from flash too.
+        // All others are served, from flash too.
         let mut found = 0;
         for n in (0..keys).step_by(10) {
             client.send(format!("get f{n}\r\n").as_bytes());
@@ -186,8 +186,8 @@ fn readers_of_flash_that_stop_reading_are_closed_before_they_hold_all_memory() {
     });
 }
 
-/// The binary protocol's `stats` asks the other workers before any key does; what follows is still
-/// binary to them.
+/// The binary protocol's `stats` asks the other workers before any key does; the following bytes
+/// are still binary to them.
 #[test]
 fn binary_stats_before_anything_else() {
     let packet = |op: u8, key: &[u8], extras: &[u8], value: &[u8]| {
@@ -217,7 +217,7 @@ fn binary_stats_before_anything_else() {
 }
 
 /// Far more answers are requested than there is memory for answers, of all workers' keys by
-/// connections of all workers; some send a command in two parts. Everybody is answered, in order.
+/// connections of all workers; some send a command in two parts. All are answered, in order.
 #[test]
 fn more_answers_than_memory_reach_everybody() {
     on_both(3, |place| {
@@ -271,7 +271,7 @@ fn more_answers_than_memory_reach_everybody() {
     });
 }
 
-/// Commands without an answer leave nothing behind on their connection, whoever ran them.
+/// Commands without an answer leave no state on their connection, whichever worker executed them.
 #[test]
 fn commands_without_answers_leave_nothing() {
     on_both(2, |place| {
@@ -300,7 +300,7 @@ fn a_worker_that_refuses_input_closes_the_connection() {
         settings.faults = vec![Arc::clone(&switch)];
         settings.patience = 50;
     });
-    // The flash tier accepts no writes, so that what needs memory waits.
+    // The flash tier accepts no writes, so operations that need memory wait.
     let mut client = place.connect();
     for n in 0..8000 {
         client.store(&format!("fill{n}"), &value(n, 8000));
@@ -450,8 +450,8 @@ fn a_shutdown_answers_what_was_received() {
     });
 }
 
-/// Clients that always had a request under way kept a server from stopping until it cut them all
-/// off.
+/// Clients that always had a request under way used to keep a server from stopping until it closed
+/// all connections.
 #[test]
 fn a_shutdown_ends_also_clients_that_go_on() {
     let request: &[u8] = b"get here\r\nget nowhere\r\n";
@@ -480,7 +480,7 @@ fn a_shutdown_ends_also_clients_that_go_on() {
     });
 }
 
-/// One that sends without waiting never leaves a moment without bytes to read.
+/// A client that sends without waiting always leaves bytes to read.
 #[test]
 fn a_shutdown_ends_also_a_client_that_sends_on_and_on() {
     on_both(2, |place| {
@@ -521,8 +521,8 @@ fn several_workers_answer_as_one() {
                 "STORED\r\n",
             );
         }
-        // Every connection sees every key, whoever stored it; keys of all shards in one line,
-        // missing ones among them.
+        // Every connection sees every key, whoever stored it; one line has keys of all shards,
+        // including missing ones.
         for client in &mut clients {
             let keys: Vec<String> = (0..300).map(|n| format!("s{n} no{n}")).collect();
             client.send(format!("get {}\r\n", keys.join(" ")).as_bytes());
@@ -580,8 +580,8 @@ fn several_workers_answer_as_one() {
 }
 
 /// A worker that did not know of a `flush_all` yet took memory for a value. It learned of the flush
-/// when the value was complete, and stored the item as one from before it. The item was
-/// acknowledged, and gone at once.
+/// when the value was complete, and stored the item as one from before the flush. So the item was
+/// acknowledged, and lost at once.
 #[test]
 fn what_is_stored_after_a_flush_stays() {
     on_both(3, |place| {
@@ -712,7 +712,7 @@ fn what_cannot_start_says_why() {
     first.join().unwrap();
 }
 
-/// `senko serve --flash FILE` wrote over a foreign file without a word. A file that a server has
+/// `senko serve --flash FILE` used to overwrite a foreign file silently. A file that a server has
 /// used before belongs to it, also without a data directory.
 #[test]
 fn a_flash_file_with_data_of_others_is_refused_unless_told() {

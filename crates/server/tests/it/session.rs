@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers of commands: exact bytes, in both tiers, in order, for input split into any pieces.
+//! Answers of commands: exact bytes, in both tiers, in order, for input split in any way.
 
-mod flash; // the same on items that lie on flash only
+mod flash; // the same for items that are only on flash
 mod tables; // commands and memcached's answers
-mod turns; // what one turn of a connection may do
+mod turns; // the work of one turn of a connection
 
 use crate::rig::{Rig, RigSettings, START};
 use tables::{CLASSIC, META};
@@ -59,7 +59,7 @@ fn classic_and_meta_answer_as_memcached_does() {
     }
 }
 
-/// The pieces in which bytes arrive must not matter.
+/// How the bytes are split must not matter.
 #[test]
 fn answers_do_not_depend_on_how_bytes_arrive() {
     for table in [CLASSIC, META] {
@@ -280,7 +280,7 @@ fn binary_answers_as_memcached_does() {
                 id = rig.connect();
             }
         }
-        // A wrong first byte behind a good packet closes without a word.
+        // A wrong first byte after a good packet closes the connection without an answer.
         let mut input = packet(0x0a, b"", &[], b"", 0);
         input.extend_from_slice(b"version\r\n");
         assert_eq!(replies(&rig.ask(id, &input)).len(), 1);
@@ -349,10 +349,10 @@ fn long_lines() {
     let mut rig = Rig::new(&drop_in(RigSettings::default()));
     let id = rig.connect();
     rig.ask(id, b"set a 0 0 1\r\nx\r\n");
-    // No line end in sight, and no `get`.
+    // No line end in sight, and not a `get`.
     assert_eq!(rig.ask(id, &[b'x'; 3000]), b"");
     assert!(rig.closed(id));
-    // A `get` may have any number of keys: they are answered as they come.
+    // A `get` may have any number of keys: they are answered as they arrive.
     let id = rig.connect();
     let mut answer = Vec::new();
     rig.send(id, b"get ");
@@ -363,7 +363,7 @@ fn long_lines() {
     answer.extend(rig.ask(id, b"\r\nversion\r\n"));
     let expected = "VALUE a 0 1\r\nx\r\n".repeat(20_000) + "END\r\nVERSION 1.6.45\r\n";
     assert_eq!(String::from_utf8_lossy(&answer), expected);
-    // Keys of 250 bytes are good, of 251 spoil the line.
+    // Keys of 250 bytes are valid, one of 251 makes the line invalid.
     let (good, bad) = ("k".repeat(250), "k".repeat(251));
     assert_eq!(
         rig.ask(id, format!("get {good}\r\n").as_bytes()),
@@ -430,18 +430,18 @@ fn time_passes() {
         rig.ask(id, b"set f 0 0 1\r\nx\r\nget f\r\n"),
         b"STORED\r\nVALUE f 0 1\r\nx\r\nEND\r\n"
     );
-    // A delayed flush that is due is not replaced by another.
+    // A due delayed flush is not replaced by another.
     rig.ask(id, b"set f 0 0 1\r\nx\r\nflush_all 5\r\n");
     rig.advance(6);
     assert_eq!(rig.ask(id, b"flush_all 100\r\nget f\r\n"), b"OK\r\nEND\r\n");
-    // An immediate one replaces one that is to come.
+    // An immediate flush replaces a pending one.
     rig.ask(id, b"flush_all 5\r\nflush_all\r\nset f 0 0 1\r\nx\r\n");
     rig.advance(10);
     assert_eq!(rig.ask(id, b"get f\r\n"), b"VALUE f 0 1\r\nx\r\nEND\r\n");
 }
 
-/// A flush that was acknowledged holds on every shard, for every connection; what was sent before
-/// it is gone.
+/// An acknowledged flush holds on every shard, for every connection; everything sent before it is
+/// gone.
 #[test]
 fn flush_all_reaches_every_shard() {
     let mut rig = Rig::new(&drop_in(RigSettings {
@@ -526,8 +526,8 @@ fn items_are_listed_across_shards() {
     }
 }
 
-/// A key of the meta protocol's base64 may have line ends: written as it is, it forged lines of
-/// other items, and the end of the answer.
+/// A key of the meta protocol's base64 may contain line ends. Written as it is, it used to forge
+/// lines of other items, and the end of the answer.
 #[test]
 fn keys_with_line_ends_forge_no_lines() {
     // "p\r\nEND:\r\nITEM forged"
@@ -558,7 +558,7 @@ fn keys_with_line_ends_forge_no_lines() {
             );
         }
         lines.sort_unstable();
-        // A key that the classic protocol can name is written as memcached writes it.
+        // A key that is valid in the classic protocol is written as memcached writes it.
         assert_eq!(
             lines,
             [
@@ -573,7 +573,7 @@ fn text(answer: Vec<u8>) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// `me` showed the seconds that an item has left as if they had passed.
+/// `me` used to show the seconds that an item has left as if they had passed.
 #[test]
 fn me_tells_the_seconds_that_are_left() {
     let mut rig = Rig::new(&drop_in(RigSettings::default()));
@@ -588,8 +588,8 @@ fn me_tells_the_seconds_that_are_left() {
     assert_eq!(rig.ask(id, b"me k\r\n"), b"EN\r\n");
 }
 
-/// memcached's exporter for Prometheus reads these of each class, and took a server without them
-/// for one that is down.
+/// memcached's exporter for Prometheus reads these for each class, and reported a server without
+/// them as down.
 #[test]
 fn each_class_counts_its_commands() {
     for shards in [1, 3] {
@@ -625,7 +625,7 @@ fn each_class_counts_its_commands() {
             ("cas_badval", [0, 1]),
             ("touch_hits", [1, 1]),
         ] {
-            // The class of the small ones, and that of the large one.
+            // The class of the small items, and that of the large one.
             assert_eq!(values(name), counts, "{name} in {answer}");
             let sum: u64 = counts.iter().sum();
             assert!(
@@ -682,7 +682,8 @@ fn statistics_count() {
     );
 }
 
-/// With several workers, `stats` counts what was sent before it, whichever worker did it.
+/// With several workers, `stats` counts the commands sent before it, whichever worker executed
+/// them.
 #[test]
 fn statistics_of_all_shards_are_up_to_date() {
     let mut rig = Rig::new(&drop_in(RigSettings {
@@ -716,7 +717,7 @@ fn statistics_of_all_shards_are_up_to_date() {
     );
 }
 
-/// Clients that vanish at any point leave nothing behind: memory, pins and frames come back.
+/// Clients that vanish at any point leave nothing behind: memory, pins and frames are given back.
 #[test]
 fn vanished_clients_leave_nothing() {
     let value = "v".repeat(100_000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TLS over real sockets: both versions, both tiers, both backends, and clients that do it wrong.
+//! TLS over real sockets: both versions, both tiers, both backends, and misbehaving clients.
 
 pub mod client; // certificates, and clients
 pub mod proxy; // plain connections for tests that know no TLS
@@ -17,7 +17,7 @@ use senko_server::settings::{BackendChoice, PolicyKind, Settings, TlsMode, TlsVe
 use crate::serve::client::{Client, PATIENCE, Place, on_both};
 use client::{ALL, Authority, Secure};
 
-/// A server with an address that is encrypted and one that is not.
+/// A server with an encrypted and an unencrypted address.
 struct Guarded {
     authority: Authority,
     place: Place,
@@ -54,14 +54,14 @@ impl Guarded {
     }
 }
 
-/// Bytes that no record boundary repeats.
+/// Bytes that differ at every record boundary.
 fn value(len: usize, seed: usize) -> Vec<u8> {
     (0..len)
         .map(|n| (n.wrapping_mul(31).wrapping_add(seed * 7 + n / 251) % 255) as u8)
         .collect()
 }
 
-/// Waits until an item is on flash and no more in DRAM.
+/// Waits until an item is on flash and no longer in DRAM.
 fn push_out(guarded: &Guarded) {
     let mut plain = guarded.plain();
     let filler = vec![b'f'; 500_000];
@@ -129,7 +129,7 @@ fn pipelined_requests_are_answered_in_order() {
     });
 }
 
-/// Whatever the pieces are in which a handshake comes.
+/// However a handshake is split into pieces.
 #[test]
 fn a_handshake_may_come_byte_by_byte() {
     on_both(1, |place| {
@@ -172,7 +172,8 @@ fn requests_may_come_with_the_handshake() {
             .unwrap();
         client.shake().unwrap();
         client.expect(b"END\r\nEND\r\n");
-        // More than a handshake has: such a client was hung up on while its handshake had to wait.
+        // More bytes than a handshake has: such a client used to be disconnected while its
+        // handshake had to wait.
         let mut client = guarded.connect();
         client.link.set_buffer_limit(None);
         let gets = b"get a\r\n".repeat(50_000);
@@ -252,7 +253,7 @@ fn clients_show_certificates_where_they_have_to() {
     server.join().unwrap();
 }
 
-/// A client without TLS on a port that has it, and the other way round.
+/// A client without TLS on a port with TLS, and the reverse.
 #[test]
 fn plain_text_is_hung_up_on_and_counted() {
     on_both(1, |place| {
@@ -297,7 +298,8 @@ fn a_broken_record_ends_the_connection_and_is_counted() {
     });
 }
 
-/// Answers to what came before a `close_notify` still go out, and the server's own follows.
+/// Requests before a `close_notify` are still answered, followed by the server's own
+/// `close_notify`.
 #[test]
 fn a_last_word_ends_the_requests_only() {
     on_both(2, |place| {
@@ -371,7 +373,7 @@ fn certificates_are_rolled_while_it_serves() {
         before.ask("refresh_certs\r\n", "OK\r\n");
         let second = shown(&guarded);
         assert_ne!(first, second);
-        // A key of another certificate, a file of another kind, a file that is gone.
+        // A key of another certificate, a file of another kind, a missing file.
         let (_, other) = guarded.authority.sign("localhost", None);
         let key = guarded.authority.path("key.pem");
         let good = std::fs::read(&key).unwrap();
@@ -430,7 +432,7 @@ fn sessions_are_resumed_where_that_is_asked_for() {
     }
 }
 
-/// A handshake that stops midway holds its connection for a minute at most, even if bytes continue
+/// A handshake that stops midway holds its connection for at most a minute, even if bytes continue
 /// to drip in.
 #[test]
 fn a_handshake_that_stops_is_ended() {
@@ -466,13 +468,13 @@ fn a_handshake_that_stops_is_ended() {
     });
 }
 
-/// A client's bytes before the end of its handshake are bounded.
+/// A client's bytes before the end of its handshake are limited.
 #[test]
 fn a_hello_without_end_is_refused() {
     on_both(1, |place| {
         let guarded = Guarded::new(place, |_| {});
         let mut client = Client::to(guarded.secure_address());
-        // A client's hello of 60 kB, in records of 16.
+        // A ClientHello of 60 kB, in records of 16.
         let mut hello = vec![1, 0, 0xea, 0x60];
         hello.resize(60_000, 0);
         let mut sent = 0;
@@ -491,7 +493,7 @@ fn a_hello_without_end_is_refused() {
 }
 
 /// 200 handshakes at once: a round takes few of them, and other connections' requests run in the
-/// rounds between. Counted in rounds, which no pace of the machine changes.
+/// rounds between. The test counts rounds, which do not depend on the machine's speed.
 #[test]
 fn handshakes_take_turns_with_requests() {
     const CLIENTS: usize = 200;
@@ -503,7 +505,7 @@ fn handshakes_take_turns_with_requests() {
         let mut plain = guarded.plain();
         plain.store("k", b"v");
         for attempt in 0.. {
-            // A machine that takes each hello before the next one comes shows nothing.
+            // A machine that takes each ClientHello before the next one comes shows nothing.
             assert!(attempt < TRIES, "no handshake ever waited for its turn");
             let mut clients: Vec<Secure> = (0..CLIENTS)
                 .map(|_| Secure::to(guarded.secure_address(), &config))
@@ -526,7 +528,7 @@ fn handshakes_take_turns_with_requests() {
                 client.ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
             }
             let now = Work::of(&mut plain);
-            // A hello, and the client's last message.
+            // A ClientHello, and the client's last message.
             assert!(now.steps - first.steps >= 2 * CLIENTS as u64);
             if now.waited > first.waited {
                 break;
@@ -540,12 +542,12 @@ fn handshakes_take_turns_with_requests() {
 struct Work {
     steps: u64,
     rounds: u64,
-    /// Rounds that left handshakes to the next.
+    /// Rounds that left handshakes to the next one.
     waited: u64,
 }
 
 impl Work {
-    /// All of one moment.
+    /// All of the same moment.
     fn of(client: &mut Client) -> Work {
         let stats = client.text("stats\r\n", "END\r\n");
         let number = |name: &str| {
@@ -624,7 +626,7 @@ fn settings_that_contradict_each_other_are_refused() {
         assert!(text.contains(words), "{text}");
         assert_eq!(text.lines().count(), 1, "{text}");
     }
-    // A key is not shown, whatever is wrong with its file.
+    // A key is never shown, whatever is wrong with its file.
     let key = std::fs::read_to_string(&good.key).unwrap();
     let secret = key.lines().nth(1).unwrap();
     std::fs::write(
@@ -637,7 +639,7 @@ fn settings_that_contradict_each_other_are_refused() {
     assert!(!text.contains(&secret[..10]), "{text}");
 }
 
-/// Connections that were open before the end are answered, and told.
+/// Connections that were open before the stop are answered, and told of it.
 #[test]
 fn a_stop_says_goodbye() {
     on_both(1, |place| {

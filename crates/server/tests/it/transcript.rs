@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Plays the transcripts of `tests/transcripts` against Debian's memcached, their reference, and
-//! against senko on DRAM and on flash, with both I/O backends. Every failing case is reported, with
+//! against senko on DRAM and on flash, with both I/O backends. It reports every failing case, with
 //! the bytes sent, expected and received.
 //!
 //! `SENKO_TRANSCRIPT=meta/mg` plays only files whose name contains that.
@@ -129,9 +129,9 @@ fn run(kind: Kind) {
             }
             played += 1;
             let mut result = play_case(kind, case, &mut target);
-            // memcached answers some commands by what its background threads are doing just then:
-            // on a busy machine its crawler is still at work, or it is late. Output of a second or
-            // third try counts too; senko has one try.
+            // Some of memcached's answers depend on the present work of its background threads: on
+            // a busy machine its crawler is still at work, or late. So a second or third attempt
+            // counts too; senko has one.
             for _ in 0..MEMCACHED_TRIES {
                 if !matches!(kind, Kind::Memcached { .. })
                     || !matches!(result, Err(Outcome::Fail(_)))
@@ -169,14 +169,14 @@ enum Outcome {
     Fail(String),
 }
 
-/// Plays a case on the server at hand, or on a new one where that has other options or is gone.
+/// Plays a case on the present server, or on a new one if that has other options or is gone.
 fn play_case(
     kind: Kind,
     case: &Case,
     at_hand: &mut Option<(Vec<String>, Target)>,
 ) -> Result<(), Outcome> {
-    // A server that a transcript shut down may still answer for a moment: only one that takes the
-    // flush is used again.
+    // A server that a transcript has shut down may still answer for a moment: only one that accepts
+    // the flush is used again.
     let usable = at_hand.as_mut().is_some_and(|(options, target)| {
         *options == case.options && target.alive() && target.flush().is_ok()
     });
@@ -191,19 +191,19 @@ fn play_case(
     let (_, target) = at_hand.as_mut().expect("was just made");
     let result = play::play(case, target).map_err(Outcome::Fail);
     if result.is_err() {
-        *at_hand = None; // what failed may have left the server in any state
+        *at_hand = None; // the failed case may have left the server in any state
     }
     result
 }
 
-/// Says why nothing ran. Where CI runs, a missing memcached is a failure; a kernel that refuses
-/// io_uring is not: CI asks for that too.
+/// Says why nothing ran. In CI a missing memcached is a failure. A kernel that refuses io_uring is
+/// not: CI tests that too.
 fn skip(kind: Kind, why: &str) {
     assert!(
         !matches!(kind, Kind::Memcached { .. }) || std::env::var("CI").as_deref() != Ok("true"),
         "{why}"
     );
-    // Past the test harness, which keeps what passing tests print to itself.
+    // Past the test harness, which captures the output of passing tests.
     drop(writeln!(
         std::io::stderr(),
         "skipped: transcripts on {kind:?}: {why}"

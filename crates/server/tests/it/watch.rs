@@ -161,8 +161,8 @@ fn evictions_are_told() {
     });
 }
 
-/// A watcher that reads nothing has its lines dropped. Everybody else is answered, and it learns
-/// how many lines it lost.
+/// The lines of a watcher that does not read are dropped. All others are answered, and the watcher
+/// learns how many lines it lost.
 #[test]
 fn a_watcher_that_does_not_read_loses_lines_and_stalls_nobody() {
     on_both(2, |place| {
@@ -201,7 +201,7 @@ fn a_watcher_that_does_not_read_loses_lines_and_stalls_nobody() {
                 told += 1;
             }
         }
-        // Every line was told or counted.
+        // Every line was sent or counted.
         assert_eq!(told + skipped + skipped_later, written);
         assert_eq!(client.stat("log_watcher_skipped"), skipped + skipped_later);
         assert_eq!(client.stat("senko_slow_readers_closed"), 0);
@@ -228,7 +228,7 @@ fn watchers_are_few_and_can_be_forbidden() {
     });
 }
 
-/// `stats conns` told of every connection that it was between commands.
+/// `stats conns` used to report every connection as being between commands.
 #[test]
 fn rows_of_connections_tell_what_each_is_doing() {
     on_both(2, |place| {

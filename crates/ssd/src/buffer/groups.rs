@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pages that a buffer holds, grouped by the logical block that they belong to: a slab of
-//! groups with a bit for each page, and a [`Table`] to find them.
+//! The pages of a buffer, grouped by logical block: a slab of groups with a bit for each page, and
+//! a [`Table`] to find them.
 //!
 //! Buffers that evict whole blocks use it. Their lists hold a group's place in the slab (`slot`). A
 //! page needs no entry of its own.

@@ -34,7 +34,7 @@ fn specs() -> Vec<Spec> {
         .collect()
 }
 
-/// Applies what left to the set of dirty pages.
+/// Removes the pages that left from the set of dirty pages.
 fn apply(dirty: &mut HashSet<u32>, out: &mut Outgoing, pages: u32, what: &str) {
     for (page, how) in out.pages.drain(..) {
         assert!(page < pages, "{what}: page {page} is beyond the drive");
@@ -59,7 +59,7 @@ fn random(spec: &Spec, seed: u64) {
         1 + rng.below(70) as usize
     };
     let pages_per_block = [1, 3, 4, 16, 64, 100][rng.below(6) as usize];
-    // The last block is a part of one now and then.
+    // Sometimes the last block is incomplete.
     let pages = 40 * pages_per_block + rng.below(u64::from(pages_per_block)) as u32;
     // Only the adaptive buffer looks at the layer.
     let layer = ["page", "bast", "fast", "superblock", "block"][rng.below(5) as usize];
@@ -90,7 +90,8 @@ fn random(spec: &Spec, seed: u64) {
             0..65 => {
                 let hit = buffer.write(page, &mut out);
                 assert_eq!(hit, dirty.contains(&page), "{what}, step {step}: hit");
-                // The page is taken in after the others left for it, unless nothing is held at all.
+                // The new page is added after the others left for it, unless the buffer holds
+                // nothing at all.
                 if capacity == 0 {
                     dirty.insert(page);
                 }
@@ -228,7 +229,8 @@ fn copies_of_the_layer_do_not_grow_with_buffer_and_drive() {
     for entry in ftl::ALL {
         let paper = table_bytes(entry.name, 512, 262_144);
         assert!(paper < 6 << 20, "{}: {paper} bytes", entry.name);
-        // The memory for page numbers grows with the buffer, by little against the pages' contents.
+        // The memory for page numbers grows with the buffer, by little compared with the pages'
+        // contents.
         let large = table_bytes(entry.name, 16 * 512, 16 * 262_144);
         let contents = 16 * 512 * 4096;
         assert!(

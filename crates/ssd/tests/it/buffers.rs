@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Write buffers, worked out by hand: what leaves, and in which order. Blocks have four pages, so
-//! that pages 0 to 3 are block 0, 4 to 7 block 1, and so on.
+//! Write buffers, computed by hand: which pages leave, and in which order. Blocks have four pages,
+//! so pages 0 to 3 are block 0, 4 to 7 block 1, and so on.
 
 use std::path::PathBuf;
 
 use senko_ssd::buffer::{self, Buffer, Leave, Outgoing, Surroundings};
 use senko_workload::trace::TraceReader;
 
-/// A page that leaves: dirty, or as a pad.
+/// A page that leaves: dirty, or as padding.
 use Leave::{Dirty, Pad};
 
 fn make(spec: &str, capacity: usize) -> Box<dyn Buffer> {
@@ -20,7 +20,7 @@ fn make(spec: &str, capacity: usize) -> Box<dyn Buffer> {
     buffer::build(&spec.parse().unwrap(), &around).unwrap()
 }
 
-/// Writes pages; what left.
+/// Writes pages; returns those that left.
 fn write(buffer: &mut Box<dyn Buffer>, pages: &[u32]) -> Vec<(u32, Leave)> {
     let mut out = Outgoing::default();
     for page in pages {
@@ -62,14 +62,14 @@ fn lru_lets_the_page_go_that_was_written_longest_ago() {
     write(&mut buffer, &[1, 2]);
     assert!(buffer.read(1));
     assert_eq!(write(&mut buffer, &[3]), dirty(&[2]));
-    // And where reads fill, a page that was only read leaves without a write.
+    // And if reads fill the buffer, a page that was only read leaves without a write.
     let mut buffer = make("lru:fill-reads=true", 2);
     let mut out = Outgoing::default();
     buffer.read_from_flash(1, &mut out);
     assert!(buffer.read(1));
     assert_eq!(write(&mut buffer, &[2, 3]), []);
     assert!(!buffer.contains(1));
-    // A read takes the place of a page that was written.
+    // A read replaces a page that was written.
     buffer.read_from_flash(4, &mut out);
     assert_eq!(out.pages, dirty(&[2]));
     // The first write to it saves nothing.
@@ -127,7 +127,7 @@ fn bplru_pads_blocks_and_lets_the_oldest_go() {
     // Block 2 leaves whole: page 8 from the buffer, 9 to 11 from the flash.
     let padded = [(8, Dirty), (9, Pad), (10, Pad), (11, Pad)];
     assert_eq!(write(&mut buffer, &[30]), padded);
-    // Then block 0, in the order of its pages whatever the order of writing was.
+    // Then block 0, in the order of its pages, whatever the order of the writes.
     let padded = [(0, Pad), (1, Dirty), (2, Pad), (3, Dirty)];
     assert_eq!(write(&mut buffer, &[31, 21]), padded);
 }
@@ -135,11 +135,11 @@ fn bplru_pads_blocks_and_lets_the_oldest_go() {
 #[test]
 fn bplru_compensates_for_sequential_blocks() {
     let mut buffer = make("bplru", 6);
-    // Block 4 is oldest, then block 1 is written from its first page to its last: it is taken for
-    // the oldest.
+    // Block 4 is the oldest. Then block 1 is written from its first page to its last, so it counts
+    // as the oldest.
     assert_eq!(write(&mut buffer, &[16, 4, 5, 6, 7, 20]), []);
     assert_eq!(write(&mut buffer, &[24]), dirty(&[4, 5, 6, 7]));
-    // The same pages in another order are not a sequential block: block 4 goes first.
+    // The same pages in another order are not a sequential block: block 4 leaves first.
     let mut buffer = make("bplru:padding=false", 6);
     assert_eq!(write(&mut buffer, &[16, 4, 6, 5, 7, 20, 24]), dirty(&[16]));
     // Nor without compensation.

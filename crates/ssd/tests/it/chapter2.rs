@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The thesis's chapter 2: the chip of table 1, the map sizes of table 2 and of DFTL, DFTL's hits
-//! against the size of its cache, and what collection costs with and without TRIM.
+//! against the size of its cache, and the cost of garbage collection with and without TRIM.
 
 use senko_ssd::device::Parts;
 use senko_ssd::drive::{Drive, Load};
@@ -74,8 +74,8 @@ fn map_sizes_are_the_thesis_s() {
     assert!((mib((32 << 30) / 2048) - 48.0).abs() < 0.05);
 }
 
-/// DFTL finds more entries in RAM with each doubling of its cache, and all of them when the whole
-/// map fits. Map reads fall with it.
+/// With each doubling of its cache, DFTL finds more entries in RAM, and all of them when the whole
+/// map fits. Map reads fall accordingly.
 #[test]
 fn hits_grow_with_the_cache_of_the_map() {
     let found: Vec<(f64, u64)> = [512, 1024, 2048, 4096, 8192, 32_768]
@@ -102,7 +102,7 @@ fn hits_grow_with_the_cache_of_the_map() {
     assert!(found[0].0 < 0.5 && found[5].0 > 0.85, "{found:?}");
 }
 
-/// Without TRIM collection moves pages that the host forgot long ago.
+/// Without TRIM, collection moves pages that the host has long deleted.
 #[test]
 fn trim_spares_collection() {
     let costs = [false, true].map(|trims| {

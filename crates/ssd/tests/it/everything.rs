@@ -2,8 +2,8 @@
 //! Every translation layer under every write buffer: random requests with trims and flushes, every
 //! read checked against the latest version, power cuts at any operation, conservation at the end.
 //!
-//! `SENKO_TEST_FACTOR=20` runs as many times the seeds, and 0.2 a fifth. A failure prints parts and
-//! seed, which `SENKO_SSD_SEED` and `SENKO_SSD_PARTS` (layer/buffer) run alone.
+//! `SENKO_TEST_FACTOR=20` runs 20 times as many seeds, and 0.2 a fifth. A failure prints parts and
+//! seed; `SENKO_SSD_SEED` and `SENKO_SSD_PARTS` (layer/buffer) run only these.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -63,7 +63,7 @@ fn profile(shape: (u32, u32, u32, u32)) -> Profile {
     profile
 }
 
-/// What the host does next. Pages are hot and cold, writes come in runs now and then.
+/// The host's next request. Pages are hot and cold; sometimes writes come in runs.
 struct Host {
     rng: Rng,
     pages: u32,
@@ -179,8 +179,8 @@ fn power_cuts_lose_only_what_the_buffer_held() {
     all(true);
 }
 
-/// Programs and erases fail, blocks die, spare blocks take their places, and nobody above notices,
-/// until there is none left.
+/// Programs and erases fail, blocks die, spare blocks replace them, and no layer above notices,
+/// until there is no spare block left.
 #[test]
 fn failing_blocks_are_replaced_until_none_is_left() {
     for layer in layers() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The first 10,000 requests of Financial1 on BAST, without and with a 2 MiB page LRU, compared
-//! with the counts of another implementation. That is a model of some forty lines without devices,
-//! times and spare areas: it only knows the log block of each page, and the erases of its merges.
+//! with the counts of another implementation. It is a model of about forty lines without devices,
+//! times and spare areas: it tracks only the log block of each page, and the erases of its merges.
 //! Every data block was full before; sizes in whole pages; addresses modulo 1 GiB, the ASU dropped.
 
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Drives under a host: RAID 0 and queues scale, a host's bytes count, and a drive may fail to keep
-//! up. Times are worked out by hand.
+//! Drives under a host: RAID 0 and queues scale, the host's bytes are counted, and a drive may fail
+//! to keep up. Times are computed by hand.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -46,7 +46,7 @@ fn run(drive: &mut Drive, requests: Vec<Request>, load: Load) -> Report {
     drive.run(requests, load).expect("every request fits")
 }
 
-/// Reads 480 pages in order, on full drives, with stripes of a page; how long that takes.
+/// The time to read 480 pages in order, on full drives, with stripes of a page.
 fn reads(interface: Interface, drives: u32, depth: u32) -> u64 {
     let profile = profile(interface);
     let mut drive = Drive::raid0(&profile, &Parts::default(), drives, PAGE).expect("drives");
@@ -57,7 +57,7 @@ fn reads(interface: Interface, drives: u32, depth: u32) -> u64 {
     (report.seconds * 1e9).round() as u64
 }
 
-/// Four drives read as slowly as one, since one interface took the requests of all.
+/// Four drives used to read as slowly as one, since one interface took the requests of all.
 #[test]
 fn raid_0_scales_with_every_interface() {
     for drives in [1, 2, 4] {
@@ -66,12 +66,12 @@ fn raid_0_scales_with_every_interface() {
             assert_eq!(time, 480 / u64::from(drives) * READ_NS, "{drives} drives");
         }
     }
-    // A closed loop of one request has one drive busy.
+    // A closed loop of one request keeps one drive busy.
     assert_eq!(reads(Interface::Single, 4, 1), 480 * READ_NS);
 }
 
-/// A request that touches several drives is done when the last of them is, and each is busy with
-/// its part alone.
+/// A request to several drives is done when the last of them is, and each is busy only with its
+/// part.
 #[test]
 fn a_wide_request_is_cut_up() {
     let mut drive =
@@ -93,8 +93,8 @@ fn a_wide_request_is_cut_up() {
     assert_eq!(report.all.count, 1);
 }
 
-/// All requests of a trace that was folded went to the first of NVMe's queues. On a drive of 16
-/// planes with four queues of depth 1 four reads are under way at once, where one was.
+/// All requests of a folded trace used to go to the first of NVMe's queues. On a drive of 16 planes
+/// with four queues of depth 1, four reads are under way at once; there was one.
 #[test]
 fn every_queue_of_nvme_is_used() {
     for (queues, depth, together) in [(1, 1, 1), (4, 1, 4), (2, 4, 8), (4, 4, 16)] {
@@ -118,8 +118,8 @@ fn every_queue_of_nvme_is_used() {
     }
 }
 
-/// Writes of 512 bytes on pages of 16 KiB were counted as whole pages: 32 times the drive's TBW,
-/// and a write amplification of 1.
+/// Writes of 512 bytes on pages of 16 KiB used to be counted as whole pages: 32 times the drive's
+/// TBW, and a write amplification of 1.
 #[test]
 fn the_hosts_bytes_are_those_it_wrote() {
     let mut profile = profile(Interface::Single);
@@ -172,8 +172,8 @@ fn paced(gap_ns: u64) -> Report {
     run(&mut drive, requests.collect(), Load::Open { speed: 1.0 })
 }
 
-/// A load of twice what the drive does showed a mean response time of 22 seconds, and not that half
-/// of the requests were still waiting.
+/// With twice the drive's maximum load, a run used to report a mean response time of 22 seconds,
+/// but not that half of the requests were still waiting.
 #[test]
 fn a_drive_that_cannot_keep_up_is_told() {
     let fits = paced(READ_NS);
@@ -182,7 +182,7 @@ fn a_drive_that_cannot_keep_up_is_told() {
     assert_eq!(fits.all.max_us, 26.0);
     let behind = paced(READ_NS / 2);
     assert!(behind.falls_behind());
-    // When the last of 2000 comes, after 1999 gaps, 999 are done and one ends at that moment or
+    // When the last of 2000 arrives, after 1999 gaps, 999 are done and one ends at that moment or
     // later.
     assert!((1000..=1001).contains(&behind.pace.under_way_at_last_arrival));
     assert_eq!(behind.seconds, 2000.0 * 26e-6);
@@ -190,7 +190,7 @@ fn a_drive_that_cannot_keep_up_is_told() {
     assert!((pace - 1e6 / 26.0).abs() < 1e-6, "{pace}");
     let (read, written) = behind.bytes_a_second().expect("it has times");
     assert!((read - pace * 4096.0).abs() < 1e-3 && written == 0.0);
-    // A closed loop waits for the drive, which then keeps up whatever its pace.
+    // A closed loop waits for the drive, which then keeps up at any speed.
     let mut drive = Drive::new(&profile(Interface::Single), &Parts::default()).expect("a drive");
     let requests = (0..2000)
         .map(|at| request(Op::Write, at % 1000, 1))
@@ -198,8 +198,8 @@ fn a_drive_that_cannot_keep_up_is_told() {
     assert!(!run(&mut drive, requests, Load::Closed { depth: 500 }).falls_behind());
 }
 
-/// Ctrl-C lost what a run had counted. Now it ends at once, however many requests still wait, and
-/// reports.
+/// Ctrl-C used to discard the counts of a run. Now the run ends at once, however many requests
+/// still wait, and reports.
 #[test]
 fn a_run_that_is_stopped_reports_what_it_did() {
     for untimed in [false, true] {
@@ -225,8 +225,8 @@ fn a_run_that_is_stopped_reports_what_it_did() {
     }
 }
 
-/// A pipe was read three times: for its summary, for whether it has times, and for the run, so that
-/// the second found nothing.
+/// A pipe used to be read three times: for its summary, for whether it has times, and for the run;
+/// the second pass found nothing.
 #[test]
 fn a_pipe_is_read_once() {
     let folder = std::env::temp_dir().join(format!("senko-ssd-pipe-{}", std::process::id()));
@@ -255,7 +255,8 @@ fn a_pipe_is_read_once() {
     }
 }
 
-/// A trace without a request was simulated: nothing came of it, and the run ended well.
+/// A trace without a request used to be simulated without a result, and the run ended without an
+/// error.
 #[test]
 fn a_workload_without_requests_is_refused() {
     let path = std::env::temp_dir().join(format!("senko-ssd-empty-{}", std::process::id()));
@@ -272,8 +273,8 @@ fn a_workload_without_requests_is_refused() {
     assert!(Workload::named("/", &TraceSpec::default()).is_err());
 }
 
-/// A mutant of [`Nand::is_plain`] lived: flash whose programs can fail would have been written at a
-/// stroke, in which none can.
+/// A mutant of [`Nand::is_plain`] survived: flash whose programs can fail would have been written
+/// in one step, in which none can.
 #[test]
 fn flash_is_plain_only_if_operations_only_count() {
     let geometry = Geometry {
@@ -297,7 +298,7 @@ fn flash_is_plain_only_if_operations_only_count() {
     assert!(!flash(timing, &plain).is_plain());
     let mut failing = flash(None, &failing);
     assert!(!failing.is_plain());
-    // A run of copies goes page by page there, and about half of them fail.
+    // There a run of copies goes page by page, and about half of them fail.
     for page in 0..16 {
         failing.program(page, page, 0, Cause::Host);
     }
@@ -312,8 +313,8 @@ fn flash_is_plain_only_if_operations_only_count() {
     assert!(!numbered.is_plain());
 }
 
-/// A mutant of the sum in `Blocks::log_table` lived. FAST with 4 log blocks on 64 blocks of 32
-/// pages and 1024 logical pages. 32 data blocks and 4 log blocks by number take 6 bits each. For
+/// A mutant of the sum in `Blocks::log_table` survived. FAST with 4 log blocks on 64 blocks of 32
+/// pages and 1024 logical pages: 32 data blocks and 4 log blocks by number take 6 bits each. For
 /// each of the 128 pages of the log, a logical page or none takes 11 bits.
 #[test]
 fn a_log_table_names_blocks_and_pages() {
@@ -329,8 +330,8 @@ fn a_log_table_names_blocks_and_pages() {
     }
 }
 
-/// A profile's mistakes were told in the words of the program that reads it: "expected u32",
-/// "missing field".
+/// A profile's mistakes used to be reported in the words of the parser: "expected u32", "missing
+/// field".
 #[test]
 fn a_wrong_key_of_a_profile_is_told_in_a_sentence() {
     let mut profiles = senko_ssd::profile::BUILT_IN.iter();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The link to the host, and writes that end before their pages are on the flash. Times are worked
-//! out by hand.
+//! The link to the host, and writes that end before their pages are on the flash. Times are
+//! computed by hand.
 
 use senko_io::{Device as _, Engine, PAGE_SIZE, Purpose, ReadRequest, Tag};
 use senko_ssd::device::Parts;
@@ -53,12 +53,12 @@ fn time(profile: &Profile, requests: Vec<Request>) -> u64 {
 #[test]
 fn data_passes_the_link_after_a_read_and_before_a_write() {
     let slow = profile(SLOW);
-    // Command, cells, RAM, data. Of eight pages the last seven pass behind the first.
+    // Command, cells, RAM, data. The last seven of eight pages are transferred after the first.
     let read = time(&slow, vec![request(Op::Read, 0, 1)]);
     assert_eq!(read, 1000 + 25_000 + 1000 + 40_960);
     let eight = time(&slow, vec![request(Op::Read, 0, 8)]);
     assert_eq!(eight, read + 7 * 40_960);
-    // Command, data, cells, RAM. The cells of the first program while the others pass.
+    // Command, data, cells, RAM. The first page's program overlaps the transfer of the others.
     let write = time(&slow, vec![request(Op::Write, 0, 1)]);
     assert_eq!(write, 1000 + 40_960 + 200_000 + 1000);
     let eight = time(&slow, vec![request(Op::Write, 0, 8)]);
@@ -77,7 +77,7 @@ fn data_passes_the_link_after_a_read_and_before_a_write() {
     );
 }
 
-/// However many reads are under way, the link takes one after the other, without a gap. On PCIe
+/// However many reads are under way, the link transfers one after the other, without a gap. On PCIe
 /// reads do not wait for the data of writes.
 #[test]
 fn a_link_is_full_or_has_nothing_to_do() {
@@ -106,7 +106,7 @@ fn a_link_is_full_or_has_nothing_to_do() {
         command_ns: 0,
         bytes_per_second: limit,
     });
-    // The last write's program may come on top.
+    // The last write's program may be added.
     let of_sata = 32 * 40_960..32 * 40_960 + 250_000;
     let of_pcie = 16 * 40_960..16 * 40_960 + 250_000;
     assert!(
@@ -129,8 +129,8 @@ fn every_drive_has_its_link() {
     assert!((report.busy.link_seconds - 4.0 * 41_960e-9).abs() < 1e-12);
 }
 
-/// A write that pushed a page out of a full buffer took a program of 200 us, though drives answer
-/// once they have the data.
+/// A write that pushed a page out of a full buffer used to take a program's 200 us, although drives
+/// answer once they have the data.
 #[test]
 fn writes_end_before_their_pages_are_on_the_flash_and_flushes_after() {
     let mut profile = profile(Link::None);
@@ -162,7 +162,7 @@ fn writes_end_before_their_pages_are_on_the_flash_and_flushes_after() {
     assert!(all < waits.iter().sum::<u64>() / 2, "{behind:?}");
 }
 
-/// A batch of 64 reads on a stick that takes one request at a time overlapped them.
+/// On a stick that takes one request at a time, the reads of a batch of 64 used to overlap.
 #[test]
 fn a_batch_has_no_more_under_way_than_the_interface_takes() {
     let time = |interface| {

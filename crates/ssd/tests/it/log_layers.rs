@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The layers of block granularity and DFTL by themselves: random writes, reads and trims against
-//! the shadow, power cuts at every operation of a run.
+//! The block-granular layers and DFTL by themselves: random writes, reads and trims against the
+//! shadow, and power cuts at every operation of a run.
 
 use senko_ssd::ftl::{self, Ftl};
 use senko_ssd::geometry::{Geometry, NONE};
@@ -8,8 +8,8 @@ use senko_ssd::nand::{Cause, Endurance, Nand};
 use senko_ssd::shadow::Shadow;
 use senko_workload::Rng;
 
-/// Layers with options, each with how the flash is shaped: blocks, pages a block, logical pages. As
-/// tight as they go.
+/// Layers with options, each with the geometry of its flash: blocks, pages a block, logical pages.
+/// They are as tight as possible.
 const LAYERS: &[(&str, (u32, u32, u32))] = &[
     ("block", (10, 8, 64)),
     ("block", (11, 4, 33)),
@@ -101,7 +101,7 @@ fn run(spec: &str, shape: (u32, u32, u32), steps: u32, seed: u64, cut: Option<u6
             }
         }
         if nand.is_off() {
-            // A drive may not notice at once.
+            // A drive may not notice it at once.
             for _ in 0..rng.below(4) {
                 ftl.write(&mut nand, choose(&mut rng, shape.2, last), 0, 0);
             }
@@ -116,7 +116,7 @@ fn run(spec: &str, shape: (u32, u32, u32), steps: u32, seed: u64, cut: Option<u6
         let found = ftl.locate(lpn);
         shadow.flash_read(lpn, found, &nand);
     }
-    // Nothing is lost to the layer: a full overwrite still fits, and so does trimming everything.
+    // The layer has lost no space: a full overwrite still fits, and so does trimming everything.
     for lpn in (0..shape.2).chain((0..shape.2).rev()) {
         let sequence = nand.last_host_sequence();
         ftl.write(&mut nand, lpn, 0, 0);

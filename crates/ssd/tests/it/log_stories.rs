@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operations of the layers of block granularity and of DFTL, one by one, worked out by hand.
-//! Blocks have four pages: logical block 0 is pages 0 to 3, 1 is 4 to 7 and so on.
+//! The operations of the block-granular layers and of DFTL, one by one, computed by hand. Blocks
+//! have four pages: logical block 0 is pages 0 to 3, 1 is 4 to 7 and so on.
 
 use senko_ssd::ftl::{self, Ftl, Mapping};
 use senko_ssd::geometry::Geometry;
 use senko_ssd::nand::{Cause, Endurance, Nand};
 
-/// A layer on flash, and what it had done when it was last asked.
+/// A layer on flash, and its counts at the last query.
 struct Story {
     nand: Nand,
     ftl: Box<dyn Ftl>,
@@ -47,8 +47,8 @@ impl Story {
         self.ftl.read(&mut self.nand, lpn, 0).0.is_some()
     }
 
-    /// Pages written for the host, pages copied by merges, blocks erased by them since it was last
-    /// asked.
+    /// Pages written for the host, pages copied by merges, and blocks erased by them since the last
+    /// query.
     fn merges(&mut self) -> (u64, u64, u64) {
         let counts = self.nand.counts();
         let of = |counts: &[u64], cause: Cause| counts[cause as usize];
@@ -66,8 +66,8 @@ impl Story {
         since
     }
 
-    /// Pages of the map read and written, and pages of the host read and written since it was last
-    /// asked.
+    /// Pages of the map read and written, and pages of the host read and written, since the last
+    /// query.
     fn map(&mut self) -> (u64, u64, u64, u64) {
         let counts = self.nand.counts();
         let now = (
@@ -125,7 +125,8 @@ fn block_level_replaces_the_block() {
         (1, 3, 1),
         "0, 2 and 3 are copied, the old block is erased"
     );
-    // In a new logical block, what lies behind can be written, what lies before cannot any more.
+    // In a new logical block, pages after the last written one can be written, pages before it no
+    // longer can.
     let mut story = Story::new("block", 5, 8, 0);
     story.write([1, 3]);
     assert_eq!(story.merges(), (2, 0, 0));
@@ -169,8 +170,8 @@ fn bast_merges_fully() {
     story.write([1, 1, 0, 4]);
     assert_eq!(story.merges(), (12, 4, 2), "data and log block are erased");
     assert_eq!(story.kinds(), (0, 0, 1));
-    // The log block of 1 has 4 alone so far. Three more versions fill it, with the next it is
-    // merged for its own sake.
+    // The log block of 1 has only 4 so far. Three more versions fill it; the next one causes its
+    // own merge.
     story.write([4, 4, 4]);
     assert_eq!(story.merges(), (3, 0, 0));
     story.write([4]);
@@ -300,7 +301,7 @@ fn superblocks_erase_what_is_dead() {
         "which is erased for the other superblock's sake"
     );
     assert_eq!(story.kinds(), (1, 0, 0));
-    // The update block has the new 8. 0 needs one: 9, 10 and 11 are copied behind 8.
+    // The update block has the new 8. 0 needs one: 9, 10 and 11 are copied after 8.
     story.write([0]);
     assert_eq!(story.merges(), (1, 3, 1));
     assert_eq!(story.kinds(), (1, 0, 1));
@@ -317,13 +318,13 @@ fn superblocks_give_back_a_dead_block_before_an_old_one() {
     story.write([16]);
     assert_eq!(story.merges(), (1, 0, 1));
     assert_eq!(story.kinds(), (1, 0, 0));
-    // Now none has a dead block. The oldest one gives: 1, 2 and 3 are copied behind 0.
+    // Now none has a dead block. The oldest one gives its block back: 1, 2 and 3 are copied after 0.
     story.write([12]);
     assert_eq!(story.merges(), (1, 3, 1));
     assert_eq!(story.kinds(), (1, 0, 1));
 }
 
-/// As many update blocks are in use as there may be: a recovery has none to win back.
+/// All allowed update blocks are in use: a recovery has none to regain.
 #[test]
 fn superblocks_are_as_they_were_after_a_cut() {
     let mut story = Story::new("superblock:log-blocks=2,size=2", 10, 24, 24);
@@ -347,7 +348,7 @@ fn last_lets_hot_blocks_die() {
     story.write([1]);
     assert_eq!(story.merges(), (1, 0, 1), "its first block is dead");
     assert_eq!(story.kinds(), (0, 0, 0));
-    // 8 is cold. With 9 it is a long write: 8 is copied in front of it.
+    // 8 is cold. With 9 it is a long write: 8 is copied before it.
     story.write([8, 9]);
     assert_eq!(story.merges(), (2, 1, 0));
     story.write([10, 11]);
@@ -436,7 +437,7 @@ fn dftl_moves_pages_without_the_map_where_the_cache_has_them() {
     assert_eq!(story.map(), (0, 0, 0, 316));
 }
 
-/// The power goes when the map has no page on the flash yet: all entries were in the cache. After
+/// The power fails when the map has no page on the flash yet: all entries were in the cache. After
 /// the recovery it has one.
 #[test]
 fn dftl_writes_the_whole_map_after_a_cut() {
@@ -449,7 +450,7 @@ fn dftl_writes_the_whole_map_after_a_cut() {
     assert_eq!(story.map().0, 2, "both are looked up in it");
 }
 
-/// Every logical block has one data block when the power goes. A recovery merges none of them.
+/// Every logical block has one data block when the power fails. A recovery merges none of them.
 #[test]
 fn a_recovery_of_whole_data_blocks_writes_nothing() {
     for spec in [
@@ -478,7 +479,7 @@ fn a_cut_in_a_full_merge_leaves_the_newest_versions() {
         let versions: Vec<u64> = (0..8).map(|lpn| story.version(lpn)).collect();
         // The seventh operation would be the write itself.
         assert_eq!(versions, [1, 10, 3, 4, 5, 6, 7, 8], "after {operations}");
-        // Life continues, the log included.
+        // The layer continues to work, including its log.
         story.write([4, 4, 1, 0, 0]);
         assert_eq!(story.read(0), story.read(4));
     }
@@ -509,7 +510,7 @@ fn tables_take_what_the_thesis_says() {
     assert_eq!(format!("{:.1}", mib(blocks.fractional_bits)), "1.5");
     assert_eq!(format!("{:.2}", mib(pages.bits as f64)), "130.00");
     assert_eq!(format!("{:.2}", mib(blocks.bits as f64)), "1.56");
-    // Block-level says so of itself: 2 data blocks, each one of 5.
+    // The block-level layer reports: 2 data blocks, each one of 5.
     let story = Story::new("block", 5, 8, 0);
     assert_eq!(story.ftl.mapping().bits, 2 * 3);
     // BAST: the log block's number (1 of 6), its data block's (1 of 2), and for each page which (4,

@@ -21,10 +21,10 @@ mod zns;
 // The direct transfer engine's queueing model.
 mod transfer;
 
-// The layers of block granularity and DFTL by themselves: shadow and power cuts.
+// The block-granular layers and DFTL by themselves: shadow and power cuts.
 mod log_layers;
 
-// Their operations, one by one, worked out by hand.
+// Their operations, one by one, computed by hand.
 mod log_stories;
 
 // BAST under an LRU buffer on Financial1, against another implementation.
@@ -72,7 +72,7 @@ mod trace_real;
 // Generated loads.
 mod trace_generate;
 
-// Write buffers, worked out by hand.
+// Write buffers, computed by hand.
 mod buffers;
 
 // The rules of every write buffer, and the adaptive one's promises.

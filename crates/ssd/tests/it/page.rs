@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The page-level layer: hand-computed stories of collection, streams, runs of pages against single
-//! pages, and the closed forms.
+//! The page-level layer: hand-computed examples of collection, streams, runs of pages against
+//! single pages, and the closed forms.
 
 use proptest::prelude::*;
 use senko_ssd::device::Parts;
@@ -73,8 +73,8 @@ fn greedy_collects_into_the_block_that_the_host_writes_to() {
     assert_eq!(nand.erases(1), 1);
 }
 
-/// Six blocks of four pages. An old block has three valid pages and the youngest has two; who is
-/// collected?
+/// Six blocks of four pages. An old block has three valid pages and the youngest has two. Which one
+/// is collected?
 #[test]
 fn each_policy_has_its_victim() {
     let victims = [
@@ -88,8 +88,8 @@ fn each_policy_has_its_victim() {
         ),
         ("page:gc=windowed,window=5", 4, "all are looked at"),
         ("page:gc=d-choices,d=100", 4, "nearly surely it is drawn"),
-        // Block 0: (4 - 3) / (2 * 3) * age 5 = 0.83. Block 4: (4 - 2) / (2 * 2) * age 1 = 0.5. The
-        // others have nothing to gain.
+        // Block 0: (4 - 3) / (2 * 3) * age 5 = 0.83. Block 4: (4 - 2) / (2 * 2) * age 1 = 0.5.
+        // Collecting the others gains nothing.
         ("page:gc=cost-benefit", 0, "it is five times as old"),
     ];
     for (spec, victim, why) in victims {
@@ -103,7 +103,7 @@ fn each_policy_has_its_victim() {
     }
 }
 
-/// Hot pages between cold ones: apart they die together and nothing moves.
+/// Hot pages between cold ones: if they are separated, they die together and nothing moves.
 #[test]
 fn streams_keep_hot_pages_from_cold_ones() {
     let moved = |streams: u32| {
@@ -137,14 +137,14 @@ fn streams_and_planes_have_open_blocks_of_their_own() {
     assert_ne!(block(0) % 2, block(2) % 2);
     let of = |stream: u32| [block(stream), block(stream + 2)];
     assert!(of(0).iter().all(|block| !of(1).contains(block)));
-    // A third stream shares with the first.
+    // A third stream shares blocks with the first.
     let first_stream = of(0);
     layer.write(&mut nand, 8, 2, 0);
     assert!(first_stream.contains(&(layer.locate(8).unwrap() / 8)));
 }
 
-/// All the layer's specifications come back from what it says of itself, and what can't be is
-/// refused.
+/// Every specification of a layer equals what the layer reports about itself, and impossible ones
+/// are refused.
 #[test]
 fn specifications() {
     let geometry = geometry(1, 32, 8);
@@ -223,7 +223,7 @@ fn a_page_goes_to_the_plane_that_is_idle_first() {
     assert_eq!([0, 1, 2, 3].map(plane), [0, 1, 1, 0]);
 }
 
-/// The power goes while five of eight blocks are erased. The layer finds its pages, continues in
+/// The power fails while five of eight blocks are erased. The layer finds its pages, continues in
 /// the block that was being filled, and collects nothing.
 #[test]
 fn a_recovery_with_free_blocks_moves_nothing() {
@@ -239,8 +239,8 @@ fn a_recovery_with_free_blocks_moves_nothing() {
     assert_eq!(layer.locate(3), Some(11));
 }
 
-/// A block that has been written for longer wins over an emptier one only if its age makes up for
-/// what is copied. Block 0: (4 - 3) / (2 * 3) * age 5 = 0.83. Block 4: (4 - 1) / 2 * age 1 = 1.5.
+/// A block with an old last write wins over an emptier one only if its age compensates for the
+/// copies. Block 0: (4 - 3) / (2 * 3) * age 5 = 0.83. Block 4: (4 - 1) / 2 * age 1 = 1.5.
 #[test]
 fn cost_and_benefit_weigh_age_against_copies() {
     let (mut nand, mut layer) = drive("page:gc=cost-benefit", geometry(1, 6, 4), 18);
@@ -251,7 +251,7 @@ fn cost_and_benefit_weigh_age_against_copies() {
     assert_eq!(erased, [4]);
 }
 
-/// An idle drive collects a block only if that gains a quarter of it: two pages of eight.
+/// An idle drive collects a block only if it gains a quarter of it: two pages of eight.
 #[test]
 fn an_idle_drive_collects_what_gains_a_quarter() {
     let (mut nand, mut layer) = drive("page:background=9", geometry(1, 6, 8), 16);
@@ -267,7 +267,7 @@ fn an_idle_drive_collects_what_gains_a_quarter() {
 /// Uniform random writes after `warm` times the logical pages; programs of the flash for each of
 /// the host's.
 fn measure(spec: &str, blocks: u32, pages: u32, alpha: f64, rounds: (u64, u64)) -> f64 {
-    // One block beside those that alpha counts: the reserve.
+    // One block besides those that alpha counts: the reserve.
     let logical = (f64::from(blocks * pages) / alpha).round() as u32;
     let (mut nand, mut layer) = drive(spec, geometry(1, blocks + 1, pages), logical);
     let fill: Vec<u32> = (0..logical).collect();
@@ -303,8 +303,8 @@ fn closed_forms_hold() {
     }
 }
 
-/// Greedy is the best and a random block the worst, which has a closed form too: 1 / (1 - 1 /
-/// alpha). Windows lie between FIFO and greedy.
+/// Greedy is the best; a random block is the worst, and has a closed form too: 1 / (1 - 1 / alpha).
+/// Windows are between FIFO and greedy.
 #[test]
 fn policies_are_ordered() {
     let of = |spec: &str| measure(spec, 256, 32, 1.2, (6, 10));
@@ -359,7 +359,7 @@ fn spec() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Runs of pages leave flash, table and counts as single pages do.
+    /// Runs of pages have the same effect on flash, table and counts as single pages.
     #[test]
     fn runs_of_pages_are_single_pages(
         steps in steps(),
@@ -406,7 +406,8 @@ proptest! {
     }
 }
 
-/// Runs without times gather whole pages in batches; one request after the other comes to the same.
+/// Runs without times collect whole pages in batches; the result is the same as with one request
+/// after the other.
 #[test]
 fn runs_without_times_do_what_single_requests_do() {
     let mut profile = Profile::find("paper-1gb").unwrap();
@@ -436,7 +437,7 @@ fn runs_without_times_do_what_single_requests_do() {
             };
             let sectors = run.capacity_bytes() / 512;
             let offset = rng.below(sectors - 128);
-            // Half of them are of whole pages.
+            // Half of the requests cover whole pages.
             let align = if rng.below(2) == 0 { 8 } else { 1 };
             Request {
                 time: 0,

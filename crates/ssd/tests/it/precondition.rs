@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes before a run: their number, their cost against the closed form, when the drive is steady,
-//! and the notes of runs whose figures mislead.
+//! Writes before a run: their number, their cost compared with the closed form, when the drive is
+//! steady, and the notes for runs with misleading figures.
 
 use senko_ssd::device::Parts;
 use senko_ssd::drive::{Drive, Load};
@@ -75,7 +75,7 @@ fn random_overwrites_are_as_many_as_was_asked() {
 /// Where write amplification is steady it is that of the closed form.
 #[test]
 fn steady_is_where_the_closed_form_is() {
-    // Beside the reserve, 512 blocks for 400 of data.
+    // Besides the reserve, 512 blocks for 400 of data.
     let (mut drive, found) = prepared(&profile(513, 400), "steady", true);
     assert_eq!(found.steady, Some(true));
     let windows = found.windows.len();
@@ -103,7 +103,7 @@ fn a_drive_that_never_gets_steady_says_so() {
     );
 }
 
-/// Reads of a new drive came at 5 million a second and 22 GB/s, without a word.
+/// Reads of a new drive used to be reported at 5 million a second and 22 GB/s, without a note.
 #[test]
 fn reads_of_pages_that_nobody_wrote_are_told_of() {
     let profile = profile(70, 64);
@@ -123,7 +123,7 @@ fn reads_of_pages_that_nobody_wrote_are_told_of() {
     assert_eq!(report.notes(), [""; 0]);
 }
 
-/// A new drive flatters: it erases nothing at first, and then its write amplification rises.
+/// A new drive looks too good: it erases nothing at first, and then its write amplification rises.
 #[test]
 fn a_run_on_a_new_drive_says_what_its_figures_are_worth() {
     let profile = profile(70, 64);
@@ -138,7 +138,7 @@ fn a_run_on_a_new_drive_says_what_its_figures_are_worth() {
     assert!(notes[0].contains("never got steady"), "{notes:?}");
     assert!(notes[0].contains("begins with precondition steady"));
     assert_eq!(report.steady(), Some(false));
-    // After precondition steady the note does not advise it.
+    // After precondition steady, the note does not recommend it.
     let mut after = report.clone();
     after.preparation = Some(Preparation {
         steady: Some(true),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cache of single-level blocks: what goes through it, when it is folded, what that costs.
-//! `everything.rs` checks that nothing is lost.
+//! The cache of single-level blocks: which pages go through it, when it is folded, and what that
+//! costs. `everything.rs` checks that nothing is lost.
 
 use senko_ssd::device::Parts;
 use senko_ssd::drive::{Drive, Load};
@@ -63,7 +63,7 @@ fn check(report: &Report) {
     assert!(layer.slc_pages <= report.pages.evicted);
 }
 
-/// As long as the cache has room a page takes the time of single-level cells. Then each waits for
+/// While the cache has room, a page takes the time of single-level cells. Then each page waits for
 /// its share of folding too, and the rate falls below that of a drive without a cache.
 #[test]
 fn the_rate_falls_when_the_cache_is_full() {
@@ -86,7 +86,7 @@ fn the_rate_falls_when_the_cache_is_full() {
 }
 
 /// A pause of a few milliseconds between writes is idle time: the cache is folded in it, and never
-/// is full.
+/// becomes full.
 #[test]
 fn idle_time_empties_the_cache() {
     let mut drive = drive("page:slc-blocks=3");
@@ -98,7 +98,7 @@ fn idle_time_empties_the_cache() {
     assert_eq!(report.writes.p99_us.round(), 41.0);
 }
 
-/// A share of free space shrinks as the drive fills, and is given back before anything is
+/// The cache's share of free space shrinks as the drive fills, and is given back before anything is
 /// collected.
 #[test]
 fn a_share_of_free_space_shrinks() {

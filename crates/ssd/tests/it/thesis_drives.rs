@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thesis's table 3 and figures 23 to 25, held against the profiles `x25-m` and `usb-stick`.
+//! The thesis's table 3 and figures 23 to 25, compared with the profiles `x25-m` and `usb-stick`.
 //!
 //! The figures of table 3 are rated ones that the maker rounded to two digits, which is up to 2.5 %
-//! ([`CLOSE`] is twice that). The profile's free values were chosen so that those come out that a
-//! drive's parts fix: rates, and latencies of single requests. Random writes are not chosen but
-//! follow from the layer. Of figures 23 to 25 the thesis gives the shape, in words and curves
-//! without numbers; the shape is turned into counts here.
+//! ([`CLOSE`] is twice that). The profile's free values were chosen to reproduce the figures that
+//! depend on a drive's parts: rates, and latencies of single requests. Random writes were not
+//! fitted; they follow from the layer. Of figures 23 to 25 the thesis gives the shape, in words and
+//! curves without numbers; the shape is turned into counts here.
 
 use senko_ssd::device::Parts;
 use senko_ssd::drive::{Drive, Load};
@@ -16,10 +16,10 @@ use senko_ssd::{Error, Op, Request, Time};
 use senko_workload::Rng;
 
 const PAGE: u64 = 4096;
-/// An access in order, as makers measure it.
+/// A sequential access, as manufacturers measure it.
 const LARGE: u64 = 128 << 10;
 const CLOSE: f64 = 0.05;
-/// Commands that the X25-M's interface takes at once.
+/// Commands that the X25-M's interface accepts at once.
 const DEEP: u32 = 32;
 
 fn request(op: Op, offset: u64, bytes: u64) -> Request {
@@ -31,7 +31,7 @@ fn request(op: Op, offset: u64, bytes: u64) -> Request {
     }
 }
 
-/// Runs requests, so many at once, on a drive that has nothing to do.
+/// Runs requests, this many at once, on an idle drive.
 fn run(drive: &mut Drive, depth: u32, requests: impl Iterator<Item = Request>) -> Report {
     drive.rest();
     let requests = requests.map(Ok::<_, Error>);
@@ -74,7 +74,7 @@ fn rates_and_latencies_are_those_of_table_3() {
     close(reads.reads.mean_us, 65.0);
     let writes = run(&mut drive, 1, random(5, Op::Write, 4000, span));
     close(writes.writes.mean_us, 85.0);
-    // More than buffer and write-behind hold, so that the flash sets the rate.
+    // More than buffer and write-behind can hold, so that the flash determines the rate.
     let writes = run(&mut drive, DEEP, in_order(Op::Write, 4000));
     close(bytes(&writes).1 / 1e6, 70.0);
     assert!(writes.link_share().expect("it has a link") < 0.5);
@@ -85,9 +85,9 @@ fn rates_and_latencies_are_those_of_table_3() {
 /// The simulated drive does not come as low: 10,000 to 12,000 and 2,400. With 7 % of spare room a
 /// page-level layer moves six pages for each page that is written at random. Where the writes go to
 /// a tenth of the drive, it moves half a page. At the flash's 70 MB/s these rates follow. The real
-/// drive loses another factor of 1.7 and 8 in ways that neither its maker nor the thesis tells. So
-/// the order is held, the model's own figures by their reasons, and the table's as bounds from
-/// below.
+/// drive is slower by another factor of 1.7 and 8, for reasons that neither its manufacturer nor
+/// the thesis gives. So the test checks the order, the model's own figures, and the table's figures
+/// as lower bounds.
 #[test]
 fn random_writes_are_slower_on_the_whole_drive_as_in_table_3() {
     // A sixteenth of the drive, which has as many planes: spans and spare room keep their shares.
@@ -111,7 +111,7 @@ fn random_writes_are_slower_on_the_whole_drive_as_in_table_3() {
     assert!((300.0..tenth / 4.0).contains(&whole), "{whole} and {tenth}");
     assert!((1.2..1.6).contains(&little), "{little}");
     assert!((6.0..8.0).contains(&much), "{much}");
-    // The flash programs 70 MB/s, whatever for.
+    // The flash programs 70 MB/s, for the host or not.
     assert!(
         whole * much * PAGE as f64 <= 70e6 * (1.0 + CLOSE),
         "{whole}, {much}"
@@ -125,7 +125,7 @@ struct Stick {
     rng: Rng,
 }
 
-/// What was written before.
+/// The drive's contents.
 const WRITTEN: u64 = 256 << 20;
 
 impl Stick {

@@ -18,8 +18,8 @@ fn folder(text: &str, capacity: u64) -> Folder {
 fn fold(folder: &mut Folder, request: Request) -> Result<Vec<(u64, u64)>, FoldError> {
     let mut pieces = Vec::new();
     folder.fold(request, |piece| {
-        // An ignored device keeps its number; a device with its own place on the drive has none any
-        // more.
+        // An ignored device keeps its number; a device with its own place on the drive no longer
+        // has one.
         assert!([0, request.device].contains(&piece.device));
         pieces.push((piece.offset, piece.bytes));
     })?;
@@ -67,7 +67,7 @@ fn modulo_goes_on_at_the_start() {
     );
 }
 
-/// Twenty-four units of Financial1 were folded modulo the drive, and nobody was told that they
+/// Twenty-four units of Financial1 used to be folded modulo the drive, without a note that they
 /// overwrite each other.
 #[test]
 fn overlapping_devices_are_seen() {
@@ -181,8 +181,8 @@ fn any_request() -> impl Strategy<Value = Request> {
 }
 
 proptest! {
-    /// Bytes that are one before are one after; with compact also the other way round, for what was
-    /// touched.
+    /// One byte always goes to one place. With compact, different bytes also go to different
+    /// places, among those that were touched.
     #[test]
     fn a_byte_has_one_place(requests in prop::collection::vec(any_request(), 1..60)) {
         const CAPACITY: u64 = 64 << 20;

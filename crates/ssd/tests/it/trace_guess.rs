@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The guessed format of a trace, warnings about a doubtful guess, and figures that should make a
-//! user look again.
+//! user check it.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -29,8 +29,8 @@ fn lines(count: u64, line: impl Fn(u64) -> String) -> String {
     })
 }
 
-/// Tencent's lines were read as CloudPhysics' text, whose columns are five numbers too: a size of 8
-/// sectors as the SCSI command READ (6).
+/// Tencent's lines used to be read as CloudPhysics' text, which also has five columns of numbers: a
+/// size of 8 sectors became the SCSI command READ (6).
 #[test]
 fn tencent() {
     let text =
@@ -54,7 +54,7 @@ fn tencent() {
     assert_eq!(guessed(&eights), (Format::Tencent, None));
 }
 
-/// Meta's traces were in no known format.
+/// Meta's traces used to be in no known format.
 #[test]
 fn tectonic() {
     let text = "# block_id io_offset io_size op_time op_name user_namespace user_name rs_shard_id op_count host_name\n\
@@ -77,7 +77,8 @@ fn tectonic() {
     assert_eq!(requests, [request(0, 0, Write, (32 << 20) + 1, 4096)]);
 }
 
-/// Five columns with commas between them, as spreadsheets write them, were in no known format.
+/// Five columns with commas between them, as spreadsheets write them, used to be in no known
+/// format.
 #[test]
 fn five_columns_with_commas() {
     let text = "time, device, address, sectors, flag\n0.5,1,2048,8,0\n1.5, 0, 16,16, 1\n";
@@ -106,7 +107,7 @@ fn five_columns_with_commas() {
     }
 }
 
-/// Any table of numbers with five columns was taken for a trace, without a word.
+/// Any table of numbers with five columns used to be accepted as a trace, without a note.
 #[test]
 fn a_guess_needs_plausible_requests() {
     let refused = |text: &str| reader(text, "auto").err().expect(text).to_string();
@@ -123,7 +124,7 @@ fn a_guess_needs_plausible_requests() {
     // Requests of gigabytes.
     let text = lines(40, |at| format!("{at} 0 {} 8000000 {}", at * 8, at % 2));
     assert!(refused(&text).contains("larger than a request"));
-    // Operations of one kind, by number: it may be, and is told.
+    // Operations of one kind, by number: it is possible, and reported.
     let text = lines(40, |at| format!("{at}00000 0 {} 8 1", at * 8));
     let (format, doubt) = guessed(&text);
     assert_eq!(format, Format::Columns);
@@ -198,8 +199,8 @@ fn units_that_can_be_wrong_are_warned_about() {
     assert!(warnings(&text, "columns").contains("more than any host sends"));
 }
 
-/// A zone append was not a write, and the reset of a zone was counted as a read, since its letters
-/// hold an R.
+/// A zone append used not to count as a write, and the reset of a zone counted as a read, since its
+/// letters contain an R.
 #[test]
 fn zoned_operations_of_blkparse() {
     let event = |at: u64, rest: &str| format!("259,0 0 {at} {at}.000000000 7 Q {rest}\n");
@@ -241,7 +242,7 @@ fn zoned_operations_of_blkparse() {
     assert_eq!(reader.counts().other_events, 3);
 }
 
-/// An archive from a tape ends in zeros, which gzip ignores and the reader took for damage.
+/// A tape archive ends in zeros, which gzip ignores and the reader took for damage.
 #[test]
 fn padding_behind_an_archive() {
     let text = lines(3000, |at| format!("0,{at},512,W,{at}"));
@@ -284,7 +285,8 @@ fn padding_behind_an_archive() {
     }
 }
 
-/// `senko ssd run --format spc` of a trace of another format simulated nothing and ended well.
+/// `senko ssd run --format spc` of a trace in another format used to simulate nothing, and ended
+/// without an error.
 #[test]
 fn a_format_that_does_not_fit_is_refused() {
     let check = |text: &str, spec: &str| {

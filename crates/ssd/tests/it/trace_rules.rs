@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rules of every reader: damage is counted and named, times never go back, empty requests are
-//! dropped, a stream that breaks off says where, and a summary tells all of it.
+//! dropped, an incomplete stream reports where it ends, and a summary reports all of it.
 
 use std::io::Write as _;
 
@@ -115,7 +115,7 @@ fn compressed_traces_are_the_same() {
         assert_eq!(reader.compression(), kind);
         assert_eq!(reader.input_bytes(), bytes.len() as u64);
         assert!(requests == plain, "{kind} gives other requests");
-        // Two archives one after the other are one trace, as `cat` would have it.
+        // Two concatenated archives are one trace, as with `cat`.
         let (twice, _) = whole([bytes.clone(), bytes].concat(), "auto");
         assert_eq!(twice.len(), 40_000, "{kind}");
     }
@@ -245,7 +245,7 @@ fn options_that_do_not_fit_are_refused() {
     assert!(why("columns:sector=0").contains("not a number of bytes"));
     assert!(why("blkparse:event=Z").contains("not an event"));
     assert!(why("lis:op=trim").contains("a read or a write"));
-    // With `auto` it shows when the format is known.
+    // With `auto` it is reported when the format is known.
     let error = reader("0,1,512,R,0\n", "auto:event=Q")
         .err()
         .expect("refused");

@@ -133,8 +133,8 @@ proptest! {
     }
 }
 
-/// A user converted a trace of several disks, and all requests came out for disk 0. Numbers that
-/// have no place in Senko's own format (FIU's and blkparse's begin at 2^20) get free ones.
+/// When a trace of several disks was converted, all requests used to go to disk 0. Numbers that do
+/// not fit into Senko's own format (FIU's and blkparse's begin at 2^20) get free ones.
 #[test]
 fn devices_keep_their_numbers() {
     let devices = [3, 0, 65_535, 8 << 20 | 16, 65_534, 8 << 20, 3];

@@ -34,7 +34,7 @@ fn one_channel_is_the_textbook_queue() {
 }
 
 /// Little's law, in every kind of load: commands under way are answers a second times response
-/// time, where the response is spent in the engine alone.
+/// time, counting only the time in the engine.
 #[test]
 fn littles_law_holds() {
     for drives in [1, 2, 4] {
@@ -63,8 +63,8 @@ fn the_same_seed_gives_the_same_answers() {
     assert_ne!(run(5), run(6));
 }
 
-/// Section 5.1 and 5.2 in words: one drive is held up by its own queue, four by the serial stage;
-/// four stages side by side free the drives.
+/// Section 5.1 and 5.2 in words: one drive is limited by its own queue, four drives by the serial
+/// stage; with four parallel stages the drives are the limit.
 #[test]
 fn the_bottleneck_is_where_the_paper_sees_it() {
     let saturated = |model: Model| simulate(&model, Arrivals::Saturated, ANSWERS, 1).unwrap();

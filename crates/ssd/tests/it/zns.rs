@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Zones, as stories: a host that follows the rules, a host that skips, a host that goes back.
+//! Zones, as examples: a host that follows the rules, a host that skips pages, a host that goes
+//! back.
 
 use senko_ssd::ftl::{self, Ftl};
 use senko_ssd::geometry::Geometry;

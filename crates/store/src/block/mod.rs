@@ -149,7 +149,7 @@ impl Block {
         Ok(Block::new(read_meta(device, record, tag)?))
     }
 
-    /// What the manifest keeps about the block.
+    /// The manifest's record of the block.
     ///
     /// ```
     /// # let device = senko_store::example::device();

@@ -67,7 +67,7 @@ pub struct PageHead {
     pub first: u16,
 }
 
-/// What all pages of one block have in common.
+/// The format that all pages of one block share.
 ///
 /// ```
 /// use senko_store::block::{PAGE_HEADER, PageFormat, PageHead};
@@ -458,7 +458,7 @@ impl<'b> FoundVersion<'b> {
         self.flags & element::TOMBSTONE != 0
     }
 
-    /// Whether the value lies in its own extent, so that these bytes are a reference to it.
+    /// Whether the value is in its own extent; then these bytes are a reference to it.
     ///
     /// ```
     /// # let device = senko_store::example::device();

@@ -35,7 +35,7 @@ pub(crate) fn shift_for(gap: u64) -> u32 {
     log.saturating_sub(CELL_BITS).min(63)
 }
 
-/// What the writer knows about a page that it has closed.
+/// The writer's notes about a page that it has closed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageNote {
     /// `order` of the first element that begins in it.

@@ -27,8 +27,8 @@ pub(crate) struct Released {
 }
 
 impl Free {
-    /// Keeps `keep` of the free units and returns the rest. It keeps the first piece that is long
-    /// enough, if there is one, so that the file's end becomes free.
+    /// Keeps `keep` of the free units and returns the rest. If a piece is long enough, it keeps the
+    /// first such piece, so that the file's end becomes free.
     fn all_but(&self, keep: u64) -> Runs {
         let mut rest = self.runs.clone();
         let mut left = keep;

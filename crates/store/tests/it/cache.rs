@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cache of records in a store: reads that it saves, and that no reader ever gets an old value
-//! by it, whatever overtakes what.
+//! The cache of records in a store: the reads that it saves, and that it never returns an old
+//! value, whatever operations overtake each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ fn options() -> Options {
 /// The read that a look-up waits for, after its submission.
 type Delay = Box<dyn Fn() + Send + Sync>;
 
-/// A device whose reads are counted, and those of look-ups slow as a test wants them.
+/// A device whose reads are counted. A test may slow down those of look-ups.
 struct Slow {
     inner: Arc<FaultyDevice>,
     delay: Delay,
@@ -90,7 +90,7 @@ fn what_is_read_again_is_not_read_from_the_device() {
         for key in 0..50u64 {
             store.put(&key.to_le_bytes(), &[7; 100]).unwrap();
         }
-        // From the log, as it lies on the device.
+        // From the log on the device.
         let before = device.reads();
         for _ in 0..10 {
             assert!(store.get(&3u64.to_le_bytes()).unwrap().is_some());
@@ -131,7 +131,7 @@ fn what_is_read_again_is_not_read_from_the_device() {
         }
         let cost = device.reads() - before;
         assert_eq!(cost, if cache_bytes == 0 { 10 } else { 1 });
-        // Compaction moves elements, and what is kept stays right.
+        // Compaction moves elements, and cached records stay right.
         store.put(&3u64.to_le_bytes(), b"new").unwrap();
         store.delete(&4u64.to_le_bytes()).unwrap();
         store.compact().unwrap();
@@ -190,16 +190,16 @@ fn snapshots_see_their_own_values_and_what_expires_is_gone() {
     );
 }
 
-/// Reads that stop, when they are asked to, with the page in their hands.
+/// Reads that stop on request, after they have their page.
 struct Gate {
     armed: AtomicBool,
     stopped: Mutex<Sender<()>>,
     go: Mutex<Receiver<()>>,
 }
 
-/// A reader has read the old value and does not get on while the key is overwritten and sealed. The
-/// cache must not keep the offered record: before there were tickets, every later get would have
-/// found the old value.
+/// A reader has read the old value and stops while the key is overwritten and sealed. The cache
+/// must not keep the offered record: before there were tickets, every later get would have found
+/// the old value.
 #[test]
 fn a_read_that_a_seal_overtakes_leaves_nothing_old() {
     for (sealed, many) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -241,7 +241,7 @@ fn a_read_that_a_seal_overtakes_leaves_nothing_old() {
             let got = store.get(b"key").unwrap();
             assert_eq!(got.as_deref(), Some(&b"new"[..]), "sealed {sealed}");
         }
-        // The first of these gets filled the cache, the others found it there.
+        // The first of these gets filled the cache, the others found the record there.
         let stats = store.stats();
         assert_eq!((stats.cache_fills, stats.cache_hits), (1, 2));
     }
@@ -268,8 +268,8 @@ fn count(number: u64, got: Option<senko_store::Value>) -> u64 {
     count
 }
 
-/// One writer counts each key up, seals follow on each other, and reads take up to milliseconds, so
-/// that they are overtaken all the time.
+/// One writer increments each key, seals follow one another, and reads take up to milliseconds, so
+/// they are overtaken all the time.
 #[test]
 fn no_reader_goes_back_while_seals_overtake_reads() {
     let turn = AtomicU64::new(0);

@@ -25,9 +25,9 @@ fn number(bytes: Option<&[u8]>) -> u64 {
     })
 }
 
-/// There was no way to count in a store that several threads write: a get and a put lose what comes
-/// between. Values are inline and large in turn, and other keys push the counters out of logs into
-/// blocks meanwhile.
+/// Several threads used to have no way to count in a store: between a get and a put, others'
+/// changes are lost. Values are inline and large in turn, and other keys push the counters out of
+/// logs into blocks meanwhile.
 #[test]
 fn no_update_is_lost() {
     const THREADS: u64 = 4;
@@ -67,7 +67,7 @@ fn no_update_is_lost() {
     assert_eq!(store.len().unwrap(), 3 + THREADS * EACH);
 }
 
-/// Of all that want a lock, one gets it, each time.
+/// Of all threads that want a lock, exactly one gets it, each time.
 #[test]
 fn one_of_many_swaps() {
     let store = open();
@@ -145,8 +145,8 @@ fn what_has_expired_is_no_value() {
     assert!(matches!(error, StoreError::KeyLength(0)));
 }
 
-/// The count agrees with a model, whatever was overwritten, deleted, sealed and compacted; and
-/// `live_elements` is what its documentation says: exact right after a compaction.
+/// The count agrees with a model, whatever was overwritten, deleted, sealed and compacted.
+/// `live_elements` is as documented: exact right after a compaction.
 #[test]
 fn keys_are_counted_exactly() {
     let options = Options {
@@ -175,7 +175,7 @@ fn keys_are_counted_exactly() {
     assert_eq!(store.stats().live_elements, there.len() as u64);
 }
 
-/// `open_us` was the time since the opening, and grew with each look.
+/// `open_us` used to be the time since the opening, and grew with each query.
 #[test]
 fn the_time_of_an_opening_does_not_grow() {
     let store = open();

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A crash after every write and flush. The store is opened from the data that would be left after
-//! a power failure. It must hold a prefix of the writes, with all that were acknowledged as
-//! durable.
+//! A crash after every write and flush. The store is opened from the data that a power failure
+//! would leave. It must have a prefix of the writes, with all that were acknowledged as durable.
 //!
-//! One run has one thread and one seed, which makes it repeatable. In a run the store is filled,
+//! A run can be repeated, because it has one thread and one seed. In a run the store is filled,
 //! sealed, merged, compacted, snapshotted, closed, dropped, killed and reopened. After each write
 //! and flush that reaches the device, crash images are made, opened and compared with the model, by
 //! scan and by gets. Some of the images live on: they are written to, crash again while they
 //! recover, and are checked in turn.
 //!
-//! `SENKO_CRASH_SEED` takes the place of each run's seed; `SENKO_STORE_OPERATIONS` sets the
-//! operations of each run, `SENKO_TEST_FACTOR` scales them, `SENKO_CRASH_LIVES` which share of the
-//! images lives on.
+//! `SENKO_CRASH_SEED` replaces each run's seed. `SENKO_STORE_OPERATIONS` sets the operations of
+//! each run, `SENKO_TEST_FACTOR` scales them, and `SENKO_CRASH_LIVES` sets the share of images that
+//! live on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +23,7 @@ use senko_workload::Rng;
 use crate::support::hooked::Hooked;
 use crate::support::model::{Model, SECOND, Ver, key, value};
 
-/// How a run is shaped.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 struct Plan {
     seed: u64,
@@ -37,7 +36,7 @@ struct Plan {
     cache_bytes: u64,
     /// Images after each write and flush.
     images: u64,
-    /// One of this many lives on.
+    /// One of this many images lives on.
     one_lives_in: u64,
 }
 
@@ -84,7 +83,7 @@ impl Plan {
     }
 }
 
-/// The state that the main line and the hook of the device share.
+/// The state that the main line and the device's hook share.
 struct Shared {
     model: Model,
     rng: Rng,
@@ -146,7 +145,7 @@ impl Life {
         panic!("{}: {what}", self.context())
     }
 
-    /// Opens the device, with images of what the opening itself writes.
+    /// Opens the device, and takes images during the writes of the opening itself.
     fn open(&mut self) {
         self.clock
             .store(self.shared.lock().model.clock, Ordering::Relaxed);
@@ -235,7 +234,7 @@ impl Life {
         }
     }
 
-    /// Moves the clock, now and then by seconds, and back.
+    /// Moves the clock, sometimes by seconds, and sometimes back.
     fn tick(&self) {
         let mut shared = self.shared.lock();
         let clock = shared.model.clock;
@@ -333,7 +332,7 @@ impl Life {
         }
     }
 
-    /// The open store must hold all that was written.
+    /// The open store must have everything written.
     fn check(&self, what: &str) {
         let mut model = self.shared.lock().model.clone();
         model.all_durable();
@@ -342,7 +341,7 @@ impl Life {
         }
     }
 
-    /// Ends this opening in one of all ways, and opens again.
+    /// Ends this opening in one of the possible ways, and opens the store again.
     fn reopen(&mut self) {
         while !self.snapshots.is_empty() {
             self.end_snapshot();
@@ -392,7 +391,7 @@ impl Life {
     }
 }
 
-/// Called after each write and flush: what would a crash now leave?
+/// Called after each write and flush: what would a crash leave now?
 fn make_images(plan: &Plan, depth: u32, device: &Hooked, shared: &Arc<Mutex<Shared>>) {
     for _ in 0..if depth == 0 { plan.images } else { 1 } {
         let (model, seed, live) = {
@@ -426,7 +425,7 @@ fn make_images(plan: &Plan, depth: u32, device: &Hooked, shared: &Arc<Mutex<Shar
     }
 }
 
-/// Whether an image is that of a killed process; the others lost power.
+/// Whether an image is that of a killed process; the others are of a power failure.
 fn kills(seed: u64) -> bool {
     seed % 8 >= 5
 }
@@ -477,7 +476,7 @@ fn check_image(
         let images = life.shared.lock().images;
         shared.lock().images += images;
     }
-    // Not to be written any more: that would only take time.
+    // Nothing more is written to it: that would only take time.
     life.device.next_process();
 }
 

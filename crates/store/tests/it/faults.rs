@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device that fails at the n-th call, and a device with a wrong bit.
+//! A device that fails at the n-th call, and a device with a flipped bit.
 //!
-//! After a failed call nothing is ever wrong: calls succeed or say why not, and reads continue. A
-//! failed write or flush ends writing for this opening. The next opening finds all that was
-//! acknowledged as durable. With a flipped bit anywhere, a read returns the right value or an
-//! error.
+//! After a failed call no result is wrong: calls succeed or report why not, and reads continue.
+//! After a failed write or flush this opening writes no more. The next opening finds everything
+//! that was acknowledged as durable. With a flipped bit anywhere, a read returns the right value or
+//! an error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn value(key: u64, number: u64) -> Vec<u8> {
     value
 }
 
-/// The number of the write that a value is of; a wrong byte fails the test.
+/// The number of the write that made a value; a wrong byte fails the test.
 fn number(key: u64, got: &[u8], context: &str) -> u64 {
     let number = u64::from_le_bytes(got[8..16].try_into().unwrap());
     assert!(
@@ -59,7 +59,7 @@ struct Known {
     durable: u64,
 }
 
-/// Works on a store until the device fails, then checks; gives whether it failed.
+/// Works on a store until the device fails, then checks it; returns whether the device failed.
 fn until_failure(seed: u64, op: Op, nth: u64, errno: i32, for_ever: bool) -> bool {
     let context = format!("seed {seed}, {op:?} {nth} fails with {errno}, for ever: {for_ever}");
     let device = Hooked::new(seed);
@@ -234,7 +234,7 @@ fn image(seed: u64, closed: bool, index: IndexKind) -> (Arc<Hooked>, BTreeMap<u6
     (device, model)
 }
 
-/// Flips bits of the image and reads everything; counts how many flips were noticed.
+/// Flips bits of the image and reads everything; counts the detected flips.
 fn flip(seed: u64, closed: bool, index: IndexKind, flips: u64) {
     let (device, model) = image(seed, closed, index);
     let mut rng = Rng::new(seed);
@@ -263,7 +263,7 @@ fn flip(seed: u64, closed: bool, index: IndexKind, flips: u64) {
             match store.get(&key.to_be_bytes()) {
                 Ok(got) => {
                     let found = got.map(|got| number(key, &got, &context));
-                    // Damage at the very end of the log looks like a crash: then something newer
+                    // Damage at the very end of the log looks like a crash: then a newer version
                     // may be missing.
                     let expected = model.get(&key).copied();
                     if found != expected {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The store, used as its users do.
+//! The store, used through its public interface.
 #![allow(clippy::unwrap_used)]
 
-mod basics; // each call once, against what it says
-mod crash; // a loss of power after every write and flush
-mod faults; // calls of the device that fail, bits that are wrong
+mod basics; // each call once, compared with the model
+mod crash; // a power failure after every write and flush
+mod faults; // failing calls of the device, flipped bits
 mod conditional; // compare and swap, update, and the count of keys
 mod versions; // stores that keep several versions of a key
 mod space; // the bound on the file
@@ -12,7 +12,7 @@ mod shrink; // space that goes back to the file system
 mod review; // odd inputs and tight spots
 mod stress; // real threads
 mod cache; // records in DRAM: never an old one
-mod threads; // the background's rate and its death, and a sync while logs change
+mod threads; // the background's rate and its failure, and a sync while logs change
 mod media; // files that are only read
 mod support; // devices and models of the tests
 mod log; // the log alone: model, crashes, damage, threads

@@ -70,8 +70,8 @@ fn read_everything(path: &Path, store: &Store) {
     store.sync().unwrap();
 }
 
-/// A store on a read-only file system, or in a file that one may only read, could not be opened to
-/// be read.
+/// A store on a read-only file system, or in a read-only file, used to be impossible to open for
+/// reading.
 #[test]
 fn a_file_is_opened_to_be_read_and_stays_as_it_is() {
     for closed in [true, false] {
@@ -138,8 +138,8 @@ fn a_store_on_a_read_only_file_system() {
     assert_eq!(report.unwrap().problems, []);
 }
 
-/// `senko store put` on a btrfs volume made a store there, since pages 0, 4, 8 and 12 of such a
-/// volume are zero.
+/// `senko store put` on a btrfs volume used to make a store there, since pages 0, 4, 8 and 12 of
+/// such a volume are zero.
 #[test]
 fn what_holds_data_of_others_is_refused_and_stays_as_it_is() {
     let folder = Folder::new("foreign");

@@ -33,7 +33,7 @@ fn options() -> Options {
     }
 }
 
-/// A store with some of everything.
+/// A store with all kinds of content.
 fn made(seed: u64, keep_versions: u32) -> (Arc<FaultyDevice>, Model) {
     let mut rng = Rng::new(seed);
     let device = FaultyDevice::new(PAGES, seed);
@@ -88,7 +88,7 @@ fn verified(device: &Arc<FaultyDevice>) -> VerifyReport {
     verify_device(device.clone(), |done, total| assert!(done <= total)).unwrap()
 }
 
-/// Repairs into a new file, checks that it is sound, and gives what it has.
+/// Repairs into a new file, checks it, and returns its elements.
 fn repaired(
     device: &Arc<FaultyDevice>,
     folder: &Folder,
@@ -104,7 +104,7 @@ fn repaired(
         let got = store.get(key).unwrap();
         assert_eq!(got.as_deref(), Some(value.as_slice()));
     }
-    // It takes writes, and they are the newest.
+    // It accepts writes, and they are the newest.
     store.put(b"key1", b"new").unwrap();
     assert_eq!(store.get(b"key1").unwrap().as_deref(), Some(&b"new"[..]));
     store.close().unwrap();
@@ -146,7 +146,7 @@ fn old_versions_are_saved_too() {
     assert_eq!(after.options().keep_versions, 4);
     let mut several = 0;
     for key in model.keys() {
-        // A deletion with nothing before it says nothing, and may be dropped.
+        // A deletion with nothing before it has no meaning, and may be dropped.
         let history = |store: &Store| {
             let mut history = store.history(key).unwrap();
             while history.last().is_some_and(|last| last.value.is_none()) {
@@ -160,7 +160,8 @@ fn old_versions_are_saved_too() {
     assert!(several > 100);
 }
 
-/// Any page may be damaged: what is saved is what was put, and all of it but for what lay there.
+/// Any page may be damaged: saved values are values that were put, and everything except the
+/// content of the damaged page is saved.
 #[test]
 fn flipped_bits_are_found_and_cost_their_page_only() {
     let folder = Folder::new("bits");
@@ -181,7 +182,8 @@ fn flipped_bits_are_found_and_cost_their_page_only() {
         let found = verified(&device);
         for problem in &found.problems {
             let known = flipped.iter().any(|&offset| {
-                // Pages of a block may follow from it, and a large value is told by its beginning.
+                // The problem may name a following page of the block, or the beginning of a large
+                // value.
                 problem.offset.abs_diff(offset) < 1 << 21
             });
             assert!(known, "seed {seed}: {problem:?}, flipped {flipped:?}");
@@ -230,8 +232,8 @@ fn one_copy_of_the_superblock_is_enough() {
             .any(|problem| problem.offset == offset);
         assert!(told, "{report:?}");
     }
-    // The slot that is left may be the older one, whose blocks and logs may be gone: what is opened
-    // is never wrong.
+    // The remaining slot may be the older one, whose blocks and logs may be gone: reads after the
+    // opening are never wrong.
     match repair_device(device.clone(), folder.0.join("saved"), |_, _| ()) {
         Ok(_) => {
             let (_, has) = repaired(&device, &folder);
@@ -243,8 +245,8 @@ fn one_copy_of_the_superblock_is_enough() {
     }
 }
 
-/// Where the manifest is lost, every block and log is found by itself. Keys that were deleted may
-/// come back, others may not change.
+/// If the manifest is lost, every block and log is found by itself. Deleted keys may come back,
+/// others may not change.
 #[test]
 fn a_lost_manifest_costs_only_deletions() {
     let folder = Folder::new("manifest");
@@ -274,11 +276,11 @@ fn a_lost_manifest_costs_only_deletions() {
     }
 }
 
-/// Damages manifests until the store no longer opens; what the opening says.
+/// Damages manifests until the store no longer opens; returns the error of the opening.
 fn without_manifest(device: &Arc<FaultyDevice>) -> StoreError {
     for page in (16..PAGES).step_by(16) {
-        // Only an extent's first page can begin a manifest; blocks and logs are known by what they
-        // begin with.
+        // Only an extent's first page can begin a manifest; blocks and logs are recognised by their
+        // beginning.
         let copy = device.copy(page);
         wipe(&copy, page);
         if let Err(error @ StoreError::Damaged { .. }) =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Odd inputs and tight spots: bounds, settings at their ends, stores that are only read, clones
-//! that outlive a close.
+//! Unusual inputs and tight limits: bounds, settings at their ends, stores that are only read,
+//! clones that outlive a close.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ fn device(mib: u64) -> Arc<dyn Device> {
     FaultyDevice::new(mib * 256, 1)
 }
 
-/// Fails if `work` has not returned after ten minutes: it hangs.
+/// Fails if `work` has not returned after ten minutes, since it hangs then.
 fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, wait) = mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -49,8 +49,8 @@ fn filler(nth: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// At the bound the logs could not be sealed for want of space, and a put waited for that forever,
-/// with the lock of all writers.
+/// At the bound the logs could not be sealed for lack of space, and a put used to wait for that
+/// forever, with the lock of all writers.
 #[test]
 fn a_full_store_says_so() {
     for background in [true, false] {
@@ -83,7 +83,7 @@ fn a_full_store_says_so() {
     }
 }
 
-/// Live data far below the bound: overwriting must continue forever.
+/// Live data far below the bound: overwriting must be possible forever.
 #[test]
 fn overwriting_below_the_bound_goes_on() {
     for background in [true, false] {
@@ -95,7 +95,7 @@ fn overwriting_below_the_bound_goes_on() {
                     ..small()
                 };
                 let store = Store::open_device(device(64), options).unwrap();
-                // Four logs, a spare, and what compaction needs come on top of the live bytes.
+                // Four logs, a spare one, and the space for compaction are added to the live bytes.
                 let keys = (mib - 9) * MIB * 6 / 10 / 1000;
                 for nth in 0..60_000u64 {
                     let key = nth.wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
@@ -113,8 +113,8 @@ fn overwriting_below_the_bound_goes_on() {
     }
 }
 
-/// Large values that were overwritten lay among many small ones that live: their blocks never
-/// looked worth compacting.
+/// Overwritten large values were among many small live ones: their blocks never looked worth
+/// compacting.
 #[test]
 fn the_space_of_dead_large_values_comes_back() {
     let device = device(512);
@@ -141,8 +141,8 @@ fn the_space_of_dead_large_values_comes_back() {
     }
 }
 
-/// A put of a large value took space and wrote, and sealing wrote, though the store was opened to
-/// be read.
+/// A put of a large value used to take space and write, and sealing used to write, although the
+/// store was opened for reading.
 #[test]
 fn a_store_that_is_only_read_writes_nothing() {
     let device = FaultyDevice::new(64 * 256, 1);
@@ -182,7 +182,7 @@ fn a_store_that_is_only_read_writes_nothing() {
     }
 }
 
-/// Values between what a log takes and `inline_max` were refused.
+/// Values between a log's limit and `inline_max` used to be refused.
 #[test]
 fn any_inline_max_works() {
     let options = Options {
@@ -340,7 +340,7 @@ fn bad_settings_leave_no_file() {
     assert!(!left, "a file was made");
 }
 
-/// Small puts and batches that fit into no log by turns froze a log for each.
+/// Alternating small puts and batches that fit into no log used to freeze a log for each.
 #[test]
 fn a_batch_that_is_too_large_costs_nothing() {
     let options = Options {
@@ -368,8 +368,7 @@ fn a_batch_that_is_too_large_costs_nothing() {
     assert_eq!(store.scan().unwrap().count(), 500);
 }
 
-/// Clones continue when the handle that was opened is dropped, and end without harm when another
-/// closes.
+/// Clones continue when the opened handle is dropped, and end without harm when another is closed.
 #[test]
 fn clones_outlive_their_store() {
     ends(|| {
@@ -408,7 +407,7 @@ fn clones_outlive_their_store() {
     });
 }
 
-/// With a map that guesses, too, what is dead goes, and then nothing is left to do.
+/// With a map that guesses, dead elements are removed too, and then nothing is left to do.
 #[test]
 fn a_bloom_store_comes_to_rest() {
     for keep_versions in [1, 2] {
@@ -511,8 +510,8 @@ fn what_waits_for_nothing_is_there_after_a_sync() {
     }
 }
 
-/// With several versions kept, a value that had expired when its log was sealed was on the list of
-/// versions as a deletion at the time of its writing. There never was such a deletion.
+/// With several versions kept, a value may have expired when its log is sealed. It used to be
+/// listed as a deletion at the time of its writing, which never happened.
 #[test]
 fn what_expired_is_told_from_what_was_deleted() {
     const START: u64 = 1_000_000;
@@ -567,8 +566,8 @@ fn what_expired_is_told_from_what_was_deleted() {
     let store = Store::open_device(Arc::clone(&device), options).unwrap();
     check(&store);
 
-    // Sealed before it expired, it loses its value when its block is compacted. Keys with only
-    // expired versions are removed, as deleted keys are.
+    // A value sealed before it expired is dropped when its block is compacted. Keys with
+    // only expired versions are removed, like deleted keys.
     let later = WriteOptions {
         expires_at: START + 30,
         ..WriteOptions::default()

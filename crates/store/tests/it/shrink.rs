@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Space comes back: a store that was emptied gives its file's space to the file system, loses
-//! nothing, and can still be emptied when others took that space.
+//! Space is given back: an emptied store gives its file's space to the file system, loses nothing,
+//! and can still be emptied when others took that space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ fn open(device: &Arc<Hooked>, options: Options) -> Store {
 }
 
 fn value(key: u64) -> Vec<u8> {
-    // Now and then a value that lies in its own extent.
+    // Sometimes a value in its own extent.
     let len = if key % 500 == 499 { 100_000 } else { 1000 };
     let mut value = key.to_le_bytes().to_vec();
     value.resize(len, key as u8);
@@ -52,8 +52,8 @@ fn check(store: &Store, keys: impl Iterator<Item = u64>) {
     assert_eq!(store.scan().unwrap().count(), count);
 }
 
-/// All was deleted and compacted, and the file was longer than before: 555 MiB instead of 492. Now
-/// its end is cut off and the rest is in holes, which are used again.
+/// After everything was deleted and compacted, the file used to be longer than before: 555 MiB
+/// instead of 492. Now its end is cut off and the rest is in holes, which are used again.
 #[test]
 fn an_emptied_store_is_small_again() {
     let device = Hooked::new(1);
@@ -86,8 +86,8 @@ fn an_emptied_store_is_small_again() {
     }
 }
 
-/// Between blocks that live, the free ones become holes. Everything is there, and again after an
-/// opening, and what is written then goes into the holes.
+/// Free blocks between live ones become holes. All elements are there, also after an opening, and
+/// later writes go into the holes.
 #[test]
 fn holes_between_blocks_are_used_again() {
     let device = Hooked::new(2);
@@ -121,7 +121,7 @@ fn holes_between_blocks_are_used_again() {
 }
 
 /// A store gave space back, and other files took it. The reserve for deletes kept its storage, in
-/// one piece, and the store finds it again. So the store can be emptied, also after it was closed
+/// one piece, and the store finds it again. So the store can be emptied, even after it was closed
 /// or its process was killed.
 #[test]
 fn a_shrunk_store_on_a_full_file_system_is_emptied() {
@@ -203,9 +203,9 @@ fn empty_when_full(background: bool, kept: u64, ending: &str) {
     assert_eq!(store.scan().unwrap().count(), 0, "{what}");
 }
 
-/// A store shrinks and continues, and crashes at every write, flush, cut and punch. After each
-/// crash all records are there, and nothing is written where there is no storage. The store can be
-/// emptied on a full file system.
+/// A store shrinks and continues, and crashes at every write, flush, truncation and punch. After
+/// each crash all records are there, and nothing is written to places without storage. The store
+/// can be emptied on a full file system.
 #[test]
 fn a_crash_while_it_shrinks_loses_nothing() {
     let device = Hooked::new(4);
@@ -225,7 +225,7 @@ fn a_crash_while_it_shrinks_loses_nothing() {
         let mut taken = taken.lock();
         let seed = taken.len() as u64;
         calls += 1;
-        // Then most calls are puts of a log's page.
+        // Most calls are then puts of a log's page.
         if calls > 100 && !device.in_commit() && calls % 40 != 0 {
             return;
         }
@@ -272,7 +272,7 @@ fn a_crash_while_it_shrinks_loses_nothing() {
     }
 }
 
-/// Nobody asks: what was free for a while goes back on its own. What is in use stays.
+/// Without a request, space that was free for a while is given back. Used space stays.
 #[test]
 fn what_is_free_for_a_while_goes_back_on_its_own() {
     let device = Hooked::new(5);
@@ -303,8 +303,8 @@ fn what_is_free_for_a_while_goes_back_on_its_own() {
     store.close().unwrap();
 }
 
-/// Ctrl-C in `senko store bench --compact` was heard when the compaction had ended. It ends before
-/// the next piece, and the store has everything.
+/// Ctrl-C in `senko store bench --compact` used to take effect only after the compaction. Now it
+/// ends before the next piece, and the store has all elements.
 #[test]
 fn a_compaction_ends_between_two_pieces() {
     let device = Hooked::new(6);
@@ -324,8 +324,8 @@ fn a_compaction_ends_between_two_pieces() {
     check(&store, 0..20_000);
 }
 
-/// How much of the background's work is done between two batches: what a fast machine does, a slow
-/// one, and one on which the work comes in fits.
+/// The part of the background work that is done between two batches: as on a fast machine, as on a
+/// slow one, or irregularly.
 struct Pace {
     rng: Rng,
     percent: u64,
@@ -365,17 +365,17 @@ enum Others {
     Nothing,
     /// They fill it.
     Fill,
-    /// They fill it when the store gave space back.
+    /// They fill it when the store has given space back.
     FillAfterShrink,
 }
 
-/// A full store was emptied, and `compact` found no space: the deletes in the last log took more
-/// space as a block than was kept. How far the background had come decided it.
+/// In a full store that was emptied, `compact` used to find no space: the deletes in the last log
+/// took more space as a block than was reserved. It depended on the progress of the background.
 #[test]
 fn a_full_store_is_emptied_at_any_pace() {
     let all = [Others::Nothing, Others::Fill, Others::FillAfterShrink];
     for seed in 0..9 {
-        // Of 2,100 bytes, one fits into a page: a block has twice the bytes of its log.
+        // At 2,100 bytes, one value fits into a page: a block has twice the bytes of its log.
         let value = [1000, 100, 2100][(seed / 3) as usize];
         empty_at_a_pace(seed, all[seed as usize % 3], value);
     }

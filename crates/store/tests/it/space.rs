@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bound on the file: overwrites never fail below it, a full store says so and takes deletes,
-//! and space comes back.
+//! The bound on the file: overwrites never fail below it, a full store reports it and accepts
+//! deletes, and space is reclaimed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ fn overwrite(background: bool) {
     let mut model = vec![None; 3000];
     for number in 0..60_000u64 {
         let key = rng.below(3000);
-        // Most of the time about 1,000 bytes, now and then a large value: 3 to 5 MiB are live.
+        // Mostly about 1,000 bytes, sometimes a large value: 3 to 5 MiB are live.
         let len = if rng.below(200) == 0 {
             9000 + rng.below(40_000)
         } else {
@@ -82,14 +82,14 @@ fn overwrites_do_not_fail_below_the_bound_with_threads() {
     overwrite(true);
 }
 
-/// The reason that stops a store from growing.
+/// The limit that stops a store from growing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bound {
     /// `Options::max_bytes`.
     Setting,
     /// A device that has this many bytes.
     Device,
-    /// A file that does not become longer: the file system is full.
+    /// A file that cannot grow: the file system is full.
     FileSystem,
 }
 
@@ -123,10 +123,10 @@ impl Tight {
     }
 }
 
-/// On a full device or tmpfs of 64 MiB, `delete` stopped after 17,000 of 60,480 keys, and `compact`
-/// failed: the reserve for deletes was there only under `--max-size`. Now every key of a full store
-/// can be deleted, without one delete that fails; a compaction makes room, and the store holds as
-/// much as before. It does not matter whether it was closed in between.
+/// On a full device or tmpfs of 64 MiB, `delete` used to stop after 17,000 of 60,480 keys, and
+/// `compact` failed: the reserve for deletes existed only under `--max-size`. Now every key of a
+/// full store can be deleted, and no delete fails. A compaction makes room, and the store can hold
+/// as much as before. Closing it in between makes no difference.
 fn fill_and_empty(bound: Bound, background: bool) {
     let tight = Tight::new(bound, background);
     let mut store = tight.open();
@@ -135,7 +135,7 @@ fn fill_and_empty(bound: Bound, background: bool) {
         let mut stored = 0;
         let full = loop {
             let key = round << 32 | stored;
-            // Now and then a value that lies in its own extent.
+            // Sometimes a value in its own extent.
             let len = if stored % 500 == 499 { 100_000 } else { 1000 };
             match store.put(&key.to_be_bytes(), &value(key, round, len)) {
                 Ok(_) => stored += 1,
@@ -147,7 +147,8 @@ fn fill_and_empty(bound: Bound, background: bool) {
             matches!(full, StoreError::NoSpace(_)),
             "round {round}, {stored} stored: {full}"
         );
-        // Logs, the spare one and what a compaction needs take a share of so small a bound.
+        // Logs, the spare one and the space for a compaction take a large share of such a small
+        // bound.
         assert!(
             stored * 1000 > MAX / 4,
             "round {round}: full at {stored} elements: {:?}",
@@ -203,9 +204,9 @@ fn a_full_store_takes_deletes_and_has_room_again_with_threads() {
     }
 }
 
-/// Free space in pieces, none as long as a log, was taken for room for one: a delete of a full
-/// store that was opened anew was refused. How the pieces lie depends on the device's size, so many
-/// are tried.
+/// Free space in pieces that were all too short for a log used to count as room for one. So a
+/// delete was refused in a full store that was reopened. The positions of the pieces depend on the
+/// device's size, so many sizes are tried.
 #[test]
 fn deletes_of_a_full_store_find_room_however_its_free_space_lies() {
     let keys = |first: u64| (first..first + 500).map(u64::to_be_bytes);
@@ -249,7 +250,7 @@ fn deletes_of_a_full_store_find_room_however_its_free_space_lies() {
 }
 
 /// Logs of an eighth of a block's size make small blocks, which are joined. In a full store there
-/// was space to move only one, and that was done forever: a put neither failed nor returned.
+/// was space to move only one, and that was repeated forever: a put neither failed nor returned.
 #[test]
 fn small_blocks_of_a_full_store_are_not_moved_for_ever() {
     for background in [false, true] {

@@ -3,7 +3,7 @@
 //! background work at once.
 //!
 //! Keys belong to groups of [`GROUP`]. A batch always writes a whole group with one increasing
-//! number, so each reader can detect a torn batch and a step back. `SENKO_STRESS_SECONDS` sets its
+//! number, so each reader can detect a torn batch and a step back. `SENKO_STRESS_SECONDS` sets the
 //! duration; a watchdog ends a run that makes no progress.
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn value(number: u64, key: &[u8]) -> Vec<u8> {
     value
 }
 
-/// The number in a value, if it is that of the key.
+/// The number in a value, if the value belongs to the key.
 fn number(key: &[u8], got: &[u8]) -> u64 {
     let number = u64::from_le_bytes(got[..8].try_into().expect("8 bytes"));
     assert_eq!(got, value(number, key), "not what was written");
@@ -42,11 +42,11 @@ fn number(key: &[u8], got: &[u8]) -> u64 {
 struct Shared {
     store: Store,
     stop: AtomicBool,
-    /// By group: the last number that was acknowledged.
+    /// For each group: the last acknowledged number.
     acknowledged: Vec<AtomicU64>,
-    /// By group: the last that a synced write had.
+    /// For each group: the last number of a synced write.
     synced: Vec<AtomicU64>,
-    /// By thread: grows as it continues.
+    /// For each thread: grows while it makes progress.
     steps: Vec<AtomicU64>,
     expired: AtomicU64,
     no_space: AtomicU64,
@@ -75,8 +75,8 @@ fn write(shared: &Shared, thread: u64) {
         match shared.store.write(&batch, options) {
             Ok(_) => shared.acknowledged[group as usize].store(next, Ordering::Release),
             Err(StoreError::NoSpace(_)) => {
-                // Tried again, and no step: the watchdog ends a run in which a write is refused
-                // forever.
+                // A repeated attempt is not progress: the watchdog ends a run in which a write is
+                // refused forever.
                 shared.no_space.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
@@ -173,7 +173,7 @@ fn scan(shared: &Shared) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Asks for everything that is otherwise done in the background.
+/// Requests everything that is otherwise done in the background.
 fn disturb(shared: &Shared, thread: u64) {
     let mut rng = Rng::for_stream(9, thread);
     while !shared.stop.load(Ordering::Relaxed) {
@@ -198,8 +198,8 @@ fn seconds() -> u64 {
     })
 }
 
-/// Ends the process with a report if a thread stands still for this long: a test that hangs says
-/// nothing.
+/// Ends the process with a report if a thread makes no progress for this long, since a hanging test
+/// reports nothing.
 const STANDSTILL: Duration = Duration::from_secs(120);
 
 fn run(options: &Options, device: &Arc<Hooked>) -> Arc<Shared> {
@@ -276,7 +276,7 @@ fn options() -> Options {
     }
 }
 
-/// After the end, each group has what was acknowledged last.
+/// At the end, each group has the write that was acknowledged last.
 fn check(store: &Store, shared: &Shared) {
     for group in 0..GROUPS {
         let acknowledged = shared.acknowledged[group as usize].load(Ordering::Relaxed);
@@ -310,9 +310,9 @@ fn threads_at_the_bound_of_space() {
         ..options()
     };
     let shared = run(&options, &device);
-    // Half of the space is free, or can be made free. Readers may hold what an ended snapshot had
-    // for longer than a put waits, as long as the machine does not run them: how many puts are
-    // refused meanwhile says nothing. Without readers none is.
+    // Half of the space is free, or can be made free. Readers may keep an ended snapshot's data for
+    // longer than a put waits, if the machine does not run them. So with readers the number of
+    // refused puts means nothing. Without readers no put is refused.
     for group in 0..GROUPS {
         let acknowledged = &shared.acknowledged[group as usize];
         let next = acknowledged.load(Ordering::Relaxed) + 1;
@@ -338,7 +338,7 @@ fn a_store_that_is_dropped_while_busy_has_all_that_was_synced() {
         ..options()
     };
     let shared = run(&no_cache, &device);
-    // The power fails with the threads of the store still at work.
+    // The power fails while the store's threads are still working.
     let image = device.crashed(77);
     let store = Store::open_device(image as Arc<dyn Device>, options()).expect("opening");
     for group in 0..GROUPS {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The background: how its rate is held, and what its death leaves. And a sync while other threads
-//! fill one log after the other.
+//! The background: how its rate is limited, and the effect of its failure. Also a sync while other
+//! threads fill one log after the other.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use senko_store::{Durability, Options, Store, StoreError, WriteOptions};
 use crate::support::hooked::Hooked;
 
 const MIB: u64 = 1 << 20;
-/// After this long a state does not come any more.
+/// A state that has not come after this long will not come.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Compactions while a part of the store is overwritten again and again. After each piece, all
-/// pending work is done; the test also checks how far the store came on its own.
+/// pending work is done; the test also checks how far the store came by itself.
 fn compactions(rate: Option<u64>) -> u64 {
     let options = Options {
         block_bytes: MIB,
@@ -48,8 +48,9 @@ fn compactions(rate: Option<u64>) -> u64 {
     store.stats().compactions - before
 }
 
-/// The writes of one compaction are paid for before the next begins. A byte a second is not paid
-/// for while the test runs, on any machine; nor is there a wait at a rate that no device has.
+/// The rate limit must be paid for one compaction's writes before the next begins. At a byte a
+/// second that takes longer than the test, on any machine; at a rate that no device reaches, there
+/// is no wait.
 #[test]
 fn compaction_keeps_to_its_rate() {
     // How many there are depends on the store's secret, but not by much.
@@ -60,10 +61,10 @@ fn compaction_keeps_to_its_rate() {
     assert_eq!(compactions(Some(1)), 1);
 }
 
-/// A device on which a thread of the store dies, once it is told to.
+/// A device on which a thread of the store panics when it is told to.
 struct Deadly {
     inner: Arc<FaultyDevice>,
-    /// The thread that dies in its next call.
+    /// The thread that panics in its next call.
     thread: &'static str,
     armed: AtomicBool,
 }
@@ -105,7 +106,7 @@ fn key(thread: u64, nth: u64) -> [u8; 16] {
     key
 }
 
-/// Writers that waited for a thread of the store that had died waited forever.
+/// Writers used to wait forever for a thread of the store that had panicked.
 #[test]
 fn a_dead_thread_ends_writing_and_nothing_else() {
     for (thread, durability) in [
@@ -168,7 +169,7 @@ fn a_dead_thread_ends_writing_and_nothing_else() {
             }
         }
         assert!(store.get(&key(9, 9)).unwrap().is_some());
-        // A put that failed may have come into the log before that was known.
+        // A failed put may have entered the log before the failure was known.
         let failed = (0..)
             .zip(&counts)
             .filter(|(writer, count)| store.contains(&key(*writer, **count)).unwrap())
@@ -178,9 +179,9 @@ fn a_dead_thread_ends_writing_and_nothing_else() {
             counts.iter().sum::<u64>() + failed as u64 + 1
         );
         assert!(matches!(store.sync(), Err(StoreError::ReadOnly(_))));
-        // It says so as well, or has nothing left to say; but it ends.
+        // It reports the failure as well, or has nothing to report; but it ends.
         let _ = catch_unwind(AssertUnwindSafe(|| store.close())).unwrap();
-        // Data handed to the device is there afterwards.
+        // Data that was passed to the device is there afterwards.
         if durability == Durability::Buffered {
             let store = Store::open_device(inner, Options::default()).unwrap();
             for (writer, &count) in (0..).zip(&counts) {
@@ -190,8 +191,8 @@ fn a_dead_thread_ends_writing_and_nothing_else() {
     }
 }
 
-/// Threads fill logs of 1 MiB without waiting for anything while another syncs: whatever returned
-/// before the sync began is there after a loss of power, however the logs changed meanwhile.
+/// Threads fill logs of 1 MiB without waiting for anything while another syncs. Every write that
+/// returned before the sync began survives a power failure, however the logs changed meanwhile.
 #[test]
 fn a_sync_has_what_came_before_it_whatever_the_logs_do() {
     const WRITERS: usize = 3;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stores that keep several versions of a key: histories against a model, and what deletes leave.
+//! Stores that keep several versions of a key: histories compared with a model, and the effect of
+//! deletes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,8 +36,8 @@ fn up_to_last_value(versions: &[(u64, bool)]) -> &[(u64, bool)] {
     &versions[..last.map_or(0, |last| last + 1)]
 }
 
-/// A merge kept the tombstones of a key that was deleted as often as the store keeps versions. Each
-/// such key took a hash entry, a map entry and a place in a block forever.
+/// A merge used to keep the tombstones of a key that was deleted as often as the store keeps
+/// versions. Each such key took a hash entry, a map entry and space in a block forever.
 #[test]
 fn deletes_go_when_a_key_has_nothing_else() {
     let device: Arc<dyn Device> = FaultyDevice::new(64 * 256, 1);
@@ -57,7 +58,7 @@ fn deletes_go_when_a_key_has_nothing_else() {
         let values = history(&store, &keys[0]).iter().filter(|it| it.1).count();
         assert_eq!(values, 2.min(KEPT - round), "after {round} deletes");
     }
-    // The first of these drops the values, and what follows the deletes above them.
+    // The first of these drops the values, the following ones the deletes above them.
     for _ in 0..3 {
         store.compact().unwrap();
     }
@@ -72,9 +73,9 @@ fn deletes_go_when_a_key_has_nothing_else() {
     assert_eq!(history(&store, &keys[1]), []);
 }
 
-/// Random puts, deletes, seals, compactions, closes and crashes. A history is that of the model,
-/// but for deletes at its old end: they may be gone, and an older one may stand there. No value
-/// that was too old comes back.
+/// Random puts, deletes, seals, compactions, closes and crashes. A history is the model's, except
+/// for deletes at its old end: they may be gone, and an older one may be there. No value that was
+/// too old comes back.
 #[test]
 fn histories_are_those_of_the_model() {
     for seed in 0..8 {

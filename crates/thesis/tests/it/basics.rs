@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The three structures of chapter 4.2 hold exactly the elements put; their costs are as
-//! documented; a device that fails is an error.
+//! The three structures of chapter 4.2 have exactly the elements put; their costs are as
+//! documented; a failing device is an error.
 
 use senko_io::Op;
 use senko_io::faulty::FaultyDevice;
@@ -24,7 +24,7 @@ fn isam_reads_once_and_writes_in_order() {
         let mut isam = Isam::new(&*device, ELEMENTS, chunk);
         for one in wanted(&keys) {
             isam.put(&one).unwrap();
-            // Also what is not on the device yet.
+            // Including what is not on the device yet.
             assert!(isam.get(&one).unwrap().is_some());
         }
         isam.flush().unwrap();
@@ -82,7 +82,7 @@ fn a_table_needs_as_many_slots_as_theory_says() {
         check_value(table.get(&one).unwrap().unwrap(), one.number).unwrap();
     }
     assert!(table.get(&keys.wanted(ELEMENTS)).unwrap().is_none());
-    // Put again, nothing is taken besides.
+    // Putting them again takes no more space.
     assert!(table.put(&keys.wanted(5)).unwrap());
     assert_eq!(table.fill(), 0.75);
     for number in ELEMENTS..4000 {
@@ -110,8 +110,8 @@ fn a_tree_is_exact_and_writes_its_leaf() {
         for number in ELEMENTS..2 * ELEMENTS {
             assert!(tree.get(&keys.wanted(number)).unwrap().is_none());
         }
-        // One write a put, the first leaf, and for each further page: itself, and one entry above
-        // it. A new root has its own write alone.
+        // One write for each put and for the first leaf. Each further page takes two: itself and
+        // one entry above it. A new root takes only its own write.
         assert!(tree.writes > 2 * ELEMENTS + tree.pages());
         assert!(tree.writes < 2 * ELEMENTS + 2 * tree.pages() + 2);
         assert!(tree.inner_writes > 0 && tree.inner_writes < tree.pages() + 32);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thesis's block layouts hold exactly the elements put, whatever the geometry; a device that
-//! fails is an error.
+//! The thesis's block layouts have exactly the elements put, whatever the geometry; a failing
+//! device is an error.
 
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, Op};
@@ -14,7 +14,7 @@ use senko_thesis::unsorted::{self, Unsorted};
 use senko_thesis::{BlockIndex, Geometry, Keys, Layout, Reader, get};
 use senko_workload::check_value;
 
-/// Pages of the last block that are partly filled, or not at all; pages of one element; heads of
+/// Pages of the last block that are partly filled or empty; pages of one element; headers of
 /// several pages.
 const GEOMETRIES: [Geometry; 5] = [
     of(1, 4096, 4, 1000),
@@ -39,7 +39,7 @@ fn device(bytes: u64) -> std::sync::Arc<FaultyDevice> {
     FaultyDevice::new(bytes / 4096, 1)
 }
 
-/// Every key that was put has its value; keys that were not put are not found.
+/// Every key that was put has its value; other keys are not found.
 fn check(
     device: &dyn Device,
     keys: &Keys,
@@ -79,7 +79,7 @@ fn check(
             None,
             "{name} {geometry:?}: {number} was never put"
         );
-        // Asked in a block by itself, so that the map over blocks hides nothing.
+        // Read in a single block, so that the map over blocks hides nothing.
         let block = (number % u64::from(geometry.blocks())) as u32;
         let found = layout.look(block, &keys.wanted(number), &mut reader);
         assert_eq!(
@@ -141,7 +141,7 @@ fn every_layout_is_exact() {
         );
 
         let (file, _) = hashed::write(&*device, &keys, geometry).unwrap();
-        // The store's blocks have a head of their own behind them.
+        // The store's blocks have their own header after the elements.
         let larger = FaultyDevice::new(4 * sorted::file_bytes(geometry) / 4096 + 64, 1);
         let (blocks, _) = ours::write(&*larger, &keys, geometry).unwrap();
         let store = check(&*larger, &keys, geometry, &index, &blocks);
@@ -174,7 +174,7 @@ fn overwritten_pages_hold_the_same() {
     }
 }
 
-/// Young blocks that become sorted: nothing is lost on the way, whatever stays young.
+/// Young blocks that become sorted: no element is lost, however many blocks stay young.
 #[test]
 fn a_system_holds_every_element_once() {
     let kinds = [
@@ -215,7 +215,7 @@ fn a_system_holds_every_element_once() {
     }
 }
 
-/// A block that lost an element on its way is an error, not a smaller block.
+/// A block that loses an element when it is sorted is an error, not a smaller block.
 #[test]
 fn a_system_on_a_full_or_failing_device_is_an_error() {
     let (geometry, keys) = (GEOMETRIES[1], Keys::new(1));

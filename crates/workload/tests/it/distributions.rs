@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Each law against its closed form, with fixed seeds. The bounds are loose enough (five or more
-//! standard deviations) for a right implementation to pass with any seed. The samples are large
-//! enough for a wrong one to fail.
+//! Each law compared with its closed form, with fixed seeds. The bounds are loose enough (five or
+//! more standard deviations) for a correct implementation to pass with any seed. The samples are
+//! large enough for a wrong one to fail.
 
 use std::collections::HashSet;
 
@@ -37,7 +37,7 @@ fn chi_square_sigmas(counts: &[u64], probabilities: &[f64]) -> f64 {
 }
 
 /// Kolmogorov and Smirnov's distance times the root of the sample size; above 2.0 in fewer than 1
-/// of 1,000 right samples.
+/// of 1,000 correct samples.
 fn ks_statistic(mut sample: Vec<f64>, cdf: impl Fn(f64) -> f64) -> f64 {
     sample.sort_by(f64::total_cmp);
     let n = sample.len() as f64;
@@ -62,7 +62,7 @@ fn zipf_probabilities(n: u64, s: f64) -> Vec<f64> {
 
 #[test]
 fn rng_sequence_is_pinned() {
-    // Recorded results name seeds: the sequence may not change between versions. These are the
+    // Recorded results name seeds, so the sequence may not change between versions. These are the
     // first outputs of the authors' code when its state is seeded, as they advise, with SplitMix64
     // from 0.
     let mut rng = Rng::new(0);
@@ -141,8 +141,8 @@ fn zipf_over_many_ranks_keeps_head_and_tail() {
     for n in [1_000_000_000, MAX_RANKS] {
         for s in [0.0f64, 0.5, 0.99, 1.0, 1.5, 3.0] {
             let zipf = Zipf::new(n, s).unwrap();
-            // Euler and Maclaurin's formula gives the sum over the ranks from k on to far better
-            // than the test resolves.
+            // Euler and Maclaurin's formula gives the sum over the ranks from k on, far more
+            // exactly than the test needs.
             let tail = |k: f64| {
                 let integral = |x: f64| {
                     if s == 1.0 {
@@ -310,7 +310,7 @@ fn etc_sizes_match_the_published_fit() {
         key_counts[etc::key_len(key_id)] += 1;
         match etc::value_len(key_id, 0, usize::MAX) {
             small @ 0..15 => value_counts[small] += 1,
-            // Rounded down: the middle of the byte stands for it.
+            // Rounded down: the middle of the byte represents it.
             rest => large.push(rest as f64 + (etc_fraction(key_id))),
         }
     }
@@ -339,7 +339,8 @@ fn etc_sizes_match_the_published_fit() {
     assert!(ks < 2.5, "large values: {ks}");
 }
 
-/// A fixed fraction of a byte per key, to undo the rounding down for a test over a continuous law.
+/// A fixed fraction of a byte for each key undoes the rounding down, for a test of a continuous
+/// law.
 fn etc_fraction(key_id: u64) -> f64 {
     senko_workload::rng::unit_interval(senko_workload::rng::mix64(!key_id))
 }

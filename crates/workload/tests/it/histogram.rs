@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The histogram against sorted numbers.
+//! The histogram compared with sorted numbers.
 
 use senko_workload::{Histogram, Rng};
 
@@ -104,7 +104,7 @@ fn empty_and_cleared_histograms_say_zero() {
     }
 }
 
-/// The form that HdrHistogram's plotters read: percentiles that rise to 1, values and counts that
+/// The format that HdrHistogram's plotters read: percentiles that rise to 1, values and counts that
 /// never fall.
 #[test]
 fn percentiles_in_hdrhistograms_text_form() {

@@ -37,8 +37,8 @@ fn keys_are_unique_legal_and_readable() {
                     KeyShape::Etc => assert!(key.len() >= etc::key_len(key_id)),
                 }
             }
-            // The drawn numbers may repeat one another; the first 3000 may not, nor may any two
-            // different ones.
+            // The drawn numbers may repeat; the first 3000 keys may not, nor may any two different
+            // ones.
             assert!(seen.len() > 5900, "{} different keys", seen.len());
         }
     }

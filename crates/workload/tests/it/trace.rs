@@ -63,7 +63,7 @@ fn read_all(bytes: &[u8]) -> (Format, Vec<Record>, Dropped) {
     (reader.format(), records, reader.dropped())
 }
 
-/// The sentence a bad trace ends with, and how many records came before it.
+/// The error of a bad trace, and the number of records before it.
 fn read_error(bytes: &[u8]) -> (usize, String) {
     let mut reader = match TraceReader::open(bytes) {
         Ok(reader) => reader,

@@ -7,8 +7,8 @@ use senko_workload::units::{
     byte_rate, count, nearest, number, rate, share, size, time, time_above_zero,
 };
 
-/// `senko store bench --keys 4m` stood in a help text, and was refused; `count=200k` of a generator
-/// likewise.
+/// `senko store bench --keys 4m` was in a help text, but used to be refused, as was `count=200k` of
+/// a generator.
 #[test]
 fn counts() {
     for (text, wanted) in [

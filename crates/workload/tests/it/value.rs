@@ -37,7 +37,7 @@ fn right_values_pass_at_every_length() {
             let newest = version.saturating_add(3);
             let found =
                 check_value_version(&value, key_id, version.saturating_sub(3)..=newest).unwrap();
-            // The empty value fits every version, and the newest is said.
+            // The empty value fits every version, so the newest is reported.
             assert_eq!(found, if len == 0 { newest } else { version }, "{len}");
         }
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! docs/dependencies.md has a sentence for each dependency of the manifests, and in vain else.
+//! docs/dependencies.md has a sentence for each dependency of the manifests, and none for others.
 
 use std::collections::BTreeSet;
 
 use crate::complain;
 use crate::tree::{files, read};
 
-/// A sentence shorter than this does not say what for, why this one and what instead.
+/// A shorter sentence does not say what for, why this one and what instead.
 const LEAST_CHARACTERS: usize = 60;
 
 #[test]
@@ -40,7 +40,7 @@ fn each_dependency_has_its_sentence() {
             used.insert(name.to_owned());
         }
     }
-    // A Go program that the tests build; what it needs is its own business.
+    // A Go program that the tests build; its own dependencies do not count.
     let tools = read("tests/exporter/go.mod");
     for line in tools.lines().filter_map(|l| l.strip_prefix("tool ")) {
         let module: Vec<&str> = line.splitn(4, '/').take(3).collect();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The crates' edges run one way, as docs/architecture/overview.md draws them. A new edge fails
-//! here, so that it is a decision.
+//! The dependencies between crates have one direction, as in docs/architecture/overview.md. A new
+//! one fails here, so that it is a decision.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use crate::complain;
 
-/// The crates of the workspace that each crate may use. Crates for its tests alone follow.
+/// The crates of the workspace that each crate may use, followed by those only for its tests.
 const ALLOWED: [(&str, &[&str], &[&str]); 16] = [
     ("senko_io", &[], &["senko_workload"]),
     ("senko_workload", &[], &[]),

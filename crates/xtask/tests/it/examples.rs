@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every item that a library shows to its users has an example: each type, trait, function and
-//! method that can be reached from the crate's root.
+//! Every public item of a library has an example: each type, trait, function and method that can be
+//! reached from the crate's root.
 //!
-//! The sources are read, not the compiler's output, so names are followed as far as `pub mod` and
-//! `pub use` lead. Fields, variants and constants need no example, and `#[doc(hidden)]` items are
-//! shown to nobody.
+//! The test reads sources, not the compiler's output, so it follows names as far as `pub mod` and
+//! `pub use` lead. Fields, variants and constants need no example, and `#[doc(hidden)]` items do
+//! not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use syn::{Attribute, ImplItem, Item, TraitItem, UseTree, Visibility};
 use crate::complain;
 use crate::tree::root;
 
-/// Crates that are held to it, and how many examples each has at least, so that nothing passes
-/// because nothing was found.
+/// Crates that must have examples, and how many at least, so that the test cannot pass because it
+/// found nothing.
 const CRATES: [(&str, usize); 1] = [("store", 240)];
 
 #[test]
@@ -39,7 +39,7 @@ struct Source {
     modules: BTreeMap<String, Vec<Item>>,
     /// Modules that users can name.
     public: BTreeSet<String>,
-    /// Items that `pub use` shows under a name, wherever they are defined.
+    /// Items that `pub use` exports under a name, wherever they are defined.
     shown: BTreeMap<Name, Name>,
 }
 
@@ -50,7 +50,7 @@ impl Source {
         source
     }
 
-    /// Reads a module's file and those of the modules in it, which lie in `folder`.
+    /// Reads a module's file and those of its submodules, which are in `folder`.
     fn module(&mut self, path: String, file: PathBuf, folder: PathBuf, public: bool) {
         let text = std::fs::read_to_string(&file)
             .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -91,8 +91,8 @@ impl Source {
         self.modules.insert(path, own);
     }
 
-    /// Notes what a `pub use` in module `path` shows. `from` is the part of the tree that was
-    /// walked.
+    /// Notes the exports of a `pub use` in module `path`. `from` is the part of the tree that was
+    /// read.
     fn used(&mut self, path: &str, from: &str, tree: &UseTree) {
         let mut note = |name: String, shown_as: String| {
             let module = match from.strip_prefix("crate") {
@@ -142,8 +142,8 @@ impl Source {
         reached
     }
 
-    /// Whether users can name a type that module `path` calls `name`: the module's own type of that
-    /// name, or else one from elsewhere.
+    /// Whether users can name the type that module `path` calls `name`: the module's own type with
+    /// this name, or else one from elsewhere.
     fn is_reachable_type(
         &self,
         path: &str,
@@ -158,7 +158,7 @@ impl Source {
         types.contains(&name.to_owned())
     }
 
-    /// How many items have an example, and the names of those that have none.
+    /// The number of items with an example, and the names of those without.
     fn examples(&self) -> (usize, Vec<String>) {
         let reachable = self.reachable();
         let types: BTreeSet<&String> = reachable.iter().map(|(_, name)| name).collect();
@@ -262,7 +262,7 @@ fn has_example(attributes: &[Attribute]) -> bool {
             && let syn::Expr::Lit(line) = &value.value
             && let syn::Lit::Str(line) = &line.lit
         {
-            // Text or shell lines are not examples that the compiler sees.
+            // Text or shell lines are not examples that the compiler checks.
             return ["```", "```no_run"].contains(&line.value().trim());
         }
         false
@@ -276,7 +276,7 @@ fn what_users_see_is_told_from_what_they_do_not() {
             /// Seen, by the line below.
             pub struct Seen;
             impl Seen {
-                /// With one.
+                /// With an example.
                 ///
                 /// ```
                 /// ```

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Names of invariants (a word and a number): docs/architecture/invariants.md has each one that the
-//! code cites, once, and no other.
+//! Names of invariants (a word and a number): docs/architecture/invariants.md lists each one that
+//! the code cites, once, and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::tree::{read, rust_files};
 
 const PAGE: &str = "docs/architecture/invariants.md";
 
-/// Words that stand before a hyphen and a number and name no invariant.
+/// Words before a hyphen and a number that do not name an invariant.
 const OTHERS: [&str; 2] = ["UTF", "SBC"];
 
 /// The names in a text: the word, the number, and where the number ends.
@@ -33,7 +33,7 @@ fn names(text: &str) -> Vec<(&str, u32, usize)> {
     found
 }
 
-/// How often a text has each name; `A-1 to A-3` has three.
+/// How often each name is in a text; `A-1 to A-3` counts as three names.
 fn with_ranges(text: &str) -> BTreeMap<(String, u32), usize> {
     let mut counts = BTreeMap::new();
     let mut range: Option<(String, u32)> = None;

@@ -94,14 +94,14 @@ fn symbols_exist() {
             sources.iter().filter(of_file).collect()
         };
         if places.is_empty() {
-            // Other people's names (`std::mem`) are not ours to check.
+            // Names from other crates (`std::mem`) are not checked.
             if first.ends_with(".rs") || is_type {
                 complaints.push(format!("{document}:{line}: nothing here is named {first}"));
             }
             continue;
         }
         for symbol in symbols {
-            // A type's methods may are in another file of its crate.
+            // A type's methods may be in another file of its crate.
             let crates: Vec<&str> = places
                 .iter()
                 .filter_map(|f| f.path.split("/src/").next())
@@ -122,7 +122,7 @@ fn symbols_exist() {
     complain("symbols", complaints);
 }
 
-/// Whether `text` holds `words` as whole words.
+/// Whether `text` has `words` as whole words.
 fn has_words(text: &str, words: &str) -> bool {
     let inner = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(words)

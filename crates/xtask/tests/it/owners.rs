@@ -4,7 +4,7 @@
 use crate::complain;
 use crate::tree::{File, rust_files};
 
-/// A type, and what the paths of the files that it belongs to begin with.
+/// A type, and the beginning of the paths of its files.
 const OWNERS: [(&str, &str); 8] = [
     ("Shard", "crates/cache/src/shard/"),
     ("Dram", "crates/cache/src/dram/"),

@@ -4,7 +4,7 @@
 use crate::complain;
 use crate::tree::{File, files, read, rust_files};
 
-/// A file longer than this asks to be split along a real seam.
+/// A longer file should be split along a real seam.
 const MOST_LINES: usize = 800;
 const LICENCE: &str = "SPDX-License-Identifier: Apache-2.0";
 
@@ -16,7 +16,7 @@ fn every_source_file_says_what_it_is() {
         if lines.next() != Some(&format!("// {LICENCE}")) {
             complaints.push(format!("{} does not open with the licence line", file.path));
         }
-        // A fuzz target opens with an attribute that must come first.
+        // A fuzz target begins with an attribute that must come first.
         if !lines.take(3).any(|l| l.starts_with("//! ")) {
             complaints.push(format!(
                 "{} has no //! line that says what it is",
@@ -64,7 +64,7 @@ fn no_source_file_is_too_long() {
 
 #[test]
 fn nothing_names_a_machine() {
-    // Put together here, so that this file is not found.
+    // Assembled here, so that this file does not match.
     let roots = ["work", "farm", "root", "home"].map(|r| format!("/{r}/"));
     let mut complaints = Vec::new();
     for file in files().iter().filter(|f| f.path != "Cargo.lock") {
@@ -91,18 +91,18 @@ const PRINTS: [&str; 5] = [
     "io::stderr()",
 ];
 
-/// Files that may use them in spite of this.
+/// Files that may use them anyway.
 const MAY_PRINT: [&str; 4] = [
     "crates/io/src/say.rs",
     "crates/cli/src/out.rs",
-    // Stdout is the pipe to the experiment there.
+    // There stdout is the pipe to the experiment.
     "crates/lab/src/kv/child.rs",
-    // Uses no crate of ours but the lab; an error of the write is ignored.
+    // Uses only the lab of our crates; an error of the write is ignored.
     "crates/lab-rivals/src/main.rs",
 ];
 
-/// `senko serve 2>/dev/full` ended with a panic at the first warning, and `senko ssd run ... 2>&1 |
-/// head -1` likewise: `eprintln!` panics where stderr cannot be written to.
+/// `senko serve 2>/dev/full` used to end with a panic at the first warning, and so did
+/// `senko ssd run ... 2>&1 | head -1`: `eprintln!` panics if stderr cannot be written to.
 #[test]
 fn what_is_said_goes_through_say_and_out() {
     let programs = |f: &File| {
@@ -138,8 +138,8 @@ fn what_is_said_goes_through_say_and_out() {
     );
 }
 
-/// The section of docs/architecture/overview.md that lists, one path a bullet, the modules that may
-/// be unsafe.
+/// The section of docs/architecture/overview.md that lists the modules that may be unsafe, one path
+/// for each bullet.
 const SECTION: &str = "Where unsafe is allowed";
 
 #[test]
@@ -157,7 +157,7 @@ fn unsafe_stands_only_where_the_architecture_allows_it() {
         .collect();
     let unsafe_files: Vec<String> = rust_files()
         .into_iter()
-        // This file has the word in the texts that it tests itself with.
+        // This file has the word in its own test texts.
         .filter(|f| f.path.starts_with("crates/") || f.path.starts_with("bindings/"))
         .filter(|f| f.path != file!())
         .filter(uses_unsafe)

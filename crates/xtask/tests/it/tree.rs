@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The files of the tree, without what builds and runs leave in it.
+//! The files of the tree, without those that builds and runs leave in it.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ const LEFT_OUT: [&str; 8] = [
     "node_modules",
 ];
 
-/// A text file: its path from the root, with `/`, and what it says.
+/// A text file: its path from the root, with `/`, and its text.
 pub struct File {
     pub path: String,
     pub text: String,
@@ -52,7 +52,7 @@ pub fn rust_files() -> Vec<File> {
         .collect()
 }
 
-/// One file that must be there.
+/// One file, which must exist.
 pub fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
@@ -68,7 +68,7 @@ fn walk(folder: &Path, prefix: &str, found: &mut Vec<File>) {
         };
         let kind = entry.file_type().expect("the file has a type");
         if kind.is_dir() {
-            // A build's folder may have any name; cargo marks it.
+            // A build folder may have any name; cargo marks it.
             if !LEFT_OUT.contains(&name.as_str()) && !entry.path().join("CACHEDIR.TAG").exists() {
                 walk(&entry.path(), &path, found);
             }

@@ -5,15 +5,15 @@
 
 use std::path::{Path, PathBuf};
 
-/// Commands that stand together: one finds what those before it made.
+/// Commands that belong together: one uses the results of those before it.
 pub struct Block {
-    /// The file with the line, or the command whose help it is.
+    /// The file with the line, or the command with the help text.
     pub place: String,
     /// The commands, without prompts and comments.
     pub commands: Vec<String>,
 }
 
-/// Whether a line of a shell calls senko.
+/// Whether a shell line calls senko.
 fn calls_senko(line: &str) -> bool {
     line.split(['|', ';', '&']).any(|part| {
         let mut words = part
@@ -23,7 +23,7 @@ fn calls_senko(line: &str) -> bool {
     })
 }
 
-/// A command up to where its explanation begins: two spaces or more, outside of quotes, or the end.
+/// A command up to its explanation, which begins after two or more spaces outside of quotes.
 fn command_of(line: &str) -> String {
     let (mut quoted, mut spaces) = (None, 0);
     for (at, letter) in line.char_indices() {
@@ -45,8 +45,8 @@ fn command_of(line: &str) -> String {
     line.trim_end().to_owned()
 }
 
-/// The examples of a document: lines of its code blocks, those of a block together. `[--quick]`
-/// says that an option may be left out.
+/// The examples of a document: the lines of its code blocks, grouped by block. `[--quick]` marks an
+/// optional option.
 pub fn of_document(name: &str, text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut commands = Vec::new();
@@ -85,7 +85,7 @@ fn end(blocks: &mut Vec<Block>, commands: &mut Vec<String>, name: &str, line: us
     }
 }
 
-/// The examples of a help text: the lines after `Examples:` that are set in by two.
+/// The examples of a help text: the lines after `Examples:` that are indented by two.
 pub fn of_help(name: &str, text: &str) -> Option<Block> {
     let (_, examples) = text.split_once("Examples:\n")?;
     let commands: Vec<String> = examples

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The meaning of 0 for each option that accepts it as a number.
 //!
-//! The binary's own tests hold that no option is missing here, and `super` runs what is refused.
+//! The binary's own tests check that no option is missing here, and `super` runs those that are
+//! refused.
 
 /// What 0 means.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code)] // Each of the two users looks at one part.
+#[allow(dead_code)] // Each of the two users reads one part.
 pub enum Zero {
-    /// A number as any other.
+    /// An ordinary number.
     Plain,
-    /// What the option's help says.
+    /// The meaning that the option's help gives.
     Said(&'static str),
-    /// These arguments, with the option and 0 behind them, are refused. The parser takes 0 since
-    /// the library below has the sentence.
+    /// These arguments, followed by the option and 0, are refused. The parser accepts 0, since the
+    /// library has the error message.
     Refused(&'static [&'static str]),
 }
 

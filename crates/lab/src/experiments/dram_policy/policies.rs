@@ -4,20 +4,20 @@
 //!
 //! The experiment numbers objects densely, so a policy's state is an array by object number.
 //!
-//! Always: the resident objects' weights add up to at most the capacity after every access.
+//! Always holds: the resident objects' weights add up to at most the capacity after every access.
 
 use std::collections::VecDeque;
 
 /// A cache that fills on each miss.
 pub trait Policy {
-    /// Asks for object number `object`, which weighs `weight`; `true` is a hit.
+    /// Requests object number `object`, which weighs `weight`; `true` is a hit.
     fn access(&mut self, object: u32, weight: u64) -> bool;
 }
 
 /// Least recently used.
 ///
-/// Idea: objects are in order of last use; the one unused for longest leaves. Paper E orders its
-/// DRAM tier so. An object heavier than the cache is not taken in.
+/// Idea: objects are in order of last use, and the least recently used one leaves. Paper E orders
+/// its DRAM tier like this. An object heavier than the cache does not enter.
 pub struct Lru {
     capacity: u64,
     used: u64,
@@ -83,15 +83,15 @@ impl Policy for Lru {
     }
 }
 
-/// What may vary in [`S3Fifo`].
+/// The variable settings of [`S3Fifo`].
 #[derive(Clone, Copy, Debug)]
 pub struct S3FifoSettings {
     /// How many hits in the small queue earn a place in the main queue (the paper: 2, "accessed
     /// more than once").
     pub promote_at: u8,
-    /// Whether, until the first eviction, objects that the small queue has no room for go to the
-    /// main queue (libCacheSim's present default) and not to an oversized small queue (the paper's
-    /// own simulation).
+    /// Whether, until the first eviction, objects that do not fit into the small queue go to the
+    /// main queue. This is libCacheSim's present default. Otherwise they go to an oversized small
+    /// queue, as in the paper's own simulation.
     pub fill_main_first: bool,
 }
 
@@ -128,8 +128,8 @@ struct Queue {
 struct State {
     place: Place,
     hits: u8,
-    /// Counts an object's stays in the ghost queue, so that the entry of an earlier stay is
-    /// recognised as stale.
+    /// Counts an object's stays in the ghost queue, so that an entry of an earlier stay is known to
+    /// be stale.
     stay: u32,
 }
 
@@ -223,8 +223,8 @@ impl S3Fifo {
             self.state[object as usize].place = Place::Nowhere;
             return;
         }
-        // Stale entries at the front go too, which bounds the queue by what entered since its
-        // oldest ghost.
+        // Stale entries at the front are removed too, which bounds the queue by the number of
+        // entries since its oldest ghost.
         while let Some(&(oldest, stay)) = self.ghost.objects.front() {
             let state = &mut self.state[oldest as usize];
             let is_ghost = state.place == Place::Ghost && state.stay == stay;
@@ -254,7 +254,7 @@ impl Policy for S3Fifo {
                 return true;
             }
             Place::Ghost => {
-                // Its queue entry goes stale and gives its room back now.
+                // Its queue entry becomes stale, and its room is free now.
                 state.place = Place::Nowhere;
                 self.ghost.used -= self.weights[object as usize];
                 true
@@ -268,7 +268,7 @@ impl Policy for S3Fifo {
             self.evict();
         }
         // An object as heavy as the small queue would sweep it empty. With weights of 1 the rule
-        // would shut a small queue of one object for good, so it starts at 2.
+        // would close a small queue of one object forever, so it starts at 2.
         if !was_ghost && weight >= self.small.capacity && weight > 1 {
             return false;
         }

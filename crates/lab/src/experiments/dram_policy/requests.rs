@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The request streams that the policies are compared on: real traces, and two synthetic ones.
+//! The request streams for comparing the policies: real traces, and two synthetic ones.
 //!
 //! Objects are renumbered densely in order of appearance, once, so that the many simulations of a
 //! stream need no hashing.
@@ -21,7 +21,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// How many different objects there are.
+    /// The number of different objects.
     pub fn footprint_objects(&self) -> usize {
         self.objects
             .iter()
@@ -54,7 +54,7 @@ impl Numbering {
 /// Reads a trace of lookups. An object keeps the size of its first appearance.
 ///
 /// # Errors
-/// If the file cannot be opened or holds no readable trace.
+/// If the file cannot be opened or is not a readable trace.
 pub fn from_trace(path: &Path) -> Result<Requests> {
     let file = File::open(path).with_context(|| format!("{} cannot be opened", path.display()))?;
     let reader = TraceReader::open(file).with_context(|| path.display().to_string())?;

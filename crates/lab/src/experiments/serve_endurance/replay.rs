@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Replays a trace through one cache shard over a device in memory: hits, and the bytes that the
-//! device was given.
+//! Replays a trace through one cache shard over a device in memory: counts the hits and the bytes
+//! given to the device.
 //!
-//! The shard is the server's own; network and time are left out. Each request is a GET, and a SET
+//! The shard is the server's own; there is no network and no time. Each request is a GET, and a SET
 //! if it missed. The device ends every operation before the next request, so the same trace gives
 //! the same counts.
 
@@ -20,14 +20,14 @@ use crate::experiments::dram_policy::requests::Requests;
 
 /// The largest value; the rest of a larger object is cut off.
 pub const LARGEST_VALUE: u64 = 64 << 10;
-/// The values of a trace without sizes: so large that its objects have about this many bytes, ...
+/// The values of a trace without sizes: its objects have about this many bytes in total, ...
 const PLAIN_FOOTPRINT: u64 = 64 << 20;
-/// ... but between these bounds. A trace of few objects would fit in DRAM else.
+/// ... but sizes stay between these bounds. Otherwise a trace with few objects would fit into DRAM.
 const PLAIN_VALUES: (u64, u64) = (1000, 16 << 10);
 /// Requests between two ticks of the shard.
 const TICK: usize = 64;
 
-/// The rule of what is admitted to flash and kept there.
+/// The rule for admission to flash and for reinsertion.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// Its name in tables and keys.
@@ -81,7 +81,7 @@ pub struct Counts {
     pub hits: u64,
     /// Of these, on flash.
     pub flash_hits: u64,
-    /// Bytes that the device was given.
+    /// Bytes given to the device.
     pub written: u64,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Sizes<'a> {
     }
 }
 
-/// One device in memory that ends operations in order, when it is asked to.
+/// A device in memory that ends operations in order, when it is told to.
 struct Memory {
     pages: Vec<u8>,
     frames: FramePool,
@@ -222,10 +222,10 @@ impl Replay {
         })
     }
 
-    /// Replays all requests and gives what was counted.
+    /// Replays all requests and returns the counts.
     ///
     /// # Errors
-    /// If the shard stops moving.
+    /// If the shard makes no progress.
     pub fn run(mut self, requests: &Requests) -> Result<Counts> {
         let sizes = Sizes::new(requests);
         for (number, &object) in requests.objects.iter().enumerate() {
@@ -252,8 +252,8 @@ impl Replay {
     }
 
     fn look(&mut self, key: &Key<'_>) -> Result<bool> {
-        // A fetch that met a change is run again; nothing changes between two requests, so a few
-        // times are many.
+        // A fetch that met a change is run again. Nothing changes between two requests, so a few
+        // tries suffice.
         for _ in 0..8 {
             let at = match self.shard.lookup(key) {
                 Lookup::Dram(item) => {

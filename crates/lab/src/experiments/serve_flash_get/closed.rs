@@ -59,9 +59,9 @@ impl Closed {
     }
 }
 
-/// As [`Closed::over_device`], at the number of connections that is best for the contender. Every
-/// other round chooses it and the rest give the figure: the largest of several figures would be too
-/// large by their noise.
+/// As [`Closed::over_device`], at the number of connections that is best for the contender. Half of
+/// the rounds choose this number and the other half give the figure, because the largest of several
+/// figures is too large by their noise.
 pub(super) fn best_over_device(
     closed: &[Closed],
     contender: usize,
@@ -100,7 +100,7 @@ pub(super) fn over_rival(closed: &[Closed], rival: usize) -> Figure {
     })
 }
 
-/// The largest of some figures; the first trouble if there is none.
+/// The largest of some figures; the first error if there is none.
 pub(super) fn largest(figures: impl Iterator<Item = Figure>) -> Figure {
     figures
         .reduce(|a, b| match (a, b) {
@@ -122,8 +122,8 @@ pub(super) fn written(stats: &Stats) -> Option<(f64, &'static str)> {
 mod tests {
     use super::*;
 
-    /// Since senko had extstore's statistics, fio was told to read a file that was not there, and
-    /// no figure was compared with the device.
+    /// When senko got extstore's statistics, fio once read a file that did not exist, and no figure
+    /// was compared with the device.
     #[test]
     fn each_server_has_its_own_file() {
         let stats = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 5.0)).collect();

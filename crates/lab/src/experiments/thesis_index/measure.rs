@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The common parts of the experiments on the index: keys, look-ups drawn from a law, their times,
-//! the speed of memory.
+//! The common parts of the experiments on the index: keys, look-ups by a law of popularity, their
+//! times, the speed of memory.
 //!
-//! A key is a number; the number over the elements of a block is the ordinal of its block, so the
-//! last keys are the newest. A look-up searches from the newest block to the oldest, and ends at
-//! the first candidate that really has the key, as a store's would after reading it.
+//! A key is a number. Divided by the elements of a block, it is the ordinal of its block, so the
+//! last keys are the newest. A look-up searches from the newest block to the oldest. It ends at the
+//! first candidate that really has the key, as a store's look-up would after reading it.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -22,10 +22,11 @@ use senko_workload::{KeyChooser, Popularity, Rng};
 /// Least time of one measurement, in seconds.
 const LEAST: f64 = 0.06;
 
-/// Look-ups that are drawn; a measurement goes round among them.
+/// Number of look-ups that are drawn; a measurement repeats them.
 pub const DRAWN: usize = 1 << 15;
 
-/// The time that this thread has had a core, in seconds; the clock's where the system does not say.
+/// The processor time of this thread in seconds, or the clock's time where the system does not
+/// report it.
 pub fn core_seconds(start: Instant) -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let ns = text.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());
@@ -41,7 +42,7 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    /// Drawn from `keys` keys.
+    /// Draws from `keys` keys.
     ///
     /// # Errors
     /// If the law cannot be bound to this many keys.
@@ -53,7 +54,7 @@ impl Lookups {
         Ok(Lookups { numbers, hashes })
     }
 
-    /// Of keys that are not among the first `keys`.
+    /// Keys that are not among the first `keys`.
     pub fn absent(keys: u64) -> Lookups {
         let numbers: Vec<u64> = (0..DRAWN as u64).map(|n| keys + n).collect();
         let hashes = numbers.iter().map(|number| hash_of(*number)).collect();
@@ -61,8 +62,8 @@ impl Lookups {
     }
 }
 
-/// How often a second `work` is done: it is called with the numbers 0, 1, 2, ... modulo [`DRAWN`],
-/// for as long as it takes to be measured.
+/// How often a second `work` is done. It is called with the numbers 0, 1, 2, ... modulo [`DRAWN`]
+/// until the least time is over.
 pub fn rate(mut work: impl FnMut(usize)) -> f64 {
     let clock = Instant::now();
     let (mut count, mut at) = (16, 0);
@@ -80,8 +81,8 @@ pub fn rate(mut work: impl FnMut(usize)) -> f64 {
     }
 }
 
-/// The best that each of `works` gave, which take turns: what else the machine does makes all of
-/// them slower, some times more than others.
+/// The best rate of each of `works`, which take turns. Other work on the machine makes all of them
+/// slower, at some times more than at others.
 pub fn best_of<const N: usize>(rounds: usize, mut works: [&mut dyn FnMut() -> f64; N]) -> [f64; N] {
     let mut best = [0.0f64; N];
     for _ in 0..rounds {
@@ -96,15 +97,15 @@ pub fn best_of<const N: usize>(rounds: usize, mut works: [&mut dyn FnMut() -> f6
 pub struct Filters {
     /// How many keys.
     pub keys: u64,
-    /// How many of them each block has.
+    /// Keys of each block.
     pub per_block: u64,
-    /// The thesis's.
+    /// The thesis's index.
     pub map: BloomMap,
-    /// What it is compared with.
+    /// The index that it is compared with.
     pub sequential: Sequential,
-    /// Seconds that the map took beyond what filling the filters took, which both need.
+    /// Seconds to build the map, without the seconds to fill the filters, which both need.
     pub map_seconds: f64,
-    /// Seconds that filling them took.
+    /// Seconds to fill the filters.
     pub fill_seconds: f64,
 }
 
@@ -162,7 +163,7 @@ impl Filters {
         })
     }
 
-    /// Look-ups a second in the filters, one after the other: the better of both ways to search
+    /// Look-ups a second in the filters, one after the other: the better of the two ways to search
     /// them.
     pub fn sequential_rate(&self, asked: &Lookups) -> [f64; 2] {
         let mut scratch = Vec::new();
@@ -183,7 +184,7 @@ impl Filters {
     }
 }
 
-/// Memory to read from, in large pages where the system has them, as the indexes' own is.
+/// Memory to read from, in large pages where the system has them, as in the indexes themselves.
 pub struct Bandwidth {
     memory: AlignedBuf,
 }
@@ -193,15 +194,15 @@ impl Bandwidth {
     pub fn new(bytes: usize) -> Bandwidth {
         let mut memory = AlignedBuf::new(bytes.div_ceil(PAGE_SIZE).max(1));
         memory.prefer_large();
-        // Pages that were never written are all the same page.
+        // Pages that were never written all share the same physical page.
         for page in memory.chunks_exact_mut(PAGE_SIZE) {
             page[0] = 1;
         }
         Bandwidth { memory }
     }
 
-    /// Bytes a second that are read in pieces of `bytes`, a multiple of 64, from all over, with
-    /// `ahead` bytes of coming pieces asked for.
+    /// Bytes a second when pieces of `bytes`, a multiple of 64, are read at random places, while
+    /// `ahead` bytes of coming pieces are prefetched.
     pub fn of_pieces(&self, bytes: usize, ahead: usize) -> f64 {
         let places = self.memory.len() / bytes;
         let place = |at: u64| ((u128::from(mix64(at)) * places as u128) >> 64) as usize * bytes;
@@ -225,7 +226,7 @@ impl Bandwidth {
         pieces * bytes as f64
     }
 
-    /// The best of some distances.
+    /// The best rate of several prefetch distances.
     pub fn best(&self, bytes: usize) -> f64 {
         [2 << 10, 4 << 10, 8 << 10]
             .into_iter()

@@ -30,7 +30,7 @@ pub struct Maker<'a> {
     pub joint: bool,
 }
 
-/// An expiry as it is sent, and what it means.
+/// An expiry as it is sent, and its meaning.
 type Time = (i64, u32);
 
 impl Maker<'_> {
@@ -113,7 +113,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A time that does not pass in a run.
+    /// A time that does not come during a run.
     fn never(&mut self) -> Time {
         if self.rng.chance(50) {
             (0, 0)
@@ -122,7 +122,7 @@ impl Maker<'_> {
         }
     }
 
-    /// The newest CAS value that was seen of a key, or one that none has.
+    /// The newest CAS value seen for a key, or one that no item has.
     fn cas(&mut self, key: usize) -> u64 {
         match self.cas_values[key] {
             0 => u64::MAX - 5,
@@ -149,7 +149,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Stores one of the connection's own keys, whatever it holds.
+    /// Stores one of the connection's own keys, whatever its value.
     pub fn fill(&mut self, out: &mut Vec<u8>, n: usize) -> Command {
         let key = self.connection * self.layout.own + n;
         let (value, flags) = (self.value(), self.flags());
@@ -220,14 +220,14 @@ impl Maker<'_> {
 
     fn get(&mut self, out: &mut Vec<u8>, first: usize, touch: Option<Time>) -> Command {
         let mut keys = vec![first];
-        // Only get and gets lines may be longer than 2048 bytes before their end is there.
+        // Only get and gets lines may exceed 2048 bytes before their end arrives.
         let most = match touch {
             Some(_) => 6,
             None if self.rng.chance(5) => 120,
             None => 12,
         };
         while keys.len() < most && self.rng.chance(if most > 12 { 97 } else { 35 }) {
-            // A touch of a shared key by a passing time would be seen by all.
+            // All connections would see the effect of a touch of a shared key with a short time.
             let shared = touch.is_none() && self.rng.chance(10);
             keys.push(if shared {
                 self.register()
@@ -329,7 +329,7 @@ impl Maker<'_> {
             0..35 => {
                 let touch = self.rng.chance(15).then(|| self.never());
                 if touch.is_some() {
-                    // Only keys of this kind in the line.
+                    // The line has only keys of this kind.
                     let raw = touch.map_or(0, |t| t.0);
                     self.line(out, &format!("gats {raw}"), key, "");
                     let act = Act::Get { touch: Some(0) };
@@ -382,7 +382,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A ledger's next token or the ledger, a counter's next number.
+    /// A ledger's next token, a read of the ledger, or a counter's next number.
     fn on_joint(&mut self, out: &mut Vec<u8>) -> Command {
         let silent = self.rng.chance(20);
         if self.rng.chance(40) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys and values: the owner and the name of a key, and values that name their origin.
+//! Keys and values: a key's owner and name, and values that name their origin.
 
 use std::sync::OnceLock;
 
@@ -8,20 +8,20 @@ use senko_workload::Rng;
 
 use super::own::MAX_ITEM;
 
-/// Which key numbers are whose: first those of each connection, then those of all.
+/// The owners of key numbers: first those of each connection, then those of all.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     pub connections: usize,
     pub own: usize,
-    /// Read and written by all; each value tells who wrote it.
+    /// Read and written by all; each value names its writer.
     pub registers: usize,
-    /// All append to them.
+    /// All connections append to them.
     pub ledgers: usize,
-    /// All count them up.
+    /// All connections increment them.
     pub counters: usize,
 }
 
-/// What a key is for.
+/// The kind of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     Own,
@@ -53,7 +53,7 @@ impl Layout {
     }
 }
 
-/// A key of 1 to 250 bytes; the number before the dash keeps them apart.
+/// A key of 1 to 250 bytes; the number before the dash makes it unique.
 pub fn key_name(number: usize, seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     rng.next_u64();
@@ -86,7 +86,7 @@ pub fn base64(bytes: &[u8]) -> String {
     out
 }
 
-/// Bytes of every kind, of which values are cut.
+/// Bytes of every kind; values are parts of it.
 fn block() -> &'static [u8] {
     static BLOCK: OnceLock<Vec<u8>> = OnceLock::new();
     BLOCK.get_or_init(|| {
@@ -95,8 +95,8 @@ fn block() -> &'static [u8] {
     })
 }
 
-/// A value that no other `id` has (where it is long enough to tell): a head with the number, then
-/// bytes of the block.
+/// A value that no other `id` has (if it is long enough): a header with the number, then bytes of
+/// the block.
 pub fn value_of(id: u64, len: usize) -> Vec<u8> {
     let block = block();
     let from =
@@ -108,7 +108,7 @@ pub fn value_of(id: u64, len: usize) -> Vec<u8> {
     value
 }
 
-/// Shortest value of a register: its head whole.
+/// Shortest value of a register: its header in full.
 pub const REGISTER_LEN: usize = 18;
 
 /// The number in a register's value, if the value is exactly one that was written.
@@ -124,12 +124,12 @@ pub fn token(connection: usize, number: u64) -> String {
 }
 pub const TOKEN: usize = 12;
 
-/// The seed of servers whose keys are to collide.
+/// The seed of servers whose keys should collide.
 pub const KNOWN_SEED: HashSeed = HashSeed(0);
 
-/// Keys of which each two that follow each other have the same tag, in the same segment and shard,
-/// on flash of up to 64 MiB. A tag is the lowest 30 bits of a hash then, bit 31 decides between two
-/// shards, and the highest seven hold the segment.
+/// Pairs of neighbouring keys with the same tag, in the same segment and shard, on flash of up to
+/// 64 MiB. A tag is then the lowest 30 bits of a hash, bit 31 decides between two shards, and the
+/// highest seven bits select the segment.
 pub fn twins() -> &'static [Vec<u8>] {
     static TWINS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     TWINS.get_or_init(|| {
@@ -145,7 +145,7 @@ pub fn twins() -> &'static [Vec<u8>] {
     })
 }
 
-/// Key numbers to names: any, or such that the keys that are used most have a twin, mostly with
+/// Key numbers to names: arbitrary ones, or such that the most used keys have a twin, mostly of
 /// another connection.
 pub fn names(layout: &Layout, seed: u64, with_twins: bool) -> Vec<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = (0..layout.keys()).map(|n| key_name(n, seed)).collect();

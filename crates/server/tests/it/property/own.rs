@@ -3,27 +3,27 @@
 //! key's value after it.
 //!
 //! A key has *candidates*: states that agree with all replies so far. If nothing may be lost and
-//! nobody flushes, there is one. If flash is too small an item may go at any time, so every command
-//! may also find nothing. A reply tells which case it was; a silent command leaves both possible.
-//! Each candidate counts the losses that it needs.
+//! nobody flushes, there is one. If flash is too small an item may be lost at any time, so every
+//! command may also find nothing. A reply tells which case it was; a silent command leaves both
+//! possible. Each candidate counts the losses that it needs.
 
 use std::sync::Arc;
 
 use super::replies::{meta_get, reply};
 use super::wire::{Act, Bytes, Command, Form, Mode, Reply, head_of, show};
 
-/// The server's limit on the record of an item, and the space around it in which the model leaves
-/// open what happens.
+/// The server's limit on the record of an item, and the margin around it in which the model allows
+/// both outcomes.
 pub const MAX_ITEM: usize = 300_000;
 const UNSURE: usize = 600;
 
-/// What a key holds.
+/// The content of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub value: Bytes,
     pub flags: u32,
     pub expiry: u32,
-    /// 0: not yet seen, and other than all that were.
+    /// 0: not yet seen, and different from all seen values.
     pub cas: u64,
     pub stale: bool,
     pub won: bool,
@@ -46,7 +46,7 @@ pub struct OwnKey {
     pub last: (u64, u64),
 }
 
-/// Other events that may have happened to a key before a command.
+/// Other events that may have affected a key before a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
     No,
@@ -66,7 +66,7 @@ impl OwnKey {
         }
     }
 
-    /// Everything is gone, as the connection itself asked.
+    /// Everything is gone, because the connection itself flushed.
     pub fn flush(&mut self) {
         let losses = self.losses();
         self.candidates = vec![Candidate {
@@ -86,12 +86,12 @@ impl OwnKey {
         }
     }
 
-    /// How often at least the key was lost.
+    /// How often the key was lost at least.
     pub fn losses(&self) -> u64 {
         self.candidates.iter().map(|c| c.losses).min().unwrap_or(0)
     }
 
-    /// Takes a reply, or says what it should have been.
+    /// Applies a reply, or returns what it should have been.
     pub fn check(
         &mut self,
         at: &Context<'_>,
@@ -121,7 +121,7 @@ impl OwnKey {
                 branches.push((None, candidate.losses + 1));
             }
             for (state, losses) in branches {
-                // A CAS value that is not known yet is learnt, if it can be new.
+                // An unknown CAS value is learnt from the reply, if it can be new.
                 for (expected, state) in effects(at, act, state, cas) {
                     let learnt = state.as_ref().map_or(0, |e| e.cas);
                     if expected != *reply || (cas != 0 && learnt == cas && cas < self.seen) {
@@ -177,7 +177,7 @@ pub struct Context<'a> {
     pub lossy: bool,
 }
 
-/// How a command ended.
+/// The result of a command.
 pub enum End {
     Hit,
     Missing,
@@ -185,7 +185,7 @@ pub enum End {
     NotStored,
     Exists,
     Deleted,
-    /// Counted; whether the item was made.
+    /// The new number; whether the item was made.
     Number(u64, bool),
     NotNumeric,
     Touched,
@@ -269,7 +269,7 @@ fn effects(
                     };
                     let mut text = n.to_string().into_bytes();
                     text.resize(text.len().max(e.value.len()), b' ');
-                    // A longer number is a new item, which has no marks.
+                    // A longer number makes a new item, which has no marks.
                     let same = text.len() == e.value.len();
                     let new = Entry {
                         value: Arc::new(text),
@@ -314,8 +314,8 @@ fn store(at: &Context<'_>, act: &Act, old: Option<Entry>, end: &mut dyn FnMut(En
         unreachable!("the caller has looked")
     };
     if value.len() > MAX_ITEM {
-        // No old value outlives a set that failed. (A compare-and-set is a set here only in the
-        // binary and meta dialects.)
+        // No old value survives a failed set. (A compare-and-set is a set here only in the binary
+        // and meta dialects.)
         let sets = match at.command.form {
             Form::Text { .. } => *mode == Mode::Set,
             Form::Binary { opcode, .. } => opcode & 0x0f == 1,
@@ -363,7 +363,7 @@ fn store(at: &Context<'_>, act: &Act, old: Option<Entry>, end: &mut dyn FnMut(En
     }
 }
 
-/// A number as memcached reads it: white space may stand before it and ends it.
+/// A number as memcached reads it: white space may precede it, and ends it.
 fn number(value: &[u8]) -> Option<u64> {
     let space = |b: &u8| matches!(b, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r');
     let start = value.iter().position(|b| !space(b))?;

@@ -35,7 +35,7 @@ pub struct Peer {
     pub silent: usize,
 }
 
-/// Closes the socket when its thread panics, so that the thread that sends ends too.
+/// Closes the socket when its thread panics, so that the sending thread ends too.
 struct CloseOnPanic<'a>(&'a TcpStream);
 
 impl Drop for CloseOnPanic<'_> {
@@ -46,12 +46,12 @@ impl Drop for CloseOnPanic<'_> {
     }
 }
 
-/// A part of a batch that is sent at a stretch.
+/// A part of a batch that is sent without a pause.
 struct Burst {
     bytes: std::ops::Range<usize>,
     /// Pieces are up to two to the power of this long.
     scale: u64,
-    /// A flush_all is in it.
+    /// Whether a flush_all is in it.
     flushes: bool,
     sent: AtomicU64,
 }
@@ -136,7 +136,7 @@ impl Peer {
 
     pub fn round(&mut self, world: &World, round: Round, port: u16) {
         for own in &mut self.own {
-            // All that was silent has ended long ago.
+            // All silent commands have ended long ago.
             own.last.1 = own.last.1.min(round.began);
         }
         if self.rng.chance(3) {
@@ -161,7 +161,7 @@ impl Peer {
                         let piece = (1 + pieces.below(1 << burst.scale)).min(rest.len() as u64);
                         let (now, later) = rest.split_at(piece as usize);
                         if sender.write_all(now).is_err() {
-                            return; // the reading side tells
+                            return; // the reading side reports it
                         }
                         rest = later;
                     }
@@ -193,7 +193,7 @@ impl Peer {
         let end = if silent { u64::MAX } else { self.reader.came };
         let span = Span { start, end };
         if !silent {
-            // A connection that got this reply knows that earlier commands have been done.
+            // A connection that got this reply knows that earlier commands are done.
             for (_, _, earlier) in &mut self.seen.events[self.silent..] {
                 earlier.end = span.end;
             }
@@ -331,7 +331,7 @@ fn short(act: &Act) -> String {
 }
 
 fn burst(bytes: std::ops::Range<usize>, flushes: bool, rng: &mut Rng) -> Burst {
-    // Pieces of a few bytes only where that is not too many of them.
+    // Pieces of a few bytes only if there are not too many of them.
     let least = (bytes.len() / 200).max(1).ilog2() as u64;
     Burst {
         bytes,

@@ -7,7 +7,7 @@ use super::keys;
 use super::own::{Context, End, Entry, plain};
 use super::wire::{Act, Bytes, Form, Mode, Reply, said};
 
-/// The reply to anything but `mg`. `state` is what the key holds now.
+/// The reply to any command but `mg`. `state` is the key's content now.
 pub fn reply(at: &Context<'_>, act: &Act, end: End, state: Option<&Entry>) -> Reply {
     match &at.command.form {
         Form::Text { noreply: true, .. } => Reply::Silent,
@@ -44,7 +44,7 @@ fn text_reply(at: &Context<'_>, act: &Act, end: &End, state: Option<&Entry>, cas
     said(line.into_bytes(), None, 0)
 }
 
-/// The flags that are returned whatever happened.
+/// The flags that are returned with any result.
 fn echo(head: &mut Vec<u8>, flag: (u8, u64), key: &[u8], base64: bool) {
     match flag.0 {
         b'O' => head.extend_from_slice(format!(" O{}", flag.1).as_bytes()),
@@ -103,7 +103,7 @@ fn meta_reply(
     };
     let mut head = code.into_bytes();
     let mut cas = 0;
-    // A counter that was made has no expiry before `N` has taken effect.
+    // A new counter has no expiry before `N` has taken effect.
     let mut expiry = match end {
         End::Number(_, true) => 0,
         _ => state.map_or(0, |e| e.expiry),
@@ -131,7 +131,7 @@ fn meta_reply(
     said(head, value, cas)
 }
 
-/// `mg`: flags take effect in the order in which they stand.
+/// `mg`: flags take effect in their order.
 pub fn meta_get(at: &Context<'_>, old: Option<Entry>, cas: u64) -> (Reply, Option<Entry>) {
     let Form::Meta { flags } = &at.command.form else {
         unreachable!("mg is a meta command")

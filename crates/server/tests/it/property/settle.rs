@@ -43,8 +43,8 @@ impl Stats {
             .collect();
         lines.join("\n")
     }
-    /// Items that are gone though nobody asked for that. `evictions` has those that admission,
-    /// size, a stalled device or missing memory kept from flash.
+    /// Items that were lost without a request. `evictions` includes those that admission, size, a
+    /// stalled device or missing memory kept from flash.
     pub fn drops(&self) -> u64 {
         [
             "evictions",
@@ -61,10 +61,10 @@ impl Stats {
     }
 }
 
-/// What is settled between rounds.
+/// The state that is settled between rounds.
 pub struct Joint {
     pub registers: Vec<Register>,
-    /// The tokens that each ledger was sent since it was emptied.
+    /// The tokens that were sent to each ledger since it was emptied.
     pub ledgers: Vec<Vec<Vec<u8>>>,
     pub counters: Vec<u64>,
     /// They were stored, and not flushed since.
@@ -158,8 +158,8 @@ impl Joint {
     }
 }
 
-/// A flush_all of the round just over: keys that were not used since are gone, whatever their next
-/// reply says of others.
+/// After a flush_all in this round: unused keys are gone, whatever their next reply says about
+/// others.
 pub fn after_flush(world: &World, peers: &mut [Peer], joint: &mut Joint, began: u64) {
     let flushes = world.flushes.lock().unwrap();
     let [flush] = flushes[..] else {
@@ -180,8 +180,8 @@ pub fn after_flush(world: &World, peers: &mut [Peer], joint: &mut Joint, began: 
     }
 }
 
-/// Drives the clock on. A device that has not written for a second is not waited for: where nothing
-/// may be lost, writes have to end before the clock makes a leap.
+/// Advances the clock. A device that has not written for a second is no longer waited for, so if
+/// nothing may be lost, writes must end before the clock leaps.
 pub fn advance(world: &World, place: &Place, client: &mut Client, rng: &mut Rng, crept: &mut u64) {
     let leap = world.run_settings.lossy || rng.chance(25);
     let ms = match rng.below(100) {
@@ -197,9 +197,9 @@ pub fn advance(world: &World, place: &Place, client: &mut Client, rng: &mut Rng,
     };
     *crept = if leap { 0 } else { *crept + ms };
     if leap && !world.run_settings.lossy {
-        // A worker shows what it has submitted every tenth of a second, at the end of a round: the
-        // first request is a round, the second is answered from what it showed. Ended commands are
-        // always shown unchanged.
+        // A worker publishes its submitted operations every tenth of a second, at the end of a
+        // round. The first request is a round; the second is answered from what it published. The
+        // counts of ended commands are always current.
         std::thread::sleep(Duration::from_millis(101));
         Stats::ask(client);
         let deadline = Instant::now() + PATIENCE;
@@ -213,7 +213,7 @@ pub fn advance(world: &World, place: &Place, client: &mut Client, rng: &mut Rng,
         }
     }
     place.clock.fetch_add(ms, Ordering::SeqCst);
-    // When this is answered, every worker has seen the new time.
+    // When this is answered, every worker has read the new time.
     Stats::ask(client);
 }
 
@@ -263,7 +263,7 @@ pub fn finish(world: &World, peers: &[Peer], joint: &Joint, client: &mut Client,
             stats.0
         );
         assert!(own > 0, "{run_settings:?}: flash was to be too small");
-        // In each quarter of the run, in its last as in its first.
+        // In each quarter of the run, the last as well as the first.
         let quarters: Vec<u64> = (1..=4)
             .map(|n| regions[regions.len() * n / 4 - 1])
             .collect();

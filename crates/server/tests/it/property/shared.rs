@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys that all connections use: their checks, which rest on times alone.
+//! The keys that all connections use: their checks, which use only times.
 //!
 //! Card. Each operation on a register (set, delete, get) has an interval. It begins before the
 //! first byte was sent and ends after the reply had come (for a silent operation: the next reply of
@@ -9,8 +9,8 @@
 //! that needs no search. The results of gets narrow it down. A change that a get saw has happened
 //! by the end of that get. A miss shows that the key held nothing.
 //!
-//! Ledgers (all append) must hold each token once, in the order in which its connection sent it.
-//! The answers of a counter must differ, and sum up.
+//! A ledger (all append) must have each token once, in the order in which its connection sent it.
+//! The answers of a counter must differ, and must have the right sum.
 
 use std::collections::{HashMap, HashSet};
 
@@ -47,7 +47,7 @@ pub struct Seen {
     cas_values: HashMap<u64, u64>,
     /// Ledgers: tokens sent, in order, with the ledger.
     pub tokens: Vec<(usize, Vec<u8>)>,
-    /// Counters: the numbers that were answered, and how often the connection counted.
+    /// Counters: the returned numbers, and how often the connection incremented them.
     pub numbers: Vec<(usize, u64)>,
     pub counted: HashMap<usize, u64>,
 }
@@ -81,7 +81,7 @@ impl Seen {
                     match mode {
                         Mode::Add => event(Event::Read(None)),
                         Mode::Cas => {
-                            // Only what was read with that CAS value can have been there.
+                            // Only the value that was read with this CAS value can have been there.
                             let was = *self.cas_values.get(compare).unwrap_or_else(|| {
                                 panic!("stored for a cas that was never seen: {compare}")
                             });
@@ -111,7 +111,7 @@ impl Seen {
                 }
             }
             Act::Get { .. } | Act::MetaGet => {
-                // A quiet get says nothing of what is not there.
+                // A quiet get does not report a miss.
                 let Reply::Said { head, value, cas } = reply else {
                     return event(Event::Read(None));
                 };
@@ -165,7 +165,7 @@ impl Seen {
         }
     }
 
-    /// A counter was counted up.
+    /// A counter was incremented.
     pub fn counter(&mut self, key: usize, command: &Command, reply: &Reply) {
         *self.counted.entry(key).or_default() += 1;
         let number = match (reply, &command.form) {
@@ -193,7 +193,7 @@ fn parse(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.trim_end().parse().ok()
 }
 
-/// Whole tokens, none twice, each connection's in order.
+/// Tokens are complete, none occurs twice, and each connection's are in order.
 fn check_ledger(value: &[u8]) -> Vec<&[u8]> {
     assert_eq!(value.len() % TOKEN, 0, "a ledger with a part of a token");
     let tokens: Vec<&[u8]> = value.chunks(TOKEN).collect();
@@ -215,7 +215,7 @@ fn check_ledger(value: &[u8]) -> Vec<&[u8]> {
     tokens
 }
 
-/// At a round's end: a ledger holds exactly what was appended to it.
+/// At a round's end: a ledger has exactly the appended tokens.
 pub fn settle_ledger(value: &[u8], sent: &[Vec<u8>]) {
     let mut held: Vec<&[u8]> = check_ledger(value);
     let mut sent: Vec<&[u8]> = sent.iter().map(|t| &t[..]).collect();
@@ -232,7 +232,7 @@ pub fn settle_ledger(value: &[u8], sent: &[Vec<u8>]) {
     }
 }
 
-/// At a round's end: no number was answered twice.
+/// At a round's end: no number was returned twice.
 pub fn settle_counter(numbers: &[u64], value: u64, before: u64, counted: u64) {
     assert_eq!(
         value,
@@ -254,11 +254,11 @@ pub fn settle_counter(numbers: &[u64], value: u64, before: u64, counted: u64) {
 /// One register, from round to round.
 #[derive(Debug)]
 pub struct Register {
-    /// Values that it may hold, with the times of their writes; then deletes that may still affect
+    /// Values that it may have, with the times of their writes; then deletes that may still affect
     /// it.
     writes: Vec<(u64, Span)>,
     deletes: Vec<Span>,
-    /// The end of the last miss that nothing explained.
+    /// The end of the last unexplained miss.
     lost: u64,
     pub losses: u64,
 }
@@ -273,7 +273,7 @@ impl Register {
         }
     }
 
-    /// Checks what was seen in a round.
+    /// Checks the observations of a round.
     pub fn settle(&mut self, events: &[(Event, Span)], lossy: bool) -> Result<(), String> {
         for &(event, span) in events {
             match event {
@@ -282,7 +282,7 @@ impl Register {
                 Event::Read(_) => {}
             }
         }
-        // What was seen has happened.
+        // Observed changes have happened.
         let place: HashMap<u64, usize> = self
             .writes
             .iter()
@@ -345,7 +345,7 @@ impl Register {
                 self.writes, self.deletes
             ));
         }
-        // It was lost once more only if it was stored since it was found lost before.
+        // It was lost once more only if it was stored after the last observed loss.
         let lost = self.lost;
         if self
             .writes

@@ -49,17 +49,17 @@ pub enum Act {
         expiry: u32,
     },
     MetaGet,
-    /// `md` with `I`, and perhaps a new expiry.
+    /// `md` with `I`, and possibly a new expiry.
     Invalidate {
         expiry: Option<u32>,
     },
-    /// `flush_all`; its key number means nothing.
+    /// `flush_all`; its key number has no meaning.
     Flush,
     /// The last command of a batch, `mn` or the binary noop.
     Mark,
 }
 
-/// The dialect of a command and all that shapes its reply.
+/// The dialect of a command, and everything that determines its reply.
 #[derive(Clone, Debug)]
 pub enum Form {
     Text {
@@ -93,16 +93,16 @@ pub struct Command {
     pub parts: Vec<(usize, Act)>,
 }
 
-/// A reply to one key of a command, less what must not matter.
+/// A reply for one key of a command, without the parts that must not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Silent,
-    /// Text and meta: the line without its end (empty: a key of a `get` that was not there), and
-    /// the value if one followed. Binary: status, extras and key; the body's rest.
+    /// Text and meta: the line without its end (empty: a missing key of a `get`), and the value if
+    /// one followed. Binary: status, extras and key; the rest of the body.
     Said {
         head: Vec<u8>,
         value: Option<Bytes>,
-        /// The CAS value, where the reply has one.
+        /// The CAS value, if the reply has one.
         cas: u64,
     },
 }
@@ -112,7 +112,7 @@ pub struct Reader {
     stream: TcpStream,
     buf: Vec<u8>,
     at: usize,
-    /// The time (of the test's own counter) at which all bytes read so far had come.
+    /// The time (of the test's own counter) at which all bytes read so far had arrived.
     pub came: u64,
 }
 
@@ -127,7 +127,7 @@ impl Reader {
         }
     }
 
-    /// Reads until `n` bytes are there.
+    /// Reads until there are `n` bytes.
     fn need(&mut self, n: usize, time: &AtomicU64) {
         while self.buf.len() - self.at < n {
             if self.at > 1 << 20 {
@@ -198,7 +198,7 @@ impl Reader {
         Arc::new(value)
     }
 
-    /// The whole reply of a command: one a key.
+    /// The whole reply of a command: one for each key.
     pub fn replies(
         &mut self,
         command: &Command,
@@ -208,8 +208,8 @@ impl Reader {
         match &command.form {
             Form::Binary { quiet, opaque, .. } => vec![self.packet(*quiet, *opaque, time)],
             Form::Text { noreply: true, .. } => {
-                // It has been sent when something comes that was sent behind it; a batch ends with
-                // what is answered.
+                // A silent command is done when a reply to a later command arrives; a batch ends
+                // with a command that is answered.
                 self.need(1, time);
                 vec![Reply::Silent]
             }
@@ -315,7 +315,7 @@ pub fn head_of(reply: &Reply) -> String {
     }
 }
 
-/// The beginning of some bytes, to be read by people.
+/// The beginning of some bytes, in readable form.
 pub fn show(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(70)].escape_ascii().to_string()
 }

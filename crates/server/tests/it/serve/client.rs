@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server in this process with a driven clock, and connections to it that check their answers.
+//! A server in this process with a clock that the test drives, and connections to it that check
+//! their answers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use senko_server::server::{RunningServer, Server};
 use senko_server::settings::{BackendChoice, FlashSpec, Settings};
 
-/// A folder that goes away.
+/// A folder that is removed.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -42,10 +43,10 @@ impl Drop for Scratch {
     }
 }
 
-/// How long a client waits for bytes: a test must not fail where the machine or its disk is busy,
-/// and a hang is seen soon enough.
+/// How long a client waits for bytes: a test must not fail because the machine or its disk is busy,
+/// and a hang is noticed soon enough.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// As `Settings::patience`, for tests in which no device is to be given up.
+/// As `Settings::patience`, for tests in which no device may be taken out of use.
 pub const DEVICE_PATIENCE: u32 = 20;
 
 /// A server with 64 MiB of memory, 256 MiB of flash and a clock that stands still unless driven.
@@ -56,7 +57,7 @@ pub struct Place {
     server: Option<RunningServer>,
 }
 
-/// Runs a test on io_uring (where there is one) and on posix.
+/// Runs a test on io_uring (if available) and on posix.
 pub fn on_both(threads: usize, test: impl Fn(Place)) {
     for io in [BackendChoice::Auto, BackendChoice::Posix] {
         test(Place::start(io, threads));
@@ -82,7 +83,7 @@ impl Place {
             }],
             clock: Some(Arc::clone(&clock)),
             patience: DEVICE_PATIENCE,
-            // Where keys go does not change from run to run.
+            // The assignment of keys is the same in each run.
             draw_hash_seed: false,
             ..Settings::default()
         };
@@ -119,7 +120,7 @@ impl Place {
         Client::connect(self.port())
     }
 
-    /// Waits until this many connections are open, one more being used for asking.
+    /// Waits until this many connections are open, besides the one used for the query.
     pub fn wait_for_connections(&self, count: usize) {
         let deadline = Instant::now() + PATIENCE;
         let wanted = format!("STAT curr_connections {}\r\n", count + 1);
@@ -127,7 +128,7 @@ impl Place {
             let mut client = self.connect();
             client.send(b"stats\r\n");
             let stats = String::from_utf8(client.until(b"\r\n")).unwrap();
-            // At the limit the one who asks is not let in.
+            // At the limit the querying connection is refused.
             let stats = if stats.starts_with("ERROR") {
                 stats
             } else {
@@ -141,7 +142,7 @@ impl Place {
         }
     }
 
-    /// Waits until this many connections are open, including the asking one.
+    /// Waits until this many connections are open, including the querying one.
     pub fn wait_for_connections_on(&self, client: &mut Client, count: usize) {
         let deadline = Instant::now() + PATIENCE;
         while client.stat("curr_connections") != count as u64 {
@@ -150,12 +151,12 @@ impl Place {
         }
     }
 
-    /// Ends it and checks that it ended well.
+    /// Stops it and checks that it stopped without an error.
     pub fn end(&mut self) {
         self.stop();
     }
 
-    /// Ends it; why it did not end well.
+    /// Stops it; returns the error of the stop.
     pub fn end_badly(&mut self) -> String {
         let server = self.server.take().unwrap();
         server.shutdown();
@@ -185,7 +186,7 @@ impl Drop for Place {
 /// A connection.
 pub struct Client {
     pub stream: TcpStream,
-    /// Read, not yet looked at.
+    /// Read, but not yet consumed.
     ahead: Vec<u8>,
 }
 
@@ -261,7 +262,7 @@ impl Client {
         self.ahead.drain(..len).collect()
     }
 
-    /// Reads up to and with this end.
+    /// Reads up to and including this end.
     pub fn until(&mut self, end: &[u8]) -> Vec<u8> {
         let mut from = 0;
         loop {
@@ -296,10 +297,10 @@ impl Client {
         self.expect(answer.as_bytes());
     }
 
-    /// Asks a server that may end: false where it ended before the whole answer.
+    /// Sends a request to a server that may stop: false if it stopped before the whole answer.
     ///
     /// # Panics
-    /// With a wrong answer.
+    /// If the answer is wrong.
     pub fn try_ask(&mut self, request: &[u8], answer: &[u8]) -> bool {
         if self.stream.write_all(request).is_err() {
             return false;
@@ -335,7 +336,7 @@ impl Client {
         self.ask("\r\n", "STORED\r\n");
     }
 
-    /// Sends much while reading as much, as a client with two threads does.
+    /// Sends much and reads as much at the same time, as a client with two threads does.
     pub fn send_while_reading(&mut self, request: &[u8], wanted: &[u8]) {
         let mut sender = self.second_handle();
         std::thread::scope(|scope| {
@@ -344,7 +345,7 @@ impl Client {
         });
     }
 
-    /// Ends the connection so that the peer sees a reset.
+    /// Closes the connection so that the peer sees a reset.
     pub fn reset(self) {
         let at_once = libc::linger {
             l_onoff: 1,

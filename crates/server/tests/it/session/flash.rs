@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands on items that lie on flash only: the answers are the same, and they come from flash.
+//! Commands on items that are only on flash: the answers are the same, and come from flash.
 
 use super::{flash_rig, packet};
 use crate::rig::{Rig, RigSettings};
 
-/// Each command on an item that lies on flash only.
+/// Each command, on an item that is only on flash.
 #[test]
 fn commands_on_flash_items() {
     let big = "B".repeat(40_000);
@@ -135,7 +135,7 @@ fn commands_on_flash_items() {
         ("x", "mg k N30 v\r\n".into(), "VA 1\r\nx\r\n".into()),
         ("x", "mg k R30 v\r\n".into(), "VA 1\r\nx\r\n".into()),
         ("x", "flush_all\r\nget k\r\n".into(), "OK\r\nEND\r\n".into()),
-        // Later commands see what earlier ones did, though those wait.
+        // Later commands see the effect of earlier ones, even if those wait.
         (
             "x",
             "get k\r\nset k 0 0 1\r\ny\r\nget k\r\n".into(),
@@ -170,7 +170,7 @@ fn commands_on_flash_items() {
         let answer = String::from_utf8(rig.answers(id)).expect("text");
         assert_eq!(answer, *expected, "{input:?}");
     }
-    // `set`, `flush_all` alone do not wait; nearly all others must have come from flash.
+    // Only `set` and `flush_all` do not wait; nearly all others must have been answered from flash.
     assert!(
         waited + 4 >= cases.len(),
         "only {waited} of {} waited for flash",
@@ -178,7 +178,7 @@ fn commands_on_flash_items() {
     );
 }
 
-/// The binary protocol on an item that lies on flash only.
+/// The binary protocol, on an item that is only on flash.
 #[test]
 fn binary_commands_on_flash_items() {
     let mut rig = Rig::new(&flash_rig());
@@ -228,7 +228,7 @@ fn what_is_created_while_another_looks_is_there() {
             b"VALUE k 0 1\r\n6\r\nEND\r\n",
         ),
         (
-            // A set reads nothing, so it is first.
+            // A set reads nothing, so it is executed first.
             (b"set k 0 0 1\r\ns\r\n", b"STORED\r\n"),
             (b"add k 0 0 1\r\nb\r\n", b"NOT_STORED\r\n"),
             b"VALUE k 0 1\r\ns\r\nEND\r\n",
@@ -266,13 +266,13 @@ fn what_is_created_while_another_looks_is_there() {
     }
 }
 
-/// The value that the other of two `add`s would have left.
+/// The value that the other of two `add`s would have stored.
 fn other_value(left: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(left);
     text.replace("\r\na\r\n", "\r\nb\r\n").into_bytes()
 }
 
-/// Walks over all items left out those on flash in silence: of a cache a tenth of which is in DRAM,
+/// Walks over all items used to omit those on flash: with a tenth of a cache in DRAM,
 /// `lru_crawler metadump` listed a tenth.
 #[test]
 fn walks_list_items_on_flash() {
@@ -295,7 +295,7 @@ fn walks_list_items_on_flash() {
             let text = String::from_utf8(answer).unwrap();
             let lines = text.strip_suffix("END\r\n").expect("it has an end");
             let lines = lines.strip_prefix("OK\r\n").unwrap_or(lines);
-            // Which class an item is of depends on the classes that have memory.
+            // The class of an item depends on the classes that have memory.
             let without_class = |line: &str| match line.split_once(" cls=") {
                 Some((before, rest)) => format!("{before} {}", rest.split_once(' ').unwrap().1),
                 None => line.to_owned(),
@@ -330,7 +330,7 @@ fn walks_list_items_on_flash() {
                 .filter(|line| line.starts_with("key=k%3A"));
             ours.collect()
         };
-        // All that is told of an item is the same, and where it is.
+        // Everything reported about an item is the same, and so is its place.
         let on_flash = ours(listed(&mut rig, "lru_crawler metadump all"));
         let same: Vec<String> = in_dram
             .iter()
@@ -339,14 +339,14 @@ fn walks_list_items_on_flash() {
         assert_eq!(on_flash, same);
         let in_dram = listed(&mut rig, "lru_crawler metadump dram");
         assert!(!in_dram.is_empty() && ours(in_dram).is_empty());
-        // This one stops at 2 MiB, which what else was stored may take.
+        // This one stops at 2 MiB, which other stored items may take.
         let shown = cachedump(&mut rig);
         assert!(!shown.is_empty() && shown.iter().all(|line| items.contains(line)));
         let by_class: usize = (1..64)
             .map(|class| ours(listed(&mut rig, &format!("lru_crawler metadump {class}"))).len())
             .sum();
         assert_eq!(by_class, 60);
-        // To be listed is not an access: nothing was promoted.
+        // Listing an item is not an access: nothing was promoted.
         assert!(keys.iter().all(|key| rig.on_flash(key)));
         // Deleted, replaced, expired and flushed items are not listed.
         rig.ask(id, b"delete k:0001\r\nset k:0002 0 0 1\r\nx\r\n");
@@ -362,7 +362,7 @@ fn walks_list_items_on_flash() {
         rig.ask(id, b"flush_all\r\n");
         rig.advance(2);
         assert_eq!(listed(&mut rig, "lru_crawler metadump all").len(), 0);
-        // One who leaves in the middle of a walk leaves nothing behind.
+        // A client that leaves in the middle of a walk leaves nothing behind.
         for n in 0..60 {
             let set = format!("set {} 0 0 1000\r\n{}\r\n", key(n), value(1));
             rig.ask(id, set.as_bytes());

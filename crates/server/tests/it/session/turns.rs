@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The work of one turn of a connection: it is bounded in requests, keys, bytes or parts, which are
-//! counted and not timed.
+//! The work of one turn of a connection: it is limited in requests, keys, bytes or parts, which are
+//! counted, not timed.
 
 use senko_server::context::Window;
 use senko_server::session::{FeedState, Wait};
@@ -9,9 +9,9 @@ use senko_server::settings::Settings;
 use super::{drop_in, flash_rig};
 use crate::rig::{Rig, RigSettings};
 
-/// Answers that grow with items, connections or prefixes were made whole: nine hundred connections
-/// with `stats conns` unread took more memory than the server was given. And one connection's walks
-/// over all items, or `stats`, kept the others waiting for seconds.
+/// Answers that grow with items, connections or prefixes used to be made at once: nine hundred
+/// connections with `stats conns` unread took more memory than the server had. And one connection's
+/// walks over all items, or `stats`, blocked the others for seconds.
 #[test]
 fn a_heavy_command_takes_one_turn_and_answers_in_parts() {
     let settings = Settings {
@@ -61,25 +61,25 @@ fn a_heavy_command_takes_one_turn_and_answers_in_parts() {
         let (taken, state, queued) = rig.one_turn(id, many.as_bytes(), Window::One, 0);
         assert_eq!((taken, queued), (0, 0), "{command}");
         assert_eq!(state, FeedState::Blocked(Wait::Heavy), "{command}");
-        // With one, one command or one part of it is.
+        // With one, one command or one part of it is done.
         let (taken, _, queued) = rig.one_turn(id, many.as_bytes(), Window::Wide, 1);
         assert!(
             taken <= line.len() && queued <= 64 << 10,
             "{command}: {taken}, {queued}"
         );
         assert_eq!(turns(&rig), before + 1, "{command}");
-        // However many turns there are: once something is unsent and memory is scarce, no more is
-        // made.
+        // However many turns there are: once something is unsent and memory is scarce, no further
+        // part is made.
         let id = rig.connect();
         let (_, _, queued) = rig.one_turn(id, many.as_bytes(), Window::One, usize::MAX);
         assert!(queued <= 64 << 10, "{command}: {queued} bytes");
     }
-    // These were left in the middle.
+    // These were interrupted.
     for left in first..=rig.connect() {
         rig.vanish(left);
     }
     let id = rig.connect();
-    // And the parts together are all there is.
+    // And the parts together are complete.
     let dump = rig.ask(id, b"lru_crawler metadump all\r\n");
     assert_eq!(dump.iter().filter(|&&b| b == b'\n').count(), items + 2);
     let conns = rig.ask(id, b"stats conns\r\n");
@@ -93,7 +93,7 @@ fn a_heavy_command_takes_one_turn_and_answers_in_parts() {
     assert_eq!(counts.sum::<usize>(), items);
 }
 
-/// One `get` of 7,000 keys was one request, and others waited for all of its look-ups.
+/// One `get` of 7,000 keys used to count as one request, and others waited for all of its look-ups.
 #[test]
 fn each_key_of_a_get_counts_against_the_turn() {
     let mut rig = Rig::new(&drop_in(RigSettings::default()));
@@ -110,7 +110,7 @@ fn each_key_of_a_get_counts_against_the_turn() {
     }
 }
 
-/// Twenty appends to a large value were one turn, and copied that value twenty times.
+/// Twenty appends to a large value used to be one turn, which copied that value twenty times.
 #[test]
 fn bytes_that_are_joined_count_against_the_turn() {
     let mut rig = Rig::new(&drop_in(RigSettings {
@@ -132,8 +132,8 @@ fn bytes_that_are_joined_count_against_the_turn() {
     }
 }
 
-/// Answers were copied up to 32 KiB whatever memory there was: nine hundred connections with one
-/// such answer each took more than the server was given.
+/// Answers up to 32 KiB used to be copied however little memory there was: nine hundred connections
+/// with one such answer each took more than the server had.
 #[test]
 fn where_memory_is_scarce_an_answer_copies_little() {
     let mut rig = Rig::new(&drop_in(RigSettings {
@@ -166,8 +166,8 @@ fn where_memory_is_scarce_an_answer_copies_little() {
     }
 }
 
-/// An answer that was read from flash for another worker's connection was copied whole, one a
-/// connection, whatever such copies took together.
+/// An answer read from flash for another worker's connection used to be copied in full, one for
+/// each connection, however much memory such copies took together.
 #[test]
 fn no_read_begins_whose_copy_has_no_room() {
     let mut rig = Rig::new(&flash_rig());
@@ -185,18 +185,19 @@ fn no_read_begins_whose_copy_has_no_room() {
     rig.no_copies = true;
     rig.one_turn(own, line.as_bytes(), Window::Wide, 0);
     assert_eq!(rig.parked(own), (line.matches('k').count(), 0), "{command}");
-    // What needs no read runs.
+    // Commands that need no read are executed.
     let other = rig.connect_for_another(0);
     let (_, state, _) = rig.one_turn(other, b"mg none\r\nget none\r\n", Window::Wide, 0);
     assert_eq!(state, FeedState::NeedMore, "{command}");
-    // Its command waits, and all behind it, without a read.
+    // Its command waits, and all after it, without a read.
     let other = rig.connect_for_another(0);
     let (_, state, _) = rig.one_turn(other, line.as_bytes(), Window::Wide, 0);
     assert_eq!(state, FeedState::Blocked(Wait::Memory), "{command}");
     assert_eq!(rig.parked(other), (1, 0), "{command}");
     let (_, state, _) = rig.one_turn(other, b"get l\r\n", Window::Wide, 0);
     assert_eq!(state, FeedState::Blocked(Wait::Memory), "{command}");
-    // Once others' copies have left, it continues, and its own counts before it is there.
+    // Once the others' copies have been sent, it continues, and its own copy counts before the read
+    // ends.
     rig.no_copies = false;
     rig.one_turn(other, b"", Window::Wide, 0);
     assert_eq!(rig.parked(other), (1, frame), "{command}");

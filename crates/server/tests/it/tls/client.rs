@@ -118,7 +118,7 @@ impl Secure {
         rustls::Stream::new(&mut self.link, &mut self.socket)
     }
 
-    /// Ends the handshake, however the server takes it.
+    /// Completes the handshake, however the server reacts.
     pub fn shake(&mut self) -> std::io::Result<()> {
         while self.link.is_handshaking() {
             self.link.complete_io(&mut self.socket)?;
@@ -177,7 +177,7 @@ impl Secure {
         line.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
     }
 
-    /// Reads to the end; whether the server said that it is one.
+    /// Reads to the end; returns whether the server announced it.
     pub fn rest(&mut self) -> (Vec<u8>, bool) {
         let mut all = Vec::new();
         match self.stream().read_to_end(&mut all) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A plain connection to a server with TLS: two threads cipher and decipher all bytes. So tests
+//! A plain connection to a server with TLS: two threads encrypt and decrypt all bytes. So tests
 //! that were written for plain connections run over TLS.
 
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ClientConnection};
 
 use super::client::{PATIENCE, Secure};
 
-/// Connects, and ends the handshake.
+/// Connects, and completes the handshake.
 pub fn through(address: SocketAddr, config: &Arc<ClientConfig>) -> std::io::Result<TcpStream> {
     let name = ServerName::try_from("localhost").unwrap();
     let socket = TcpStream::connect(address)?;
@@ -36,7 +36,7 @@ pub fn through(address: SocketAddr, config: &Arc<ClientConfig>) -> std::io::Resu
     Ok(near)
 }
 
-/// What the test sends. Nobody else writes to the server, so records stay in their order.
+/// The test's bytes. Nobody else writes to the server, so records stay in order.
 fn cipher(mut from: TcpStream, mut to: TcpStream, link: &Mutex<ClientConnection>) {
     let mut buffer = [0; 64 << 10];
     loop {
@@ -58,7 +58,7 @@ fn cipher(mut from: TcpStream, mut to: TcpStream, link: &Mutex<ClientConnection>
     }
 }
 
-/// What the server sends. Its end is passed on, told or not.
+/// The server's bytes. Its end is passed on, announced or not.
 fn decipher(mut from: TcpStream, mut to: TcpStream, link: &Mutex<ClientConnection>) {
     let mut buffer = [0; 64 << 10];
     loop {

@@ -13,7 +13,7 @@ use super::target::Target;
 /// How long an answer may take before it counts as missing. Only a failing case waits this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One connection and the bytes that came over it and were not yet asked for.
+/// One connection, and the received bytes that no step has consumed.
 struct Line {
     stream: TcpStream,
     received: Vec<u8>,
@@ -36,7 +36,7 @@ impl Line {
         })
     }
 
-    /// Waits for more bytes; false at the end of the stream or of the patience.
+    /// Waits for more bytes; false at the end of the stream or after the time limit.
     fn more(&mut self, until: Instant) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         if self.ended || left.is_zero() {
@@ -63,13 +63,13 @@ impl Line {
 /// The numbers that a case remembered.
 type Numbers = HashMap<String, Vec<u8>>;
 
-/// How a text compares with the bytes so far.
+/// The result of comparing a text with the bytes so far.
 enum Match {
-    /// All of it, in this many bytes.
+    /// It matches in full, with this many bytes.
     Full(usize),
-    /// So far so good.
+    /// It matches so far.
     Partial,
-    /// Never.
+    /// It can't match.
     No,
 }
 
@@ -138,8 +138,8 @@ fn run(
     outcome.map_err(|e| format!("{e}\n    sent     {}", show(&bytes)))
 }
 
-/// Writes a request, reading meanwhile, so that a large answer to a large request cannot block both
-/// sides.
+/// Writes a request and reads at the same time, so that a large answer to a large request cannot
+/// block both sides.
 fn send(line: &mut Line, bytes: &[u8]) -> Result<(), String> {
     let mut writer = line.stream.try_clone().map_err(|e| e.to_string())?;
     if bytes.len() < 32 * 1024 {
@@ -154,8 +154,8 @@ fn send(line: &mut Line, bytes: &[u8]) -> Result<(), String> {
                 break;
             }
         }
-        // A server may refuse a request and close before it has all of it: the answer tells, not
-        // the failed write.
+        // A server may refuse a request and close before it has received all of it: the answer
+        // decides, not the failed write.
         drop(sending.join());
     });
     Ok(())
@@ -175,7 +175,7 @@ fn expect_text(line: &mut Line, text: &Text, numbers: &mut Numbers) -> Result<()
             _ => break,
         }
     }
-    // Anything else that comes within a moment makes the message clearer.
+    // Bytes that arrive within a moment make the message clearer.
     while line.more(Instant::now() + Duration::from_millis(50))
         && line.received.len() < 4096
         && Instant::now() < until
@@ -278,7 +278,7 @@ fn expect_packet(line: &mut Line, packet: &Packet, numbers: &mut Numbers) -> Res
     ))
 }
 
-/// The stream ends with nothing more in it.
+/// The stream ends without further bytes.
 fn closed(line: &mut Line) -> Result<(), String> {
     let until = Instant::now() + PATIENCE;
     while line.more(until) {}
@@ -358,8 +358,8 @@ fn write_packet(packet: &Packet, numbers: &Numbers, out: &mut Vec<u8>) -> Result
     Ok(())
 }
 
-/// Whether a text is all of `bytes`: with a line end after both, so that a last wildcard takes all
-/// that is left.
+/// Whether a text matches all of `bytes`: with a line end after both, so that a last wildcard
+/// matches the rest.
 fn fits(text: &Text, bytes: &[u8], numbers: &mut Numbers) -> bool {
     let mut line = text.clone();
     line.push(Token::Bytes(b"\r\n".to_vec()));
@@ -367,7 +367,7 @@ fn fits(text: &Text, bytes: &[u8], numbers: &mut Numbers) -> bool {
     matches!(matches(&line, &bytes, numbers), Match::Full(n) if n == bytes.len())
 }
 
-/// Compares; [`Token::Any`] is tried from the shortest on.
+/// Compares; for [`Token::Any`] the shortest match is tried first.
 fn matches(text: &[Token], bytes: &[u8], numbers: &mut Numbers) -> Match {
     let Some(token) = text.first() else {
         return Match::Full(0);
@@ -414,7 +414,7 @@ fn matches(text: &[Token], bytes: &[u8], numbers: &mut Numbers) -> Match {
                 .take_while(|b| b.is_ascii_digit())
                 .count();
             let number = &bytes[..sign + digits];
-            // The last digit so far may not be the last of the number.
+            // More digits of the number may follow.
             if number.len() == bytes.len() {
                 return Match::Partial;
             }

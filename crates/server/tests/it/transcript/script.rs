@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads transcript files (`tests/transcripts/README.md` describes them) into steps. No I/O but
-//! reading the file; every error names its line.
+//! Parses transcript files (`tests/transcripts/README.md` describes them) into steps. The only I/O
+//! is reading the file; every error names its line.
 
 use std::path::Path;
 
@@ -15,9 +15,9 @@ pub enum Token {
     Number,
     /// A number in a range, both ends included.
     Range(i64, i64),
-    /// A number that is remembered under a name; in sent text, the remembered one.
+    /// A number that is stored under a name; in sent text, the stored number.
     Num(String),
-    /// A number other than the remembered one.
+    /// A number other than the stored one.
     Not(String),
 }
 
@@ -51,13 +51,13 @@ pub enum Sent {
 pub enum Expected {
     /// These texts, one after the other, in full.
     Texts(Text),
-    /// Lines that stand somewhere in an answer that ends with `END`.
+    /// Lines that occur anywhere in an answer that ends with `END`.
     Somewhere(Vec<Text>),
     /// Packets in order.
     Packets(Vec<Packet>),
 }
 
-/// Sent, and what must come back.
+/// Bytes to send, and the expected answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
     pub sent: Vec<Sent>,
@@ -85,7 +85,7 @@ pub struct Case {
     pub options: Vec<String>,
     /// Newer than the reference.
     pub since: Option<String>,
-    /// Leaves half a request behind.
+    /// Leaves half a request unsent.
     pub unfinished: bool,
     /// Steps with their line numbers.
     pub steps: Vec<(usize, Step)>,
@@ -118,7 +118,7 @@ impl Script {
 struct Open {
     line: usize,
     sent: Vec<Sent>,
-    /// Answers with whose they are: `None` is both servers'.
+    /// Answers with their server: `None` means both servers.
     answers: Vec<(Option<char>, Answer)>,
     silent: bool,
 }
@@ -204,7 +204,7 @@ fn directive(case: &mut Case, number: usize, line: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Ends the open exchange and gives it to the last case.
+/// Ends the open exchange and adds it to the last case.
 fn finish(cases: &mut [Case], open: &mut Open) -> Result<(), String> {
     let open = std::mem::take(open);
     if open.sent.is_empty() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The servers that transcripts are played against: Debian's memcached as a child process, senko in
-//! this process with a driven clock.
+//! The servers that transcripts are played against: Debian's memcached as a child process, and
+//! senko in this process with a clock that the test drives.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -25,7 +25,7 @@ use crate::tls::proxy::through;
 const FLASH_MEMORY: u64 = 24 << 20;
 const FLASH_BYTES: u64 = 128 << 20;
 
-/// Which server, and how it is set up.
+/// A server, and how it is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Debian's memcached, the reference.
@@ -38,10 +38,10 @@ pub enum Kind {
     },
 }
 
-/// Why there is no server.
+/// The reason why there is no server.
 #[derive(Debug)]
 pub enum NoTarget {
-    /// The machine lacks what it needs.
+    /// The machine lacks something that it needs.
     Missing(String),
     /// It should have started.
     Failed(String),
@@ -61,7 +61,7 @@ pub enum Target {
         flash: Option<PathBuf>,
         filler: u64,
         tls: Option<Trusted>,
-        /// Without TLS: megabytes of other items need none.
+        /// Without TLS: megabytes of other items do not need it.
         aside: SocketAddr,
     },
 }
@@ -118,7 +118,7 @@ impl Target {
         }
     }
 
-    /// Lets time pass: real time, or the driven clock's.
+    /// Lets time pass: real time, or the test clock's.
     pub fn sleep(&self, seconds: f64) {
         match self {
             Target::Memcached { .. } => std::thread::sleep(Duration::from_secs_f64(seconds)),
@@ -134,9 +134,8 @@ impl Target {
         ask(&mut stream, b"flush_all\r\n", b"\r\n").map(drop)
     }
 
-    /// Moves what is in DRAM to flash, by storing other items until nothing but those is in DRAM.
-    /// Items leave DRAM within their size class, so the others have the sizes of those that are to
-    /// go.
+    /// Moves the items in DRAM to flash, by storing other items until DRAM has only those. Items
+    /// leave DRAM within their size class, so the other items have the sizes of those to move.
     pub fn demote(&mut self) -> Result<(), String> {
         let Target::Senko {
             flash: Some(_),
@@ -168,7 +167,7 @@ impl Target {
     }
 
     /// Stores items of about `size` bytes each, a few megabytes in all. Their keys are short, so
-    /// that small items have their like too; their sizes vary a little, since `size` may be the
+    /// that there are other small items too. Their sizes vary a little, since `size` may be the
     /// last of its class.
     fn fill(&mut self, stream: &mut TcpStream, size: usize) -> Result<(), String> {
         let Target::Senko { filler, .. } = self else {
@@ -270,7 +269,7 @@ fn start_memcached(tls: Option<Trusted>, options: &[String]) -> Result<Target, N
         "-p",
         &port.to_string(),
     ]);
-    // As root it wants to be told whom to become; as anyone else it must not be.
+    // As root it must be told which user to become; otherwise it must not be.
     if is_root() {
         command.args(["-u", "root"]);
     }
@@ -301,7 +300,7 @@ fn start_memcached(tls: Option<Trusted>, options: &[String]) -> Result<Target, N
     Ok(target)
 }
 
-/// Whether this process is root's, told by the owner of its own entry in /proc.
+/// Whether this process runs as root, determined by the owner of its own entry in /proc.
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
@@ -339,8 +338,8 @@ fn start_senko(
             rule: AdmissionRule::All,
             budget: None,
         },
-        // The other policy keeps what was read, however much else is stored: `demote` would have to
-        // read that, too.
+        // The other policy keeps items that were read, however much else is stored: `demote` would
+        // have to read the others, too.
         policy: PolicyKind::Lru,
         io,
         tls: tls.as_ref().map(|tls| tls.authority.settings()),

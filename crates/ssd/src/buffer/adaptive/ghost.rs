@@ -5,7 +5,7 @@
 //! Pages that leave the candidate are written to the copy. The erases that the copy then makes are
 //! the candidate's cost. The copy has only this many logical blocks: those that were written last.
 //! A new logical block replaces the block that was written longest ago. It starts as if it had been
-//! on the drive for long: its pages on the drive's flash are in a separate data block, and none is
+//! on the drive for long. Its pages on the drive's flash are in a separate data block, and none is
 //! in a log block. Setting up this state costs the candidate nothing.
 
 use crate::Error;

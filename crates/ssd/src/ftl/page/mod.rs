@@ -539,8 +539,8 @@ impl Ftl for Page {
                     continue;
                 }
                 let place = &mut self.places[*lpn as usize];
-                // Of a page and its copy, it takes the one in the emptier block: a victim is full,
-                // and the block that it was moved to has room.
+                // Of a page and its copy, it takes the one in the emptier block. A victim is full,
+                // while the copy's block has room.
                 let rank = |page: Ppn| {
                     let written = nand.next_page(nand.geometry().block_of(page));
                     (nand.sequence(page), Reverse(written))

@@ -261,7 +261,7 @@ fn a_device_that_fails() {
     assert!(ends > 4, "{ends} writes");
     // Reads that fail are errors of the device, not damage.
     let built = build(&made.elements, 4096, 1);
-    // A piece that cannot be read loses none of its pages that can be read one by one.
+    // If a piece cannot be read, its pages are read one by one, and no readable page is lost.
     built.device.fail_nth(senko_io::Op::Read, 1, libc_eio());
     let hasher = made.hasher.clone();
     let device = Arc::clone(&built.device);

@@ -147,7 +147,7 @@ fn a_whole_log_in_one_batch() {
         left -= header + 3 + 300_000;
         batch.push((key, Some(bytes(300_000, u64::from(nth)))));
     }
-    // The free rest, to the byte; and one byte more.
+    // The remaining free space, to the byte; and one byte more.
     let last = |len| (vec![0xff; 4], Some(bytes(len, 1)));
     batch.push(last(left as usize - 15));
     assert!(matches!(append(&log, &batch, 1), Err(AppendError::Full)));
@@ -339,7 +339,8 @@ fn keys_of_one_hash_are_told_apart() {
 fn times_may_lie_far_apart() {
     let (device, extent) = device(64, 10);
     let log = create(&device, extent);
-    // Steps from one microsecond to thirty years, up to and beyond what one page's ages can tell.
+    // Steps from one microsecond to thirty years, up to the largest age that a page can store, and
+    // beyond.
     let mut times = vec![1u64];
     for power in 0..50 {
         times.push(times[times.len() - 1] + (1 << power));

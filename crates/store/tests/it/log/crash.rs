@@ -3,7 +3,7 @@
 //! batches that were appended.
 //!
 //! Batches of later lives are often byte for byte those that an earlier life lost. So the pages
-//! that a crash left after the log's end fit the pages before them as well as they ever could.
+//! that a crash left after the log's end fit the pages before them perfectly.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,8 @@ use super::{Change, append, get, hash, hasher};
 /// A moment at which the power could have failed.
 struct Moment {
     image: Arc<FaultyDevice>,
-    /// Batches of which a synced commit had returned, and batches of which an append had begun.
+    /// The number of batches of which a synced commit has returned, and the number of those whose
+    /// append has begun.
     acknowledged: usize,
     appended: usize,
 }
@@ -80,7 +81,7 @@ impl Device for Watched {
 /// The batches of a log in order; the time of a batch is its number, from 1.
 type Batches = Vec<Vec<Change>>;
 
-/// The batch of that number, which has few forms.
+/// The batch with this number; it has one of a few forms.
 fn batch(number: usize, rng: &mut Rng) -> Vec<Change> {
     let form = rng.below(8).saturating_sub(5);
     let mut rng = Rng::new(number as u64 * 8 + form);
@@ -97,8 +98,8 @@ fn batch(number: usize, rng: &mut Rng) -> Vec<Change> {
     changes
 }
 
-/// The log holds exactly the first batches of `batches`: as many as it says, at least `from` and at
-/// most `to`. Gives how many.
+/// The log has exactly the first batches of `batches`: at least `from` and at most `to`. Returns
+/// how many.
 fn check(log: &Log, batches: &Batches, from: usize, to: usize, rng: &mut Rng) -> usize {
     let count = log.last_time() as usize;
     assert!(
@@ -171,10 +172,10 @@ fn is_failure(error: &StoreError) -> bool {
     matches!(error, StoreError::Io { .. } | StoreError::ReadOnly(_))
 }
 
-/// Several lives, each of which begins with what a crash in the last one left.
+/// Several lives, each of which begins with what a crash in the previous one left.
 fn lives(seed: u64, moments: &mut usize) {
     let mut rng = Rng::new(seed);
-    // Now and then room for batches that do not fit into the buffers.
+    // Sometimes with room for batches that do not fit into the buffers.
     let units = if rng.below(12) == 0 { 64 } else { 6 };
     let pages = 16 * (1 + rng.below(units) as u32);
     let extent = Extent { first: 16, pages };
@@ -185,7 +186,7 @@ fn lives(seed: u64, moments: &mut usize) {
     let mut log_exists = false;
     for _ in 0..2 + rng.below(5) {
         if log_exists && rng.below(4) == 0 {
-            // The extent is given to another log, which may be of the same content.
+            // The extent is given to another log, which may have the same content.
             (id, known, log_exists) = (id + 1, 0, false);
             batches.clear();
         }
@@ -215,8 +216,8 @@ fn lives(seed: u64, moments: &mut usize) {
     }
 }
 
-/// Runs `test` for many seeds and names the one that fails. `SENKO_SEED` runs that one alone,
-/// `SENKO_SEEDS` that many, `SENKO_TEST_FACTOR` that many times as many.
+/// Runs `test` for many seeds and names the one that fails. `SENKO_SEED` runs only that one,
+/// `SENKO_SEEDS` that number of seeds, and `SENKO_TEST_FACTOR` multiplies the number.
 fn seeds(count: u64, mut test: impl FnMut(u64)) {
     let number = |name| std::env::var(name).ok()?.parse().ok();
     let count = senko_workload::rounds(count);
@@ -290,7 +291,7 @@ fn one_flipped_bit_is_found_or_shortens_the_log() {
         let used = log.bytes_used() / 4096;
         let page = rng.below(used);
         device.flip_bit(extent.first + page, rng.below(4096 * 8) as usize);
-        // Under an open log: the right bytes, or an error.
+        // In an open log: the right bytes, or an error.
         for (batch, time) in batches.iter().zip(1..) {
             for (key, value) in batch {
                 match log.get(hash(key), key, time) {
@@ -409,7 +410,7 @@ fn all_that_no_damaged_page_touches_is_salvaged() {
         let mut batches = Batches::new();
         for _ in 0..3 {
             live(&log, &watched, &mut batches, &mut rng);
-            // No batch is cut off by the end of a life: damage beside it would hide that it was.
+            // No batch is cut off by the end of a life: damage next to it would hide that it was.
             log.commit(log.end(), Durability::Buffered)
                 .expect("a sound device");
             log = Log::replay(watched.clone(), 3, extent, hasher()).expect("no damage");

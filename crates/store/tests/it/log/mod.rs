@@ -37,7 +37,7 @@ pub fn replay(device: &Arc<FaultyDevice>, extent: Extent) -> Log {
     Log::replay(device.clone(), 7, extent, hasher()).expect("a log to replay")
 }
 
-/// Appends a batch of one time.
+/// Appends a batch with one time.
 pub fn append(log: &Log, batch: &[Change], time: u64) -> Result<Ticket, AppendError> {
     let elements: Vec<_> = batch
         .iter()

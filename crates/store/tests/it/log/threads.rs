@@ -14,7 +14,7 @@ use super::{append, get, hasher};
 
 const WRITERS: u64 = 6;
 
-/// Gives times and appends, one writer at a time, as the engine does.
+/// Assigns times and appends, one writer at a time, as the engine does.
 struct Engine {
     log: Log,
     last: Mutex<u64>,
@@ -127,7 +127,7 @@ fn writers_readers_and_crashes() {
     }
 }
 
-/// Everyone learns of a failure, nobody waits forever, and what was acknowledged before it
+/// All threads learn of a failure, none waits forever, and everything acknowledged before it
 /// survives.
 #[test]
 fn a_device_that_fails_under_many_writers() {
@@ -188,9 +188,9 @@ fn a_device_that_fails_under_many_writers() {
     }
 }
 
-/// A batch of several writes releases the log in between, and whoever commits then ends a page
-/// early. A log that has room by its own count must still take the batch: it was once left full and
-/// empty, for the engine to try forever.
+/// A batch of several writes releases the log in between, and a thread that commits then ends a
+/// page early. A log that has room by its own count must still accept the batch: a log used to stay
+/// full and empty at once, and the engine tried forever.
 #[test]
 fn commits_beside_a_batch_as_large_as_the_log() {
     let extent = Extent {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device in memory that grows, calls back after each write and flush, and can be cut off as if
-//! the process was killed.
+//! A device in memory that grows, calls back after each write and flush, and can be disconnected as
+//! if the process was killed.
 //!
-//! Below it is a [`FaultyDevice`], which knows the effects of a power failure on unflushed writes.
-//! Its length also counts as flushed or not: a crash may leave the file as long as it was at the
-//! last flush.
+//! It is built on a [`FaultyDevice`], which models the effects of a power failure on unflushed
+//! writes. Its length also counts as flushed or not: a crash may leave the file with its length at
+//! the last flush.
 //!
 //! The device knows which units of 64 KiB have storage, as a file system does. A write to a hole
 //! fails the test, since on a full file system it would fail.
@@ -39,7 +39,7 @@ pub struct Hooked {
     alive: AtomicBool,
     hook: Mutex<Option<Hook>>,
     calls: AtomicU64,
-    /// The superblock was written last, and not flushed yet.
+    /// Whether the superblock was written last and is not flushed yet.
     in_commit: AtomicBool,
 }
 
@@ -80,7 +80,7 @@ impl Hooked {
         let device = Hooked::assemble(inner, pages, self.limit());
         if seed.is_multiple_of(2) {
             let stored = self.durable_stored.lock().clone();
-            // A later cut of the end is lost as well.
+            // A later truncation of the end is lost as well.
             device.set_stored(&stored, &stored);
         } else {
             let stored = self.stored.lock().clone();
@@ -112,7 +112,7 @@ impl Hooked {
         page / UNIT..(page + pages).div_ceil(UNIT)
     }
 
-    /// The data that the death of the process at this moment leaves, all of it durable.
+    /// The data that the death of the process at this moment would leave, all of it durable.
     pub fn killed(&self, seed: u64) -> Arc<Hooked> {
         let pages = self.pages.load(Ordering::Relaxed);
         let killed = Hooked::assemble(self.inner.copy(seed), pages, self.limit());
@@ -121,8 +121,8 @@ impl Hooked {
         killed
     }
 
-    /// The data that the death of the process at this moment leaves; unflushed writes may still be
-    /// lost.
+    /// The data that the death of the process at this moment would leave; unflushed writes may
+    /// still be lost.
     pub fn forked(&self, seed: u64) -> Arc<Hooked> {
         let pages = self.pages.load(Ordering::Relaxed);
         let fork = Hooked::assemble(self.inner.fork(seed), pages, self.limit());
@@ -132,7 +132,7 @@ impl Hooked {
         fork
     }
 
-    /// The process dies, and another opens the same device: what was not flushed still is not.
+    /// The process dies, and another opens the same device: unflushed writes are still not flushed.
     pub fn next_process(&self) -> Arc<Hooked> {
         self.alive.store(false, Ordering::Relaxed);
         let next = Hooked::assemble(
@@ -146,7 +146,7 @@ impl Hooked {
         next
     }
 
-    /// Calls back after each write and flush from now on.
+    /// From now on calls back after each write and flush.
     pub fn set_hook(&self, hook: impl FnMut(&Hooked) + Send + 'static) {
         *self.hook.lock() = Some(Box::new(hook));
     }
@@ -160,8 +160,8 @@ impl Hooked {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Whether the superblock was written last, and not flushed yet: few calls, and worth more
-    /// images that live on.
+    /// Whether the superblock was written last and is not flushed yet. There are few such calls,
+    /// and they are worth more images that live on.
     pub fn in_commit(&self) -> bool {
         self.in_commit.load(Ordering::Relaxed)
     }

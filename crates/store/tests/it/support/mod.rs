@@ -3,7 +3,7 @@
 //! contents of the store, and folders.
 
 pub mod hooked; // a device in memory that calls back after each write and flush
-pub mod model; // what was written, and whether a store holds a prefix of it
+pub mod model; // the writes, and whether a store has a prefix of them
 
 use std::path::PathBuf;
 

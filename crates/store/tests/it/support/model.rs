@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The writes, and a check whether a store holds a prefix of them.
+//! The writes, and a check whether a store has a prefix of them.
 //!
-//! Writes are numbered by their times, which the model foretells: its clock moves only between
+//! Writes are numbered by their times, which the model predicts: its clock moves only between
 //! calls, and a time is the larger of the clock and the last time plus 1. A value is made from its
-//! key and time, so each byte that a store gives can be checked by itself.
+//! key and time, so each byte that a store returns can be checked by itself.
 //!
 //! ```text
 //! base: what no crash may lose | window[..written]: what no kill may lose | window[written..]: may be there or not, as a prefix
@@ -23,7 +23,7 @@ pub struct Ver {
     pub value: Option<(u32, u64)>,
 }
 
-/// One call: writes of one time.
+/// One call: writes with one time.
 #[derive(Clone, Debug)]
 pub struct Op {
     pub time: u64,
@@ -39,10 +39,10 @@ pub struct Model {
     pub keep: usize,
     pub last_time: u64,
     pub clock: u64,
-    /// The latest that the clock ever was.
+    /// The latest time that the clock ever had.
     pub high_clock: u64,
-    /// A write since the last recovery: only then is the store's last time known, and the clock may
-    /// go back.
+    /// Whether there was a write since the last recovery: only then is the store's last time known,
+    /// and the clock may go back.
     pub settled: bool,
 }
 
@@ -59,7 +59,7 @@ pub fn key(number: u32) -> Vec<u8> {
     key
 }
 
-/// Which number has this key.
+/// The number of this key.
 pub fn number(bytes: &[u8]) -> Option<u32> {
     let number = u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?);
     (key(number) == bytes).then_some(number)
@@ -101,7 +101,7 @@ impl Model {
         self.high_clock = self.high_clock.max(clock);
     }
 
-    /// A call is about to be made; gives the time that its writes will have.
+    /// A call is about to be made; returns the time that its writes will have.
     pub fn begin(&mut self, writes: Vec<(u32, Option<(u32, u64)>)>) -> u64 {
         let time = self.clock.max(self.last_time + 1);
         self.window.push(Op { time, writes });
@@ -115,7 +115,7 @@ impl Model {
         self.written = self.window.len();
     }
 
-    /// The power failed: what was only written may be lost.
+    /// The power failed: writes that were not flushed may be lost.
     pub fn power_failed(&mut self) {
         self.written = 0;
     }
@@ -128,7 +128,7 @@ impl Model {
         self.written = 0;
     }
 
-    /// Every version of every key as of now.
+    /// Every version of every key at this time.
     pub fn now(&self) -> Vec<Vec<Ver>> {
         let mut state = self.base.clone();
         for op in &self.window {
@@ -137,7 +137,7 @@ impl Model {
         state
     }
 
-    /// Goes back to what was recovered: the first `cut` calls of the window. `durable`: no crash
+    /// Goes back to the recovered state: the first `cut` calls of the window. `durable`: no crash
     /// can take them any more.
     pub fn recovered(&mut self, cut: usize, durable: bool) {
         self.window.truncate(cut);
@@ -145,13 +145,13 @@ impl Model {
         if durable {
             self.all_durable();
         }
-        // Times of lost writes are not used again, so that a time stands for one write.
+        // Times of lost writes are not reused, so that a time identifies one write.
         self.set_clock(self.clock.max(self.last_time + 1));
         self.settled = false;
     }
 
-    /// Whether the store holds what was there after some number of calls, not fewer than survive
-    /// for sure; gives the number within the window.
+    /// Whether the store has the state after some number of calls, at least as many as certainly
+    /// survive; returns the number within the window.
     pub fn check(&self, store: &Store, after_kill: bool, full: bool) -> Result<usize, String> {
         let found = self.found(store)?;
         let first = if after_kill { self.written } else { 0 };
@@ -185,7 +185,7 @@ impl Model {
                 }
             }
         }
-        // Where calls changed nothing that a scan shows, one of the cuts fits.
+        // If calls changed nothing that a scan shows, one of the cuts fits.
         loop {
             let wrong = self.check_gets(store, &state, full);
             let next = self.window.get(cut).map(|op| {
@@ -209,8 +209,8 @@ impl Model {
                     state = next;
                     cut += 1;
                 }
-                // A key may come and go between two cuts that show the same, as one that is put and
-                // deleted.
+                // A key may appear and disappear between two cuts with the same result, for example
+                // if it is put and deleted.
                 Some(_) if wrong.is_err() => match self.next_fit(&state, cut, &found) {
                     Some((further, next)) => (state, cut) = (next, further),
                     None => return wrong.map(|()| cut),
@@ -220,7 +220,7 @@ impl Model {
         }
     }
 
-    /// The next cut behind `cut` that shows what was found, and the state there.
+    /// The next cut after `cut` that has what was found, and the state there.
     fn next_fit(
         &self,
         state: &[Vec<Ver>],
@@ -245,7 +245,7 @@ impl Model {
         None
     }
 
-    /// The newest version of each key that a scan gives.
+    /// The newest version of each key that a scan returns.
     fn found(&self, store: &Store) -> Result<Vec<Option<u64>>, String> {
         let mut found = vec![None; self.base.len()];
         for entry in store.scan().map_err(|error| format!("scan: {error}"))? {
@@ -258,7 +258,7 @@ impl Model {
         Ok(found)
     }
 
-    /// Whether an entry was ever written so.
+    /// Whether an entry was ever written in this form.
     fn check_entry(&self, entry: &Entry) -> Result<u32, String> {
         let number = number(&entry.key)
             .filter(|&number| number < self.keys())
@@ -279,7 +279,7 @@ impl Model {
         })
     }
 
-    /// The expected result for a key of these versions; `Err`: either that or nothing.
+    /// The expected result for a key with these versions; `Err`: either this or nothing.
     fn expected(&self, versions: &[Ver]) -> Result<Option<u64>, u64> {
         let Some(top) = versions.last() else {
             return Ok(None);
@@ -301,7 +301,7 @@ impl Model {
         }
     }
 
-    /// Whether gets say what the state says.
+    /// Whether gets agree with the state.
     fn check_gets(&self, store: &Store, state: &[Vec<Ver>], full: bool) -> Result<(), String> {
         let step = if full { 1 } else { 7 };
         let first = if full { 0 } else { self.last_time % 7 } as u32;
@@ -336,7 +336,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a get of an open store says what was written last.
+    /// Whether a get of an open store returns the last write.
     pub fn check_get(&self, store: &Store, number: u32) -> Result<(), String> {
         let mut state = vec![Vec::new(); self.base.len()];
         state[number as usize].clone_from(&self.base[number as usize]);
@@ -419,8 +419,7 @@ impl Model {
         self.check_get_at(store, number, versions)
     }
 
-    /// A version that is still kept is found at its times; older ones are there as they were, or
-    /// not at all.
+    /// A kept version is found at its times; older ones are there unchanged, or not at all.
     fn check_get_at(&self, store: &Store, number: u32, versions: &[Ver]) -> Result<(), String> {
         let bytes = key(number);
         let high = self.high_clock / SECOND;
@@ -450,7 +449,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a snapshot that was taken when `state` was now still shows it.
+    /// Whether a snapshot that was taken at the time of `state` still shows it.
     pub fn check_snapshot(
         &self,
         snapshot: &senko_store::Snapshot,
@@ -476,7 +475,7 @@ impl Model {
                 .iter()
                 .any(|ver| ver.value.is_some_and(|(_, expiry)| expiry > 0))
             {
-                // Whether it had expired then is another test's question.
+                // Another test checks whether it had expired then.
                 continue;
             }
             let bytes = key(number as u32);
@@ -527,7 +526,7 @@ const REMEMBERED: usize = 48;
 fn apply(state: &mut [Vec<Ver>], op: &Op) {
     for (key, value) in &op.writes {
         let versions = &mut state[*key as usize];
-        // Of a batch the last write to a key counts.
+        // The last write of a batch to a key counts.
         if versions.last().is_some_and(|last| last.time == op.time) {
             versions.pop();
         }

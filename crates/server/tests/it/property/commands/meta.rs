@@ -7,7 +7,7 @@ use crate::property::own::MAX_ITEM;
 use crate::property::wire::{Act, Command, Form, Mode};
 
 impl Maker<'_> {
-    /// A meta line: the flags with their numbers as sent and as meant, shuffled.
+    /// A meta line: the flags with their numbers, as sent and with their meaning, shuffled.
     pub(super) fn meta(
         &mut self,
         out: &mut Vec<u8>,
@@ -77,7 +77,7 @@ impl Maker<'_> {
 
     fn meta_time(&mut self, letter: u8) -> (u8, i64, u64) {
         let mut time = self.time();
-        // An item that is made with no life left is another test's.
+        // Another test covers items that are made already expired.
         if letter == b'N' && time.0 < 0 {
             time = (0, 0);
         }
