@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(row(None, 5.0).years_missing(), Some("more than 100 years"));
         assert_eq!(row(Some(2.0), 5.0).years_missing(), None);
         assert_eq!(life(12.34), "12.3 years");
-        assert_eq!(life(0.01), "3.7 days");
+        assert_eq!(life(0.02), "7.3 days");
         assert_eq!(life(0.001), "8.8 hours");
         assert_eq!(life(1e-5), "5.3 minutes");
         assert_eq!(life(1e-9), "less than a minute");
