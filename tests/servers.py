@@ -11,6 +11,10 @@ import tempfile
 import time
 
 
+# The servers that a client is tested with.
+KINDS = os.environ.get("SENKO_SERVERS", "dram,flash,memcached").split(",")
+
+
 # The size of a filler item besides its value (a short key, header and line end), and a little more:
 # see Server.fill.
 FILLER_OVERHEAD = 97

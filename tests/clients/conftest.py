@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server fixture: each test runs on senko's DRAM, on senko's flash, and on memcached."""
 
-import os
-
 import pytest
 
 import servers
 from missing import missing
-
-SERVERS = os.environ.get("SENKO_SERVERS", "dram,flash,memcached").split(",")
 
 
 def start(kind):
@@ -22,7 +18,7 @@ def start(kind):
     return servers.start_senko(kind)
 
 
-@pytest.fixture(scope="session", params=SERVERS)
+@pytest.fixture(scope="session", params=servers.KINDS)
 def running(request):
     server = start(request.param)
     if server is None:
