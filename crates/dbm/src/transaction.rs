@@ -532,7 +532,10 @@ impl Transaction {
     /// asks.
     ///
     /// # Errors
-    /// [`DbmError::Conflict`], if another transaction changed something that this one read: nothing was done. [`DbmError::NoSpace`]: nothing was done. After an error of the device the database accepts no more commits, and only the next opening shows whether this one is there.
+    /// With [`DbmError::Conflict`], another transaction changed something that this one read, and
+    /// nothing was done. With [`DbmError::NoSpace`], nothing was done either. After an error of the
+    /// device the database accepts no more commits. Only the next opening shows whether this one is
+    /// there.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();

@@ -22,7 +22,7 @@ pub mod route; // requests for keys that another shard owns
 pub mod server; // start, run, drain
 pub mod session; // one connection's commands: parse, run, wait, answer
 pub mod settings; // all settings, in one struct
-pub mod shared; // the state that all workers share: settings, published statistics, flush and shutdown requests
+pub mod shared; // the state of all workers: settings, statistics, flush and shutdown requests
 mod parked; // the place of a shard while its worker waits, where other workers can read it
 pub mod watch; // connections of watchers
 pub mod tls; // the server's certificate, and the cipher of one connection

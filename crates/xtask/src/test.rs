@@ -657,7 +657,7 @@ fn ordinary_user(workspace: &Workspace, _: &Setup) -> Result<Done> {
     let user = OrdinaryUser::new(&workspace.root)?;
     all(&programs, |test| {
         let mut command = user.command(&test.program);
-        // What they look for does not depend on the user.
+        // The user makes no difference to them.
         command.args(["--skip", "property::"]);
         Ok(command)
     })

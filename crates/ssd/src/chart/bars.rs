@@ -20,7 +20,7 @@ const LINE: f64 = 15.0;
 /// Between two names.
 const GAP: f64 = 8.0;
 
-/// What the bars of one name take from top to bottom, in a picture that is 760 wide.
+/// Height of the bars of one name, in units of a picture that is 760 wide.
 pub fn height(name: &str, series: usize) -> f64 {
     let lines = wrap(name, LETTER, NAME).len() as f64;
     (thick(series) * series as f64).max(LINE * lines) + GAP
