@@ -246,7 +246,7 @@ impl Core {
         for blobs in touched.freed_blobs.drain(..) {
             let (first, count) = blobs;
             // The next checkpoint no longer names them.
-            changed_blobs.extend(first / CHUNK..=(first + count - 1) / CHUNK);
+            changed_blobs.extend(first / CHUNK..(first + count).div_ceil(CHUNK));
             let node = None;
             limbo.push_back(Limbo {
                 commit,

@@ -655,23 +655,16 @@ fn ordinary_user(workspace: &Workspace, _: &Setup) -> Result<Done> {
     }
     let programs = server_tests(workspace)?;
     let user = OrdinaryUser::new(&workspace.root)?;
-    all(&programs, |test| {
-        let mut command = user.command(&test.program);
-        // The user makes no difference to them.
-        command.args(["--skip", "property::"]);
-        Ok(command)
-    })
+    all(&programs, |test| Ok(user.command(&test.program)))
 }
 
 fn no_uring(workspace: &Workspace, _: &Setup) -> Result<Done> {
     all(&server_tests(workspace)?, |test| {
-        let mut command = without_io_uring(&test.program)?;
-        // These name the posix backend for half of their runs: here the other half is the same.
-        command.args(["--skip", "property::"]);
-        Ok(command)
+        without_io_uring(&test.program)
     })
 }
 
+/// Runs test programs under other limits.
 fn all(
     programs: &[TestProgram],
     command: impl Fn(&TestProgram) -> Result<std::process::Command>,
@@ -680,6 +673,8 @@ fn all(
     for test in programs {
         let mut command = command(test)?;
         command.current_dir(&test.folder);
+        // They try both backends with much work each, and ran whole in the unit tests.
+        command.args(["--skip", "property::"]);
         // The unit tests ran all seeds. Here the system's limits are what is tested.
         if std::env::var_os(FACTOR).is_none() {
             command.env(FACTOR, QUICK_FACTOR);
