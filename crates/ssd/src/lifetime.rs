@@ -20,20 +20,30 @@ const DAYS_A_YEAR: f64 = 365.25;
 /// Years beyond which a number says nothing: other parts of a drive fail before its cells.
 pub const LONGEST_YEARS: f64 = 100.0;
 
-/// Years for people: `12.34 years`, or `more than 100 years`.
+/// A life for people, in a fitting unit: a small drive with many writes lasts for hours.
 ///
 /// # Examples
 ///
 /// ```
 /// # use senko_ssd::lifetime::show_years;
-/// assert_eq!(show_years(12.339), "12.34 years");
 /// assert_eq!(show_years(8e9), "more than 100 years");
+/// assert_eq!(show_years(12.34), "12.3 years");
+/// assert_eq!(show_years(0.02), "7.3 days");
+/// assert_eq!(show_years(0.001), "8.8 hours");
+/// assert_eq!(show_years(1e-5), "5.3 minutes");
+/// assert_eq!(show_years(1e-9), "less than a minute");
 /// ```
 pub fn show_years(years: f64) -> String {
-    if years > LONGEST_YEARS {
-        return format!("more than {LONGEST_YEARS} years");
+    let days = years * DAYS_A_YEAR;
+    let (hours, minutes) = (days * 24.0, days * 24.0 * 60.0);
+    match () {
+        () if years > LONGEST_YEARS => format!("more than {LONGEST_YEARS} years"),
+        () if years >= 1.0 => format!("{years:.1} years"),
+        () if days >= 1.0 => format!("{days:.1} days"),
+        () if hours >= 1.0 => format!("{hours:.1} hours"),
+        () if minutes >= 1.0 => format!("{minutes:.1} minutes"),
+        () => "less than a minute".to_owned(),
     }
-    format!("{years:.2} years")
 }
 
 /// An estimate of a drive's life.
