@@ -158,10 +158,13 @@ impl Shard {
 
     /// Changes the memory for items and index within the bytes that were reserved at start
     /// (`cache_memlimit`); false if it is above that or too small.
+    ///
+    /// The bounds are the same for all shards of a cache, whatever they hold: a limit that one
+    /// shard takes holds for all. The index does not shrink. If it needs more than that, items keep
+    /// a few pages.
     pub fn set_dram_limit(&mut self, bytes: usize) -> bool {
-        if bytes > self.dram.reserved()
-            || bytes < self.index.bytes() + LEAST_PAGES * self.dram.arena().page_bytes()
-        {
+        let least = LEAST_PAGES * self.dram.arena().page_bytes();
+        if !(least..=self.dram.reserved()).contains(&bytes) {
             return false;
         }
         self.dram.set_memory(bytes);

@@ -51,3 +51,33 @@ fn hot_items_stay_while_the_index_grows() {
     // classes age differently.
     assert!(s.slab_moves * (64 << 10) <= 2 * s.index_bytes, "{s:?}");
 }
+
+/// A limit that one shard of a cache takes is taken by all, however large their indexes are.
+#[test]
+fn an_index_above_the_limit_refuses_no_limit() {
+    const FLASH: usize = 256 << 20;
+    const LIMIT: usize = 4 << 20;
+    let mut shard = Shard::new(config(32 << 20, FLASH as u64 >> 12)).expect("a shard");
+    let mut queue = MemoryQueue::new(FLASH >> 12, &[(1, 8), (16, 4)], 1);
+    shard.set_now(1_700_000_000_000);
+    let mut n = 0;
+    while shard.stats().index_bytes < LIMIT as u64 {
+        store(&mut shard, &mut queue, format!("{n:07}").as_bytes(), b"v");
+        n += 1;
+    }
+    assert!(shard.set_dram_limit(LIMIT));
+    let key = |n| format!("{n:07}");
+    for n in n..n + 1000 {
+        store(&mut shard, &mut queue, key(n).as_bytes(), b"v");
+        let found = shard.lookup(&Key::new(key(n).as_bytes(), HashSeed::default()));
+        assert!(matches!(found, Lookup::Dram(_)), "{found:?}");
+    }
+    let full = shard.stats().dram_items;
+    assert!(shard.set_dram_limit(shard.reserved_bytes()));
+    for n in n + 1000..n + 50_000 {
+        store(&mut shard, &mut queue, key(n).as_bytes(), b"v");
+    }
+    assert!(shard.stats().dram_items > 2 * full, "{full} before");
+    assert!(!shard.set_dram_limit(shard.reserved_bytes() + 1));
+    assert!(!shard.set_dram_limit(100_000));
+}
