@@ -162,7 +162,7 @@ def wait_until_up(server):
     return server
 
 
-def start_senko(kind, *options, memory=None, flash=1 << 30, patient=True, address=None):
+def start_senko(kind, *options, memory=None, flash=1 << 30, address=None):
     """A senko of the binary SENKO_BIN (None if that is not set), with flash if `kind` says so. With
     an `address`, the options say where it listens, and it is asked there."""
     binary = os.environ.get("SENKO_BIN")
@@ -182,8 +182,7 @@ def start_senko(kind, *options, memory=None, flash=1 << 30, patient=True, addres
         command += ["--flash", "%s:%dk" % (os.path.join(folder, "flash"), flash >> 10)]
     else:
         command.append("--no-flash")
-    env = PATIENT if patient else None
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, env=env)
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, env=PATIENT)
     return wait_until_up(Server(kind, address, process, folder))
 
 

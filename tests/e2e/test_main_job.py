@@ -39,7 +39,7 @@ def peak_rss(pid):
 class Job:
     def __init__(self, senko):
         self.senko = senko
-        self.server = servers.start_senko("flash", memory=MEMORY, flash=FLASH, patient=False)
+        self.server = servers.start_senko("flash", memory=MEMORY, flash=FLASH)
 
     def load(self, *arguments):
         """Runs `senko load`, which fails on a wrong byte; returns its lines."""

@@ -124,7 +124,9 @@ def serve(system, port):
     # A stop waits 5 s for the disk, and the next start may be empty: twenty times that beside other
     # tests.
     command = "env SENKO_TEST_PATIENCE=%s %s" % (servers.PATIENT["SENKO_TEST_PATIENCE"], command)
-    system("(setsid %s > /run/said 2> /run/errors < /dev/null & echo $! > /run/pid)" % command)
+    # The shell may look before the server's own shell has opened the file: what an earlier server
+    # said must be gone by then.
+    system(": > /run/said; (setsid %s >> /run/said 2> /run/errors < /dev/null & echo $! > /run/pid)" % command)
     said = system("for n in $(seq 6000); do test -s /run/said && break; sleep 0.05; done; head -1 /run/said; cat /run/errors >&2 || true")
     return int(system("cat /run/pid")), json.loads(said.splitlines()[0])
 

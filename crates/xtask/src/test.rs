@@ -3,10 +3,9 @@
 //! with a table and one line `N passed, N failed, N skipped`. A failed step does not stop those
 //! after it.
 //!
-//! Two lanes of steps run at the same time: cargo's tests, and the programs of others against the
-//! release binary. Both wait for disks and for each other's answers more than they compute. A
-//! lane's steps run in order. The second lane's lines are printed between the steps of the first.
-//! The main job uses both cores whole, so it runs after them.
+//! Two lanes of steps run at the same time: cargo's tests, and programs against the release binary.
+//! Both wait for disks and for each other's answers more than they compute. A lane's steps run in
+//! order. The second lane's lines are printed between the steps of the first.
 
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -42,10 +41,8 @@ enum When {
 enum Lane {
     /// Cargo's tests: the `test` profile.
     Cargo,
-    /// Programs of others, against what the `release` profile built.
+    /// Programs, most of them of others, against what the `release` profile built.
     Programs,
-    /// Neither: it runs when both have ended.
-    Alone,
 }
 
 /// What a step did.
@@ -143,7 +140,7 @@ const STEPS: [Step; 15] = [
         name: "main-job",
         what: "2 GB, then 8 GB, through 256 MB of memory and 4 GB of flash",
         by_default: When::NotQuick,
-        lane: Lane::Alone,
+        lane: Lane::Programs,
         run: main_job,
     },
     Step {
@@ -256,12 +253,12 @@ pub fn test(workspace: &Workspace, selection: &Selection) -> Result<bool> {
         let steps = steps.iter().copied();
         steps.filter(|step| step.lane == lane).collect()
     };
-    let (cargo, programs, alone) = (lane(Lane::Cargo), lane(Lane::Programs), lane(Lane::Alone));
+    let (cargo, programs) = (lane(Lane::Cargo), lane(Lane::Programs));
     let mut times = Times::read(workspace);
     let names = |lane: &[&Step]| lane.iter().map(|step| step.name).collect::<Vec<_>>();
     tell!(
         "{}\n{ONE_TEST}",
-        times.expected(&[&names(&cargo), &names(&programs)], &names(&alone))
+        times.expected(&[&names(&cargo), &names(&programs)])
     );
 
     let mut rows = Vec::new();
@@ -279,7 +276,6 @@ pub fn test(workspace: &Workspace, selection: &Selection) -> Result<bool> {
         setup
     };
     rows.extend(run_lanes(workspace, &setup, &cargo, &programs)?);
-    rows.extend(alone.iter().map(|step| run_step(workspace, &setup, step)));
     for row in &rows {
         times.note(row.name, row.time);
     }

@@ -34,17 +34,16 @@ impl Times {
         format!("{step}{}", if self.quick { " --quick" } else { "" })
     }
 
-    /// The expected time of lanes of steps, which run at the same time, and of steps that run alone
-    /// after them, in one line.
-    pub fn expected(&self, lanes: &[&[&str]], alone: &[&str]) -> String {
+    /// The expected time of lanes of steps, which run at the same time, in one line.
+    pub fn expected(&self, lanes: &[&[&str]]) -> String {
         let times = |lane: &[&str]| -> Vec<f64> {
             let known = |step| self.seconds.get(&self.name(step)).copied();
             lane.iter().filter_map(|step| known(step)).collect()
         };
-        let steps = [lanes.concat(), alone.to_vec()].concat();
+        let steps = lanes.concat();
         let known = times(&steps);
         let longest = |most: f64, lane: &&[&str]| most.max(times(lane).iter().sum());
-        let all = lanes.iter().fold(0.0, longest) + times(alone).iter().sum::<f64>();
+        let all = lanes.iter().fold(0.0, longest);
         let length = match all {
             90.0.. => format!("{:.0} minutes", all / 60.0),
             _ => format!("{all:.0} seconds"),
@@ -85,29 +84,25 @@ mod tests {
             quick,
         };
         let mut times = Times::read(&workspace(false));
-        assert!(
-            times
-                .expected(&[&["fmt", "unit"]], &[])
-                .contains("not known")
-        );
+        assert!(times.expected(&[&["fmt", "unit"]]).contains("not known"));
         times.note("fmt", Duration::from_secs(60));
         times.note("unit", Duration::from_secs(240));
         let again = Times::read(&workspace(false));
         assert!(
             again
-                .expected(&[&["fmt"], &[]], &["unit"])
+                .expected(&[&["fmt", "unit"], &[]])
                 .contains("5 minutes")
         );
         assert!(
             again
-                .expected(&[&["fmt", "docs"]], &[])
+                .expected(&[&["fmt", "docs"]])
                 .contains("60 seconds when it last ran here, without 1")
         );
         times.note("clients", Duration::from_secs(600));
         let lanes: [&[&str]; 2] = [&["fmt", "unit"], &["clients"]];
-        assert!(times.expected(&lanes, &[]).contains("took 10 minutes"));
+        assert!(times.expected(&lanes).contains("took 10 minutes"));
         let quick = Times::read(&workspace(true));
-        assert!(quick.expected(&[&["fmt"]], &[]).contains("not known"));
+        assert!(quick.expected(&[&["fmt"]]).contains("not known"));
         std::fs::remove_dir_all(&folder).expect("removed");
     }
 }
