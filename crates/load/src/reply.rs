@@ -98,7 +98,7 @@ impl TextParser {
         while !data.is_empty() {
             match self.state {
                 TextState::Line => {
-                    let Some(at) = data.iter().position(|byte| *byte == b'\n') else {
+                    let Some(at) = memchr::memchr(b'\n', data) else {
                         if self.line.len() + data.len() > LONGEST_LINE {
                             return Err(malformed("a line without end", &self.line));
                         }
@@ -126,19 +126,21 @@ impl TextParser {
                     };
                 }
                 TextState::Tail(left) => {
-                    let wanted = if left == 2 { b'\r' } else { b'\n' };
-                    if data[0] != wanted {
+                    let end = &b"\r\n"[2 - left as usize..];
+                    let (part, rest) = data.split_at(end.len().min(data.len()));
+                    if !end.starts_with(part) {
                         return Err(malformed(
                             "a value that does not end where its length says",
                             data,
                         ));
                     }
-                    data = &data[1..];
-                    self.state = if left == 2 {
-                        TextState::Tail(1)
-                    } else {
-                        to.value_end();
-                        TextState::Line
+                    data = rest;
+                    self.state = match left - part.len() as u8 {
+                        0 => {
+                            to.value_end();
+                            TextState::Line
+                        }
+                        left => TextState::Tail(left),
                     };
                 }
             }
