@@ -19,6 +19,8 @@ import pytest
 import servers
 from missing import missing
 
+pytestmark = pytest.mark.slow
+
 ROOT = pathlib.Path(__file__).parents[2]
 PATIENCE = 900
 
