@@ -18,7 +18,7 @@ create_exception!(
 pub fn exception(failure: Error) -> PyErr {
     let text = failure.to_string();
     let source = match &failure {
-        Error::File { source, .. } => source,
+        Error::File { reason, .. } => reason,
         Error::Trace(trace) => match &**trace {
             TraceError::Open { source, .. } => source,
             _ => return SimulationError::new_err(text),

@@ -202,6 +202,9 @@ enum Command {
         /// What a commit waits for
         #[arg(long, value_enum, default_value = "synced")]
         durability: Wait,
+        /// Runs on a table that has records; those with the same keys are overwritten
+        #[arg(long)]
+        existing: bool,
     },
 }
 
@@ -388,13 +391,14 @@ fn run(command: &Command) -> Result<bool> {
             transactions,
             records,
             durability,
-        } => bench(
-            place,
-            *transactions,
-            *records,
-            durability.durability(),
-            &mut out,
-        )?,
+            existing,
+        } => {
+            if transactions == &0 || records == &0 {
+                bail!("bench runs at least one transaction of one record");
+            }
+            let wait = durability.durability();
+            bench(place, (*transactions, *records), wait, *existing, &mut out)?
+        }
     };
     out.flush()?;
     Ok(answer)
@@ -607,17 +611,24 @@ fn stats(place: &Place, out: &mut impl Write) -> Result<bool> {
 
 fn bench(
     place: &Place,
-    transactions: u32,
-    records: u32,
+    (transactions, records): (u32, u32),
     durability: Durability,
+    existing: bool,
     out: &mut impl Write,
 ) -> Result<bool> {
     let told = |error| place.told(&error);
-    if transactions == 0 || records == 0 {
-        bail!("bench runs at least one transaction of one record");
-    }
     place.check_name()?;
     let db = place.write(true)?;
+    if let Some(table) = db.tables().iter().find(|it| it.name() == place.name())
+        && !existing
+        && db.snapshot().count(table).map_err(told)? > 0
+    {
+        bail!(
+            "the table {:?} of {} has records; --existing runs on it, and overwrites those with its keys",
+            place.name(),
+            place.file.display()
+        );
+    }
     let table = db.create_table(place.name()).map_err(told)?;
     let mut nanoseconds = Vec::with_capacity((transactions as usize).min(1 << 20));
     let mut bar = Bar::new("committing", "transactions", u64::from(transactions));

@@ -30,6 +30,7 @@ use serde_json::json;
     All data of a raw device, or of a file that is there already, is lost; so its name has to be typed twice.")]
 pub struct DeviceArgs {
     /// A file, a raw device, or sim:PROFILE for a simulated drive
+    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     target: String,
     /// Allows the loss of all data of this file or device; repeat its full name
     #[arg(long, value_name = "NAME")]
@@ -57,6 +58,9 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
         );
     }
     cleanup::on_signals();
+    if let Some(path) = &args.svg {
+        crate::out::check_file(path)?;
+    }
     let mut made = None;
     let mut target: Box<dyn Target> = match args.target.strip_prefix("sim:") {
         Some(name) => {

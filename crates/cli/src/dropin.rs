@@ -396,11 +396,9 @@ fn ext_path(text: &str) -> Answer<Flash> {
 }
 
 fn number<T: std::str::FromStr>(text: &str, option: char) -> Answer<T> {
-    text.trim().parse().or_else(|_| {
-        usage(format!(
-            "-{option} takes a number, and \"{text}\" is none that it takes"
-        ))
-    })
+    text.trim()
+        .parse()
+        .or_else(|_| usage(format!("\"{text}\" is not a number that -{option} accepts")))
 }
 
 /// Suboptions that tune parts of memcached that senko does not have.

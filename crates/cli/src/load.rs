@@ -429,6 +429,10 @@ impl LoadArgs {
 /// Runs `senko load`.
 pub fn main(args: LoadArgs) -> Result<()> {
     let settings = args.settings()?;
+    senko_load::check(&settings)?;
+    if let Some(folder) = &args.histograms {
+        results::make_folder(folder)?;
+    }
     process::raise_open_files(settings.connections, settings.threads)?;
     let mut shown = Shown {
         series: args.series,

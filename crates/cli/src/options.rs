@@ -13,7 +13,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{ArgAction, Args};
 use senko_server::server::data_dir::make_folder;
 use senko_server::settings::{FlashSpec, Settings};
@@ -339,13 +339,13 @@ impl ServeOptions {
         }
         if let Some(Bytes(bytes)) = self.max_item_size {
             if !(1024..=1 << 30).contains(&bytes) {
-                bail!("the largest item size (-I) is 1k to 1g; {bytes} bytes is outside of that");
+                bail!("the largest item size (-I) is 1k to 1g, not {bytes}");
             }
             settings.max_item = bytes as usize;
         }
         if let Some(Bytes(bytes)) = self.region {
             if !(64 << 10..=1 << 30).contains(&bytes) || !bytes.is_multiple_of(4096) {
-                bail!("a region (--region) is 64k to 1g in steps of 4k; {bytes} bytes is not");
+                bail!("a region (--region) is 64k to 1g in steps of 4k, not {bytes}");
             }
             settings.region = Some(bytes as usize);
         }
@@ -398,19 +398,22 @@ impl ServeOptions {
         Ok(settings)
     }
 
+    /// The folder of the default flash file, if that file is used: the data directory, or
+    /// `senko-data`.
+    pub fn default_folder(&self) -> Option<PathBuf> {
+        if self.no_flash == Some(true) || !self.flash.is_empty() {
+            return None;
+        }
+        let data_dir = self.data_dir.clone();
+        Some(data_dir.unwrap_or_else(|| PathBuf::from("senko-data")))
+    }
+
     /// The flash files to use: those named, or one in the data folder, which is made here. The flag
     /// says whether it is the default one.
     pub fn flash_or_default(&self) -> Result<(Vec<FlashSpec>, bool)> {
-        if self.no_flash == Some(true) {
-            return Ok((Vec::new(), false));
-        }
-        if !self.flash.is_empty() {
+        let Some(folder) = self.default_folder() else {
             return Ok((self.flash.iter().map(|f| f.0.clone()).collect(), false));
-        }
-        let folder = self
-            .data_dir
-            .clone()
-            .unwrap_or_else(|| PathBuf::from("senko-data"));
+        };
         make_folder(&folder)?;
         let path = folder.join("flash.senko");
         let present = std::fs::metadata(&path).map_or(0, |m| m.len());
@@ -514,9 +517,9 @@ fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>> {
 
 fn split_host(text: &str, port: u16) -> Result<(&str, u16)> {
     let parse = |digits: &str| {
-        digits
-            .parse::<u16>()
-            .with_context(|| format!("\"{digits}\" in the address \"{text}\" is not a port"))
+        digits.parse::<u16>().map_err(|_| {
+            anyhow!("\"{digits}\" in the address \"{text}\" is not a port, 0 to 65535")
+        })
     };
     if let Some(rest) = text.strip_prefix('[') {
         let (host, after) = rest

@@ -6,7 +6,7 @@ mod ratios; // flash for each byte of DRAM
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use senko_lab::Table;
 use senko_lab::experiments::dram_policy::Basis;
@@ -338,6 +338,11 @@ struct Asked {
 /// each item, from the coldest to the hottest, which leaves the cache as after a long time.
 fn asked(args: &PlanArgs) -> Result<Asked> {
     if let Some(trace) = &args.trace {
+        ensure!(
+            !trace.is_dir(),
+            "{} is a folder, and no trace",
+            trace.display()
+        );
         let requests = from_trace(trace)?;
         return Ok(Asked {
             requests,

@@ -363,9 +363,12 @@ impl PidFile {
             .with_context(|| format!("cannot write the pid file {}", path.display()))?;
         let mut draft = path.clone().into_os_string();
         draft.push(".tmp");
-        write_new(Path::new(&draft), &format!("{}\n", std::process::id()))
-            .and_then(|()| std::fs::rename(&draft, &path))
-            .with_context(|| format!("cannot write the pid file {}", path.display()))?;
+        let written = write_new(Path::new(&draft), &format!("{}\n", std::process::id()));
+        let named = written.and_then(|()| {
+            let renamed = std::fs::rename(&draft, &path);
+            renamed.inspect_err(|_| drop(std::fs::remove_file(&draft)))
+        });
+        named.with_context(|| format!("cannot write the pid file {}", path.display()))?;
         Ok(PidFile { path })
     }
 }

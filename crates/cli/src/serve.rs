@@ -76,6 +76,17 @@ pub fn main(args: ServeArgs) -> Result<()> {
         Some(path) => args.options.over(ServeOptions::from_file(path)?),
         None => args.options,
     };
+    let missing = |folder: &PathBuf| folder.symlink_metadata().is_err();
+    let folder = options.default_folder().filter(missing);
+    let done = start(&options, args.json);
+    if let (Err(_), Some(folder)) = (&done, folder) {
+        // Only an empty folder can be removed: a start that was refused leaves none.
+        let _ = std::fs::remove_dir(folder);
+    }
+    done
+}
+
+fn start(options: &ServeOptions, json: bool) -> Result<()> {
     let mut settings = options.settings()?;
     let user = match &options.user {
         Some(name) if process::is_root() => {
@@ -100,7 +111,7 @@ pub fn main(args: ServeArgs) -> Result<()> {
         tell_one(options.log_format.unwrap_or_default(), &text);
     }
     settings.flash = flash;
-    for text in crate::together::without_effect(&options) {
+    for text in crate::together::without_effect(options) {
         tell_one(
             options.log_format.unwrap_or_default(),
             &format!("warning: {text}"),
@@ -115,7 +126,7 @@ pub fn main(args: ServeArgs) -> Result<()> {
         core_dumps: false,
         banner: true,
         log_format: options.log_format.unwrap_or_default(),
-        json: args.json,
+        json,
     };
     run(settings, around)
 }

@@ -106,6 +106,14 @@ pub fn run(settings: &Settings, watch: &mut dyn FnMut(&Second)) -> Result<Report
     }
 }
 
+/// Checks the settings without a server, as [`run`] does before it connects.
+///
+/// # Errors
+/// One sentence, if the settings contradict each other.
+pub fn check(settings: &Settings) -> Result<(), LoadError> {
+    Plan::new(settings).map(drop).map_err(LoadError)
+}
+
 /// As [`run`], but the measurements are kept: when `stop` is set the run ends within a second, and
 /// a server that dies ends it too. The report says so ([`Report::stopped`], [`Report::broken`]).
 ///

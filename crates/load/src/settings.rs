@@ -44,6 +44,12 @@ impl FromStr for Target {
         } else {
             (text.trim_matches(['[', ']']), DEFAULT_PORT).to_socket_addrs()
         };
+        if text.is_empty() {
+            return Err(
+                "an empty name is no server; write HOST, HOST:PORT or the path of a Unix socket"
+                    .to_owned(),
+            );
+        }
         match found.map(|mut addresses| addresses.next()) {
             Ok(Some(address)) => Ok(Target::Tcp(address)),
             Ok(None) => Err(format!("the server's name {text} has no address")),

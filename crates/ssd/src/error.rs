@@ -26,12 +26,12 @@ pub enum Error {
     #[error("the drive is worn out: {0}")]
     WornOut(String),
     /// A file can't be read or written.
-    #[error("{path}: {source}")]
+    #[error("{path}: {reason}")]
     File {
         /// The path.
         path: std::path::PathBuf,
-        /// The reason.
-        source: std::io::Error,
+        /// The reason. It is a part of the sentence, so no `source`.
+        reason: std::io::Error,
     },
 }
 

@@ -141,9 +141,9 @@ impl Profile {
                 names.join(", ")
             )));
         }
-        let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+        let text = std::fs::read_to_string(path).map_err(|reason| Error::File {
             path: path.to_owned(),
-            source,
+            reason,
         })?;
         Self::parse(&text).map_err(|error| Error::profile(format!("{name}: {error}")))
     }

@@ -2,8 +2,7 @@
 //! `cargo xtask circles`: finds files of a crate that import each other in a circle.
 //!
 //! [`modules`] reads a crate's sources and says which file imports which. This file finds the
-//! circles and compares them with the lists of known ones in `crates/xtask/circles/`. A test
-//! runs the same command, so a new circle fails.
+//! circles. A test runs the same command, so a circle fails.
 
 mod modules; // which file of a crate imports which
 
@@ -17,50 +16,27 @@ use modules::Imports;
 /// Files that import each other in a circle.
 type Circle = BTreeSet<String>;
 
-/// Runs the command: prints the circles of the crates named, or of all.
-/// `--shrink` writes lists without the files that left their circles.
-/// True if the circles found are those listed.
-pub fn circles(args: &[String]) -> Result<bool> {
+/// Runs the command: prints the circles of the crates named, or of all. True if there are none.
+pub fn circles(names: &[String]) -> Result<bool> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
         .nth(2)
         .context("crates/xtask is two levels below the root")?;
-    let (options, names): (Vec<&String>, Vec<&String>) =
-        args.iter().partition(|arg| arg.starts_with('-'));
-    if let Some(option) = options.iter().find(|option| **option != "--shrink") {
-        bail!("`cargo xtask circles` takes no {option:?}");
-    }
     let mut crates = crates(root)?;
-    for name in &names {
-        if !crates.iter().any(|c| c.name == **name) {
+    for name in names {
+        if !crates.iter().any(|c| c.name == *name) {
             bail!("there is no crate {name:?} below crates/ or bindings/");
         }
     }
     if !names.is_empty() {
-        crates.retain(|c| names.iter().any(|name| **name == c.name));
+        crates.retain(|c| names.contains(&c.name));
     }
     let mut ok = true;
     for a_crate in &crates {
         let imports = Imports::of(&a_crate.sources)?;
         let found = found(&imports);
         show(&a_crate.name, &imports, &found);
-        let list = root.join(format!("crates/xtask/circles/{}.txt", a_crate.name));
-        let mut known = read(&list)?;
-        if !options.is_empty() && known != found {
-            if let Some(circle) = new_ones(&found, &known).next() {
-                bail!(
-                    "{} has a new circle, so its list does not shrink: {}",
-                    a_crate.name,
-                    one_line(circle)
-                );
-            }
-            write(&list, &found)?;
-            known = found.clone();
-        }
-        for complaint in complaints(&found, &known) {
-            tell!("{}: {complaint}", a_crate.name);
-            ok = false;
-        }
+        ok &= found.is_empty();
     }
     Ok(ok)
 }
@@ -121,68 +97,6 @@ fn show(name: &str, imports: &Imports, found: &[Circle]) {
             tell!("  {from} -> {to}: {}", what.join(", "));
         }
     }
-}
-
-/// Circles found that are not a part of a known one.
-fn new_ones<'a>(found: &'a [Circle], known: &'a [Circle]) -> impl Iterator<Item = &'a Circle> {
-    let is_known = |circle: &Circle| known.iter().any(|k| circle.is_subset(k));
-    found.iter().filter(move |circle| !is_known(circle))
-}
-
-/// The difference between the found circles and the listed ones.
-fn complaints(found: &[Circle], known: &[Circle]) -> Vec<String> {
-    let mut complaints: Vec<String> = new_ones(found, known)
-        .map(|circle| format!("a new circle: {}", one_line(circle)))
-        .collect();
-    if complaints.is_empty() && found != known {
-        complaints.push(
-            "files left their circles; `cargo xtask circles --shrink` takes them off the list"
-                .to_owned(),
-        );
-    }
-    complaints
-}
-
-fn one_line(circle: &Circle) -> String {
-    let files: Vec<&str> = circle.iter().map(String::as_str).collect();
-    files.join(" ")
-}
-
-/// A list: one file per line, an empty line between circles. A missing list means no circle.
-fn read(list: &Path) -> Result<Vec<Circle>> {
-    if !list.exists() {
-        return Ok(Vec::new());
-    }
-    let text =
-        std::fs::read_to_string(list).with_context(|| format!("cannot read {}", list.display()))?;
-    Ok(parse(&text))
-}
-
-fn parse(text: &str) -> Vec<Circle> {
-    let mut circles: Vec<Circle> = text
-        .split("\n\n")
-        .map(|part| part.split_whitespace().map(str::to_owned).collect())
-        .filter(|circle: &Circle| !circle.is_empty())
-        .collect();
-    circles.sort();
-    circles
-}
-
-fn write(list: &Path, circles: &[Circle]) -> Result<()> {
-    if circles.is_empty() {
-        return std::fs::remove_file(list)
-            .with_context(|| format!("cannot remove {}", list.display()));
-    }
-    std::fs::write(list, text_of(circles))
-        .with_context(|| format!("cannot write {}", list.display()))
-}
-
-fn text_of(circles: &[Circle]) -> String {
-    let parts: Vec<String> = circles
-        .iter()
-        .map(|circle| circle.iter().map(|file| format!("{file}\n")).collect())
-        .collect();
-    parts.join("\n")
 }
 
 #[cfg(test)]
@@ -283,19 +197,5 @@ mod tests {
             ),
         ]);
         assert_eq!(found, Vec::<Circle>::new());
-    }
-
-    #[test]
-    fn a_list_may_only_shrink() {
-        let known = [circle(&["a", "b", "c"]), circle(&["d", "e"])];
-        assert_eq!(parse(&text_of(&known)), known);
-        assert!(complaints(&known, &known).is_empty());
-        let shrunk = [circle(&["a", "b"])];
-        assert!(new_ones(&shrunk, &known).next().is_none());
-        assert_eq!(complaints(&shrunk, &known).len(), 1);
-        let grown = [circle(&["a", "b", "c", "f"]), circle(&["d", "e"])];
-        assert_eq!(complaints(&grown, &known), ["a new circle: a b c f"]);
-        let other = [circle(&["x", "y"])];
-        assert_eq!(complaints(&other, &[]), ["a new circle: x y"]);
     }
 }

@@ -39,9 +39,7 @@ cargo xtask TASK
   package [--binary FILE] [--out DIR] [--version V]
                               build a Debian package in target/package
   lint                        format check and clippy
-  circles [CRATE...] [--shrink]
-                              print the files of a crate that import each other in a circle; --shrink
-                              takes those that left off the list of known ones
+  circles [CRATE...]          print the files of a crate that import each other in a circle
   wrap [PATH...] [--check]    wrap comments and Markdown at 100 columns
   fuzz [--minutes N] [--only NAME]
                               run each fuzz target for N minutes (default 10)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A slot of the index, bit by bit; `index/mod.rs` has the drawing.
+//! A slot of the index, bit by bit; `index.rs` has the drawing.
 //!
 //! The shard's [`Shape`](super::Shape) decides which bits are page and which tag; the bits above
 //! them are here.

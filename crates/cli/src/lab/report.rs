@@ -43,7 +43,7 @@ pub fn main(args: &ReportArgs) -> Result<()> {
     let (records, broken) = results::read(&path)?;
     if broken > 0 {
         tell!(
-            "warning: {broken} lines of {} are not results, and were skipped",
+            "warning: {} has lines that are not results ({broken}), which were skipped",
             path.display()
         );
     }

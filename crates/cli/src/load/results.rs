@@ -123,10 +123,14 @@ pub fn step_json(
     line
 }
 
+/// Makes the folder of the histograms, before the run that they tell of.
+pub fn make_folder(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))
+}
+
 /// Writes `STEP-WHAT.hgrm` for each step and kind of latency, such as `mix-get.hgrm`.
 pub fn write_histograms(folder: &Path, report: &Report) -> Result<()> {
-    std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
     for step in &report.steps {
         let all = [
             ("get", &step.get),

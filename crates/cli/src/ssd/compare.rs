@@ -94,6 +94,9 @@ pub fn main(args: &CompareArgs) -> Result<()> {
             given.iter().cloned().map(Some).collect()
         }
     };
+    if let Some(path) = &args.plot {
+        crate::out::check_file(path)?;
+    }
     let (ftls, buffers) = (choices(&args.ftl), choices(&args.buffer));
     for ftl in &ftls {
         for buffer in &buffers {

@@ -254,6 +254,27 @@ fn what_is_wrong_is_said_in_one_sentence() {
     refused(&go(&["get", "x.db", "a", "--table", "t"]), "no table \"t\"");
 }
 
+/// `senko dbm bench` used to overwrite records of any database that it was given.
+#[test]
+fn a_benchmark_overwrites_no_records() {
+    let scratch = Scratch::new();
+    let go = |args: &[&str]| dbm(scratch.path(), args);
+    let bench = ["bench", "x.db", "--transactions", "3"];
+    assert!(
+        go(&["put", "x.db", "--hex", "00000001", "61"])
+            .status
+            .success()
+    );
+    refused(&go(&bench), "the table \"main\" of x.db has records");
+    assert_eq!(out(&go(&["get", "x.db", "--hex", "00000001"])), "61\n");
+    // A table of its own is empty at first.
+    let own = [&bench[..], &["--table", "bench"]].concat();
+    assert!(go(&own).status.success());
+    refused(&go(&own), "--existing runs on it");
+    assert!(go(&[&own[..], &["--existing"]].concat()).status.success());
+    assert!(out(&go(&["tables", "x.db"])).contains("3  bench"));
+}
+
 /// Ctrl-C used to discard the results of a benchmark.
 #[test]
 fn ctrl_c_prints_what_a_benchmark_measured() {

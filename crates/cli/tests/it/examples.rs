@@ -354,3 +354,58 @@ fn every_example_runs() {
         "no example has these any more: {unused:?}"
     );
 }
+
+/// Blocks of the README's code in which every command is senko's and ends by itself: pairs of a
+/// command and the lines that the README shows below it.
+fn shown_outputs(readme: &str) -> Vec<Vec<(String, Vec<String>)>> {
+    let mut blocks = Vec::new();
+    let mut block: Vec<(String, Vec<String>)> = Vec::new();
+    for line in readme.lines().chain([""]) {
+        match line.strip_prefix("    ") {
+            Some(code) => match code.strip_prefix("$ ") {
+                Some(command) => block.push((command.to_owned(), Vec::new())),
+                None if code != "..." => {
+                    if let Some((_, lines)) = block.last_mut() {
+                        lines.push(code.to_owned());
+                    }
+                }
+                None => {}
+            },
+            None => blocks.extend(Some(std::mem::take(&mut block)).filter(|b| !b.is_empty())),
+        }
+    }
+    blocks.retain(|block| {
+        let ends = |text: &str| text.starts_with("senko ") && !text.starts_with("senko serve");
+        block.iter().all(|(text, _)| ends(text))
+    });
+    blocks
+}
+
+/// The README showed lines of `senko ssd run` and `senko lab run` as they had been once.
+#[test]
+fn the_readme_shows_what_commands_print() {
+    let readme = std::fs::read_to_string("../../README.md").unwrap();
+    let blocks = shown_outputs(&readme);
+    let folder = Scratch::new();
+    std::os::unix::fs::symlink(SENKO, folder.join("senko")).unwrap();
+    std::fs::write(
+        folder.join("rows.jsonl"),
+        "{\"key\":\"a\",\"value\":\"1\"}\n",
+    )
+    .unwrap();
+    let mut compared = 0;
+    for (text, lines) in blocks.iter().flatten() {
+        let output = shell(&folder, text, 0, 0);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{text}: {told}");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        for line in lines {
+            assert!(
+                printed.lines().any(|it| it == line),
+                "{text} does not print {line:?}, but\n{printed}"
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared >= 10, "{compared} lines were found in {blocks:?}");
+}

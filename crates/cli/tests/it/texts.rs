@@ -240,3 +240,89 @@ fn what_would_have_no_effect_is_refused() {
         assert!(text.contains(what), "{args:?}: {text}");
     }
 }
+
+/// The names in a folder.
+fn names(folder: &Scratch) -> Vec<String> {
+    let names = std::fs::read_dir(folder.path()).unwrap();
+    let mut names: Vec<String> = names
+        .map(|it| it.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// A server that was refused left an empty `senko-data`, or the draft of its pid file. Pictures and
+/// histograms were refused only after the run whose results they were to show.
+#[test]
+fn what_is_refused_makes_no_files_and_does_no_work() {
+    let folder = Scratch::new();
+    std::fs::create_dir(folder.join("d")).unwrap();
+    std::fs::write(folder.join("text"), "hello\n").unwrap();
+    for (args, why) in [
+        (
+            &["serve", "-p", "0", "-m", "1"][..],
+            "--memory 1m is too small",
+        ),
+        (&["serve", "-p", "0", "-s", "d"], "cannot listen on d"),
+        (&["serve", "-p", "0", "--no-flash", "-P", "d"], "pid file"),
+        (
+            &["load", "-s", "127.0.0.1:1", "--histograms", "text"],
+            "cannot make the folder text",
+        ),
+        (
+            &["load", "-t", "100000"],
+            "64 connections for 100000 threads",
+        ),
+        (&["device", "sim:x25-m", "--svg", "d"], "d: it is a folder"),
+        (
+            &["device", "sim:x25-m", "--svg", "no/x.svg"],
+            "there is no folder no",
+        ),
+        (
+            &["ssd", "compare", "seq:count=10", "--plot", "no/x.svg"],
+            "there is no folder no",
+        ),
+    ] {
+        let output = run(SENKO, &folder, args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        let last = said.lines().last().unwrap_or_default();
+        assert!(last.contains(why), "{args:?}: {said}");
+        assert_eq!(names(&folder), ["d", "text"], "{args:?}");
+    }
+    assert_eq!(std::fs::read(folder.join("text")).unwrap(), b"hello\n");
+}
+
+/// These sentences had a reason of the standard library, named nothing, or gave the reason twice.
+#[test]
+fn refusals_name_the_value_once() {
+    let folder = Scratch::new();
+    std::fs::create_dir(folder.join("d")).unwrap();
+    for (args, sentence) in [
+        (
+            &["serve", "--no-flash", "-l", "127.0.0.1:99999"][..],
+            "senko: \"99999\" in the address \"127.0.0.1:99999\" is not a port, 0 to 65535",
+        ),
+        (
+            &["serve", "-p", "0", "--no-flash", "-I", "1"],
+            "senko: the largest item size (-I) is 1k to 1g, not 1",
+        ),
+        (&["plan", "d"], "senko: d is a folder, and no trace"),
+        (
+            &["ssd", "run", "seq:count=10", "--profile", "d"],
+            "senko: d: Is a directory (os error 21)",
+        ),
+    ] {
+        assert_eq!(refused(SENKO, &folder, args), sentence, "{args:?}");
+    }
+    for (args, words) in [
+        (&["device", ""][..], "a value is required for '<TARGET>'"),
+        (&["load", "-s", ""], "an empty name is no server"),
+    ] {
+        let output = run(SENKO, &folder, args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+}

@@ -58,7 +58,7 @@ pub static PARTS: &[Part] = &[
         Paper::A,
         "section 2.1, figures 1 to 4, 6 and 7",
         "cells, strings and arrays of NAND flash, writing and erasing",
-        &["crates/ssd/src/nand/mod.rs"],
+        &["crates/ssd/src/nand.rs"],
         DRAWING,
     ),
     part(
@@ -96,7 +96,7 @@ pub static PARTS: &[Part] = &[
         Paper::A,
         "section 2.2.4, figures 11 and 12",
         "mapping by pages, and collection with TRIM and without",
-        &["crates/ssd/src/ftl/page/mod.rs"],
+        &["crates/ssd/src/ftl/page.rs"],
         "ftl-costs",
     ),
     part(
@@ -231,10 +231,7 @@ pub static PARTS: &[Part] = &[
         Paper::A,
         "section 6.1, figure 38; section 7.1, figures 41 to 44, table 8",
         "the Bloom Filter Map",
-        &[
-            "crates/thesis/src/bloom.rs",
-            "crates/store/src/index/mod.rs",
-        ],
+        &["crates/thesis/src/bloom.rs", "crates/store/src/index.rs"],
         "thesis-index",
     ),
     part(
@@ -286,7 +283,7 @@ pub static PARTS: &[Part] = &[
         Paper::A,
         "section 8.4, DRAM",
         "DRAM for each key of the store",
-        &["crates/store/src/index/mod.rs"],
+        &["crates/store/src/index.rs"],
         "store-memory",
     ),
     part(
@@ -440,14 +437,14 @@ pub static PARTS: &[Part] = &[
         Paper::C,
         "section 2, BPLRU and PUD-LRU",
         "write buffers compared",
-        &["crates/ssd/src/buffer/mod.rs"],
+        &["crates/ssd/src/buffer.rs"],
         "endurance-policies",
     ),
     part(
         Paper::C,
         "sections 3.3 and 4",
         "a policy that follows the load",
-        &["crates/ssd/src/buffer/adaptive/mod.rs"],
+        &["crates/ssd/src/buffer/adaptive.rs"],
         "endurance-adaptive",
     ),
     part(
@@ -489,7 +486,7 @@ pub static PARTS: &[Part] = &[
         Paper::D,
         "section 3, table 1",
         "the machine and the three storages that were measured",
-        &["crates/lab/src/commits/mod.rs"],
+        &["crates/lab/src/commits.rs"],
         MACHINE,
     ),
     part(
@@ -517,14 +514,14 @@ pub static PARTS: &[Part] = &[
         Paper::E,
         "section 3.2, figure 3",
         "the index in DRAM, keys on flash: one read a get, 87.5 % of the keys' DRAM freed",
-        &["crates/cache/src/index/mod.rs"],
+        &["crates/cache/src/index.rs"],
         "serve-memory",
     ),
     part(
         Paper::E,
         "section 3.2",
         "keys that look alike: H_y's width, and reads in vain",
-        &["crates/cache/src/index/mod.rs", "docs/cache/sizing.md"],
+        &["crates/cache/src/index.rs", "docs/cache/sizing.md"],
         "serve-memory",
     ),
     part(

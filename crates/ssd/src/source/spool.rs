@@ -26,15 +26,15 @@ pub struct Spool {
 impl Spool {
     /// Copies `path` to its end.
     pub(super) fn of(path: &Path) -> Result<Spool, Error> {
-        let told = |source| Error::File {
+        let told = |reason| Error::File {
             path: path.to_path_buf(),
-            source,
+            reason,
         };
         let mut pipe = File::open(path).map_err(told)?;
         let folder = std::env::temp_dir();
-        let mut file = unnamed(&folder).map_err(|source| Error::File {
+        let mut file = unnamed(&folder).map_err(|reason| Error::File {
             path: folder.clone(),
-            source,
+            reason,
         })?;
         // One error for both sides. The folder is more likely to be full, so it is named too.
         let bytes = io::copy(&mut pipe, &mut file).map_err(|error| {

@@ -209,14 +209,12 @@ impl Tree {
             let module = self.module(Some(parent), name.to_owned(), self.modules[parent].file);
             return self.items(module, &body.stream(), &nested);
         }
-        let flat = folder.join(format!("{name}.rs"));
         let file = match path {
             Some(path) => {
                 let beside = self.files[self.modules[parent].file].parent();
                 beside.unwrap_or(folder).join(path)
             }
-            None if flat.exists() => flat,
-            None => nested.join("mod.rs"),
+            None => folder.join(format!("{name}.rs")),
         };
         self.file(Some(parent), name.to_owned(), &file, &nested)
     }

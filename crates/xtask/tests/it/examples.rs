@@ -75,12 +75,7 @@ impl Source {
                         self.items(inner, items, folder.join(name), seen);
                         continue;
                     }
-                    let (flat, nested) = (folder.join(format!("{name}.rs")), folder.join(&name));
-                    let file = if flat.exists() {
-                        flat
-                    } else {
-                        nested.join("mod.rs")
-                    };
+                    let (file, nested) = (folder.join(format!("{name}.rs")), folder.join(&name));
                     self.module(inner, file, nested, seen);
                 }
                 Item::Use(used) if is_pub(&used.vis) => self.used(&path, "", &used.tree),

@@ -77,12 +77,7 @@ fn symbols_exist() {
         } else {
             format!("{first}.rs")
         };
-        let module = format!("{first}/mod.rs");
-        let of_file = |f: &&File| {
-            f.path.ends_with(&format!("/{file}"))
-                || f.path == file
-                || f.path.ends_with(&format!("/{module}"))
-        };
+        let of_file = |f: &&File| f.path.ends_with(&format!("/{file}")) || f.path == file;
         let defines = |f: &&File| {
             ["struct", "enum", "trait", "type"]
                 .iter()

@@ -6,9 +6,9 @@ use crate::tree::{File, rust_files};
 
 /// A type, and the beginning of the paths of its files.
 const OWNERS: [(&str, &str); 8] = [
-    ("Shard", "crates/cache/src/shard/"),
-    ("Dram", "crates/cache/src/dram/"),
-    ("Flash", "crates/cache/src/flash/"),
+    ("Shard", "crates/cache/src/shard"),
+    ("Dram", "crates/cache/src/dram"),
+    ("Flash", "crates/cache/src/flash"),
     ("Worker", "crates/server/src/worker"),
     ("Conns", "crates/server/src/worker/conns.rs"),
     ("Peers", "crates/server/src/worker/peers.rs"),

@@ -50,6 +50,15 @@ fn every_source_file_says_what_it_is() {
 }
 
 #[test]
+fn a_module_with_children_is_a_file_beside_their_folder() {
+    let complaints = rust_files()
+        .into_iter()
+        .filter_map(|f| Some(f.path.strip_suffix("/mod.rs")?.to_owned()))
+        .map(|folder| format!("{folder}/mod.rs should be {folder}.rs"));
+    complain("module layout", complaints.collect());
+}
+
+#[test]
 fn no_source_file_is_too_long() {
     let long = |f: &File| f.text.lines().count() > MOST_LINES;
     let complaints = rust_files()

@@ -3,7 +3,7 @@
 //!
 //! Card. Paper E, section 3.1, tiers key-value pairs between DRAM and flash by LRU. Each size class
 //! has one list. A hit moves the item to the head, and the victim is the tail. Deviation: lists are
-//! per class (see `policy/mod.rs`).
+//! per class (see `policy.rs`).
 
 use super::{List, Policy};
 use crate::arena::{Arena, Handle};
