@@ -11,7 +11,7 @@ use senko_io::fault::Fault;
 use senko_server::settings::BackendChoice;
 
 use crate::lend::{on_flash, unanswered};
-use crate::serve::client::{Client, Place, on_both};
+use crate::serve::client::{Client, PATIENCE, Place, on_both};
 use crate::serve::value;
 
 /// Attempts of a client whose value found no memory.
@@ -261,7 +261,8 @@ fn connections_are_asked_whether_their_peers_are_there() {
         client.ask("mn\r\n", "MN\r\n");
         let ours = format!("0100007F:{:04X}", place.port());
         let mut timer = None;
-        for _ in 0..1000 {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
             let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
             // sl, local, remote, state, queues, the timer that runs and when it ends: 02 is
             // keepalive's.
