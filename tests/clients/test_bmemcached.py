@@ -15,7 +15,7 @@ SIZES = [0, 1, 100, 4000, 4096, 5000, 100_000, 1_000_000]
 
 @pytest.fixture(params=[bmemcached.DistributedClient, bmemcached.ReplicatingClient], ids=lambda c: c.__name__)
 def client(server, request):
-    c = request.param([server.name], socket_timeout=30)
+    c = request.param([server.name], socket_timeout=300)
     yield c
     c.disconnect_all()
 

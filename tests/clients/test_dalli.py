@@ -37,7 +37,7 @@ def play(address, server=None, **settings):
         for line in process.stdout:
             if line != "settle\n":
                 process.stdin.close()
-                assert process.wait(60) == 0
+                assert process.wait(300) == 0
                 return line.strip() + ("" if line == "ok\n" else " (seed %d)" % settings["seed"])
             server.settle()
             process.stdin.write("settled\n")

@@ -44,14 +44,14 @@ def scrape(exporter, server):
         end = time.monotonic() + PATIENCE
         while True:
             try:
-                text = urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=60).read().decode()
+                text = urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=300).read().decode()
                 break
             except OSError:
                 assert process.poll() is None and time.monotonic() < end
                 time.sleep(0.05)
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(300)
     lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, value in lines if name.startswith("memcached_")}
 
@@ -79,7 +79,7 @@ def quiet_scrape(exporter, server, names):
 
 def test_the_exporter_reads_everything(exporter, running):
     running.flush()
-    client = Client(running.address, timeout=60)
+    client = Client(running.address, timeout=300)
     keys = ["exporter:%d" % n for n in range(100)]
     for key in keys:
         assert client.set(key, os.urandom(500), noreply=False)
@@ -134,7 +134,7 @@ FLASH_ROWS = {
 def test_the_exporter_tells_of_flash(exporter, running):
     seen_in = {"dram": False, "memcached": False, "flash": True}
     running.flush()
-    client = Client(running.address, timeout=60)
+    client = Client(running.address, timeout=300)
     keys = ["flash:%d" % n for n in range(100)]
     for key in keys:
         assert client.set(key, os.urandom(500), noreply=False)

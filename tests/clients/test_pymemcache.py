@@ -17,7 +17,7 @@ SIZES = [0, 1, 11, 100, 1000, 3900, 4096, 4097, 10_000, 65_536, 300_000, 1_000_0
 
 @pytest.fixture(params=["reply", "noreply"])
 def client(server, request):
-    c = Client(server.address, default_noreply=request.param == "noreply", timeout=30)
+    c = Client(server.address, default_noreply=request.param == "noreply", timeout=300)
     yield c
     c.close()
 
@@ -171,7 +171,7 @@ def test_flags(server):
             return value
 
     keeper = Serde()
-    with_serde = Client(server.address, serde=keeper, timeout=30)
+    with_serde = Client(server.address, serde=keeper, timeout=300)
     with_serde.set("k", b"v", noreply=False)
     server.settle()
     assert with_serde.get("k") == b"v"
@@ -187,7 +187,7 @@ def test_pickled_and_compressed(server):
     big = {"text": "word " * 50_000, "list": list(range(10_000))}
     unicode_text = "Grüße, 閃光, \N{SNOWMAN}" * 100
     for chosen in (serde.pickle_serde, serde.compressed_serde):
-        client = Client(server.address, serde=chosen, timeout=30)
+        client = Client(server.address, serde=chosen, timeout=300)
         client.set("big", big, noreply=False)
         client.set("text", unicode_text, noreply=False)
         client.set("number", 12345678901234567890, noreply=False)
@@ -201,7 +201,7 @@ def test_pickled_and_compressed(server):
 
 
 def test_unicode_keys(server):
-    client = Client(server.address, allow_unicode_keys=True, timeout=30)
+    client = Client(server.address, allow_unicode_keys=True, timeout=300)
     client.set("schlüssel-鍵", "v", noreply=False)
     server.settle()
     assert client.get("schlüssel-鍵") == b"v"
@@ -209,12 +209,12 @@ def test_unicode_keys(server):
 
 
 def test_prefix(server):
-    client = Client(server.address, key_prefix=b"p:", timeout=30)
+    client = Client(server.address, key_prefix=b"p:", timeout=300)
     client.set_many({"a": "1", "b": "2"}, noreply=False)
     server.settle()
     assert client.get_many(["a", "b"]) == {"a": b"1", "b": b"2"}
     client.close()
-    plain = Client(server.address, timeout=30)
+    plain = Client(server.address, timeout=300)
     assert plain.get("p:a") == b"1"
     plain.close()
 
@@ -279,7 +279,7 @@ def test_errors(server, client):
     with pytest.raises((MemcacheUnknownCommandError, MemcacheClientError, MemcacheServerError)):
         client.shutdown()
         client.version()
-    fresh = Client(server.address, timeout=30)
+    fresh = Client(server.address, timeout=300)
     assert fresh.get("k") is None
     fresh.close()
 
@@ -300,12 +300,12 @@ def test_longest_key(server, client):
 
 
 def test_pool_and_hash_client(server):
-    pool = PooledClient(server.address, max_pool_size=8, timeout=30)
+    pool = PooledClient(server.address, max_pool_size=8, timeout=300)
     assert pool.set("k", "v", noreply=False)
     server.settle()
     assert pool.get("k") == b"v"
     pool.close()
-    hashed = HashClient([server.address], use_pooling=True, timeout=30)
+    hashed = HashClient([server.address], use_pooling=True, timeout=300)
     values = {"h%d" % i: json.dumps(i).encode() for i in range(50)}
     hashed.set_many(values, noreply=False)
     server.settle()
@@ -314,7 +314,7 @@ def test_pool_and_hash_client(server):
 
 
 def test_python_objects_survive(server):
-    client = Client(server.address, timeout=30)
+    client = Client(server.address, timeout=300)
     value = {"a": [1, 2.5, None], "b": ("x",)}
     client.set("obj", pickle.dumps(value), noreply=False)
     server.settle()
@@ -323,7 +323,7 @@ def test_python_objects_survive(server):
 
 
 def test_host_and_port_in_one_string(server):
-    client = Client("%s:%d" % server.address, timeout=30)
+    client = Client("%s:%d" % server.address, timeout=300)
     assert client.set("k", "v", noreply=False)
     assert client.get("k") == b"v"
     client.close()

@@ -81,7 +81,7 @@ class Running:
 
     def answers(self):
         try:
-            socket.create_connection(self.plain, timeout=60).close()
+            socket.create_connection(self.plain, timeout=10).close()
             return True
         except OSError:
             return False

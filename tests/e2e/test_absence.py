@@ -26,7 +26,7 @@ senko:
   auto_eject_hosts: true
   server_failure_limit: 1
   server_retry_timeout: 1000
-  timeout: 60000
+  timeout: 300000
   backlog: 1024
   servers:
 {servers}

@@ -21,7 +21,7 @@ senko:
   hash: md5
   distribution: ketama
   auto_eject_hosts: false
-  timeout: 20000
+  timeout: 300000
   backlog: 1024
   preconnect: true
   servers:
@@ -46,7 +46,7 @@ def cluster(senko, program, tmp_path):
 
 def test_three_nodes_behind_nutcracker(cluster):
     address, nodes = cluster
-    client = Client(address, timeout=30)
+    client = Client(address, timeout=300)
     values = {"key:%d" % i: os.urandom(SIZES[i % len(SIZES)]) for i in range(KEYS)}
     for key, value in values.items():
         assert client.set(key, value, noreply=False)
@@ -60,7 +60,7 @@ def test_three_nodes_behind_nutcracker(cluster):
     assert found == values
 
     # Each node has between half and double its share of the keys.
-    direct = [Client(node.address, timeout=30) for node in nodes]
+    direct = [Client(node.address, timeout=300) for node in nodes]
     shares = [sum(len(d.get_many(keys[s : s + 100])) for s in range(0, KEYS, 100)) for d in direct]
     assert sum(shares) == KEYS
     assert all(KEYS / NODES / 2 < share < KEYS / NODES * 2 for share in shares), shares
@@ -77,7 +77,7 @@ def test_three_nodes_behind_nutcracker(cluster):
 
 def test_a_ketama_client_finds_the_same_nodes(cluster):
     address, nodes = cluster
-    through_proxy = Client(address, timeout=30)
+    through_proxy = Client(address, timeout=300)
     for i in range(500):
         assert through_proxy.set("ring:%d" % i, str(i), noreply=False)
     for node in nodes:

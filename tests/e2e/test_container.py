@@ -20,7 +20,7 @@ from missing import missing
 
 PROJECT = pathlib.Path(__file__).parents[2]
 CONTAINER = PROJECT / "contrib" / "container"
-PATIENCE = 120
+PATIENCE = 300
 # The kernel's number for each kind of machine, and where its headers list the system calls.
 MACHINES = {
     "x86_64": (0xC000003E, "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),

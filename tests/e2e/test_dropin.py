@@ -31,7 +31,7 @@ def user():
     return ["-u", "nobody"] if os.getuid() == 0 else []
 
 
-def wait_for(condition, what, seconds=120):
+def wait_for(condition, what, seconds=300):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "%s did not happen" % what
@@ -40,7 +40,7 @@ def wait_for(condition, what, seconds=120):
 
 def connects(port):
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()
         return True
     except OSError:
         return False
@@ -53,7 +53,7 @@ def listens(path):
 
 
 def run(command, **more):
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, **more)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL, **more)
 
 
 def test_version_and_help(memcached):
@@ -88,7 +88,7 @@ def test_as_a_service_file_starts_it(memcached, user, tmp_path):
             uid = [line.split()[1] for line in status if line.startswith("Uid:")][0]
         if user:
             assert uid != "0", "it still runs as root"
-        client = Client(("127.0.0.1", port), timeout=20)
+        client = Client(("127.0.0.1", port), timeout=300)
         assert client.set("k", "v", noreply=False)
         assert client.get("k") == b"v"
         settings = client.stats("settings")
@@ -120,7 +120,7 @@ def foreground(memcached, user):
         port = servers.free_port()
         process = subprocess.Popen(
             [memcached, *user, "-l", "127.0.0.1", "-p", str(port), *options],
-            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=cwd, env=servers.PATIENT,
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=cwd,
         )  # fmt: skip
         processes.append(process)
         wait_for(lambda: connects(port) or process.poll() is not None, "the start")
@@ -130,7 +130,7 @@ def foreground(memcached, user):
     yield start
     for process in processes:
         process.terminate()
-        process.wait(60)
+        process.wait(300)
 
 
 def test_tuning_options_are_accepted(foreground):
@@ -138,7 +138,7 @@ def test_tuning_options_are_accepted(foreground):
         "-m", "100", "-f", "1.25", "-n", "48", "-L", "-R", "50", "-b", "2048", "-I", "2m", "-D", ":", "-U", "0", "-k", "-v",
         "-o", "modern,hash_algorithm=murmur3,lru_maintainer,hot_lru_pct=20,slab_automove=1,ext_threads=4,idle_timeout=300",
     )  # fmt: skip
-    client = Client(("127.0.0.1", port), timeout=20)
+    client = Client(("127.0.0.1", port), timeout=300)
     assert client.set("big", b"x" * 1_500_000, noreply=False)
     assert len(client.get("big")) == 1_500_000
     client.close()
@@ -153,7 +153,7 @@ def test_flash_by_extstores_option(foreground, tmp_path, user):
             os.chmod(folder, folder.stat().st_mode | stat.S_IXOTH)
         os.chmod(tmp_path, 0o777)
     port, _ = foreground("-m", "16", "-o", "ext_path=%s/ext:512m" % tmp_path)
-    client = Client(("127.0.0.1", port), timeout=60)
+    client = Client(("127.0.0.1", port), timeout=300)
     values = {"key:%d" % i: os.urandom(1000) for i in range(60_000)}
     client.set_many(values, noreply=True)
     found = 0
@@ -169,7 +169,7 @@ def test_flash_by_extstores_option(foreground, tmp_path, user):
 
 def test_no_flash_unless_asked_for(foreground, tmp_path):
     port, _ = foreground("-m", "64", cwd=str(tmp_path))
-    client = Client(("127.0.0.1", port), timeout=20)
+    client = Client(("127.0.0.1", port), timeout=300)
     assert int(client.stats().get(b"flash_capacity", 0)) == 0
     client.close()
     assert [p.name for p in tmp_path.iterdir()] == ["bin"]
@@ -184,14 +184,14 @@ def test_a_unix_socket(memcached, user, tmp_path):
     process = subprocess.Popen([memcached, *user, "-s", str(path), "-a", "0777"], stdin=subprocess.DEVNULL)
     try:
         wait_for(lambda: listens(path), "the socket")
-        client = Client(str(path), timeout=20)
+        client = Client(str(path), timeout=300)
         assert client.set("k", "v", noreply=False)
         assert client.get("k") == b"v"
         client.close()
         assert stat.S_IMODE(path.stat().st_mode) == 0o777
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(300)
 
 
 @pytest.mark.parametrize(
@@ -226,4 +226,4 @@ def test_port_file(memcached, user, tmp_path):
         wait_for(lambda: connects(port), "the start")
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(300)

@@ -26,11 +26,11 @@ def test_memccapable(senko, program, kind, protocol, least):
     try:
         host, port = server.address
         run = subprocess.run(
-            [memccapable, "-h", host, "-p", str(port), "-t", "20", protocol],
+            [memccapable, "-h", host, "-p", str(port), "-t", "300", protocol],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=1500,
         )
         failed = set(re.findall(r"^(.*?) +\[FAIL\]", run.stdout, re.MULTILINE))
         wanted = NOT_AS_1_6_45 if protocol == "-a" and kind != "memcached" else set()

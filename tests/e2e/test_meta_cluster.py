@@ -38,7 +38,7 @@ class Model:
     """
 
     def __init__(self, nodes, gutter):
-        pools = connection_pool_factory_builder(connection_timeout=60, recv_timeout=PATIENCE, mark_down_period_s=0.2)
+        pools = connection_pool_factory_builder(connection_timeout=300, recv_timeout=PATIENCE, mark_down_period_s=0.2)
         # A node keeps its place on the ring by its name.
         ring = [ServerAddress(*node.server.address, server_id="node%d" % n) for n, node in enumerate(nodes)]
         spare = [ServerAddress(*gutter.address, server_id="gutter")]
@@ -74,7 +74,7 @@ def value(key, version):
 
 def alone(node):
     """A client of one node."""
-    pools = connection_pool_factory_builder(connection_timeout=60, recv_timeout=PATIENCE)
+    pools = connection_pool_factory_builder(connection_timeout=300, recv_timeout=PATIENCE)
     return CacheClient.cache_client_from_servers([ServerAddress(*node.server.address)], pools)
 
 

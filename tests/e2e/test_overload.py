@@ -52,7 +52,7 @@ class Server(servers.Server):
         command = [program, "serve", "-l", "notls:%s:%d,%s:%d" % (*plain, *secure), "-c", "4096", "--memory", "%dm" % (MEMORY >> 20)]
         command += ["--tls-chain-cert", "chain.pem", "--tls-key", "key.pem", "--admin", "127.0.0.1:%d" % admin, "-t", str(workers), *flash]
         log = open(folder / "log", "w")
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, env=servers.PATIENT)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
         super().__init__(tier, plain, process)
         self.secure, self.admin, self.log = secure, ("127.0.0.1", admin), folder / "log"
 

@@ -125,7 +125,7 @@ def serve(system, port):
     command = "setpriv --reuid senko --regid senko --clear-groups senko serve --config /etc/senko/senko.toml %s --json" % options
     # A stop waits 5 s for the disk, and the next start may be empty: twenty times that beside other
     # tests.
-    command = "env SENKO_TEST_PATIENCE=%s %s" % (servers.PATIENT["SENKO_TEST_PATIENCE"], command)
+    command = "env SENKO_TEST_PATIENCE=%s %s" % (os.environ["SENKO_TEST_PATIENCE"], command)
     # The shell may look before the server's own shell has opened the file: what an earlier server
     # said must be gone by then.
     system(": > /run/said; (setsid %s >> /run/said 2> /run/errors < /dev/null & echo $! > /run/pid)" % command)

@@ -13,7 +13,7 @@ import pytest
 
 import servers
 
-PATIENCE = 180
+PATIENCE = 300
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def start(senko, folder, *options, log=None):
     port = servers.free_port()
     command = [senko, "serve", "-p", str(port), "-m", "64", "-c", "100", "--data-dir", os.path.join(folder, "data")]
     command += ["--flash", os.path.join(folder, "flash") + ":256m", *options]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, env=servers.PATIENT)
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
     STARTED.append(process)
     return servers.wait_until_up(servers.Server("dram", ("127.0.0.1", port), process))
 

@@ -15,7 +15,7 @@ import subprocess
 import pytest
 
 UNITS = pathlib.Path(__file__).parents[2] / "contrib" / "systemd"
-PATIENCE = 120
+PATIENCE = 300
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from missing import missing
 
 OVERRIDE = pathlib.Path(__file__).parents[2] / "contrib" / "systemd" / "memcached.service.d" / "senko.conf"
 UNIT = pathlib.Path("/lib/systemd/system/memcached.service")
-PATIENCE = 120
+PATIENCE = 300
 
 
 @pytest.fixture

@@ -181,7 +181,7 @@ def test_the_lock_names_its_holder(senko, store):
             assert str(holder.pid) in run(senko, *command, code=2)[1]
     finally:
         holder.stdin.close()
-        assert holder.wait(timeout=120) == 0
+        assert holder.wait(timeout=300) == 0
     assert run(senko, "get", store, "a")[0] == b"held while this is there"
 
 
@@ -199,7 +199,7 @@ def test_a_file_that_is_only_read_is_shared_and_stays_as_it_is(senko, store):
         assert str(reader.pid) in run(senko, "put", store, "k", "v", code=2)[1]
     finally:
         reader.stdout.read()
-        assert reader.wait(timeout=120) == 0
+        assert reader.wait(timeout=300) == 0
     assert store.read_bytes() == before and store.stat().st_mtime_ns == modified
 
 

@@ -81,7 +81,7 @@ def test_a_server_whose_log_goes_nowhere_serves_and_stops(senko, tmp_path, kind,
     with stream(kind) as end:
         process = subprocess.Popen(command, cwd=str(tmp_path), stdin=subprocess.DEVNULL, stderr=end)
         server = servers.wait_until_up(servers.Server("dram", ("127.0.0.1", port), process))
-        with contextlib.closing(Client(server.address, timeout=20)) as client:
+        with contextlib.closing(Client(server.address, timeout=300)) as client:
             dropped = dropped_after(client, 0)  # what it said at the start
             for _ in range(3):
                 process.send_signal(signal.SIGHUP)
@@ -108,7 +108,7 @@ def test_a_server_whose_json_goes_nowhere_ends_well(senko, tmp_path, kind):
     with stream(kind) as end:
         process = subprocess.Popen(command, cwd=str(tmp_path), stdin=subprocess.DEVNULL, stdout=end, stderr=subprocess.DEVNULL)
         server = servers.wait_until_up(servers.Server("dram", ("127.0.0.1", port), process))
-        with contextlib.closing(Client(server.address, timeout=20)) as client:
+        with contextlib.closing(Client(server.address, timeout=300)) as client:
             dropped_after(client, 0)
         server.stop()
         assert process.returncode == 0
@@ -172,13 +172,13 @@ def test_results_that_nobody_reads(senko, made, args):
     """`senko ssd run ... 2>&1 | head -1` ended with a panic. A reader that has enough ends the
     command as it ends `yes | head`: quietly, with 141. A full disk is an error, and is told."""
     with stream("closed pipe") as end:
-        answer = subprocess.run([senko, *args], cwd=str(made), stdin=subprocess.DEVNULL, stdout=end, stderr=subprocess.PIPE, text=True, timeout=60)
+        answer = subprocess.run([senko, *args], cwd=str(made), stdin=subprocess.DEVNULL, stdout=end, stderr=subprocess.PIPE, text=True, timeout=300)
         assert answer.returncode == 141, answer.stderr
         assert "senko:" not in answer.stderr and "panicked" not in answer.stderr
-        both = subprocess.run([senko, *args], cwd=str(made), stdin=subprocess.DEVNULL, stdout=end, stderr=end, timeout=60)
+        both = subprocess.run([senko, *args], cwd=str(made), stdin=subprocess.DEVNULL, stdout=end, stderr=end, timeout=300)
         assert both.returncode == 141
     with stream("full device") as end:
-        answer = subprocess.run([senko, *args], cwd=str(made), stdin=subprocess.DEVNULL, stdout=end, stderr=subprocess.PIPE, text=True, timeout=60)
+        answer = subprocess.run([senko, *args], cwd=str(made), stdin=subprocess.DEVNULL, stdout=end, stderr=subprocess.PIPE, text=True, timeout=300)
         assert answer.returncode in (1, 2), answer.stderr
         # Not of the store's own disk, say.
         assert "cannot write to stdout: No space left" in answer.stderr and "panicked" not in answer.stderr, answer.stderr
@@ -188,7 +188,7 @@ def test_results_that_nobody_reads(senko, made, args):
 @pytest.mark.parametrize("args", RESULTS, ids=" ".join)
 def test_results_whose_warnings_nobody_reads(senko, made, args, kind):
     with stream(kind) as end:
-        answer = subprocess.run([senko, *args], cwd=str(made), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=end, timeout=60)
+        answer = subprocess.run([senko, *args], cwd=str(made), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=end, timeout=300)
     assert answer.returncode == 0
     assert answer.stdout
 
@@ -196,7 +196,7 @@ def test_results_whose_warnings_nobody_reads(senko, made, args, kind):
 @pytest.mark.parametrize("args", [["store", "get", "none", "k"], ["dbm", "get", "none", "k"], ["ssd", "run", "none"], ["nonsense"]], ids=" ".join)
 def test_errors_that_nobody_reads_keep_their_exit_code(senko, tmp_path, args):
     def code(**more):
-        return subprocess.run([senko, *args], cwd=str(tmp_path), stdin=subprocess.DEVNULL, timeout=60, **more).returncode
+        return subprocess.run([senko, *args], cwd=str(tmp_path), stdin=subprocess.DEVNULL, timeout=300, **more).returncode
 
     told = code(stderr=subprocess.DEVNULL)
     assert told in (1, 2)
@@ -213,6 +213,6 @@ def test_a_load_ends_when_its_reader_has_enough(senko, tmp_path):
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert json.loads(process.stdout.readline())["type"] == "second"
         process.stdout.close()
-        assert process.wait(60) == 141
+        assert process.wait(300) == 141
     finally:
         server.stop()

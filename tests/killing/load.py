@@ -31,7 +31,7 @@ class Wire:
 
     def __init__(self, address):
         try:
-            self.socket = socket.create_connection(address, timeout=30)
+            self.socket = socket.create_connection(address, timeout=300)
         except OSError as error:
             raise Died(str(error)) from None
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -53,7 +53,7 @@ class Wire:
         try:
             part = self.socket.recv(1 << 18)
         except TimeoutError:
-            raise Wrong("no answer in 30 s: the connection hangs") from None
+            raise Wrong("no answer in five minutes: the connection hangs") from None
         except OSError as error:
             raise Died(str(error)) from None
         if not part:
@@ -237,6 +237,13 @@ class Flusher:
                 return
 
 
+class Quiet:
+    """A flusher that sends nothing."""
+
+    def run(self, address, stop):
+        pass
+
+
 class Crowd:
     """Clients and flusher in threads of their own; what one of them finds wrong is raised by
     `end`.
@@ -257,10 +264,10 @@ class Crowd:
         except BaseException as error:  # told by `end`, whatever it is
             self.errors.append(error)
 
-    def wait_for(self, least):
-        """Waits for so many answers, as long as there is hope of them."""
-        end = time.monotonic() + 60
-        while sum(client.commands for client in self.clients) - self.before < least:
+    def wait_for(self, least, condition=lambda: True):
+        """Waits for so many answers and for the condition, as long as there is hope of them."""
+        end = time.monotonic() + 300
+        while sum(client.commands for client in self.clients) - self.before < least or not condition():
             if self.errors or time.monotonic() > end:
                 return
             time.sleep(0.01)

@@ -15,6 +15,10 @@ use senko_io::{note, say};
 use senko_server::server::{Server, ServerError, StartReport, StopReport};
 use senko_server::settings::Settings;
 use serde_json::json;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, reload};
 
 use crate::options::{LogFormat, ServeOptions};
 use crate::process::{self, Background, PidFile, Signal, Signals, User};
@@ -171,6 +175,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         None
     };
     start_log(settings.verbosity, around.log_format);
+    settings.on_verbosity = Some(change_log);
     let signals = Signals::block();
     let service = Arc::new(Service::from_env());
     let patience = service.patience();
@@ -357,23 +362,42 @@ fn absolute_paths(settings: &mut Settings, around: &mut Surroundings) -> Result<
     Ok(())
 }
 
+/// The lines that the log has now.
+static LOG_LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
+
 /// Log lines go to stderr; `-v` turns on lines that help to find a fault.
 fn start_log(verbosity: u8, format: LogFormat) {
-    let level = match verbosity {
-        0 => tracing::Level::WARN,
-        1 => tracing::Level::INFO,
-        2 => tracing::Level::DEBUG,
-        _ => tracing::Level::TRACE,
-    };
-    let log = tracing_subscriber::fmt()
-        .with_max_level(level)
+    let (level, handle) = reload::Layer::new(log_level(verbosity));
+    let _ = LOG_LEVEL.set(handle);
+    let log = tracing_subscriber::registry().with(level);
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(|| say::Log)
         .with_ansi(say::terminal())
         .with_target(false);
     let _ = match format {
-        LogFormat::Text => log.try_init(),
-        LogFormat::Json => log.json().flatten_event(true).with_ansi(false).try_init(),
+        LogFormat::Text => log.with(lines).try_init(),
+        LogFormat::Json => {
+            let lines = lines.json().flatten_event(true).with_ansi(false);
+            log.with(lines).try_init()
+        }
     };
+}
+
+fn log_level(verbosity: u8) -> LevelFilter {
+    match verbosity {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    }
+}
+
+/// The `verbosity` command has the effect of so many `-v`.
+fn change_log(verbosity: u8) {
+    if let Some(handle) = LOG_LEVEL.get() {
+        // It fails only where the log itself is gone.
+        let _ = handle.reload(log_level(verbosity));
+    }
 }
 
 /// One line `TCP INET: port` for each port, in memcached's form. The file is renamed into place, so

@@ -16,8 +16,8 @@
 //!   meta get won. It allocates nothing, submits no operations and takes no pin. So a worker that
 //!   takes its shard back waits at most for the copy of one value, and no new reader begins
 //!   meanwhile.
-//! - PARK-3. A reader answers only if the shard has applied the latest acknowledged flush. A parked
-//!   shard comes with the number of flushes that it has applied.
+//! - PARK-3. A reader answers only if the shard has applied the latest acknowledged flush and
+//!   `stats reset`. A parked shard comes with the numbers of those that it has applied.
 //! - PARK-4. A session reads a parked shard only while none of its own commands is on its way to
 //!   that shard. So it reads its own writes.
 
@@ -41,8 +41,16 @@ pub struct Parked {
 
 struct Inside {
     shard: Box<Shard>,
-    /// How many `flush_all` the shard has applied.
-    flushes: u64,
+    applied: Applied,
+}
+
+/// The requests to all shards that a shard has applied.
+#[derive(Clone, Copy, Debug)]
+pub struct Applied {
+    /// How many `flush_all`.
+    pub flushes: u64,
+    /// How many `stats reset`.
+    pub resets: u64,
 }
 
 impl Parked {
@@ -51,9 +59,9 @@ impl Parked {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Parks the shard, which has applied this many flushes.
-    pub fn park(&self, shard: &mut OwnShard, flushes: u64) {
-        *self.place() = shard.0.take().map(|shard| Inside { shard, flushes });
+    /// Parks the shard, which has applied these.
+    pub fn park(&self, shard: &mut OwnShard, applied: Applied) {
+        *self.place() = shard.0.take().map(|shard| Inside { shard, applied });
         self.open.store(true, Ordering::Relaxed);
     }
 
@@ -86,11 +94,11 @@ impl fmt::Debug for Parked {
 pub struct Look<'a>(MutexGuard<'a, Option<Inside>>);
 
 impl Look<'_> {
-    /// How many flushes the shard has applied, and the shard.
+    /// The requests that the shard has applied, and the shard.
     #[inline]
-    pub fn parts(&mut self) -> (u64, &mut Shard) {
+    pub fn parts(&mut self) -> (Applied, &mut Shard) {
         let inside = self.0.as_mut().expect("it lay there when this was made");
-        (inside.flushes, &mut inside.shard)
+        (inside.applied, &mut inside.shard)
     }
 }
 

@@ -521,6 +521,7 @@ impl Session {
     /// Runs a command: answers it, or parks it.
     fn execute<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, req: &Request<'_>, draft: Option<Draft>) {
         ctx.cursor.flush(ctx.shared, ctx.shard);
+        ctx.cursor.reset(ctx.shared, ctx.shard, ctx.stats);
         let place = self.replies.begin();
         let mut draft = draft;
         if let Some(waits) = self.drive(ctx, req, &mut draft, None, place) {

@@ -147,6 +147,8 @@ pub struct Settings {
     pub prefix_delimiter: Option<u8>,
     /// Verbosity, 0 to 3.
     pub verbosity: u8,
+    /// Called with the new verbosity by a `verbosity` command, so that the log can follow it.
+    pub on_verbosity: Option<fn(u8)>,
     /// Only this protocol (`-B`): ascii, binary; `None`: each connection's first byte decides.
     pub only_protocol: Option<Dialect>,
     /// Flash.
@@ -279,6 +281,7 @@ impl Default for Settings {
             no_watch: false,
             prefix_delimiter: None,
             verbosity: 0,
+            on_verbosity: None,
             only_protocol: None,
             flash: Vec::new(),
             data_dir: None,

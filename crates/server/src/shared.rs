@@ -27,7 +27,7 @@ use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::hot;
 use crate::intake::Intake;
-use crate::parked::Parked;
+use crate::parked::{Applied, Parked};
 use crate::protocol::push_key;
 use crate::settings::Settings;
 use crate::tls::Tls;
@@ -224,7 +224,7 @@ pub struct Shared {
     reset_generation: AtomicU64,
     dram_limit: AtomicU64,
     shutdown: AtomicU8,
-    verbosity: AtomicU8,
+    verbosity: Mutex<u8>,
     published: Vec<Mutex<Published>>,
     /// The use of each flash device by each worker; the first index is the device.
     devices: Mutex<Vec<Vec<DeviceState>>>,
@@ -277,7 +277,7 @@ impl Shared {
             reset_generation: AtomicU64::new(0),
             dram_limit: AtomicU64::new(0),
             shutdown: AtomicU8::new(0),
-            verbosity: AtomicU8::new(settings.verbosity),
+            verbosity: Mutex::new(settings.verbosity),
             published: (0..shards).map(|_| Mutex::default()).collect(),
             conns: Mutex::default(),
             sockets: Mutex::default(),
@@ -360,12 +360,13 @@ impl Shared {
     pub fn flush_generation(&self) -> u64 {
         self.flush_generation.load(Ordering::Acquire)
     }
-    /// Whether a shard that has applied this many flushes has applied all that are due at this
-    /// second.
+    /// Whether these are all flushes that are due at this second, and all resets.
     #[inline]
-    pub fn is_flushed(&self, flushes: u64, now: u32) -> bool {
+    pub(crate) fn is_all(&self, applied: Applied, now: u32) -> bool {
         let due = self.flush_due.load(Ordering::Acquire);
-        (due == 0 || now < due) && self.flush_generation() == flushes
+        (due == 0 || now < due)
+            && self.flush_generation() == applied.flushes
+            && self.reset_generation() == applied.resets
     }
     /// Stores the time for a later server.
     pub fn note_second(&self, second: u32) {
@@ -391,7 +392,10 @@ impl Shared {
             Shutdown::Now => 1,
             Shutdown::Graceful => 2,
         };
-        self.shutdown.store(code, Ordering::Release);
+        // A stop at once stays one: a worker may not have seen it yet.
+        let stays = |before| (before != 1).then_some(code);
+        let (set, fetch) = (Ordering::Release, Ordering::Relaxed);
+        let _ = self.shutdown.fetch_update(set, fetch, stays);
     }
     /// Whether the server was asked to stop.
     pub fn shutdown(&self) -> Shutdown {
@@ -403,10 +407,16 @@ impl Shared {
     }
     /// The verbosity, 0 to 3.
     pub fn verbosity(&self) -> u8 {
-        self.verbosity.load(Ordering::Relaxed)
+        *lock(&self.verbosity)
     }
     pub(crate) fn set_verbosity(&self, level: u32) {
-        self.verbosity.store(level.min(3) as u8, Ordering::Relaxed);
+        let level = level.min(3) as u8;
+        // Held over the call, so that the log follows the last of two commands.
+        let mut now = lock(&self.verbosity);
+        *now = level;
+        if let Some(tell) = self.settings.on_verbosity {
+            tell(level);
+        }
     }
     /// Bytes of DRAM that all shards together may use for items, as `cache_memlimit` set it; 0: not
     /// set. Workers compare it with the value that they applied, and call [`Shard::set_dram_limit`]
@@ -414,7 +424,7 @@ impl Shared {
     pub fn dram_limit(&self) -> u64 {
         self.dram_limit.load(Ordering::Relaxed)
     }
-    pub(crate) fn set_dram_limit(&self, bytes: u64) {
+    fn set_dram_limit(&self, bytes: u64) {
         self.dram_limit.store(bytes, Ordering::Relaxed);
     }
 
@@ -592,16 +602,35 @@ impl Cursor {
         true
     }
 
-    /// Applies everything pending: flushes, `stats reset`, `cache_memlimit`. The worker calls it
-    /// about ten times a second, and before it publishes.
-    pub fn catch_up(&mut self, shared: &Shared, shard: &mut Shard, stats: &mut ThreadStats) {
-        self.flush(shared, shard);
+    /// Applies a `stats reset` that this worker has not seen yet. A worker calls it before it
+    /// counts a command: else it would zero, a little later, what it counted after the reset's
+    /// answer.
+    #[inline]
+    pub fn reset(&mut self, shared: &Shared, shard: &mut Shard, stats: &mut ThreadStats) {
         let reset = shared.reset_generation();
         if reset != self.reset {
             self.reset = reset;
             *stats = ThreadStats::default();
             shard.reset_stats();
         }
+    }
+
+    /// Sets the memory limit of all shards; false if it is out of bounds.
+    pub(crate) fn limit_memory(&mut self, shared: &Shared, shard: &mut Shard, bytes: u64) -> bool {
+        let taken = shard.set_dram_limit((bytes / shared.shards as u64) as usize);
+        if taken {
+            shared.set_dram_limit(bytes);
+            // If another worker restores the limit before, it is news for this shard.
+            self.dram_limit = bytes;
+        }
+        taken
+    }
+
+    /// Applies everything pending: flushes, `stats reset`, `cache_memlimit`. The worker calls it
+    /// about ten times a second, and before it publishes.
+    pub fn catch_up(&mut self, shared: &Shared, shard: &mut Shard, stats: &mut ThreadStats) {
+        self.flush(shared, shard);
+        self.reset(shared, shard, stats);
         let limit = shared.dram_limit();
         if limit != self.dram_limit {
             self.dram_limit = limit;
@@ -611,9 +640,12 @@ impl Cursor {
         }
     }
 
-    /// How many flushes its shard has applied.
-    pub fn flushes(&self) -> u64 {
-        self.flush
+    /// What its shard has applied.
+    pub(crate) fn applied(&self) -> Applied {
+        Applied {
+            flushes: self.flush,
+            resets: self.reset,
+        }
     }
 
     /// The reset generation of the counters: the value for [`Published::reset`].

@@ -188,7 +188,7 @@ impl Core {
     fn poll(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), String> {
         let parked = (self.shared.shards > 1).then(|| &self.shared.parked[self.me]);
         if let Some(parked) = parked {
-            parked.park(&mut self.shard, self.cursor.flushes());
+            parked.park(&mut self.shard, self.cursor.applied());
         }
         let polled = self.ev.poll(Some(timeout), events);
         if let Some(parked) = parked {

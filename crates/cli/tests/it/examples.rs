@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use collect::{Block, documents, of_document, of_help};
 
-use crate::process::{Running, SENKO, Scratch, have, signal, wait_for};
+use crate::process::{PATIENT, Running, SENKO, Scratch, have, signal, wait_for};
 
 /// Replacements, in this order: paths, sizes, counts and times.
 const SMALLER: &[(&str, &str)] = &[
@@ -122,7 +122,7 @@ const MAY_SAY_NO: &[&str] = &["get data.kv colour --at"];
 const PROGRAMS: &[&str] = &["zcat", "gzip", "date", "jq", "openssl"];
 
 /// How long an example may take: far longer than any does.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(600);
 
 fn all_examples() -> Vec<Block> {
     let mut blocks: Vec<Block> = documents()
@@ -222,6 +222,7 @@ fn command(folder: &Scratch, text: &str, port: u16, pid: u32) -> Command {
         .env("PATH", format!("{}:{path}", folder.path().display()))
         .env("PORT", port.to_string())
         .env("SERVER", pid.to_string())
+        .env(PATIENT.0, PATIENT.1)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

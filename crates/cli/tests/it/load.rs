@@ -61,16 +61,7 @@ fn work_that_was_not_done_is_not_0() {
     assert!(written.contains("1/(1-Percentile)"), "{written}");
     assert!(written.contains("#[Max "), "{written}");
 
-    let rate = [
-        "--rate",
-        "10m",
-        "--duration",
-        "200ms",
-        "-c",
-        "2",
-        "--gaps",
-        "even",
-    ];
+    let rate = ["--rate", "10m", "-n", "20000", "-c", "2", "--gaps", "even"];
     let out = undone(&go(&rate), "the rate was not reached");
     assert!(out.contains("not reached: "), "{out}");
 
@@ -113,7 +104,7 @@ fn work_that_was_not_done_is_not_0() {
 fn a_server_that_dies_is_not_0() {
     let folder = Scratch::new();
     let mut server = Running::serve(&folder, &["-p", "0", "--no-flash", "-m", "64"]);
-    let (mut child, mut out) = started(&server, &["-d", "1h", "--timeout", "200ms"]);
+    let (mut child, mut out) = started(&server, &["-d", "1h", "--timeout", "2s"]);
     let mut seen = String::new();
     out.read_line(&mut seen).unwrap();
     server.child.kill().unwrap();

@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 /// The binary under test.
 pub const SENKO: &str = env!("CARGO_BIN_EXE_senko");
 
+/// A variable of the servers under test and its value. With it a busy disk makes a server drop no
+/// item, also when it stops.
+pub const PATIENT: (&str, &str) = ("SENKO_TEST_PATIENCE", "20");
+
 /// A folder for one test.
 pub struct Scratch(PathBuf);
 
@@ -92,6 +96,7 @@ impl Running {
         let mut child = Command::new(SENKO)
             .args(["serve", "--json"])
             .args(args)
+            .env(PATIENT.0, PATIENT.1)
             .current_dir(folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -126,6 +131,7 @@ impl Running {
             .args(user_args())
             .args(args)
             .env("MEMCACHED_PORT_FILENAME", &ports)
+            .env(PATIENT.0, PATIENT.1)
             .current_dir(folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -227,12 +233,12 @@ pub fn hears_signals(child: &Child) {
 
 /// Polls until there is a result; generously, since nothing here judges time.
 pub fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(180);
+    let deadline = Instant::now() + Duration::from_secs(300);
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited for three minutes");
+        assert!(Instant::now() < deadline, "waited for five minutes");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

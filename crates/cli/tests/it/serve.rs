@@ -257,6 +257,35 @@ fn a_second_signal_ends_it_at_once_and_a_hangup_does_nothing() {
     wait_for(|| server.child.try_wait().unwrap());
 }
 
+/// `verbosity 1` was answered with OK, and `stats settings` had the 1, but the log stayed as it
+/// was.
+#[test]
+fn the_verbosity_command_changes_the_log() {
+    for format in ["text", "json"] {
+        let folder = Scratch::new();
+        let server = Running::serve(&folder, &["-p", "0", "--no-flash", "--log-format", format]);
+        let mut client = server.connect();
+        let mut set = |level: u32| {
+            assert_eq!(
+                ask(&mut client, &format!("verbosity {level}\r\n"), "\n"),
+                "OK\r\n"
+            );
+            let shown = ask(&mut client, "stats settings\r\n", "END\r\n");
+            assert!(
+                shown.contains(&format!("STAT verbosity {level}\r\n")),
+                "{shown}"
+            );
+        };
+        set(1);
+        signal(server.child.id(), "HUP");
+        wait_for(|| server.stderr(&folder).contains("SIGHUP: ").then_some(()));
+        set(0);
+        assert!(server.stop().0.success());
+        let said = std::fs::read_to_string(folder.join("stderr")).unwrap();
+        assert!(!said.contains("SIGTERM: "), "{said}");
+    }
+}
+
 #[test]
 fn the_shutdown_command_ends_it_when_allowed() {
     let folder = Scratch::new();
@@ -290,7 +319,7 @@ fn memccapable() {
                 "-p",
                 &server.port.to_string(),
                 "-t",
-                "20",
+                "300",
             ])
             .output()
             .unwrap();

@@ -50,7 +50,7 @@ impl Memcached {
         let started = Instant::now();
         while UnixStream::connect(&socket).is_err() {
             assert!(
-                started.elapsed() < Duration::from_secs(20),
+                started.elapsed() < Duration::from_secs(120),
                 "memcached does not listen"
             );
             std::thread::sleep(Duration::from_millis(5));

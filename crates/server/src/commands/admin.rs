@@ -163,15 +163,21 @@ fn shutdown<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Ask
     Asked::Close
 }
 
+/// memcached's smallest memory limit.
+const LEAST_MIB: u64 = 8;
+
 fn memory_limit<Q: Queue>(ctx: &mut Ctx<'_, Q>, mib: Option<u32>) -> &'static str {
+    let most = (ctx.shard.reserved_bytes() * ctx.shared.shards) as u64;
     match mib {
         None => ERROR,
-        Some(0..8) => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
+        // A server with less than that accepts what `stats` says that it has.
+        Some(mib) if u64::from(mib) < LEAST_MIB.min(most >> 20) => {
+            "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m"
+        }
         Some(1_000_000_001..) => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes",
         Some(mib) => {
             let settings = &ctx.shared.settings;
             let given = settings.item_memory.unwrap_or(settings.memory);
-            let most = (ctx.shard.reserved_bytes() * ctx.shared.shards) as u64;
             let asked = u64::from(mib) << 20;
             // `--memory` covers more than items. If the same value is set again, items get the
             // memory that they had at the start.
@@ -180,14 +186,9 @@ fn memory_limit<Q: Queue>(ctx: &mut Ctx<'_, Q>, mib: Option<u32>) -> &'static st
             } else {
                 asked
             };
-            if ctx
-                .shard
-                .set_dram_limit((bytes / ctx.shared.shards as u64) as usize)
-            {
-                ctx.shared.set_dram_limit(bytes);
-                "OK"
-            } else {
-                "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust"
+            match ctx.cursor.limit_memory(ctx.shared, ctx.shard, bytes) {
+                true => "OK",
+                false => "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust",
             }
         }
     }

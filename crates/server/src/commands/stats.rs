@@ -95,6 +95,7 @@ pub(crate) fn binary_stats<Q: Queue>(
 
 /// Writes a section; false if no section has that name.
 fn section_of<Q: Queue>(ctx: &mut Ctx<'_, Q>, name: &[u8], sink: &mut Sink<'_>) -> bool {
+    ctx.cursor.catch_up(ctx.shared, ctx.shard, ctx.stats);
     match name {
         b"" => general(ctx, sink),
         b"settings" => settings(ctx, sink),
@@ -233,7 +234,6 @@ pub(crate) fn cpu_seconds() -> (f64, f64) {
 }
 
 fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
-    ctx.cursor.flush(ctx.shared, ctx.shard);
     let totals = totals(ctx);
     let Totals {
         stats, cache, disk, ..

@@ -42,9 +42,9 @@ impl Session {
         let Some(mut look) = ctx.shared.parked[shard].look() else {
             return false;
         };
-        let (flushes, there) = look.parts();
+        let (applied, there) = look.parts();
         there.set_now(ctx.shard.now_ms());
-        if !ctx.shared.is_flushed(flushes, there.now()) {
+        if !ctx.shared.is_all(applied, there.now()) {
             return false;
         }
         let found = match there.lookup(&req.key) {
@@ -54,6 +54,7 @@ impl Session {
             Lookup::Miss => Some(Fetched::Absent),
             Lookup::Dram(_) | Lookup::Flash(_) => return false,
         };
+        ctx.cursor.reset(ctx.shared, ctx.shard, ctx.stats);
         let place = self.replies.begin();
         ctx.work.from_flash = false;
         let outcome = commands::run(

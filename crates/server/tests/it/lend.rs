@@ -12,7 +12,7 @@ use senko_io::Op;
 use senko_io::fault::{Fault, FaultSwitch};
 use senko_server::settings::BackendChoice;
 
-use crate::serve::client::{Client, Place, on_both};
+use crate::serve::client::{Client, PATIENCE, Place, on_both};
 use crate::serve::value;
 
 fn answer(key: usize, len: usize) -> Vec<u8> {
@@ -29,6 +29,16 @@ pub(crate) fn unanswered(clients: &[Client]) -> usize {
         seen.is_err()
     };
     clients.iter().filter(waits).count()
+}
+
+/// Waits until the devices hold more than this many operations.
+fn wait_for_reads(place: &Place, more_than: u64) {
+    let mut client = place.connect();
+    let until = Instant::now() + PATIENCE;
+    while client.stat("extstore_io_queue") <= more_than {
+        assert!(Instant::now() < until, "the reads do not come");
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// Whether sockets are lent at all.
@@ -123,7 +133,7 @@ fn what_comes_behind_a_command_that_waits_is_answered_behind_it() {
         for (key, client) in clients.iter_mut().enumerate() {
             client.send(format!("get key{key}\r\n").as_bytes());
         }
-        thread::sleep(Duration::from_millis(100));
+        wait_for_reads(&place, 48);
         assert!(unanswered(&clients) > 48);
         // Keys in memory, of either shard, and commands of this worker alone.
         for (key, client) in clients.iter_mut().enumerate() {
@@ -195,7 +205,7 @@ fn sockets_come_back_from_commands_that_are_given_up() {
             for (n, client) in gone.iter_mut().enumerate() {
                 client.send(format!("get key{}\r\n", round * 64 + n).as_bytes());
             }
-            thread::sleep(Duration::from_millis(50));
+            wait_for_reads(&place, 48);
             assert!(unanswered(&gone) > 48);
             for (n, mut client) in gone.into_iter().enumerate() {
                 if n % 2 == 0 {
@@ -233,7 +243,7 @@ fn a_client_that_sends_no_more_is_answered() {
                 client
             })
             .collect();
-        thread::sleep(Duration::from_millis(100));
+        wait_for_reads(&place, 24);
         assert!(unanswered(&clients) > 24);
         switch.clear();
         for (key, mut client) in clients.into_iter().enumerate() {
@@ -291,11 +301,15 @@ fn a_shutdown_sends_what_is_under_way() {
     for io in [BackendChoice::Auto, BackendChoice::Posix] {
         let (mut place, switch) = on_flash(io, 32, 3000);
         let mut clients: Vec<Client> = (0..32).map(|_| place.connect()).collect();
+        for client in &mut clients {
+            // A connection that no worker has taken yet would be turned away.
+            client.ask("mn\r\n", "MN\r\n");
+        }
         switch.inject(Some(Op::Read), 0..u64::MAX, Fault::Stall);
         for (key, client) in clients.iter_mut().enumerate() {
             client.send(format!("get key{key}\r\n").as_bytes());
         }
-        thread::sleep(Duration::from_millis(100));
+        wait_for_reads(&place, 24);
         let opener = thread::spawn(move || {
             thread::sleep(Duration::from_millis(100));
             switch.clear();

@@ -11,7 +11,7 @@ use super::script::{Case, Exchange, Expected, Packet, Sent, Step, Text, Token};
 use super::target::Target;
 
 /// How long an answer may take before it counts as missing. Only a failing case waits this long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One connection, and the received bytes that no step has consumed.
 struct Line {
