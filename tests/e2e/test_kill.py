@@ -4,7 +4,7 @@ deleted, expired, flushed or torn, and no CAS unique comes twice.
 
 SENKO_KILL_CYCLES says how many kills (30; CI), SENKO_KILL_SEED which (a new one each time; it is
 printed), SENKO_KILL_ANSWER how many seconds a start may take to its first answer (5, because CI's
-machine is slow and busy; the issue's bar is 1).
+machine is slow and busy; 1 is the goal).
 """
 
 import json
@@ -147,7 +147,7 @@ def held(address, keys, length):
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_settled_fill_comes_back(senko, end):
-    """What lies in regions that were written is back, at least 99 % of it (the issue's bar), soon
+    """What lies in regions that were written is back, at least 99 % of it, soon
     after the server answers.
     """
     victim = Senko(senko, memory=64 << 20, flash=512 << 20)
