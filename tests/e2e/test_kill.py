@@ -4,7 +4,7 @@ deleted, expired, flushed or torn, and no CAS unique comes twice.
 
 SENKO_KILL_CYCLES says how many kills (30; CI), SENKO_KILL_SEED which (a new one each time; it is
 printed). With SENKO_KILL_ANSWER a start may take so many seconds to its first answer: for a machine
-that does nothing else (the issue's bar is 1).
+that does nothing else (1 is the goal).
 """
 
 import bisect
@@ -27,6 +27,7 @@ SEED = int(os.environ.get("SENKO_KILL_SEED", "0")) or time.time_ns() % 10**9
 ANSWER = float(os.environ.get("SENKO_KILL_ANSWER", "inf"))
 
 
+@pytest.mark.slow
 def test_killed_under_load(senko):
     print("SENKO_KILL_SEED=%d" % SEED)
     share = {"one thread": [], "two threads": ["-t", "2"], "posix": ["--io", "posix"]}
@@ -75,6 +76,7 @@ def test_every_byte_on_both_sides_of_a_kill(senko):
         victim.remove()
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_middle_of_a_load(senko):
     """Killed while `senko load` overwrites every key in order: what was stored is of the new
     version, but for what was under way, and what was not yet asked for of the old one. A load that
@@ -163,7 +165,7 @@ def held(address, keys, length):
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_settled_fill_comes_back(senko, end):
-    """What lies in regions that were written is back, at least 99 % of it (the issue's bar), soon
+    """What lies in regions that were written is back, at least 99 % of it, soon
     after the server answers.
     """
     victim = Senko(senko, memory=64 << 20, flash=512 << 20)

@@ -11,8 +11,7 @@
 //!
 //! All times are the target's own. A simulated drive gives the same result on any machine.
 
-// Files, raw devices and simulated drives.
-pub mod target;
+pub mod target; // files, raw devices and simulated drives
 
 use anyhow::{Context, Result};
 use senko_ssd::chart::{Axis, Chart, Mark, Panel, Unit};

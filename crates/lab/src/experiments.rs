@@ -3,166 +3,59 @@
 
 use crate::Experiment;
 
-// The default eviction policy of the DRAM tier.
-pub mod dram_policy;
-
-// Flash GETs against the device's limit and extstore (paper B, figures 7 to 9).
-pub mod serve_flash_get;
-
-// The same cache with less and less DRAM, compared with all in DRAM, extstore and swap (paper E,
-// figure 4).
-pub mod serve_dram_flash_ratio;
-
-// DRAM per flash item, the memory cap, reads per command.
-pub mod serve_memory;
-
-// Bytes written to flash, and the hits that they bring.
-pub mod serve_endurance;
-
-// The tail of GETs while flash is written and reclaimed.
-pub mod serve_tails;
-
-// One worker compared with two.
-pub mod serve_cores;
-
-// How soon a server is back after its process ended, and with what.
-pub mod serve_restart;
-
-// One, two and four flash files (paper B, figures 7 and 8).
-pub mod serve_drives;
-
-// Arithmetic and appending on both tiers.
-pub mod serve_arithmetic;
-
-// TLS compared with memcached's, and with no TLS.
-pub mod serve_tls;
-
-// Histograms, hot keys and scrapes, compared with none of them.
-pub mod serve_watch;
-
-// A steady load beside a misbehaving crowd.
-pub mod serve_overload;
-
-// The direct transfer engine's answers and response times, from its queueing model.
-pub mod transfer_fig7_9;
-
-// Two and four drives of that engine, predicted from one.
-pub mod transfer_predict;
-
-// A 2 MB LRU buffer before BAST on Financial1: the endurance paper's table 1.
-pub mod endurance_table1;
-
-// The cost of small maps, of stale pages and of log blocks: the thesis's chapter 2.
-pub mod ftl_costs;
-
-// Whether senko device tells how simulated drives map pages (paper A, section 4.1).
-pub mod device_verdict;
-
-// The hit ratios of senko plan, compared with the simulated policy.
-pub mod plan_accuracy;
-
-// Requests of Financial1 and of an MSN server over time: the endurance paper's figures 2 and 3.
-pub mod endurance_fig2_3;
-
-// The size of mapping tables: the thesis's table 2.
-pub mod ftl_table2;
-
-// The simulator's write amplification against closed forms.
-pub mod ssd_closed_form;
-
-// How fast the simulator is, and what memory it takes.
-pub mod ssd_speed;
-
-// Loads of the endurance experiments.
-pub mod endurance_loads;
-
-// Every write buffer under every translation layer and load.
-pub mod endurance_policies;
-
-// The adaptive write buffer against the best fixed one.
-pub mod endurance_adaptive;
-
-// The writes of each engine, and the lifetime of a drive under it.
-pub mod endurance_loop;
-
-// Unsorted and sorted blocks: the thesis's figures 45 to 48.
-pub mod thesis_blocks;
-
-// Its improved blocks: figures 51 to 53.
-pub mod thesis_improved;
-
-// Blocks and pages searched, with as many elements as the thesis had: figures 46, 47, 52, 53.
-pub mod thesis_counts;
-
-// Young blocks that become sorted ones, as a system (sections 7.2.2 and 10.2).
-pub mod thesis_system;
-
-// Its basic structures: table 7.
-pub mod thesis_isam;
-
-// Puts into an in-place B+tree: figures 28 and 29.
-pub mod thesis_btree;
-
-// Puts into a hash table on the device: figure 31.
-pub mod thesis_hash_table;
-
-// Prices and capacities of DRAM and flash: figure 49, tables 10 and 11.
-pub mod thesis_ratios;
-
-// The store's DRAM per key.
-pub mod store_memory;
-
-// The store's gets, compared with the device's own reads and RocksDB's gets.
-pub mod store_gets;
-
-// The store's writes for each byte put, and the longest waits of puts.
-pub mod store_writes;
-
-// How long a store takes to open, after a kill and after a close.
-pub mod store_open;
-
-// The store against RocksDB, LMDB and fjall.
-pub mod store_rivals;
-// Finding a key's block in DRAM: the thesis's map, what it was compared with, a better map (paper
-// A, figures 35, 41 to 44).
-pub mod thesis_index;
-
-// Blocks that are read needlessly (paper A, figure 37).
-pub mod thesis_misses;
-
-// The ways of a durable write: the floor under every commit.
-pub mod dbm_floor;
-
-// The DBM against others, as in paper D's figure 2.
-pub mod dbm_paper;
-
-// Commits of many threads.
-pub mod dbm_threads;
-
-// Random updates while the cleaner works.
-pub mod dbm_random;
-
-// Gets of a database that is larger than its cache.
-pub mod dbm_large;
-
-// Small databases, and databases that are open for a moment.
-pub mod dbm_small;
-
-// Pages written for a changed leaf: a translation table against path copying (paper D, section
-// 2.1).
-pub mod dbm_appendpages;
-
-// Optimistic transactions against record locks (paper D, section 2.3).
-pub mod dbm_occ;
-
-// The DBM from Python against dbm.gnu and SQLite.
-pub mod python_dbm;
-
-// A run of the simulator from Python against the command.
-pub mod python_ssd;
-
-// A sweep on two processes against one.
-pub mod python_sweep;
+pub mod dram_policy; // the default eviction policy of the DRAM tier
+pub mod serve_flash_get; // flash GETs, the device's limit and extstore (paper B, figures 7 to 9)
+pub mod serve_dram_flash_ratio; // less and less DRAM (paper E, figure 4)
+pub mod serve_memory; // DRAM per flash item, the memory cap, reads per command
+pub mod serve_endurance; // bytes written to flash, and the hits that they bring
+pub mod serve_tails; // the tail of GETs while flash is written and reclaimed
+pub mod serve_cores; // one worker compared with two
+pub mod serve_restart; // how soon a server is back after its process ended, and with what
+pub mod serve_drives; // one, two and four flash files (paper B, figures 7 and 8)
+pub mod serve_arithmetic; // arithmetic and appending on both tiers
+pub mod serve_tls; // TLS compared with memcached's, and with no TLS
+pub mod serve_watch; // histograms, hot keys and scrapes, compared with none of them
+pub mod serve_overload; // a steady load beside a misbehaving crowd
+pub mod transfer_fig7_9; // the direct transfer engine as a queueing model
+pub mod transfer_predict; // two and four drives of that engine, predicted from one
+pub mod endurance_table1; // an LRU buffer before BAST (paper C, table 1)
+pub mod ftl_costs; // small maps, stale pages, log blocks (paper A, chapter 2)
+pub mod device_verdict; // how simulated drives map pages (paper A, section 4.1)
+pub mod plan_accuracy; // the hit ratios of senko plan, compared with the simulated policy
+pub mod endurance_fig2_3; // requests over time (paper C, figures 2 and 3)
+pub mod ftl_table2; // the size of mapping tables: the thesis's table 2
+pub mod ssd_closed_form; // the simulator's write amplification against closed forms
+pub mod ssd_speed; // how fast the simulator is, and what memory it takes
+pub mod endurance_loads; // loads of the endurance experiments
+pub mod endurance_policies; // every write buffer under every translation layer and load
+pub mod endurance_adaptive; // the adaptive write buffer against the best fixed one
+pub mod endurance_loop; // the writes of each engine, and the lifetime of a drive under it
+pub mod thesis_blocks; // unsorted and sorted blocks: the thesis's figures 45 to 48
+pub mod thesis_improved; // its improved blocks: figures 51 to 53
+pub mod thesis_counts; // blocks and pages searched (figures 46, 47, 52, 53)
+pub mod thesis_system; // young blocks that become sorted (sections 7.2.2 and 10.2)
+pub mod thesis_isam; // its basic structures: table 7
+pub mod thesis_btree; // puts into an in-place B+tree: figures 28 and 29
+pub mod thesis_hash_table; // puts into a hash table on the device: figure 31
+pub mod thesis_ratios; // prices and capacities of DRAM and flash: figure 49, tables 10 and 11
+pub mod store_memory; // the store's DRAM per key
+pub mod store_gets; // the store's gets, compared with the device's own reads and RocksDB's gets
+pub mod store_writes; // the store's writes for each byte put, and the longest waits of puts
+pub mod store_open; // how long a store takes to open, after a kill and after a close
+pub mod store_rivals; // the store against RocksDB, LMDB and fjall
+pub mod thesis_index; // a key's block in DRAM (paper A, figures 35, 41 to 44)
+pub mod thesis_misses; // blocks that are read needlessly (paper A, figure 37)
+pub mod dbm_floor; // the ways of a durable write: the floor under every commit
+pub mod dbm_paper; // the DBM against others, as in paper D's figure 2
+pub mod dbm_threads; // commits of many threads
+pub mod dbm_random; // random updates while the cleaner works
+pub mod dbm_large; // gets of a database that is larger than its cache
+pub mod dbm_small; // small databases, and databases that are open for a moment
+pub mod dbm_appendpages; // a table against path copying (paper D, section 2.1)
+pub mod dbm_occ; // optimistic transactions against record locks (paper D, section 2.3)
+pub mod python_dbm; // the DBM from Python against dbm.gnu and SQLite
+pub mod python_ssd; // a run of the simulator from Python against the command
+pub mod python_sweep; // a sweep on two processes against one
 
 /// Every experiment that can be run.
 pub static ALL: &[&dyn Experiment] = &[

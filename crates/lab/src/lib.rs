@@ -13,46 +13,20 @@
 
 #![deny(unsafe_code)]
 
-// The results of an experiment: numbers, gaps, settings, tables.
-pub mod outcome;
-
-// The figures of a run so far, for one that is stopped.
-mod so_far;
-
-// The machine and the commit that a report names.
-pub mod provenance;
-
-// results on disk
-pub mod results;
-
-// All results as one HTML page.
-pub mod publish;
-
-// DRAM and flash for a cache: hit ratios of all sizes.
-pub mod plan;
-
-// Flash for each byte of DRAM, by price, machine and index.
-pub mod ratios;
-
-// A device measured: times, queue depths, how it maps pages.
-pub mod device;
-
-// The common parts of experiments on servers: contenders, memory caps, traffic, the disk's
-// counters.
-pub mod rig;
-
-// Common parts of the experiments on the thesis's structures.
-pub mod thesis;
-// Key-value engines under test, ours and others, each in its own process.
-pub mod kv;
-// Transactions under test: the DBM, its rivals, the floor under them.
-pub mod commits;
-
-// Programs in Python that measure.
-pub mod python;
-
-// The experiments, one file each.
-pub mod experiments;
+pub mod outcome; // the results of an experiment: numbers, gaps, settings, tables
+mod so_far; // the figures of a run so far, for one that is stopped
+pub mod provenance; // the machine and the commit that a report names
+pub mod results; // results on disk
+pub mod publish; // all results as one HTML page
+pub mod plan; // DRAM and flash for a cache: hit ratios of all sizes
+pub mod ratios; // flash for each byte of DRAM, by price, machine and index
+pub mod device; // a device measured: times, queue depths, how it maps pages
+pub mod rig; // what experiments on servers share: contenders, memory caps, traffic
+pub mod thesis; // common parts of the experiments on the thesis's structures
+pub mod kv; // key-value engines under test, ours and others, each in its own process
+pub mod commits; // transactions under test: the DBM, its rivals, the floor under them
+pub mod python; // programs in Python that measure
+pub mod experiments; // the experiments, one file each
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

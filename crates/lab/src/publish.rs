@@ -6,12 +6,9 @@
 //! - It follows the reader's light or dark setting, fits a phone, and prints.
 //! - A figure that was not measured is a gap, with the reason.
 
-// papers, bars, published values
-pub mod catalogue;
-// the code for each part of a paper
-pub mod parts;
-// charts of tables
-pub mod figures;
+pub mod catalogue; // papers, bars, published values
+pub mod parts; // the code for each part of a paper
+pub mod figures; // charts of tables
 
 use std::fmt::Write;
 

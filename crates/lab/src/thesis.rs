@@ -11,8 +11,7 @@
 //! the device's counter. So a cache that answers would be noticed. Files are in a folder that is
 //! removed with the run, also on a signal.
 
-// where the structures of chapter 4.2 run
-pub mod bed;
+pub mod bed; // where the structures of chapter 4.2 run
 
 use std::ops::Range;
 use std::time::{Duration, Instant};

@@ -160,11 +160,6 @@ impl Tally {
         self.faults.iter().sum()
     }
 
-    /// Faults of one kind.
-    pub fn faults_of(&self, kind: FaultKind) -> u64 {
-        self.faults[kind as usize]
-    }
-
     /// Counts an error by its text.
     pub fn error(&mut self, text: &str, times: u64) {
         if let Some(count) = self.errors.get_mut(text) {

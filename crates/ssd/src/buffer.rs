@@ -20,9 +20,7 @@ use crate::spec::Spec;
 mod groups;
 mod lists;
 mod table;
-
-// The common part of buffers that evict whole blocks.
-mod blockwise;
+mod blockwise; // the common part of buffers that evict whole blocks
 
 // The buffers, one file each.
 mod bplru;
@@ -34,9 +32,7 @@ mod none;
 mod pud_lru;
 mod rent;
 mod seldom;
-
-// The buffer that chooses among them.
-mod adaptive;
+mod adaptive; // the buffer that chooses among them
 
 /// How a page leaves a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,10 +10,8 @@
 //! - It loads nothing, and has no scripts. Light or dark follows the reader's setting.
 //! - The size of a picture is bounded: points are drawn on a grid of half pixels, each cell once.
 
-// Scales, ticks and their labels.
-pub mod axis;
-// Names on the left, bars or dots to the right.
-mod bars;
+pub mod axis; // scales, ticks and their labels
+mod bars; // names on the left, bars or dots to the right
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -16,11 +16,8 @@
 //! returns when each is done; the part is done with its last page. The command and the data pass
 //! the drive's link (`link.rs`), which may be slower than the flash.
 
-// Fills drives before a run.
-mod prepare;
-
-// Runs without times.
-mod untimed;
+mod prepare; // fills drives before a run
+mod untimed; // runs without times
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

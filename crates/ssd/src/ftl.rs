@@ -22,43 +22,21 @@ use crate::nand::Nand;
 use crate::spec::Spec;
 use crate::{Error, Time};
 
-// The pool of erased blocks that several layers use.
-mod free;
+mod free; // the pool of erased blocks that several layers use
 
 pub use free::FreeBlocks;
 
-// The page-level layer: each page may lie anywhere.
-mod page;
-
-// Zones, written in order.
-mod zns;
-
-// The common parts of layers of block granularity: data blocks and merges.
-mod logs;
-
-// Block-level mapping.
-mod block;
-
-// BAST: log blocks, each for one data block.
-mod bast;
-
-// FAST: log blocks that all logical blocks share.
-mod fast;
-
-// FASTer: FAST with a second chance.
-mod faster;
-
-// Superblocks: adjacent blocks in which pages may lie anywhere.
-mod superblock;
-
-// LAST: log blocks by locality.
-mod last;
-
-// DFTL's cached mapping table.
-mod cmt;
-
-// DFTL: page-level, with the map on the flash.
-mod dftl;
+mod page; // the page-level layer: each page may lie anywhere
+mod zns; // zones, written in order
+mod logs; // the common parts of layers of block granularity: data blocks and merges
+mod block; // block-level mapping
+mod bast; // BAST: log blocks, each for one data block
+mod fast; // FAST: log blocks that all logical blocks share
+mod faster; // FASTer: FAST with a second chance
+mod superblock; // superblocks: adjacent blocks in which pages may lie anywhere
+mod last; // LAST: log blocks by locality
+mod cmt; // DFTL's cached mapping table
+mod dftl; // DFTL: page-level, with the map on the flash
 
 /// A flash translation layer.
 pub trait Ftl: Send {

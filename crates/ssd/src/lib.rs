@@ -14,86 +14,33 @@
 
 #![deny(unsafe_code)]
 
-// The requests of a host.
-pub mod request;
-
-// The errors of the crate.
-pub mod error;
-
-// `name:option=value`, which names parts.
-pub mod spec;
-
-// Traces: all formats, recognised by content, with counts of requests read and dropped.
-pub mod trace;
-
-// Generated requests.
-pub mod generate;
-
-// A workload, as a user names it.
-pub mod source;
-
-// The flash's shape and numbers.
-pub mod geometry;
-
-// A bus: one transfer at a time.
-mod bus;
-
-// The link between host and drive.
-pub mod link;
-
-// The flash: programs, reads, erases, their rules, counts and times.
-pub mod nand;
-
-// Translation layers.
-pub mod ftl;
-
-// Write buffers.
-pub mod buffer;
-
-// The check that reads return the latest version.
-pub mod shadow;
-
-// A drive's description, as TOML.
-pub mod profile;
-
-// One drive, page by page.
-pub mod device;
-
-// Drives under a host: queues, events, RAID 0.
-pub mod drive;
-
-// Fills a drive before a run.
-pub mod precondition;
-
-// A simulated drive as a device that engines can run on.
-pub mod engine_device;
-
-// The results of a run.
-pub mod report;
-
-// A result in plain words.
-pub mod explain;
-
-// The lifetime of a drive.
-pub mod lifetime;
-
-// One run, as a user specifies it.
-pub mod run;
-
-// Everything that a user can name.
-pub mod catalogue;
-
-// Charts as SVG: axes, series, gaps.
-pub mod chart;
-
-// Charts of traces and runs.
-pub mod plot;
-
-// Closed forms of write amplification.
-pub mod model;
-
-// The direct transfer engine as a queueing model.
-pub mod transfer;
+pub mod request; // the requests of a host
+pub mod error; // the errors of the crate
+pub mod spec; // `name:option=value`, which names parts
+pub mod trace; // traces of all formats, recognised by content, and what was dropped
+pub mod generate; // generated requests
+pub mod source; // a workload, as a user names it
+pub mod geometry; // the flash's shape and numbers
+mod bus; // a bus: one transfer at a time
+pub mod link; // the link between host and drive
+pub mod nand; // the flash: programs, reads, erases, their rules, counts and times
+pub mod ftl; // translation layers
+pub mod buffer; // write buffers
+pub mod shadow; // the check that reads return the latest version
+pub mod profile; // a drive's description, as TOML
+pub mod device; // one drive, page by page
+pub mod drive; // drives under a host: queues, events, RAID 0
+pub mod precondition; // fills a drive before a run
+pub mod engine_device; // a simulated drive as a device that engines can run on
+pub mod report; // the results of a run
+pub mod explain; // a result in plain words
+pub mod lifetime; // the lifetime of a drive
+pub mod run; // one run, as a user specifies it
+pub mod catalogue; // everything that a user can name
+pub mod chart; // charts as SVG: axes, series, gaps
+pub mod plot; // charts of traces and runs
+pub mod model; // closed forms of write amplification
+pub mod transfer; // the direct transfer engine as a queueing model
 
 pub use error::Error;
 pub use request::{Op, Request, Time};

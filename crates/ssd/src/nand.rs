@@ -16,8 +16,7 @@
 //! Failing and worn blocks are replaced below the translation layer (`remap.rs`), as in real
 //! controllers, so its block numbers stay valid.
 
-// Arrays by cause, as objects in results.
-mod by_cause;
+mod by_cause; // arrays by cause, as objects in results
 
 mod remap;
 mod timeline;

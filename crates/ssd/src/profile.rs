@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Profiles: all settings of a drive, as TOML.
 
-// The keys of a profile, and the messages for wrong ones.
-mod schema;
+mod schema; // the keys of a profile, and the messages for wrong ones
 
 use std::path::Path;
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The results of a run: response times, operations of the flash by cause, wear, memory, lifetime.
 
-// Whether write amplification was steady during a run.
-mod course;
+mod course; // whether write amplification was steady during a run
 
 use senko_workload::Histogram;
 use serde::{Deserialize, Serialize};

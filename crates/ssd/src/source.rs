@@ -5,8 +5,7 @@
 //! A workload is read several times: for its summary, for each run, for each round. A pipe can be
 //! read only once, so it is first copied to a file without a name.
 
-// A pipe as a file.
-mod spool;
+mod spool; // a pipe as a file
 
 use std::collections::VecDeque;
 use std::path::PathBuf;

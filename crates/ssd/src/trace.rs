@@ -24,21 +24,15 @@
 //! - TRACE-5: a stream that ends early (a truncated archive, a failing disk) yields everything that
 //!   was intact, and then an error with the place.
 
-// The formats' names, and a trace's description on the command line: `columns:unit=ms,write=0`.
-mod format;
+mod format; // names of formats, and a trace's description: `columns:unit=ms`
 // The order of columns, and the units of times.
 mod column_order;
 mod unit;
-// Numbers and words of a line, without allocation.
-mod fields;
-// The bytes of a trace: its head to be recognised, then lines or records.
-mod buffer;
-// The trait of a parser, and the results of a line.
-mod parser;
-// Recognises the format by a trace's head.
-mod detect;
-// Whether a parser's result for the head can be a trace.
-mod plausible;
+mod fields; // numbers and words of a line, without allocation
+mod buffer; // the bytes of a trace: its head to be recognised, then lines or records
+mod parser; // the trait of a parser, and the results of a line
+mod detect; // recognises the format by a trace's head
+mod plausible; // whether a parser's result for the head can be a trace
 // The formats, one file each.
 mod alibaba;
 mod blkparse;
@@ -55,18 +49,15 @@ mod systor;
 mod tectonic;
 mod tencent;
 mod vscsi;
-// The reader: rules TRACE-1 to TRACE-5, and the counts.
-mod reader;
+mod reader; // the reader: rules TRACE-1 to TRACE-5, and the counts
 // A summary of a trace.
 mod footprint;
 mod summary;
 // Doubts about those figures, and the habits of requests that cause them.
 mod doubts;
 mod signs;
-// Folds addresses into a drive's capacity.
-mod fold;
-// Conversion.
-mod write;
+mod fold; // folds addresses into a drive's capacity
+mod write; // conversion
 
 pub use crate::error::TraceError;
 pub use column_order::Columns;

@@ -90,25 +90,20 @@ mod superblock;
 mod error;
 mod hash;
 
-// Common beginnings of the examples in the documentation.
 #[doc(hidden)]
-pub mod example;
+pub mod example; // common beginnings of the examples in the documentation
 
-// For the fuzz target of whole files.
 #[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
+pub mod fuzzing; // for the fuzz target of whole files
 #[cfg(test)]
 mod fuzzing_tests;
 
-// How one key, value and time lie on flash.
-pub mod element;
-// Sorted blocks: written once, one page a look-up.
-pub mod block;
-// From a hash to a block.
-pub mod index;
-// The block in append order.
-pub mod log;
+// The parts without a policy.
+pub mod element; // how one key, value and time lie on flash
+pub mod block; // sorted blocks: written once, one page a look-up
+pub mod index; // from a hash to a block
+pub mod log; // the block in append order
 
 pub use backup::{BackupReport, GoOn};
 pub use durability::Durability;

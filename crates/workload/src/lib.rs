@@ -16,53 +16,22 @@
 
 #![deny(unsafe_code)]
 
-// The seeded generator and the integer mixer under everything else.
-pub mod rng;
-
-// The amount of work of a model test.
-mod rounds;
-
-// Ranks by popularity: Zipf's law for any exponent, in constant time and memory.
-pub mod zipf;
-
-// A bijection over `0..n`, which spreads popular ranks over the key space.
-pub mod permutation;
-
-// Real-valued distributions: generalized extreme value, generalized Pareto, exponential.
-pub mod continuous;
-
-// Which key is requested next: uniform, Zipf, latest, hot and cold, sequential.
-pub mod popularity;
-
-// Facebook's ETC pool: key sizes, value sizes and gaps between requests.
-pub mod etc;
-
-// When the next request is due, in an open loop.
-pub mod arrival;
-
-// Converts key numbers to key bytes.
-pub mod key;
-
-// Converts key number, version and length to value bytes, and checks each byte.
-pub mod value;
-
-// Operation mixes, YCSB's among them.
-pub mod mix;
-
-// The threads of a benchmark.
-pub mod drive;
-
-// Latencies and sizes, counted in buckets of bounded relative error.
-pub mod histogram;
-
-// Decompresses trace files.
-mod compress;
-
-// Readers for published key-value traces.
-pub mod trace;
-
-// The grammar of numbers, sizes, rates, times and shares, for every option and generator.
-pub mod units;
+pub mod rng; // the seeded generator and the integer mixer under everything else
+mod rounds; // the amount of work of a model test
+pub mod zipf; // ranks by popularity: Zipf's law for any exponent, in constant time and memory
+pub mod permutation; // a bijection over `0..n`, which spreads popular ranks over the key space
+pub mod continuous; // real-valued: generalized extreme value and Pareto, exponential
+pub mod popularity; // which key is requested next: uniform, Zipf, latest, hot and cold, sequential
+pub mod etc; // facebook's ETC pool: key sizes, value sizes and gaps between requests
+pub mod arrival; // when the next request is due, in an open loop
+pub mod key; // converts key numbers to key bytes
+pub mod value; // converts key number, version and length to value bytes, and checks each byte
+pub mod mix; // operation mixes, YCSB's among them
+pub mod drive; // the threads of a benchmark
+pub mod histogram; // latencies and sizes, counted in buckets of bounded relative error
+mod compress; // decompresses trace files
+pub mod trace; // readers for published key-value traces
+pub mod units; // the grammar of numbers, sizes, rates, times and shares
 
 pub use arrival::Arrivals;
 pub use compress::{Compression, Decompressed, decompress};

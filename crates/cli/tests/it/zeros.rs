@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! 0 as the value of a number option: refused with one sentence where it makes no sense.
 
-// the meaning of 0 for each option
-mod table;
+mod table; // the meaning of 0 for each option
 
 use crate::process::{SENKO, Scratch, refused, run};
 use table::{ZEROS, Zero};

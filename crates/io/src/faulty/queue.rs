@@ -72,13 +72,6 @@ impl FaultyQueue {
         self.waiting.len()
     }
 
-    /// Tokens and operations in flight, roughly in the order of submission.
-    pub fn pending_ops(&self) -> impl Iterator<Item = (u64, Op)> {
-        self.waiting
-            .iter()
-            .map(|waiting| (waiting.token, waiting.op))
-    }
-
     /// Completes one operation of a device that is not stalled, drawn from the seed; `None` if
     /// there is none.
     pub fn complete_one(&mut self) -> Option<Completion> {

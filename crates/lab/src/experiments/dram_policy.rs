@@ -14,11 +14,8 @@
 //! LRU is checked against numbers published for the same traces: the ARC paper's (Megiddo and
 //! Modha, FAST 2003).
 
-// Models of the policies.
-pub mod policies;
-
-// The request streams.
-pub mod requests;
+pub mod policies; // models of the policies
+pub mod requests; // the request streams
 
 use std::collections::BTreeMap;
 

@@ -6,8 +6,7 @@
 //! figures as fit on printed pages. Columns with different units never share an axis. A column
 //! named "paper ..." holds published values, and is drawn hollow. A cell without a number is a gap.
 
-// Tables of records.
-mod read;
+mod read; // tables of records
 
 use std::ops::Range;
 

@@ -3,25 +3,14 @@
 //! counts.
 #![allow(clippy::unwrap_used)]
 
-// The two policies against published miss counts and a slow model.
-mod dram_policy;
-// The pieces of the experiments on commits.
-mod commits;
-// The basic structures of chapter 4.2.
-mod basics;
-// Devices, and the verdicts on them.
-mod device;
-// Every numbered item of the papers has its row in the report.
-mod papers;
-// Curves of hit ratios compared with the simulated policy.
-mod plan;
-// Engines under test, driven as in an experiment.
-mod kv;
-// Result lines, tables, provenance.
-mod report;
-// The machinery of experiments on servers.
-mod rig;
-// The simulator's tables compared with the papers'.
-mod ssd_tables;
-// Programs in Python.
-mod python;
+mod dram_policy; // the two policies against published miss counts and a slow model
+mod commits; // the pieces of the experiments on commits
+mod basics; // the basic structures of chapter 4.2
+mod device; // devices, and the verdicts on them
+mod papers; // every numbered item of the papers has its row in the report
+mod plan; // curves of hit ratios compared with the simulated policy
+mod kv; // engines under test, driven as in an experiment
+mod report; // result lines, tables, provenance
+mod rig; // the machinery of experiments on servers
+mod ssd_tables; // the simulator's tables compared with the papers'
+mod python; // programs in Python

@@ -49,6 +49,25 @@ pub(crate) fn count_hit<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], touch: bool,
     }
 }
 
+/// What a get asks flash for: an item that is touched has to come to DRAM.
+fn want(touch: Option<u32>) -> Want {
+    match touch {
+        Some(_) => Want::Resident,
+        None => Want::Answer,
+    }
+}
+
+/// Counts the access to an item in DRAM, unless that was done, and gives it a touch's expiry.
+fn access(shard: &mut Shard, item: ItemRef, counted: bool, touch: Option<u32>) -> Meta {
+    if !counted {
+        shard.hit(item);
+    }
+    if let Some(expiry) = touch {
+        shard.set_expiry(item, expiry);
+    }
+    shard.meta(item)
+}
+
 /// One key of a text command.
 pub(super) fn text<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
@@ -63,23 +82,10 @@ pub(super) fn text<Q: Queue>(
     let counted = hint.is_some() && touch.is_none();
     match resolve(ctx, &req.key, hint) {
         Resolved::Flash(at) | Resolved::Header(_, at) => {
-            return Outcome::Fetch(
-                at,
-                if touch.is_some() {
-                    Want::Resident
-                } else {
-                    Want::Answer
-                },
-            );
+            return Outcome::Fetch(at, want(touch));
         }
         Resolved::Dram(item) => {
-            if !counted {
-                ctx.shard.hit(item);
-            }
-            if let Some(expiry) = touch {
-                ctx.shard.set_expiry(item, expiry);
-            }
-            let meta = ctx.shard.meta(item);
+            let meta = access(ctx.shard, item, counted, touch);
             if cas {
                 value_line(&mut out.bytes, req.key.bytes, &meta, ctx.cas(meta.cas));
                 push_value(ctx, item, &meta, true, out);
@@ -252,23 +258,10 @@ pub(super) fn binary<Q: Queue>(
     let key: &[u8] = if with_key { req.key.bytes } else { &[] };
     match resolve(ctx, &req.key, hint) {
         Resolved::Flash(at) | Resolved::Header(_, at) => {
-            return Outcome::Fetch(
-                at,
-                if touch.is_some() {
-                    Want::Resident
-                } else {
-                    Want::Answer
-                },
-            );
+            return Outcome::Fetch(at, want(touch));
         }
         Resolved::Dram(item) => {
-            if !counted {
-                ctx.shard.hit(item);
-            }
-            if let Some(expiry) = touch {
-                ctx.shard.set_expiry(item, expiry);
-            }
-            let meta = ctx.shard.meta(item);
+            let meta = access(ctx.shard, item, counted, touch);
             binary_hit(
                 &mut out.bytes,
                 head,

@@ -26,11 +26,8 @@
 //! requests lead to the same choices. Only pages of the blocks in `behind` are held here and not in
 //! the leader's ghost.
 
-// The cost of a candidate.
-mod ghost;
-
-// The choice of a candidate.
-mod judge;
+mod ghost; // the cost of a candidate
+mod judge; // the choice of a candidate
 
 use crate::Error;
 use crate::buffer::groups::Groups;

@@ -26,11 +26,8 @@
 //! Collection treats a page as valid if the table says that its logical page lies there. There are
 //! no valid bits.
 
-// The cache of blocks in single-level mode.
-mod single;
-
-// Which block is collected.
-mod victims;
+mod single; // the cache of blocks in single-level mode
+mod victims; // which block is collected
 
 use std::cmp::Reverse;
 

@@ -3,15 +3,9 @@
 //! against published counts.
 #![allow(clippy::unwrap_used)]
 
-// Goodness-of-fit tests and the checks of every distribution.
-mod distributions;
-// Histogram against sorted numbers.
-mod histogram;
-// Keys: limits, uniqueness, reading back.
-mod key;
-// Trace readers on hand-made samples and, where present, on the real traces.
-mod trace;
-// The grammar of numbers, sizes, rates and times.
-mod units;
-// Values: every damaged byte is seen.
-mod value;
+mod distributions; // goodness-of-fit tests and the checks of every distribution
+mod histogram; // histogram against sorted numbers
+mod key; // keys: limits, uniqueness, reading back
+mod trace; // trace readers on hand-made samples and, where present, on the real traces
+mod units; // the grammar of numbers, sizes, rates and times
+mod value; // values: every damaged byte is seen

@@ -58,6 +58,27 @@ fn a_module_with_children_is_a_file_beside_their_folder() {
     complain("module layout", complaints.collect());
 }
 
+/// A comment above a module begins a group of several.
+#[test]
+fn a_gloss_stands_behind_its_module() {
+    let is_module = |line: &str| {
+        let item = line.trim_start().strip_suffix(';').unwrap_or_default();
+        item.starts_with("mod ") || item.starts_with("pub") && item.contains(" mod ")
+    };
+    let mut complaints = Vec::new();
+    for file in rust_files() {
+        let lines: Vec<&str> = file.text.lines().collect();
+        for (number, three) in lines.windows(3).enumerate() {
+            let alone = three[2].is_empty() || three[2].trim_start().starts_with("// ");
+            if three[0].trim_start().starts_with("// ") && is_module(three[1]) && alone {
+                let module = three[1].trim();
+                complaints.push(format!("{}:{}: {module}", file.path, number + 2));
+            }
+        }
+    }
+    complain("glosses above their module", complaints);
+}
+
 #[test]
 fn no_source_file_is_too_long() {
     let long = |f: &File| f.text.lines().count() > MOST_LINES;

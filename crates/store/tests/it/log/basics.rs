@@ -227,7 +227,7 @@ fn a_page_has_a_header_of_sixteen_bytes() {
     assert_eq!((HEADER, LABEL), (16, 40));
 }
 
-/// The tables of docs/formats/store.md, byte by byte.
+/// The tables of docs/formats/store-log.md, byte by byte.
 #[test]
 fn pages_lie_on_flash_as_the_document_says() {
     let (device, extent) = device(64, 8);
