@@ -668,3 +668,34 @@ fn ctrl_c_prints_the_rows_of_the_transfer_engine() {
     assert_eq!(stdout(&out).lines().count(), 1, "{}", stdout(&out));
     assert_eq!(value(&stdout(&out), "/model/drives"), 1);
 }
+
+/// `--closed` beside `--wa` and others had no effect, without a word. The picture of response times
+/// was empty.
+#[test]
+fn options_without_effect_are_told() {
+    let folder = Scratch::new();
+    for (args, told) in [
+        (&["--wa", "--closed", "3"][..], "--closed has no effect"),
+        (&["--wa", "--speed", "3"], "--speed has no effect"),
+        (
+            &["--closed", "3", "--speed", "3"],
+            "--speed has no effect beside --closed",
+        ),
+        (&["--stripe", "8k"], "--stripe has no effect with one drive"),
+        (
+            &["--wa", "--plot-responses", "r.svg"],
+            "--plot-responses draws nothing",
+        ),
+    ] {
+        let small = ["run", "uniform:count=10", "--profile", "paper-1gb", "--csv"];
+        let out = ssd(&folder, &[&small, args].concat());
+        assert!(out.status.success(), "{args:?}: {}", stderr(&out));
+        assert!(stderr(&out).contains(told), "{args:?}: {}", stderr(&out));
+    }
+    let both = ["--drives", "2", "--stripe", "8k", "--speed", "2"];
+    let out = ssd(
+        &folder,
+        &[&["run", "uniform:count=10", "--csv"], &both[..]].concat(),
+    );
+    assert!(!stderr(&out).contains("no effect"), "{}", stderr(&out));
+}
