@@ -113,6 +113,11 @@ impl Responses {
         self.last = self.last.max(done);
         self.last_arrival = self.last_arrival.max(arrived);
     }
+
+    /// Notes that the drive had work until then, for no request.
+    pub fn lasts_until(&mut self, done: Time) {
+        self.last = self.last.max(done);
+    }
 }
 
 /// A distribution of response times, in microseconds.
