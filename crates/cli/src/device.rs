@@ -90,16 +90,25 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
         }
     };
     let measured = measure(&mut *target, args.seed, &Bar)?;
+    let mut notes = measured.notes();
+    if measured.bytes < args.size {
+        let size = |bytes: u64| Unit::BinaryBytes.show(bytes as f64);
+        notes.push(format!(
+            "The target has only {} of the {} of --size.",
+            size(measured.bytes),
+            size(args.size)
+        ));
+    }
     drop((target, made));
     if senko_io::say::terminal() {
         bar!("\r\x1b[K");
     }
     let mut out = crate::out::stdout();
     if args.json {
-        let line = json!({ "target": args.target, "seed": args.seed, "measured": measured, "notes": measured.notes() });
+        let line = json!({ "target": args.target, "seed": args.seed, "measured": measured, "notes": notes });
         writeln!(out, "{line}")
     } else {
-        write!(out, "{}", text(&args.target, &measured))
+        write!(out, "{}", text(&args.target, &measured, &notes))
     }
     .context("cannot write to stdout")?;
     // A picture that cannot be written costs no figures.
@@ -123,7 +132,7 @@ impl Progress for Bar {
     }
 }
 
-fn text(name: &str, measured: &Measured) -> String {
+fn text(name: &str, measured: &Measured, notes: &[String]) -> String {
     let time = |ns: f64| Unit::Nanoseconds.show(ns);
     let size = |bytes: u64| Unit::BinaryBytes.show(bytes as f64);
     let title = format!("{name}: mean times over {}", size(measured.bytes));
@@ -200,7 +209,6 @@ fn text(name: &str, measured: &Measured) -> String {
         Mapping::Pages => "it maps pages",
         Mapping::LogBlocks => "it has log blocks, or merges blocks as such drives do",
     };
-    let notes = measured.notes();
     let notes: String = notes
         .iter()
         .map(|note| format!("\nnote: {note}\n"))

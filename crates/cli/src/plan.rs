@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use senko_lab::Table;
 use senko_lab::experiments::dram_policy::Basis;
-use senko_lab::experiments::dram_policy::requests::{Requests, from_trace, zipf};
-use senko_lab::plan::{self, Curve, FOLLOWED};
+use senko_lab::experiments::dram_policy::requests::from_trace;
+use senko_lab::plan::{self, Curve, Drawn, FOLLOWED};
 use senko_lab::publish::short;
 use senko_server::settings::PolicyKind;
 use senko_ssd::chart::Unit;
@@ -22,8 +22,6 @@ use serde_json::json;
 
 use crate::units::Policy;
 
-/// Most items that are simulated; each stands for several if there are more.
-const DRAWN: u64 = 500_000;
 const DAY: f64 = 86_400.0;
 /// Years that a drive must last.
 const YEARS: f64 = 5.0;
@@ -51,7 +49,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "SIZE", value_parser = crate::units::size_of, default_value = "1000")]
     bytes: u64,
     /// Without a trace: the exponent of Zipf's law; 0 draws all items alike
-    #[arg(long, value_name = "FACTOR", value_parser = exponent, default_value_t = 0.99)]
+    #[arg(long, value_name = "FACTOR", value_parser = exponent, default_value_t = 0.99, conflicts_with = "trace")]
     zipf: f64,
     /// Which items leave first: s3-fifo, the default of senko serve, or lru
     #[arg(long, value_name = "POLICY", default_value = "s3-fifo")]
@@ -83,7 +81,8 @@ pub struct PlanArgs {
     write_amplification: f64,
     /// Instead of a plan, print how much flash goes with a byte of DRAM: by price, by what a
     /// machine holds, and by the index for items of several sizes
-    #[arg(long, conflicts_with_all = ["trace", "items"])]
+    #[arg(long, conflicts_with_all = ["trace", "items", "bytes", "zipf", "policy", "rate", "hit",
+        "dram_hit", "cycles", "write_amplification"])]
     ratios: bool,
     /// With --ratios: the prices, the machine and the index of paper A (2012)
     #[arg(long, requires = "ratios", conflicts_with_all = ["trace", "items"])]
@@ -173,7 +172,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
             args.hit * 100.0
         );
     }
-    let Asked {
+    let Drawn {
         requests,
         times,
         warm,
@@ -263,9 +262,14 @@ pub fn main(args: &PlanArgs) -> Result<()> {
             money(row.price),
         ]);
     }
+    let followed = if times > 1.0 {
+        format!("simulated in groups of {}", short(times))
+    } else {
+        format!("{:.1} % of the items were followed", curve.share * 100.0)
+    };
     write!(
         out,
-        "{} of {} on average, {} in all; {:.1} % of the items were followed\n\n\
+        "{} of {} on average, {} in all; {followed}\n\n\
          to find {:.1} % of the requests, {:.1} % of them in DRAM:\n  \
          flash  {}, with {} written a day ({} to its cells) at {} requests a second: {} at {} cycles\n  \
          for {YEARS:.0} years: a drive of {}, or one rated for {} of writes\n  \
@@ -277,7 +281,6 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         },
         bytes(mean),
         bytes(footprint),
-        curve.share * 100.0,
         chosen.hit * 100.0,
         dram_hit * 100.0,
         bytes(flash),
@@ -325,53 +328,25 @@ fn money(price: f64) -> String {
     format!("{price:.2}")
 }
 
-/// The requests.
-struct Asked {
-    requests: Requests,
-    /// How many items each simulated item stands for.
-    times: f64,
-    /// This many requests at the start fill the cache and are not counted.
-    warm: usize,
-}
-
-/// Either a trace, for which the cache begins empty. Or keys by Zipf's law, after one request for
-/// each item, from the coldest to the hottest, which leaves the cache as after a long time.
-fn asked(args: &PlanArgs) -> Result<Asked> {
+/// The requests: either a trace, for which the cache begins empty, or keys by Zipf's law.
+fn asked(args: &PlanArgs) -> Result<Drawn> {
     if let Some(trace) = &args.trace {
         ensure!(
             !trace.is_dir(),
             "{} is a folder, and no trace",
             trace.display()
         );
-        let requests = from_trace(trace)?;
-        return Ok(Asked {
-            requests,
+        return Ok(Drawn {
+            requests: from_trace(trace)?,
             times: 1.0,
             warm: 0,
         });
     }
-    let Some(items) = args.items else {
-        bail!("give a trace of keys, or --items N for keys by Zipf's law; or --ratios");
-    };
-    if items == 0 {
-        bail!("--items 0: there is nothing to cache");
+    match args.items {
+        Some(0) => bail!("--items 0: there is nothing to cache"),
+        Some(items) => plan::by_zipf(items, args.zipf, 1),
+        None => bail!("give a trace of keys, or --items N for keys by Zipf's law; or --ratios"),
     }
-    let drawn = items.min(DRAWN);
-    let mut requests = zipf(args.zipf, drawn, drawn as usize * 8, None, 1)?;
-    let mut uses = vec![0u32; drawn as usize];
-    for object in &requests.objects {
-        uses[*object as usize] += 1;
-    }
-    let mut all: Vec<u32> = (0..drawn as u32).collect();
-    all.sort_by_key(|object| uses[*object as usize]);
-    let warm = all.len();
-    all.append(&mut requests.objects);
-    requests.objects = all;
-    Ok(Asked {
-        requests,
-        times: items as f64 / drawn as f64,
-        warm,
-    })
 }
 
 #[cfg(test)]

@@ -182,6 +182,9 @@ impl WorkloadArgs {
     }
 }
 
+/// Bytes of a stripe, if no option says otherwise.
+const STRIPE: &str = "64k";
+
 /// The options of a drive, shared by all commands that simulate one.
 #[derive(Args, Clone, Debug)]
 struct DriveArgs {
@@ -195,7 +198,7 @@ struct DriveArgs {
     #[arg(value_parser = at_least_one::<u32>, long, value_name = "N", default_value_t = 1)]
     drives: u32,
     /// Bytes of a stripe on one drive
-    #[arg(value_parser = some_bytes_text, long, value_name = "SIZE", default_value = "64k")]
+    #[arg(value_parser = some_bytes_text, long, value_name = "SIZE", default_value = STRIPE)]
     stripe: String,
     /// Fills the drive before the workload begins: 90, a percentage of it in order; random:2x, all
     /// in order and then random overwrites of twice the capacity; or steady, until write
@@ -238,6 +241,24 @@ impl DriveArgs {
             seed: self.seed,
         };
         setup.check().map_err(|wrong| anyhow!("--{wrong}"))?;
+        for (idle, option, why) in [
+            (self.wa && self.closed.is_some(), "--closed", "beside --wa"),
+            (self.wa && self.speed != 1.0, "--speed", "beside --wa"),
+            (
+                self.closed.is_some() && self.speed != 1.0,
+                "--speed",
+                "beside --closed",
+            ),
+            (
+                self.drives == 1 && self.stripe != STRIPE,
+                "--stripe",
+                "with one drive",
+            ),
+        ] {
+            if idle {
+                warn(&format!("{option} has no effect {why}"));
+            }
+        }
         Ok(setup)
     }
 }

@@ -169,7 +169,7 @@ pub struct Measured {
 pub fn measure(target: &mut dyn Target, seed: u64, progress: &dyn Progress) -> Result<Measured> {
     let mut rng = Rng::new(seed);
     progress.step(0, STEPS, "filling");
-    let fill = target.bytes().min(4 * WIDEST);
+    let fill = target.bytes();
     for offset in (0..fill / PAGE * PAGE).step_by(LARGEST as usize) {
         target.write(offset, LARGEST.min(fill - offset))?;
     }

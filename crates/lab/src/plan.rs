@@ -13,11 +13,14 @@
 //! with caches smaller by the same share (Waldspurger et al., "Cache modeling and optimization
 //! using miniature simulations", ATC 2017). Between simulated sizes it is a straight line.
 
+mod drawn; // requests for a number of items, without a trace
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::experiments::dram_policy::policies::S3FifoSettings;
 use crate::experiments::dram_policy::requests::Requests;
 use crate::experiments::dram_policy::{Basis, simulate};
+pub use drawn::{Drawn, by_zipf};
 
 /// About this many objects are sampled, if a trace has so many.
 pub const FOLLOWED: usize = 200_000;

@@ -70,6 +70,8 @@ pub struct Drive {
     idle_after: Time,
     /// The seed of all randomness.
     seed: u64,
+    /// Whether runs end with a flush.
+    drains: bool,
 }
 
 /// One queue of one drive's interface.
@@ -201,6 +203,7 @@ impl Drive {
             stop: None,
             idle_after: 1_000_000,
             seed: parts.seed,
+            drains: false,
         })
     }
 
@@ -223,6 +226,12 @@ impl Drive {
     /// drive must not be used afterwards.
     pub fn stop_when(&mut self, stop: &'static AtomicBool) {
         self.stop = Some(stop);
+    }
+
+    /// Makes runs write what the write buffer holds after their last request. That takes time and
+    /// counts on the flash, but is no request: it has no response time.
+    pub fn drain_at_end(&mut self) {
+        self.drains = true;
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -441,11 +450,16 @@ impl Drive {
             load,
             ..Running::default()
         };
+        let mut end = 0;
         run.fetch(&mut requests, 0)?;
         while let Some((now, event)) = run.events.next() {
             if self.is_stopped() {
                 break;
             }
+            if matches!(event, Event::Idle { .. }) && run.is_over() {
+                break;
+            }
+            end = now;
             for device in &mut self.devices {
                 device.advance(now);
             }
@@ -476,6 +490,10 @@ impl Drive {
                 }
                 Event::Idle { quiet } => self.idle(&mut run, quiet, now),
             }
+        }
+        if self.drains && !self.is_stopped() {
+            run.responses
+                .lasts_until(self.submit(&Request::flush(end), end)?);
         }
         for device in &self.devices {
             device.assert_conservation();
@@ -593,6 +611,11 @@ impl Running {
     fn count_under_way(&mut self) {
         self.at_last_arrival = self.number - self.done;
         self.most_under_way = self.most_under_way.max(self.at_last_arrival);
+    }
+
+    /// Whether every request is done.
+    fn is_over(&self) -> bool {
+        self.next.is_none() && self.done == self.number
     }
 
     /// Keeps a request until it is done; returns its place.

@@ -102,6 +102,38 @@ impl SimulatedDevice {
         )
     }
 
+    /// Does a request of any number of bytes, without data, and moves the clock to its end. So an
+    /// access can be smaller than the pages of [`Device`], and large ones need no memory. Pages
+    /// that were written only in this way read as zeros.
+    ///
+    /// # Errors
+    /// `EINVAL` if the request is beyond the drive's end; `EIO` if the drive is worn out and the
+    /// request a write.
+    ///
+    /// # Examples
+    /// ```
+    /// use senko_ssd::{Op, device::Parts, drive::Drive};
+    /// use senko_ssd::{engine_device::SimulatedDevice, profile::Profile};
+    ///
+    /// let drive = Drive::new(&Profile::find("x25-m").unwrap(), &Parts::default()).unwrap();
+    /// let device = SimulatedDevice::new(drive);
+    /// device.account(Op::Write, 512, 512).unwrap();
+    /// assert!(device.now() > 0);
+    /// ```
+    pub fn account(&self, op: Op, offset: u64, bytes: u64) -> Result<(), IoError> {
+        let state = &mut *self.lock();
+        let request = Request {
+            time: 0,
+            device: 0,
+            op,
+            offset,
+            bytes,
+            stream: 0,
+        };
+        state.now = state.submit_now(&request)?;
+        Ok(())
+    }
+
     /// A request for whole pages; refused if it is not one.
     fn request(&self, op: Op, page: u64, bytes: u64) -> Result<Request, IoError> {
         let end = page.checked_add(bytes / PAGE_SIZE as u64);

@@ -112,6 +112,11 @@ impl Responses {
         self.last = self.last.max(done);
         self.last_arrival = self.last_arrival.max(arrived);
     }
+
+    /// Notes that the drive had work until then, for no request.
+    pub fn lasts_until(&mut self, done: Time) {
+        self.last = self.last.max(done);
+    }
 }
 
 /// A distribution of response times, in microseconds.
@@ -181,6 +186,10 @@ const A_BURST: u64 = 16;
 
 /// If a larger share of reads is of pages that were never written, a note says so.
 const SOME_READS: f64 = 0.01;
+/// Advice to a run that read pages which were never written.
+const FILL_FIRST: &str = " Begin with precondition 100, random:2x or steady.";
+/// The other reason for such reads, if the workload trims.
+const OR_TRIMMED: &str = " or that were trimmed";
 
 /// Total busy time of the flash, over all planes and buses of all drives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -549,9 +558,15 @@ impl Report {
         }
         let (unwritten, reads) = (self.pages.unwritten_reads, self.pages.host_reads);
         if unwritten as f64 > SOME_READS * reads as f64 {
+            let share = unwritten as f64 / reads as f64 * 100.0;
+            let filled = self.preparation.as_ref().map_or(0, |it| it.pages_written);
+            let (trimmed, advice) = match (self.pages.trims, filled) {
+                (0, _) => ("", FILL_FIRST),
+                (_, 0) => (OR_TRIMMED, FILL_FIRST),
+                _ => (OR_TRIMMED, ""),
+            };
             notes.push(format!(
-                "Of the reads {:.1} % asked for pages that nobody had written, which a drive answers without its flash: rates and response times flatter. Begin with precondition 100, random:2x or steady.",
-                unwritten as f64 / reads as f64 * 100.0
+                "Of the reads {share:.1} % asked for pages that nobody had written{trimmed}, which a drive answers without its flash: rates and response times flatter.{advice}"
             ));
         }
         notes

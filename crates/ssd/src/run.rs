@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
+use crate::Error;
 use crate::device::Parts;
 use crate::drive::{Drive, Load};
 use crate::lifetime::Lifetime;
@@ -18,7 +19,6 @@ use crate::report::{Derived, Report};
 use crate::source::Workload;
 use crate::spec::Spec;
 use crate::trace::{Fold, Summary, TraceSpec};
-use crate::{Error, Request};
 
 /// Requests between two calls of [`Watch::ran`].
 const TOLD_EVERY: u64 = 1 << 12;
@@ -182,7 +182,8 @@ impl Setup {
     }
 
     /// Runs a workload. With `drain`, the pages in the write buffer at the end are written to the
-    /// flash too. `None` if the watch ended the run before its first request.
+    /// flash too, after the last request. `None` if the watch ended the run before its first
+    /// request.
     ///
     /// # Errors
     /// If the drives can't be made, the workload can't be read or does not fit, or a drive wears
@@ -208,8 +209,10 @@ impl Setup {
                 watch.ran(TOLD_EVERY);
             }
         });
-        let flush = drain.then(|| Ok(Request::flush(0)));
-        let mut report = drive.run(watched.chain(flush), load)?;
+        if drain {
+            drive.drain_at_end();
+        }
+        let mut report = drive.run(watched, load)?;
         report.preparation = Some(prepared);
         Ok(Some(report))
     }

@@ -175,6 +175,9 @@ pub fn run(args: &RunArgs) -> Result<()> {
         write!(out, "{}", print::report(profile, &report, life))
     }
     .context("cannot write to stdout")?;
+    if args.one.drive.wa && args.plot_responses.is_some() {
+        super::warn("--plot-responses draws nothing beside --wa, which has no times");
+    }
     // A picture that cannot be written costs no figures.
     if let Some(path) = &args.plot_erases {
         write_file(path, &plot::erases(&title, &report.wear))?;

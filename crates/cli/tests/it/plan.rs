@@ -131,6 +131,34 @@ fn senseless_values_are_refused() {
     );
 }
 
+/// The plan for a hundred million items had the hits of half a million, and an option that a trace
+/// or `--ratios` does not read was taken without a word.
+#[test]
+fn the_number_of_items_counts_and_idle_options_are_refused() {
+    let folder = Scratch::new();
+    let hits_of = |items: &str| {
+        let args = ["plan", "--items", items, "--policy", "lru", "--json"];
+        let output = run(SENKO, &folder, &args);
+        let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+        line["sizes"][0]["hit_ratio"].as_f64().unwrap()
+    };
+    // A 64th of the items. By Che's approximation 0.466 and 0.636.
+    let (few, many) = (hits_of("20k"), hits_of("4m"));
+    assert!((few - 0.466).abs() < 0.02, "{few}");
+    assert!((many - 0.636).abs() < 0.02, "{many}");
+    for args in [
+        &["keys.csv", "--zipf", "0.5"][..],
+        &["--ratios", "--hit", "90%"],
+        &["--ratios", "--rate", "5k"],
+        &["--ratios", "--cycles", "5000"],
+    ] {
+        let output = run(SENKO, &folder, &[&["plan"], args].concat());
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains("cannot be used with"), "{args:?}: {told}");
+    }
+}
+
 /// The reason stood twice: "incomplete frame: incomplete frame".
 #[test]
 fn a_trace_that_is_cut_short_is_told_once() {

@@ -668,3 +668,68 @@ fn ctrl_c_prints_the_rows_of_the_transfer_engine() {
     assert_eq!(stdout(&out).lines().count(), 1, "{}", stdout(&out));
     assert_eq!(value(&stdout(&out), "/model/drives"), 1);
 }
+
+/// A comparison writes out what the buffer holds at the end, and a run does so with `--drain`. The
+/// flush for that was counted as a request, so the mean and the longest response were other ones.
+#[test]
+fn draining_counts_on_the_flash_and_is_no_request() {
+    let folder = Scratch::new();
+    let load = ["zipf:count=2k,pages=20k", "--profile", "paper-1gb"];
+    let with = ["--buffer", "lru", "--ftl", "page", "--json"];
+    let json = |command: &str, more: &[&str]| {
+        let out = ssd(&folder, &[&[command], &load[..], &with, more].concat());
+        assert!(out.status.success(), "{}", stderr(&out));
+        stdout(&out)
+    };
+    let (run, drained, compared) = (
+        json("run", &[]),
+        json("run", &["--drain"]),
+        json("compare", &[]),
+    );
+    for name in ["/report/all", "/report/writes", "/report/others"] {
+        assert_eq!(value(&run, name), value(&drained, name), "{name}");
+        assert_eq!(value(&run, name), value(&compared, name), "{name}");
+    }
+    assert_eq!(value(&run, "/report/all/count"), 2000);
+    for name in ["/derived/write_amplification", "/report/seconds"] {
+        assert_eq!(value(&drained, name), value(&compared, name), "{name}");
+        let at = |json: &str| value(json, name).as_f64().unwrap();
+        assert!(at(&run) < at(&drained), "{name}");
+    }
+    // Without times too, everything written leaves the buffer.
+    let counted = json("run", &["--drain", "--wa"]);
+    for name in ["/report/pages", "/report/flash/programs"] {
+        assert_eq!(value(&counted, name), value(&drained, name), "{name}");
+    }
+}
+
+/// `--closed` beside `--wa` and others had no effect, without a word. The picture of response times
+/// was empty.
+#[test]
+fn options_without_effect_are_told() {
+    let folder = Scratch::new();
+    for (args, told) in [
+        (&["--wa", "--closed", "3"][..], "--closed has no effect"),
+        (&["--wa", "--speed", "3"], "--speed has no effect"),
+        (
+            &["--closed", "3", "--speed", "3"],
+            "--speed has no effect beside --closed",
+        ),
+        (&["--stripe", "8k"], "--stripe has no effect with one drive"),
+        (
+            &["--wa", "--plot-responses", "r.svg"],
+            "--plot-responses draws nothing",
+        ),
+    ] {
+        let small = ["run", "uniform:count=10", "--profile", "paper-1gb", "--csv"];
+        let out = ssd(&folder, &[&small, args].concat());
+        assert!(out.status.success(), "{args:?}: {}", stderr(&out));
+        assert!(stderr(&out).contains(told), "{args:?}: {}", stderr(&out));
+    }
+    let both = ["--drives", "2", "--stripe", "8k", "--speed", "2"];
+    let out = ssd(
+        &folder,
+        &[&["run", "uniform:count=10", "--csv"], &both[..]].concat(),
+    );
+    assert!(!stderr(&out).contains("no effect"), "{}", stderr(&out));
+}

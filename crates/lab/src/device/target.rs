@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use senko_io::{AlignedBuf, Device, Engine, PAGE_SIZE, Purpose, ReadRequest, Tag, discard_bytes};
+use senko_ssd::Op;
 use senko_ssd::engine_device::SimulatedDevice;
 
 use super::Flags;
@@ -17,6 +18,9 @@ const TAG: Tag = Tag {
     engine: Engine::Lab,
     purpose: Purpose::Admit,
 };
+
+/// The smallest access of hosts, in bytes.
+const SECTOR: u64 = 512;
 
 /// Writes and reads of a page for each choice of flags.
 const FLAGGED: u64 = 256;
@@ -186,8 +190,13 @@ impl Target for FileTarget {
         self.bytes
     }
 
+    /// A drive whose sectors are 4 KiB refuses smaller accesses past the page cache.
     fn smallest(&self) -> u64 {
-        512
+        let mut buf = AlignedBuf::new(1);
+        match self.file.read_at(&mut buf[..SECTOR as usize], SECTOR) {
+            Ok(_) => SECTOR,
+            Err(_) => PAGE_SIZE as u64,
+        }
     }
 
     fn read(&mut self, offset: u64, bytes: u64) -> Result<u64> {
@@ -262,7 +271,6 @@ impl Target for FileTarget {
 pub struct SimulatedTarget {
     device: SimulatedDevice,
     bytes: u64,
-    buf: AlignedBuf,
 }
 
 impl SimulatedTarget {
@@ -270,15 +278,17 @@ impl SimulatedTarget {
     pub fn new(device: SimulatedDevice, bytes: u64) -> Self {
         let bytes =
             bytes.min(device.pages() * PAGE_SIZE as u64) / PAGE_SIZE as u64 * PAGE_SIZE as u64;
-        Self {
-            device,
-            bytes,
-            buf: AlignedBuf::new((super::LARGEST / PAGE_SIZE as u64) as usize),
-        }
+        Self { device, bytes }
     }
 
     fn since(&self, start: u64) -> u64 {
         self.device.now() - start
+    }
+
+    fn account(&self, op: Op, offset: u64, bytes: u64) -> Result<u64> {
+        let start = self.device.now();
+        self.device.account(op, offset, bytes)?;
+        Ok(self.since(start))
     }
 }
 
@@ -288,24 +298,15 @@ impl Target for SimulatedTarget {
     }
 
     fn smallest(&self) -> u64 {
-        PAGE_SIZE as u64
+        SECTOR
     }
 
     fn read(&mut self, offset: u64, bytes: u64) -> Result<u64> {
-        let start = self.device.now();
-        self.device.read(
-            offset / PAGE_SIZE as u64,
-            &mut self.buf[..bytes as usize],
-            TAG,
-        )?;
-        Ok(self.since(start))
+        self.account(Op::Read, offset, bytes)
     }
 
     fn write(&mut self, offset: u64, bytes: u64) -> Result<u64> {
-        let start = self.device.now();
-        self.device
-            .write(offset / PAGE_SIZE as u64, &self.buf[..bytes as usize], TAG)?;
-        Ok(self.since(start))
+        self.account(Op::Write, offset, bytes)
     }
 
     fn flush(&mut self) -> Result<u64> {

@@ -117,7 +117,7 @@ impl Experiment for ServeFlashGet {
 
     fn claim(&self) -> Claim {
         Claim {
-            source: "paper B, figures 7 to 9",
+            source: "paper B, section 5.1, figures 7 to 9",
             text: "GETs from flash come at 92 % of the device's random-read rate",
         }
     }

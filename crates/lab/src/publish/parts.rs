@@ -160,7 +160,7 @@ pub static PARTS: &[Part] = &[
     ),
     part(
         Paper::A,
-        "section 4.1.3, figures 17 to 22",
+        "sections 4.1.2 and 4.1.3, figures 17 to 22",
         "a drive that maps pages, measured: times by size, and 2,048 single writes",
         &["crates/lab/src/device.rs", "crates/cli/src/device.rs"],
         "device-verdict",
@@ -337,7 +337,7 @@ pub static PARTS: &[Part] = &[
     ),
     part(
         Paper::B,
-        "section 3.1, figures 3 and 4, table 2",
+        "sections 3.1 and 3.2, figures 3 and 4, table 2",
         "the engine in an FPGA, and its size in logic",
         &["crates/ssd/src/transfer.rs"],
         "none: hardware that nobody has here; its queues are a model, in transfer-fig7-9",

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use senko_lab::experiments::dram_policy::requests::{Requests, from_trace, zipf};
 use senko_lab::experiments::dram_policy::{Basis, simulate};
-use senko_lab::plan::{Curve, FOLLOWED, Policy, S3_FIFO};
+use senko_lab::plan::{Curve, FOLLOWED, Policy, S3_FIFO, by_zipf};
 use senko_lab::{Options, Scale, run};
 
 /// The largest distance between the curve and the simulation, over sizes from one percent of all
@@ -119,4 +119,66 @@ fn a_warm_cache_of_all_misses_nothing() {
     let lru = Curve::of_policy(Policy::Lru, &requests, Basis::Objects, 4, (100, 1));
     // 3 at once, 0 after three others, 3 after one, 1 after three.
     assert_eq!((lru.hit_ratio(1), lru.hit_ratio(2)), (0.25, 0.5));
+}
+
+/// The hits of an LRU cache with room for `capacity` of `items` items by Zipf's law. By Che's
+/// approximation an item is in the cache if its last request is at most a certain time ago, the
+/// same for all. Ranks from 2,000 on are taken together, in parts of a two-hundredth.
+fn che(items: u64, exponent: f64, capacity: f64) -> f64 {
+    let mut bins: Vec<(f64, f64)> = Vec::new();
+    let mut from = 0u64;
+    while from < items {
+        let wide = if from < 2000 { 1 } else { from / 200 };
+        let to = (from + wide).min(items);
+        let middle = (from + 1 + to) as f64 / 2.0;
+        bins.push(((to - from) as f64, middle.powf(-exponent)));
+        from = to;
+    }
+    let all: f64 = bins.iter().map(|(count, weight)| count * weight).sum();
+    let sum = |time: f64, of: fn(f64, f64) -> f64| -> f64 {
+        let held = |p: f64| -(-p * time).exp_m1();
+        bins.iter()
+            .map(|(count, weight)| count * of(weight / all, held(weight / all)))
+            .sum()
+    };
+    let (mut low, mut high) = (0f64, 60f64);
+    for _ in 0..100 {
+        let middle = low.midpoint(high);
+        if sum(middle.exp(), |_, held| held) < capacity {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    sum(low.exp(), |p, held| p * held)
+}
+
+/// The plan for 100 million items had the hits of half a million: Zipf's law was drawn over those,
+/// and their cache scaled up. At a 64th of the items it was 11 of 100 hits too low, so the plan
+/// asked for ten times the DRAM that half of the requests need.
+#[test]
+fn hits_of_many_items_are_theirs() {
+    for items in [400_000u64, 100_000_000, 20_000_000_000] {
+        let drawn = by_zipf(items, 0.99, 1).unwrap();
+        let curve = Curve::of_policy(
+            Policy::Lru,
+            &drawn.requests,
+            Basis::Objects,
+            drawn.warm,
+            (FOLLOWED, 1),
+        );
+        for part in [1000, 64, 16, 4, 2] {
+            let size = items as f64 / f64::from(part);
+            let (hits, known) = (
+                curve.hit_ratio((size / drawn.times) as u64),
+                che(items, 0.99, size),
+            );
+            assert!(
+                (hits - known).abs() < 0.01,
+                "{items} items, room for a {part}th: {hits:.4}, and by Che {known:.4}"
+            );
+        }
+    }
+    let told = by_zipf(1 << 41, 0.99, 1).err().unwrap().to_string();
+    assert!(told.contains("1 to 1099511627776"), "{told}");
 }

@@ -60,6 +60,9 @@ impl Drive {
             }
         }
         self.write_batches(&mut batches, number)?;
+        if self.drains && !self.is_stopped() {
+            self.submit(&Request::flush(0), 0)?;
+        }
         for device in &self.devices {
             device.assert_conservation();
         }

@@ -123,6 +123,27 @@ fn reads_of_pages_that_nobody_wrote_are_told_of() {
     assert_eq!(report.notes(), [""; 0]);
 }
 
+/// Reads of trimmed pages on a full drive had the advice to fill the drive first.
+#[test]
+fn reads_of_trimmed_pages_are_told_of() {
+    let profile = profile(70, 64);
+    let (mut drive, found) = prepared(&profile, "100", false);
+    let report = random(&mut drive, Op::Trim, 64 * 64, 1000);
+    assert_eq!(report.pages.trims, 1000);
+    let mut report = random(&mut drive, Op::Read, 64 * 64, 1000);
+    assert!(report.pages.unwritten_reads > 100);
+    // One run that both trims and reads.
+    report.pages.trims = 1000;
+    report.preparation = Some(found);
+    let [note] = &report.notes()[..] else {
+        panic!("{:?}", report.notes());
+    };
+    assert!(
+        note.contains("had written or that were trimmed") && !note.contains("Begin with"),
+        "{note}"
+    );
+}
+
 /// A new drive looks too good: it erases nothing at first, and then its write amplification rises.
 #[test]
 fn a_run_on_a_new_drive_says_what_its_figures_are_worth() {
