@@ -80,11 +80,6 @@ impl Geometry {
         page / self.pages
     }
 
-    /// A page's number within its block.
-    pub fn page_in_block(&self, page: Ppn) -> u32 {
-        page % self.pages
-    }
-
     /// The first page of a block.
     pub fn first_page(&self, block: Block) -> Ppn {
         block * self.pages

@@ -191,7 +191,12 @@ pub fn run(args: &RunArgs) -> Result<()> {
 /// Runs `senko ssd lifetime`.
 pub fn lifetime(args: &LifetimeArgs) -> Result<()> {
     let (setup, parts, workload) = args.one.open()?;
-    if args.one.drive.wa || args.one.drive.closed.is_some() || !workload.timed()? {
+    if args.one.drive.wa
+        || args.one.drive.closed.is_some()
+        || !workload
+            .timed()
+            .map_err(|error| super::of_workload(&workload.name(), error))?
+    {
         bail!(
             "{} has no times, or they are not used, and without them there is no rate by which to count years: give a generator rate=N, and leave out --wa and --closed",
             workload.name()

@@ -392,14 +392,19 @@ fn a_damaged_trace_is_named() {
     std::fs::write(folder.join("cut.zst"), [0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x58]).unwrap();
     std::fs::write(folder.join("empty"), "").unwrap();
     for name in ["cut.zst", "empty"] {
-        let out = ssd(&folder, &["compare", "uniform:count=20", name]);
-        let text = stderr(&out);
-        let last = text.lines().last().unwrap_or("");
-        assert!(
-            last.starts_with(&format!("senko: {name}: the trace ")),
-            "{text}"
-        );
-        assert_eq!(out.status.code(), Some(1), "{text}");
+        for args in [
+            &["compare", "uniform:count=20", name][..],
+            &["lifetime", name],
+        ] {
+            let out = ssd(&folder, args);
+            let text = stderr(&out);
+            let last = text.lines().last().unwrap_or("");
+            assert!(
+                last.starts_with(&format!("senko: {name}: the trace ")),
+                "{text}"
+            );
+            assert_eq!(out.status.code(), Some(1), "{text}");
+        }
     }
 }
 
