@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use senko_io::le;
+
 /// The longest value.
 pub const MAX_VALUE_BYTES: usize = 1 << 30;
 
@@ -26,8 +28,8 @@ impl Blob {
 
     /// Bytes of the value, and the number of its first part.
     pub fn parse(reference: &[u8]) -> (u64, u32) {
-        let bytes = u64::from_le_bytes(reference[..8].try_into().expect("8 bytes"));
-        let first = u32::from_le_bytes(reference[8..12].try_into().expect("4 bytes"));
+        let bytes = le::u64_at(reference, 0);
+        let first = le::u32_at(reference, 8);
         (bytes, first)
     }
 }

@@ -7,6 +7,7 @@
 //! life after the end are never accepted.
 
 use senko_io::PAGE_SIZE;
+use senko_io::le::{u16_at, u32_at, u64_at};
 
 /// Bytes before an entry's body.
 pub(crate) const HEAD: usize = 40;
@@ -67,14 +68,6 @@ pub(crate) struct Head {
     pub first: bool,
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
-}
-
 /// The commit that a page of a tree is as of, from its entry.
 pub(crate) fn commit_of(page: &[u8]) -> u64 {
     u64_at(page, 16)
@@ -106,7 +99,7 @@ impl Head {
     pub fn read(page: &[u8]) -> Option<Head> {
         let crc = u32_at(page, 0);
         let kind = Kind::of(page[38])?;
-        let used = u16::from_le_bytes([page[36], page[37]]);
+        let used = u16_at(page, 36);
         if checksum(page) != crc || page[39] > 1 || usize::from(used) > BODY {
             return None;
         }

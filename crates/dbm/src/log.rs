@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, le};
 
 use crate::DbmError;
 use crate::entry::{BODY, HEAD, Head, Kind};
@@ -337,7 +337,7 @@ impl<'a> Scan<'a> {
                     blobs: Vec::new(),
                 });
                 if head.kind == Kind::Blob {
-                    let id = u32::from_le_bytes(body[..4].try_into().expect("four bytes"));
+                    let id = le::u32_at(body, 0);
                     group.blobs.push((id, place));
                 } else {
                     group.kind = head.kind;
@@ -373,7 +373,7 @@ impl<'a> Scan<'a> {
                 continue;
             };
             let says = head.kind == Kind::Changes && head.first && head.sequence > end.sequence;
-            let durable = u64::from_le_bytes(bytes[HEAD..HEAD + 8].try_into().expect("8 bytes"));
+            let durable = le::u64_at(bytes, HEAD);
             if says && durable >= end.sequence {
                 return Err(DbmError::damaged(
                     end.page,

@@ -20,7 +20,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use senko_io::{AlignedBuf, PAGE_SIZE, Purpose, Tag};
+use senko_io::{AlignedBuf, PAGE_SIZE, Purpose, Tag, le};
 
 use crate::DbmError;
 use crate::core::{Core, Maps};
@@ -261,7 +261,7 @@ impl Core {
             let Some(head) = Head::read(page) else {
                 continue;
             };
-            let id = u32::from_le_bytes(page[HEAD..HEAD + 4].try_into().expect("4 bytes"));
+            let id = le::u32_at(page, HEAD);
             match head.kind {
                 Kind::Node => {
                     self.move_node(id, place, &head, page)?;

@@ -13,7 +13,7 @@
 //! on the half of an inner page. A cell may not fit on the half of a dense leaf; then that half is
 //! split too.
 
-use senko_io::PAGE_SIZE;
+use senko_io::{PAGE_SIZE, le};
 
 use crate::entry::HEAD;
 
@@ -84,7 +84,7 @@ impl Page {
         }
         let is_leaf = self.level() == 0;
         let slots = self.0[SLOTS..SLOTS + 2 * count].chunks_exact(2);
-        let mut at = slots.map(|slot| usize::from(u16::from_le_bytes([slot[0], slot[1]])));
+        let mut at = slots.map(|slot| usize::from(le::u16_at(slot, 0)));
         at.all(|at| {
             if at < low || at + CELL_HEAD > PAGE_SIZE {
                 return false;
@@ -112,7 +112,7 @@ impl Page {
     }
 
     fn u16(&self, at: usize) -> u16 {
-        u16::from_le_bytes([self.0[at], self.0[at + 1]])
+        le::u16_at(&self.0, at)
     }
 
     fn set_u16(&mut self, at: usize, value: u16) {
@@ -120,7 +120,7 @@ impl Page {
     }
 
     fn u32(&self, at: usize) -> u32 {
-        u32::from_le_bytes(self.0[at..at + 4].try_into().expect("four bytes"))
+        le::u32_at(&self.0, at)
     }
 
     pub fn id(&self) -> u32 {
@@ -204,7 +204,7 @@ impl Page {
     pub fn child(&self, nth: usize) -> u32 {
         match nth {
             0 => self.u32(HEAD + 12),
-            nth => u32::from_le_bytes(self.value(nth - 1).0.try_into().expect("four bytes")),
+            nth => le::u32_at(self.value(nth - 1).0, 0),
         }
     }
 
@@ -447,8 +447,8 @@ impl Page {
         let mut low = PAGE_SIZE;
         for nth in 0..self.count() {
             let at = self.cell(nth);
-            let key = usize::from(u16::from_le_bytes([old[at], old[at + 1]]));
-            let value = usize::from(u16::from_le_bytes([old[at + 2], old[at + 3]]) & !BLOB);
+            let key = usize::from(le::u16_at(&old, at));
+            let value = usize::from(le::u16_at(&old, at + 2) & !BLOB);
             let bytes = CELL_HEAD + key + value;
             low -= bytes;
             self.0[low..low + bytes].copy_from_slice(&old[at..at + bytes]);

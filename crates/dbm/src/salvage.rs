@@ -10,7 +10,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-use senko_io::{AlignedBuf, Device, FileOptions, PAGE_SIZE, Purpose, SpannedFile, Tag, Unfinished};
+use senko_io::{
+    AlignedBuf, Device, FileOptions, PAGE_SIZE, Purpose, SpannedFile, Tag, Unfinished, le,
+};
 
 use crate::blob::Blob;
 use crate::changes::{Change, next_commit};
@@ -33,7 +35,7 @@ const BATCH: usize = 1000;
 
 /// The contents of the pages of a device.
 #[derive(Default)]
-struct Found {
+struct Remains {
     /// The places of each page of a tree, with the commit and the sequence of each.
     nodes: HashMap<u32, Vec<(u64, u64, u64)>>,
     /// The newest place of each part of a long value, with its sequence.
@@ -45,7 +47,7 @@ struct Found {
 
 struct Salvage<'a> {
     device: &'a dyn Device,
-    found: Found,
+    found: Remains,
     /// The places of pages according to the intact parts of the translation table.
     places: HashMap<u32, u64>,
     /// Versions of pages up to this commit are valid.
@@ -192,8 +194,8 @@ fn nothing() -> CheckpointRecord {
 }
 
 /// Reads all segments.
-fn look(device: &dyn Device, progress: &mut impl FnMut(u64) -> bool) -> Result<Found, DbmError> {
-    let mut found = Found::default();
+fn look(device: &dyn Device, progress: &mut impl FnMut(u64) -> bool) -> Result<Remains, DbmError> {
+    let mut found = Remains::default();
     let mut segment = AlignedBuf::new(SEGMENT as usize);
     for first in (SEGMENT..device.pages()).step_by(SEGMENT as usize) {
         let pages = SEGMENT.min(device.pages() - first) as usize;
@@ -215,9 +217,9 @@ fn look(device: &dyn Device, progress: &mut impl FnMut(u64) -> bool) -> Result<F
     Ok(found)
 }
 
-impl Found {
+impl Remains {
     fn take(&mut self, head: &Head, page: &[u8], place: u64) {
-        let number = u32::from_le_bytes(page[HEAD..HEAD + 4].try_into().expect("4 bytes"));
+        let number = le::u32_at(page, HEAD);
         let at = Position {
             page: place,
             sequence: head.sequence,

@@ -2,7 +2,7 @@
 //! The superblock: it names the newest checkpoint. It has two slots, used in turn, so that a torn
 //! write leaves the other one.
 
-use senko_io::{AlignedBuf, Device, Purpose, Tag};
+use senko_io::{AlignedBuf, Device, Purpose, Tag, le};
 
 use crate::DbmError;
 use crate::log::Position;
@@ -45,8 +45,7 @@ impl Superblock {
         if crc32c::crc32c(&bytes).to_le_bytes() != page[12..16] {
             return Ok(None);
         }
-        let u32_at = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"));
-        let u64_at = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"));
+        let (u32_at, u64_at) = (|at| le::u32_at(page, at), |at| le::u64_at(page, at));
         let found = u32_at(8);
         if found > VERSION {
             let known = VERSION;

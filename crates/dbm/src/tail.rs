@@ -18,7 +18,7 @@
 //! pending may still be on its way to the log. So a `Buffered` commit returns only when the tail
 //! has it, or when the write of its group has returned.
 
-use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, le};
 
 use crate::DbmError;
 use crate::log::Position;
@@ -106,8 +106,7 @@ pub(crate) fn read(device: &dyn Device) -> Result<Vec<(Position, Vec<u8>)>, DbmE
 }
 
 fn read_half(half: &[u8]) -> Option<(Position, Vec<u8>)> {
-    let u32_at = |at: usize| u32::from_le_bytes(half[at..at + 4].try_into().expect("4 bytes"));
-    let u64_at = |at: usize| u64::from_le_bytes(half[at..at + 8].try_into().expect("8 bytes"));
+    let (u32_at, u64_at) = (|at| le::u32_at(half, at), |at| le::u64_at(half, at));
     let mut crc = crc32c::crc32c(&half[4..HEAD]);
     if u32_at(0) != crc || u32_at(4) != MAGIC {
         return None;
