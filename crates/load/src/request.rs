@@ -2,7 +2,7 @@
 //! Writes requests as bytes, in the three dialects.
 //!
 //! [`crate::engine`] appends to a connection's send batch. Nothing is allocated once the batch has
-//! its size. Every set carries the value's version as its flags (see [`crate::check`]).
+//! its size. Every set carries the value's version as its flags (see [`mod@crate::check`]).
 
 use senko_workload::{KeySpace, fill_value};
 
