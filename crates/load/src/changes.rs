@@ -3,8 +3,8 @@
 //! has their shares in a mix, their keys, and the form of their values.
 //!
 //! [`crate::plan`] assigns the keys, [`crate::source`] draws the commands, and [`crate::request`]
-//! writes them. [`mod@crate::check`] parses the values, and [`crate::tracks`] says how many changes a
-//! value may have.
+//! writes them. [`mod@crate::check`] parses the values, and [`crate::tracks`] says how many changes
+//! a value may have.
 //!
 //! Card. Idea: the number of a key determines its class, so that any process knows the form of its
 //! value. The mix determines the classes in use: sets have plain values, `incr` and `decr` have

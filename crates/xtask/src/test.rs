@@ -3,9 +3,9 @@
 //! with a table and one line `N passed, N failed, N skipped`. A failed step does not stop those
 //! after it.
 //!
-//! Two lanes of steps run at the same time: cargo's tests, and programs against the release binary.
-//! Both wait for disks and for each other's answers more than they compute. A lane's steps run in
-//! order. The second lane's lines are printed between the steps of the first.
+//! Two lanes of steps run at the same time: cargo's tests, and programs of others against the
+//! release binary. Both wait for disks and for each other's answers more than they compute. A
+//! lane's steps run in order. The second lane's lines are printed between the steps of the first.
 
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -39,9 +39,9 @@ enum When {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lane {
-    /// Cargo's tests: the `test` profile.
+    /// Cargo's tests, of the `test` profile, and the main job, since this lane ends first.
     Cargo,
-    /// Programs, most of them of others, against what the `release` profile built.
+    /// Programs of others, against what the `release` profile built.
     Programs,
 }
 
@@ -137,13 +137,6 @@ const STEPS: [Step; 15] = [
         run: python,
     },
     Step {
-        name: "main-job",
-        what: "2 GB, then 8 GB, through 256 MB of memory and 4 GB of flash",
-        by_default: When::NotQuick,
-        lane: Lane::Programs,
-        run: main_job,
-    },
-    Step {
         name: "ordinary-user",
         what: "the server's tests as an ordinary user, ulimit -l 8192",
         by_default: When::NotQuick,
@@ -156,6 +149,13 @@ const STEPS: [Step; 15] = [
         by_default: When::NotQuick,
         lane: Lane::Cargo,
         run: no_uring,
+    },
+    Step {
+        name: "main-job",
+        what: "2 GB, then 8 GB, through 256 MB of memory and 4 GB of flash",
+        by_default: When::NotQuick,
+        lane: Lane::Cargo,
+        run: main_job,
     },
 ];
 

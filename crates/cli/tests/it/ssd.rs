@@ -376,11 +376,22 @@ fn figures_are_printed_before_their_picture_fails() {
         // A folder that takes no files is found out only by writing.
         &["ssd", "run", "uniform:count=2k", "--plot-erases", "/proc/p"][..],
         &["ssd", "compare", "uniform:count=2k", "--plot", "/proc/p"],
-        &["device", "sim:usb-stick", "--size", "16m", "--svg", "/proc/p"],
+        &[
+            "device",
+            "sim:usb-stick",
+            "--size",
+            "16m",
+            "--svg",
+            "/proc/p",
+        ],
     ] {
         let out = crate::process::run(crate::process::SENKO, &folder, args);
         assert_eq!(out.status.code(), Some(1), "{args:?}");
-        assert!(stderr(&out).contains("cannot write /proc/p"), "{}", stderr(&out));
+        assert!(
+            stderr(&out).contains("cannot write /proc/p"),
+            "{}",
+            stderr(&out)
+        );
         assert!(!stdout(&out).is_empty(), "{args:?}");
     }
 }
