@@ -313,3 +313,14 @@ def test_a_frozen_file_system(box, serve):
     before = served.stat("flash_demotions")
     served.store(20_000)
     assert served.stat("flash_demotions") > before + 5000
+
+
+def test_a_mounted_device_is_refused(senko, box):
+    """Its file system is not waited for, as a killed server is, and not overwritten."""
+    device = box.loop(box.sparse(box.folder / "disk", 64 << 20))
+    place = box.ext4(device)
+    (place / "file").write_text("there")
+    done = run(senko, "serve", "-p", str(servers.free_port()), "--memory", "48m", "--flash", "%s:32m" % device)
+    assert done.returncode == 1, done
+    assert done.stderr == "senko: block device %s is mounted or otherwise in use\n" % device
+    assert (place / "file").read_text() == "there"

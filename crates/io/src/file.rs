@@ -144,7 +144,7 @@ impl FlashFile {
                 Err(error)
                     if block_device
                         && error.raw_os_error() == Some(libc::EBUSY)
-                        && lock::is_left_behind(path)
+                        && lock::may_be_left_behind(path)
                         && started.elapsed() < lock::PATIENCE =>
                 {
                     std::thread::sleep(Duration::from_millis(2));

@@ -29,8 +29,9 @@ use std::time::{Duration, Instant};
 const EXCLUDE: libc::off_t = 0;
 const NAME: libc::off_t = 1;
 
-/// How long to wait for a lock whose holder is dead.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for a lock whose holder is dead. Its last writes may be long on their way to a
+/// busy disk.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a process holds a file.
 #[derive(Clone, Copy, Debug)]
@@ -189,17 +190,26 @@ pub(super) fn check_own(meta: &Metadata, shared: bool) -> io::Result<()> {
     }
 }
 
-/// Whether a file is locked and no living process is known to hold it.
-pub(super) fn is_left_behind(path: &Path) -> bool {
+/// Whether a busy block device may be that of a killed process: no living process is known to hold
+/// it, and it is not mounted. The kernel removes a dead process's lock before it gives the device
+/// up, and writes out what is left in between.
+pub(super) fn may_be_left_behind(path: &Path) -> bool {
     let Ok(file) = File::open(path) else {
         return false;
     };
-    let locked = |command, at| {
-        let mut lock = one_byte(at, false);
-        let asked = control(file.as_raw_fd(), command, &mut lock).is_ok();
-        asked.then_some(lock.l_type != libc::F_UNLCK as libc::c_short)
-    };
-    locked(libc::F_OFD_GETLK, EXCLUDE) == Some(true) && locked(libc::F_GETLK, NAME) == Some(false)
+    let mut name = one_byte(NAME, false);
+    let held = control(file.as_raw_fd(), libc::F_GETLK, &mut name).is_err()
+        || name.l_type != libc::F_UNLCK as libc::c_short;
+    !held && file.metadata().is_ok_and(|meta| !is_mounted(meta.rdev()))
+}
+
+/// Whether a file system on this device is mounted where this process sees it.
+fn is_mounted(device: u64) -> bool {
+    let number = format!("{}:{}", libc::major(device), libc::minor(device));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts
+        .lines()
+        .any(|line| line.split(' ').nth(2) == Some(&number))
 }
 
 /// Takes the lock, exclusive or shared by readers. The error's text continues "flash file PATH
