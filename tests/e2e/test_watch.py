@@ -5,6 +5,7 @@ in another terminal."""
 import re
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -116,9 +117,22 @@ def test_a_forgotten_watcher_costs_its_lines_and_nothing_else(kind):
         # It is looked at again: what it lost is told.
         while not forgotten.file.readline().startswith(b"skipped="):
             pass
-        client.set("last", b"1", noreply=False)
-        while b"key=last " not in forgotten.file.readline():
-            pass
+        # Lines are dropped until it has caught up, so a set may be told only the next time.
+        seen = threading.Event()
+
+        def store():
+            while not seen.is_set():
+                client.set("last", b"1", noreply=False)
+                seen.wait(0.01)
+
+        storing = threading.Thread(target=store)
+        storing.start()
+        try:
+            while b"key=last " not in forgotten.file.readline():
+                pass
+        finally:
+            seen.set()
+            storing.join()
         forgotten.close()
         wait_for(lambda: server.stats()["log_watchers"] == "0", "the watcher's end")
     finally:
