@@ -169,8 +169,8 @@ const FACTOR: &str = "SENKO_TEST_FACTOR";
 /// That of a quick run.
 const QUICK_FACTOR: &str = "0.1";
 
-/// What a quick run leaves out of cargo's tests: transcripts on flash, but for one way to the
-/// server out of three. Each moves every item to flash.
+/// A quick run plays the transcripts on flash in one way of three, since each moves every item to
+/// flash. These are the other two.
 const QUICK_SKIPS: [&str; 4] = [
     "--skip",
     "transcripts_on_senko_flash_posix",

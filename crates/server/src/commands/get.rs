@@ -49,7 +49,7 @@ pub(crate) fn count_hit<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], touch: bool,
     }
 }
 
-/// What a get asks flash for: an item that is touched has to come to DRAM.
+/// What a get wants of flash. A touch changes the item, so the item comes to DRAM.
 fn want(touch: Option<u32>) -> Want {
     match touch {
         Some(_) => Want::Resident,
