@@ -49,7 +49,8 @@ pub(crate) fn count_hit<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], touch: bool,
     }
 }
 
-/// What a get wants of flash. A touch changes the item, so the item comes to DRAM.
+/// The form in which a get takes an item from flash. A touch changes the item, which then comes to
+/// DRAM.
 fn want(touch: Option<u32>) -> Want {
     match touch {
         Some(_) => Want::Resident,
