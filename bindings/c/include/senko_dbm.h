@@ -65,19 +65,18 @@ typedef struct senko_options {
     uint64_t cache_bytes;         /* DRAM for pages */
     uint64_t transaction_bytes;   /* what a transaction may hold */
     uint64_t log_bytes;           /* of log, after which a checkpoint is due */
-    uint64_t max_bytes;           /* of the files; 0: all that the file system has */
+    uint64_t max_bytes;           /* of the file; 0: all that the file system has */
     uint64_t max_snapshot_age_ms; /* older ones end when their space is needed; 0: none does */
 } senko_options;
 
 #define SENKO_CREATE    0x1u /* make the database if there is none */
 #define SENKO_RDONLY    0x2u /* open, or begin, to read only */
 #define SENKO_NOTHREADS 0x4u /* start no thread: commits do the maintenance */
-#define SENKO_ONEFILE   0x8u /* keep all in one file, which may be renamed */
 
 /* Counts and sizes. Set size to sizeof(senko_stats). */
 typedef struct senko_stats {
     size_t size;
-    uint64_t file_bytes;         /* of all files */
+    uint64_t file_bytes;         /* that the file takes, without its holes */
     uint64_t live_bytes;         /* of pages that are live */
     uint64_t free_bytes;         /* that may be written */
     uint64_t cached_bytes;       /* of pages in DRAM */

@@ -15,7 +15,6 @@ use crate::{give, string};
 pub(crate) const CREATE: u32 = 0x1;
 pub(crate) const RDONLY: u32 = 0x2;
 const NOTHREADS: u32 = 0x4;
-const ONEFILE: u32 = 0x8;
 
 /// `senko_options` of the header.
 #[repr(C)]
@@ -131,7 +130,7 @@ unsafe fn sized<T: Copy + Default>(from: *const T) -> Result<T, Failure> {
 }
 
 fn options_of(asked: &SenkoOptions) -> Result<Options, Failure> {
-    let unknown = asked.flags & !(CREATE | RDONLY | NOTHREADS | ONEFILE);
+    let unknown = asked.flags & !(CREATE | RDONLY | NOTHREADS);
     if unknown != 0 {
         return Err(Failure::invalid(format!(
             "the flags {unknown:#x} are not known"
@@ -158,7 +157,6 @@ fn options_of(asked: &SenkoOptions) -> Result<Options, Failure> {
         create: asked.flags & CREATE != 0,
         threads: usize::from(asked.flags & NOTHREADS == 0),
         mode: Some(asked.mode).filter(|mode| *mode != 0),
-        one_file: asked.flags & ONEFILE != 0,
         ..standard
     })
 }

@@ -75,7 +75,6 @@ fn options(path: &Path, access: Access) -> Options {
         threads: 0,
         create: access.create || empty,
         mode: Some(access.mode),
-        one_file: true,
         ..Options::default()
     }
 }

@@ -93,7 +93,6 @@ fn options(create: bool, mode: u32, cache_bytes: Option<u64>) -> Options {
     Options {
         create,
         mode: Some(mode),
-        one_file: true,
         cache_bytes: cache_bytes.map_or(CACHE_BYTES, |bytes| bytes as usize),
         ..Options::default()
     }

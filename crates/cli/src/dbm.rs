@@ -40,7 +40,7 @@ const MAIN: &str = "main";
 /// Arguments of `senko dbm`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A database is one file, plus further files (NAME.1, NAME.2) once it grows. One process can write while others read.\n\
+    after_help = "A database is one file. One process can write while others read.\n\
     put, load and bench create a missing database. Keys and values are text, or any bytes with --hex.\n\
     Exit codes: 0 done; 1 the answer is no (no such key, problems found, something lost); 2 it could not be done, and stderr says why;\n\
     141 the reader closed stdout early, as head does.\n\n\
@@ -248,8 +248,6 @@ impl Place {
     fn options(&self, create: bool) -> Options {
         Options {
             create,
-            // A database of the ndbm library, whose programs do not know further files.
-            one_file: self.file.extension().is_some_and(|ending| ending == "pag"),
             ..Options::default()
         }
     }

@@ -5,19 +5,33 @@
 //!
 //! `cargo run --release -p senko_dbm --example commits -- FOLDER`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use senko_dbm::{Database, Durability, Options};
-use senko_io::{AlignedBuf, Device, FileOptions, Purpose, SpannedFile, Tag};
+use senko_io::{AlignedBuf, Device, FileOptions, FlashFile, Purpose, Tag};
 
 const ROUNDS: usize = 5;
 const WRITES: u64 = 3000;
 
+/// A file whose pages were written before.
+fn floor(path: &Path, pages: u64) -> Result<FlashFile, Box<dyn std::error::Error>> {
+    let options = FileOptions {
+        bytes: pages * 4096,
+        ..FileOptions::default()
+    };
+    let (file, zeros) = (FlashFile::open(path, &options)?, AlignedBuf::new(1));
+    for page in 0..pages {
+        file.write(page, &zeros, Tag::dbm(Purpose::Log))?;
+    }
+    file.flush(Tag::dbm(Purpose::Log))?;
+    Ok(file)
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = PathBuf::from(std::env::args().nth(1).ok_or("which folder?")?);
     let (plain, data) = (folder.join("floor"), folder.join("commits.db"));
-    let floor = SpannedFile::open(&plain, WRITES * 4096, &FileOptions::default())?;
+    let floor = floor(&plain, WRITES)?;
     let db = Database::open(&data, Options::default())?;
     let table = db.create_table("t")?;
     let mut key = 0u32;

@@ -4,11 +4,11 @@
 //!
 //! `cargo run --release -p senko_dbm --example updates -- FOLDER KEYS COMMITS`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use senko_dbm::{Database, Durability, Options, keys};
-use senko_io::{AlignedBuf, Device, FileOptions, Purpose, SpannedFile, Tag};
+use senko_io::{AlignedBuf, Device, FileOptions, FlashFile, Purpose, Tag};
 
 const ROUNDS: u64 = 5;
 
@@ -23,12 +23,26 @@ fn percentiles(times: &mut [Duration]) -> String {
     )
 }
 
+/// A file whose pages were written before.
+fn floor(path: &Path, pages: u64) -> Result<FlashFile, Box<dyn std::error::Error>> {
+    let options = FileOptions {
+        bytes: pages * 4096,
+        ..FileOptions::default()
+    };
+    let (file, zeros) = (FlashFile::open(path, &options)?, AlignedBuf::new(1));
+    for page in 0..pages {
+        file.write(page, &zeros, Tag::dbm(Purpose::Log))?;
+    }
+    file.flush(Tag::dbm(Purpose::Log))?;
+    Ok(file)
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let folder = PathBuf::from(args.next().ok_or("which folder?")?);
     let records: u32 = args.next().map_or(Ok(100_000), |text| text.parse())?;
     let commits: u64 = args.next().map_or(Ok(1000), |text| text.parse())?;
-    let floor = SpannedFile::open(&folder.join("floor"), 4 << 20, &FileOptions::default())?;
+    let floor = floor(&folder.join("floor"), 1024)?;
     let data = folder.join("updates.db");
     let db = Database::open(&data, Options::default())?;
     let table = db.create_table("t")?;

@@ -160,8 +160,8 @@ impl Core {
             }
             left -= most;
         }
-        // Freed files must stay free for one checkpoint. The next one removes them.
-        if self.free_end(u64::MAX).is_some() {
+        // A free end must stay free for one checkpoint. The next one cuts it.
+        if self.space.has_idle_end(u64::MAX, self.spare_segments()) {
             self.checkpoint_held(&mut maps, 0)?;
             if self.cut_end() {
                 self.checkpoint_held(&mut maps, 0)?;
@@ -198,7 +198,7 @@ impl Core {
         let have = || self.space.free() * SEGMENT as usize + open;
         if have() < least + most {
             let missing = (least + most - have()).div_ceil(SEGMENT as usize);
-            match self.grow(missing as u64) {
+            match self.space.grow(missing as u64) {
                 Err(DbmError::NoSpace(_)) => {}
                 done => done?,
             }
@@ -268,7 +268,7 @@ impl Core {
         Superblock {
             checkpoint: number,
             at,
-            // Files are first removed from the superblock, then deleted.
+            // The end is first left out of the superblock, then cut.
             pages: u64::from(self.space.segments()) * SEGMENT,
         }
         .write(&*self.device)?;
@@ -287,7 +287,8 @@ impl Core {
         self.space.reclaim(number, record.replay.sequence, &open);
         drop(log);
         self.due.store(0, Ordering::Relaxed);
-        self.remove_end();
+        self.space.remove_end();
+        self.punch();
         Ok(())
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies of a snapshot into a new database of one file: backup, compaction and repair.
+//! Copies of a snapshot into a new database: backup, compaction and repair.
 //!
 //! A copy is named `NAME.part` until it is complete. Its trees are filled with ascending keys, so
 //! its leaves are full, and it has no dead pages.
@@ -199,16 +199,8 @@ impl Database {
         let (unfinished, file) = Unfinished::replacing(path).map_err(open)?;
         file.set_permissions(mode).map_err(open)?;
         drop(file);
-        // Locked until the old files are gone. A process that opened it before would put records
-        // into one of them.
-        let (report, _new) = db.copy_to(unfinished.draft(), Damage::Ends, progress)?;
-        let files = senko_io::SpannedFile::further_files(path);
+        let (report, _) = db.copy_to(unfinished.draft(), Damage::Ends, progress)?;
         unfinished.finish().map_err(open)?;
-        drop(db);
-        // Files that stay after a crash here are free space of the new database.
-        for file in files.iter().rev() {
-            std::fs::remove_file(file).map_err(open)?;
-        }
         Ok(report)
     }
 
@@ -219,7 +211,6 @@ impl Database {
         progress: impl FnMut(u64) -> bool,
     ) -> Result<(CopyReport, Database), DbmError> {
         let options = Options {
-            one_file: true,
             threads: 0,
             transaction_bytes: usize::MAX,
             ..Options::default()

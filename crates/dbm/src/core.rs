@@ -99,8 +99,6 @@ pub(crate) struct Core {
     pub shaped: AtomicUsize,
     /// The most pages that the checkpoint under way must write.
     pub due: AtomicUsize,
-    /// Whether the device cannot grow, as far as is known.
-    pub fixed: AtomicBool,
     /// Approximate number of pages of all trees.
     pub pages: AtomicUsize,
     pub commits: AtomicU64,
@@ -195,7 +193,6 @@ impl Core {
         maps: Maps,
     ) -> Core {
         let node = Node::first(commit);
-        let fixed = device.room() == Some(0);
         let writer = writer(Arc::clone(&node));
         let pages = writer.ids.next as usize;
         let visible = Visible {
@@ -218,7 +215,8 @@ impl Core {
             images: Mutex::new(images),
             forks: senko_io::forks(),
             failed: OnceLock::new(),
-            durable: AtomicU64::new(commit),
+            // What was read may be an earlier process's writes that no flush has covered.
+            durable: AtomicU64::new(0),
             group: Group::default(),
             written: AtomicU64::new(commit),
             tailed: AtomicU64::new(commit),
@@ -227,7 +225,6 @@ impl Core {
             woken: Condvar::new(),
             dirty: AtomicUsize::new(0),
             shaped: AtomicUsize::new(0),
-            fixed: AtomicBool::new(fixed),
             pages: AtomicUsize::new(pages),
             due: AtomicUsize::new(0),
             commits: AtomicU64::new(0),

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use senko_io::{Device, FileOptions, PAGE_SIZE, SpannedFile};
+use senko_io::{Device, FileOptions, FlashFile, PAGE_SIZE};
 
 use crate::commit::{Node, TableChange, Work};
 use crate::core::Core;
 use crate::flush::Size;
 use crate::maintain::{Behind, Keeper};
-use crate::open::{FIRST_PAGES, open, refuse_foreign_parts};
+use crate::open::{FIRST_PAGES, open};
 use crate::{DbmError, Durability, OpenSnapshot, Options, Snapshot, Table, Transaction};
 
 /// Counts and sizes.
@@ -24,7 +24,7 @@ use crate::{DbmError, Durability, OpenSnapshot, Options, Snapshot, Table, Transa
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Bytes of all files.
+    /// Bytes that the file takes, without its holes.
     pub file_bytes: u64,
     /// Bytes of live pages, including those that only open snapshots need.
     pub live_bytes: u64,
@@ -99,10 +99,11 @@ fn close(core: &Arc<Core>) -> Result<(), DbmError> {
         let log = core.log.lock();
         log.written == 0 && core.dirty.load(Ordering::Relaxed) == 0
     };
-    if clean {
-        return Ok(());
+    match clean {
+        // An earlier process may have written what this one found, without a flush.
+        true => core.log.lock().sync(),
+        false => core.checkpoint(),
     }
-    core.checkpoint()
 }
 
 impl Database {
@@ -130,21 +131,25 @@ impl Database {
             let error = std::io::Error::new(std::io::ErrorKind::NotFound, text);
             return Err(DbmError::Open(Arc::new(error)));
         }
-        let file = FileOptions {
-            recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
-            mode: options.mode,
-            one_file: options.one_file,
-            ..FileOptions::default()
+        let there = std::fs::metadata(path).ok();
+        // A block device has a length, but not in its metadata.
+        let bytes = match &there {
+            Some(there) if !there.is_file() => u64::MAX,
+            there => there.as_ref().map_or(0, std::fs::Metadata::len),
         };
-        let there = std::fs::metadata(path).map_or(0, |meta| meta.len());
         let whole = FIRST_PAGES * PAGE_SIZE as u64;
-        if there > 0 && there < whole && !is_empty(path) {
+        if bytes > 0 && bytes < whole && !is_empty(path) {
             let text = format!("{} is shorter than a database", path.display());
             return Err(DbmError::Foreign(text));
         }
-        let device = SpannedFile::open(path, whole, &file)
-            .map_err(|error| DbmError::Open(Arc::new(error)))?;
-        refuse_foreign_parts(&device)?;
+        let file = FileOptions {
+            bytes: if bytes < whole { whole } else { 0 },
+            recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
+            mode: options.mode,
+            ..FileOptions::default()
+        };
+        let device =
+            FlashFile::open(path, &file).map_err(|error| DbmError::Open(Arc::new(error)))?;
         Database::open_device(Arc::new(device), options)
     }
 
@@ -198,7 +203,7 @@ impl Database {
             ..options
         };
         for attempt in 0.. {
-            let device = SpannedFile::open(path, 0, &file).map_err(opened)?;
+            let device = FlashFile::open(path, &file).map_err(opened)?;
             let seen = crate::superblock::Superblock::read(&device)?;
             let Some(seen) = seen else {
                 let text = format!("{} has no superblock", path.display());
@@ -509,7 +514,7 @@ impl Database {
         let registry = core.registry.lock();
         let oldest = registry.open.front();
         Stats {
-            file_bytes: core.device.pages() * page,
+            file_bytes: core.space.stored_pages() * page,
             live_bytes: live * page,
             free_bytes: core.space.free() as u64 * crate::space::SEGMENT * page,
             cached_bytes: core.space.resident.load(Ordering::Relaxed) as u64 * page,

@@ -15,7 +15,7 @@ use crate::DbmError;
 use crate::blob::Blob;
 use crate::core::Core;
 use crate::entry::{BODY, Kind};
-use crate::log::{Label, Log, append_bytes, grow};
+use crate::log::{Label, Log, append_bytes};
 use crate::space::SEGMENT;
 use crate::tail::Tail;
 use crate::writer::{CHUNK, Pending, Writer};
@@ -163,18 +163,6 @@ impl Core {
         }
     }
 
-    /// Extends the device.
-    pub fn grow(&self, segments: u64) -> Result<(), DbmError> {
-        let bytes = (self.device.pages() + segments * SEGMENT) * senko_io::PAGE_SIZE as u64;
-        let grown = match self.options.max_bytes.is_some_and(|most| bytes > most) {
-            true => Err(DbmError::NoSpace(segments * SEGMENT)),
-            false => grow(&*self.device, &self.space, segments),
-        };
-        let full = matches!(grown, Err(DbmError::NoSpace(_)));
-        self.fixed.store(full, Ordering::Relaxed);
-        grown
-    }
-
     /// Pages that are kept free for the next checkpoint on a device that can grow.
     pub fn reserve(&self) -> u64 {
         let shaped = self.shaped.load(Ordering::Relaxed);
@@ -189,7 +177,7 @@ impl Core {
     /// reserve; otherwise a full database could not be emptied.
     fn room(&self, size: &Size) -> (u64, u64) {
         let have = self.space.free() as u64 * SEGMENT;
-        if !self.fixed.load(Ordering::Relaxed) {
+        if !self.space.is_full() {
             let unlogged = self.unlogged.load(Ordering::Relaxed);
             let need = (size.bytes + unlogged).div_ceil(BODY) + 2 * size.bytes / crate::node::ROOM;
             return (have, need as u64 + self.reserve());
@@ -214,7 +202,7 @@ impl Core {
             return Ok(());
         }
         let missing = (need - have).div_ceil(SEGMENT);
-        let grown = self.grow(missing);
+        let grown = self.space.grow(missing);
         if !matches!(grown, Err(DbmError::NoSpace(_))) {
             return grown;
         }

@@ -19,7 +19,7 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::DbmError;
 use crate::entry::{HEAD, Head};
-use crate::log::{Label, take_segment};
+use crate::log::Label;
 use crate::space::{SEGMENT, Space};
 
 /// The segment that is being filled.
@@ -79,7 +79,7 @@ impl Images {
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<u64, DbmError> {
         if self.left() == 0 {
-            let segment = take_segment(&*self.device, &self.space, self.checkpoint)?;
+            let segment = self.space.take(self.checkpoint)?;
             self.next = u64::from(segment) * SEGMENT;
         }
         let place = self.next;

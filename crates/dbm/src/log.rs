@@ -126,7 +126,7 @@ impl Log {
         let next_segment = match self.next_segment {
             Some(segment) => segment,
             None => {
-                let segment = take_segment(&*self.device, &self.space, self.checkpoint)?;
+                let segment = self.space.take(self.checkpoint)?;
                 *self.next_segment.insert(segment)
             }
         };
@@ -200,39 +200,6 @@ impl Log {
         }
         self.durable = self.next.sequence - 1;
         Ok(())
-    }
-}
-
-/// Takes a segment that no reader of an older checkpoint than the durable one needs.
-pub(crate) fn take_segment(
-    device: &dyn Device,
-    space: &Space,
-    checkpoint: u64,
-) -> Result<u32, DbmError> {
-    let pinned = device.oldest_pin(checkpoint).unwrap_or(checkpoint);
-    if let Some(segment) = space.take(pinned) {
-        return Ok(segment);
-    }
-    grow(device, space, 1)?;
-    space.take(pinned).ok_or(DbmError::NoSpace(SEGMENT))
-}
-
-/// Extends the device by at least `segments` segments.
-pub(crate) fn grow(device: &dyn Device, space: &Space, segments: u64) -> Result<(), DbmError> {
-    let _growth = space.growth.lock();
-    let pages = device.pages();
-    if u64::from(space.segments()) < pages / SEGMENT {
-        // An end of the device that was about to be removed.
-        space.grown(pages);
-        return Ok(());
-    }
-    match device.grow(pages + segments * SEGMENT) {
-        Ok(()) => {
-            space.grown(device.pages());
-            Ok(())
-        }
-        Err(error) if error.no_space() => Err(DbmError::NoSpace(segments * SEGMENT)),
-        Err(error) => Err(DbmError::io("growing the file")(error)),
     }
 }
 

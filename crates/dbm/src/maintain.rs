@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Maintenance beside commits. Checkpoints are written when the log is long, and segments cleaned
-//! when dead pages hold too many. Files are made in advance, and removed at the end of the device
-//! if they stay free.
+//! when dead pages hold too many. The device grows in advance, and becomes shorter if its end stays
+//! free.
 //!
 //! Card: the cleaner takes segments by cost and benefit (Rosenblum and Ousterhout, SOSP 1991). The
 //! benefit is the freed space times the segment's age; the cost is the bytes read and written. It
@@ -93,7 +93,7 @@ impl Core {
     /// empty database, which should stay small.
     fn is_short(&self) -> bool {
         let free = self.space.free() as u64 * SEGMENT;
-        !self.fixed.load(Ordering::Relaxed)
+        !self.space.is_full()
             && self.space.segments() > 3
             && free < self.reserve() + SEGMENT.max(self.space.needed() / 128)
     }
@@ -101,7 +101,8 @@ impl Core {
     /// Whether dead pages hold more than an eighth of the live pages and the log.
     fn should_clean(&self, changes: u64) -> bool {
         let segments = u64::from(self.space.segments()).saturating_sub(1);
-        let used = segments.saturating_sub(self.space.free() as u64) * SEGMENT;
+        let unused = self.space.free() + self.space.holes();
+        let used = segments.saturating_sub(unused as u64) * SEGMENT;
         let live = self.space.needed();
         used > live + live / 8 + changes + 4 * SEGMENT
     }
@@ -116,7 +117,7 @@ impl Core {
         let behind = self.behind();
         let changes = behind.replay;
         if self.is_checkpoint_due(behind) {
-            let moved = match self.cut_end() || self.spare_pages() < 2 * SEGMENT {
+            let moved = match self.cut_end() {
                 true => 0,
                 false => self.clean_end(&maps)?,
             };
@@ -126,7 +127,7 @@ impl Core {
             self.checkpoint_held(&mut maps, self.step())?;
         }
         if self.is_short() {
-            match self.grow(1) {
+            match self.space.grow(1) {
                 Err(DbmError::NoSpace(_)) => {}
                 done => done?,
             }
@@ -142,40 +143,34 @@ impl Core {
         free.saturating_sub(self.reserve().max(step as u64 + GROWING_SLACK) + ahead)
     }
 
-    /// The end of the device, as far as the space that must stay free allows.
-    fn least_end(&self) -> u64 {
-        u64::from(self.space.segments()) * SEGMENT - self.spare_pages()
+    /// Free segments that the next commits do not need.
+    pub fn spare_segments(&self) -> u32 {
+        (self.spare_pages() / SEGMENT) as u32
     }
 
-    /// Drops files at the end that stayed free for a checkpoint; the next checkpoint removes them.
-    /// Returns whether there were any.
+    /// The newest checkpoint whose free segments no reader may need.
+    fn settled(&self) -> u64 {
+        let checkpoint = self.log.lock().checkpoint;
+        let pinned = self.device.oldest_pin(checkpoint);
+        pinned
+            .unwrap_or(checkpoint)
+            .min(checkpoint.saturating_sub(1))
+    }
+
+    /// Leaves out an end of the device that stayed free for a checkpoint; the next checkpoint cuts
+    /// it. Returns whether there was one.
     pub fn cut_end(&self) -> bool {
-        let pinned = {
-            let log = self.log.lock();
-            let pinned = self.device.oldest_pin(log.checkpoint);
-            pinned
-                .unwrap_or(log.checkpoint)
-                .min(log.checkpoint.saturating_sub(1))
-        };
-        let end = self.free_end(pinned);
-        end.is_some_and(|end| self.space.cut((end / SEGMENT) as u32))
+        self.space.leave_end(self.settled(), self.spare_segments())
     }
 
-    /// The possible end of the device, if everything after it became free with checkpoint `settled`
-    /// or earlier.
-    pub fn free_end(&self, settled: u64) -> Option<u64> {
-        let used = u64::from(self.space.end(settled)) * SEGMENT;
-        let end = self.device.border(used.max(self.least_end()));
-        end.filter(|end| end.is_multiple_of(SEGMENT))
-    }
-
-    /// Removes the files that a durable checkpoint no longer has.
-    pub fn remove_end(&self) {
-        let _growth = self.space.growth.lock();
-        let end = u64::from(self.space.segments()) * SEGMENT;
-        if end < self.device.pages() {
-            // A file that remains is free space at the next opening.
-            let _ = self.device.shrink(end);
+    /// Gives back the storage of free segments that the next commits do not need, if that is more
+    /// than a fourth of the live bytes. An eighth stays, so that not every checkpoint punches what
+    /// the next commits fill again.
+    pub fn punch(&self) {
+        let (spare, live) = (self.spare_pages(), self.space.needed());
+        if spare > live / 4 + LEAST_STEP {
+            let most = (spare - live / 8) / SEGMENT;
+            self.space.punch(self.settled(), most as usize);
         }
     }
 
@@ -183,14 +178,14 @@ impl Core {
     /// their number.
     fn clean_end(&self, maps: &Maps) -> Result<u64, DbmError> {
         let open = self.open_segments();
-        let least = self.least_end() / SEGMENT;
-        // Only pages in files that can be removed.
-        let Some(border) = self.device.border(least * SEGMENT) else {
+        let unused = self.spare_segments() + self.space.holes() as u32;
+        if self.space.least_cut().is_none_or(|least| unused < least) {
             return Ok(0);
-        };
+        }
         self.begin_images();
-        let (mut left, from) = (self.step() as u64, (border / SEGMENT) as u32);
-        for number in (from..self.space.segments()).rev() {
+        let segments = self.space.segments();
+        let (mut left, from) = (self.step() as u64, segments.saturating_sub(unused).max(1));
+        for number in (from..segments).rev() {
             let used = u64::from(self.space.segment(number).used());
             if used == 0 || open.contains(&number) {
                 continue;
@@ -216,7 +211,7 @@ impl Core {
     /// Moves the live pages of the segments with the largest benefit. Returns the number of
     /// segments.
     fn clean(self: &Arc<Core>, maps: &Maps) -> Result<usize, DbmError> {
-        let reserve = match self.fixed.load(Ordering::Relaxed) {
+        let reserve = match self.space.is_full() {
             true => 2 * SEGMENT,
             false => self.reserve(),
         };

@@ -2,14 +2,11 @@
 //! Opening a database: reads the newest checkpoint, and then the log after it, commit by commit.
 //! The result is a prefix of the order of commits.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use senko_io::{
-    AlignedBuf, Device, PAGE_SIZE, Purpose, SpannedFile, Tag, content_of, find_content,
-};
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, content_of};
 
 use crate::DbmError;
 use crate::blob::BlobIds;
@@ -25,7 +22,7 @@ use crate::images::Images;
 use crate::log::{Log, Position, Scan, append_bytes};
 use crate::mapping::{Nodes, Version};
 use crate::options::Options;
-use crate::space::{SEGMENT, Space};
+use crate::space::{SEGMENT, Space, write_zeros};
 use crate::superblock::Superblock;
 use crate::sync::{ArcSwapOption, AtomicU64};
 use crate::tail;
@@ -60,7 +57,7 @@ pub(crate) fn open(
         Some(superblock) => superblock,
         None if options.create && !beside_writer => {
             refuse_foreign(&*device)?;
-            make(&device)?
+            make(&device, &options)?
         }
         None => {
             let text = "there is no superblock".to_owned();
@@ -71,7 +68,7 @@ pub(crate) fn open(
         return Err(DbmError::damaged(
             device.pages(),
             format!(
-                "the database has {} pages, the files have {}; one is missing or was cut",
+                "the database has {} pages, the file has {}: it was cut",
                 superblock.pages,
                 device.pages()
             ),
@@ -88,8 +85,7 @@ pub(crate) fn open(
     let record = record
         .filter(|record| record.next_node <= most && record.next_blob <= most)
         .ok_or_else(|| DbmError::damaged(superblock.at.page, "the checkpoint is not whole"))?;
-    let space = Arc::new(Space::new());
-    space.grown(device.pages());
+    let space = Arc::new(Space::new(Arc::clone(&device), options.max_bytes));
     space
         .started
         .store(superblock.checkpoint, Ordering::Release);
@@ -118,52 +114,12 @@ fn refuse_foreign(device: &dyn Device) -> Result<(), DbmError> {
     }
 }
 
-/// Refuses a foreign further file. Such a file has content, and none of the checked pages is an
-/// entry. A page that a crash tore in a new file has a sector of zeros, and does not count.
-pub(crate) fn refuse_foreign_parts(device: &SpannedFile) -> Result<(), DbmError> {
-    const SECTOR: usize = 512;
-    let page_bytes = PAGE_SIZE as u64;
-    for (path, pages) in device.parts().into_iter().skip(1) {
-        let (has_entry, foreign) = (Cell::new(false), Cell::new(None));
-        let read = |offset: u64, buf: &mut [u8]| {
-            let page = pages.start + offset / page_bytes;
-            device.read(page, buf, Tag::dbm(Purpose::Recover))
-        };
-        let extent = |offset: u64| {
-            let found = device.extent(pages.start + offset / page_bytes)?;
-            let from = found.start.checked_sub(pages.start)?;
-            (found.start < pages.end)
-                .then(|| from * page_bytes..(found.end.min(pages.end) - pages.start) * page_bytes)
-        };
-        let ours = |offset: u64, page: &[u8]| {
-            has_entry.set(Head::read(page).is_some());
-            let mut sectors = page.chunks(SECTOR);
-            if sectors.all(|sector| sector.iter().any(|byte| *byte != 0)) {
-                foreign.set(foreign.get().or(Some(offset)));
-            }
-            // The first entry ends the check.
-            !has_entry.get()
-        };
-        find_content((pages.end - pages.start) * page_bytes, read, extent, ours)
-            .map_err(DbmError::io("looking for data of others"))?;
-        if let (false, Some(offset)) = (has_entry.get(), foreign.get()) {
-            return Err(DbmError::Foreign(format!(
-                "{} holds data at byte {offset} and nothing of a database; move it away, or put \
-                 back what was there",
-                path.display()
-            )));
-        }
-    }
-    Ok(())
-}
-
 /// Writes the first checkpoint of an empty database.
-fn make(device: &Arc<dyn Device>) -> Result<Superblock, DbmError> {
-    let space = Arc::new(Space::new());
-    space.grown(FIRST_PAGES);
-    // The log's first segment.
-    let first = space.take(0).filter(|segment| *segment == 1);
-    debug_assert!(first.is_some(), "the lowest segment is taken first");
+fn make(device: &Arc<dyn Device>, options: &Options) -> Result<Superblock, DbmError> {
+    write_zeros(&**device, 0, FIRST_PAGES).map_err(DbmError::io("writing the first pages"))?;
+    let space = Arc::new(Space::new(Arc::clone(device), options.max_bytes));
+    let first = space.take(0)?;
+    debug_assert_eq!(first, 1, "the log begins in the lowest segment");
     let mut log = Log::new(device, &space, Position::START, None, life());
     let record = CheckpointRecord {
         commit: 0,

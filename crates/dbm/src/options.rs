@@ -30,19 +30,16 @@ pub struct Options {
     /// the live bytes if that is more; at least 256 KiB. A larger value means a longer recovery,
     /// larger files and fewer writes.
     pub log_bytes: u64,
-    /// The most bytes of all files; `None`: as many as the file system gives.
+    /// The most bytes of the file; `None`: as many as the file system gives.
     pub max_bytes: Option<u64>,
     /// Snapshots older than this are ended when the next checkpoint begins. `None`: they hold their
     /// space as long as they are open.
     pub max_snapshot_age: Option<Duration>,
     /// Create the database if it does not exist.
     pub create: bool,
-    /// Permission bits of new files, before the process's umask; existing files keep theirs.
+    /// Permission bits of a new file, before the process's umask; an existing file keeps its own.
     /// `None`: no other user may read them.
     pub mode: Option<u32>,
-    /// Keep everything in one file. Programs that know only one file can then rename and delete it.
-    /// Otherwise a database grows by further files, so that no synced commit waits for the growth.
-    pub one_file: bool,
     /// Threads that write checkpoints and clean: 0 or 1. With 0, a commit that finds work due does
     /// it itself.
     pub threads: usize,
@@ -63,7 +60,6 @@ impl Default for Options {
             max_snapshot_age: None,
             create: true,
             mode: None,
-            one_file: false,
             threads: 1,
             recorder: None,
             pause: None,
@@ -81,7 +77,6 @@ impl fmt::Debug for Options {
             .field("max_snapshot_age", &self.max_snapshot_age)
             .field("create", &self.create)
             .field("mode", &self.mode)
-            .field("one_file", &self.one_file)
             .field("threads", &self.threads)
             .finish_non_exhaustive()
     }

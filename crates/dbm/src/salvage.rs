@@ -2,7 +2,7 @@
 //! Repair of a database that does not open: without its superblock or checkpoint, or with a part of
 //! the translation table or of the log lost.
 //!
-//! Every page of the files is read. The newest complete checkpoint names the tables and their
+//! Every page of the file is read. The newest complete checkpoint names the tables and their
 //! roots. The newest page of each number, as of that checkpoint, replaces the translation table.
 //! Then the commits of the log are applied, including those after a hole if a later entry says that
 //! the hole was durable. Everything goes into a new database.
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use senko_io::{
-    AlignedBuf, Device, FileOptions, PAGE_SIZE, Purpose, SpannedFile, Tag, Unfinished, le,
+    AlignedBuf, Device, FileOptions, FlashFile, PAGE_SIZE, Purpose, Tag, Unfinished, le,
 };
 
 use crate::blob::Blob;
@@ -97,7 +97,7 @@ impl Database {
             beside_writer: true,
             ..FileOptions::default()
         };
-        let device = SpannedFile::open(path, 0, &file).map_err(open)?;
+        let device = FlashFile::open(path, &file).map_err(open)?;
         let found = look(&device, &mut progress)?;
         // The checkpoint that the superblock names, or else the newest.
         let superblock = Superblock::read(&device).ok().flatten();
@@ -110,7 +110,7 @@ impl Database {
             .filter_map(|at| Some((*at, whole(at)?)))
             .max_by_key(|(at, record)| (record.commit, at.sequence));
         if superblock.is_none() && newest.is_none() && found.groups.is_empty() {
-            let text = "no page of the files is one of a database".to_owned();
+            let text = "no page of it is one of a database".to_owned();
             return Err(DbmError::Foreign(text));
         }
         let is_newest = match (&superblock, &newest) {
@@ -122,7 +122,6 @@ impl Database {
         let (unfinished, file) = Unfinished::create(to).map_err(open)?;
         drop(file);
         let options = Options {
-            one_file: true,
             threads: 0,
             transaction_bytes: usize::MAX,
             ..Options::default()

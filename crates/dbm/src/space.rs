@@ -1,21 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The segments in use, and when a segment may be written again.
+//! The segments of the device: which are in use, when one may be written again, and how the device
+//! grows and shrinks.
 //!
 //! SEGMENT-1: a free segment holds no page version and nothing that the newest durable checkpoint
 //! needs: no named page, and no part of the log. Versions and names are counted separately: a page
-//! that changed since the checkpoint has a name and no version. SEGMENT-2: it is reused only when
-//! no other process reads from a checkpoint older than the time when the segment became free.
+//! that changed since the checkpoint has a name and no version. SEGMENT-2: it is reused, punched or
+//! cut only when no other process reads from a checkpoint older than the time when the segment
+//! became free. SEGMENT-3: a free segment has storage that was written before, so that no write into
+//! it meets a full disk or waits for the file system's journal. A segment that was punched is a
+//! *hole* and not free; [`Space::grow`] fills holes before it makes the device longer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, Tag};
+
+use crate::DbmError;
 use crate::growing::Growing;
 use crate::resident::Resident;
 use crate::spare::Spare;
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex};
 
 /// Pages of a segment.
 pub(crate) const SEGMENT: u64 = 16;
+/// The least and the most segments by which the device grows or shrinks at a time. In between it is
+/// a thirty-second, so that unused space stays a small part.
+const STEP: std::ops::RangeInclusive<u32> = 4..=1024;
 
 #[derive(Default)]
 pub(crate) struct Segment {
@@ -44,17 +55,48 @@ impl Segment {
 }
 
 #[derive(Default)]
-struct Free {
-    /// Segments, each with the checkpoint that made it free.
-    list: BTreeMap<u32, u64>,
+struct Map {
+    /// Free segments, each with the checkpoint that made it free.
+    free: BTreeMap<u32, u64>,
+    /// The same for free segments without storage.
+    holes: BTreeMap<u32, u64>,
     segments: u32,
 }
 
+impl Map {
+    /// Where an end of unused segments begins that is worth cutting. See [`Space::leave_end`].
+    fn idle_end(&self, settled: u64, mut spare: u32) -> Option<u32> {
+        let mut end = self.segments;
+        while end > 1 {
+            let since = match self.free.get(&(end - 1)) {
+                Some(since) if spare > 0 => {
+                    spare -= 1;
+                    Some(since)
+                }
+                Some(_) => None,
+                None => self.holes.get(&(end - 1)),
+            };
+            if since.is_none_or(|since| *since > settled) {
+                break;
+            }
+            end -= 1;
+        }
+        (self.segments - end >= step_of(self.segments)).then_some(end)
+    }
+}
+
 pub(crate) struct Space {
+    device: Arc<dyn Device>,
+    /// The most segments that the device may have.
+    most: u32,
+    /// Whether the device has a length of its own, as a block device has, as far as is known.
+    fixed: AtomicBool,
     segments: Growing<Segment>,
-    free: Mutex<Free>,
-    /// Held while the device grows or shrinks.
-    pub growth: Mutex<()>,
+    map: Mutex<Map>,
+    /// Held while the device grows, shrinks or is punched.
+    growth: Mutex<()>,
+    /// Whether the device cannot grow, as far as is known.
+    full: AtomicBool,
     /// The newest checkpoint that has begun.
     pub started: AtomicU64,
     /// Pages of DRAM that versions take.
@@ -72,11 +114,22 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    pub fn new() -> Space {
-        Space {
+    /// The space of a device, of which at most `most` bytes are used. All segments but the first
+    /// are free.
+    pub fn new(device: Arc<dyn Device>, most: Option<u64>) -> Space {
+        let segments_of = |bytes: u64| bytes / PAGE_SIZE as u64 / SEGMENT;
+        let most = most.map_or(u32::MAX, |most| {
+            u32::try_from(segments_of(most)).unwrap_or(u32::MAX)
+        });
+        let fixed = device.room() == Some(0);
+        let space = Space {
+            device,
+            most,
+            fixed: AtomicBool::new(fixed),
             segments: Growing::new(),
-            free: Mutex::default(),
+            map: Mutex::default(),
             growth: Mutex::default(),
+            full: AtomicBool::new(fixed),
             started: AtomicU64::new(0),
             resident: AtomicUsize::new(0),
             queue: Resident::new(),
@@ -84,7 +137,9 @@ impl Space {
             cold: AtomicUsize::new(0),
             live: AtomicU64::new(0),
             named: AtomicU64::new(0),
-        }
+        };
+        space.add_end(true);
+        space
     }
 
     pub fn of(&self, place: u64) -> &Segment {
@@ -130,72 +185,85 @@ impl Space {
         live.max(self.named.load(Ordering::Relaxed))
     }
 
-    /// Notes that the device has this many pages; new ones are free.
-    pub fn grown(&self, pages: u64) {
-        let mut free = self.free.lock();
-        let segments = (pages / SEGMENT) as u32;
-        for number in free.segments.max(1)..segments {
-            free.list.insert(number, 0);
+    /// Adds the segments behind the known ones: as free ones, or as holes.
+    fn add_end(&self, have_storage: bool) {
+        let mut map = self.map.lock();
+        let segments = u32::try_from(self.device.pages() / SEGMENT).unwrap_or(u32::MAX);
+        for number in map.segments.max(1)..segments {
+            match have_storage {
+                true => map.free.insert(number, 0),
+                false => map.holes.insert(number, 0),
+            };
         }
-        free.segments = free.segments.max(segments);
+        map.segments = map.segments.max(segments);
     }
 
-    /// Removes all segments in use from the free ones, when a database is opened.
+    /// Removes all segments in use from the free ones, when a database is opened, and finds holes.
     pub fn settle(&self, durable: u64, in_log: &dyn Fn(u32) -> bool) {
-        let mut free = self.free.lock();
-        free.list.clear();
-        for number in 1..free.segments {
+        let mut map = self.map.lock();
+        map.free.clear();
+        let mut stored = 0..0;
+        for number in 1..map.segments {
             let segment = self.segment(number);
-            if segment.is_unused() && !in_log(number) {
-                free.list.insert(number, durable);
-            } else {
+            if !segment.is_unused() || in_log(number) {
                 segment.taken.store(1, Ordering::Release);
+                continue;
+            }
+            let pages = u64::from(number) * SEGMENT..(u64::from(number) + 1) * SEGMENT;
+            if stored.end <= pages.start {
+                stored = self
+                    .device
+                    .extent(pages.start)
+                    .unwrap_or(u64::MAX..u64::MAX);
+            }
+            if stored.start <= pages.start && pages.end <= stored.end {
+                map.free.insert(number, durable);
+            } else {
+                map.holes.insert(number, durable);
             }
         }
     }
 
     pub fn segments(&self) -> u32 {
-        self.free.lock().segments
+        self.map.lock().segments
     }
 
+    /// Free segments.
     pub fn free(&self) -> usize {
-        self.free.lock().list.len()
+        self.map.lock().free.len()
     }
 
-    /// The segment after the last one that is in use, or that became free after checkpoint
-    /// `settled`.
-    pub fn end(&self, settled: u64) -> u32 {
-        let free = self.free.lock();
-        let mut end = free.segments;
-        while end > 1
-            && free
-                .list
-                .get(&(end - 1))
-                .is_some_and(|since| *since <= settled)
-        {
-            end -= 1;
+    /// Free segments without storage.
+    pub fn holes(&self) -> usize {
+        self.map.lock().holes.len()
+    }
+
+    /// Pages of the device that have storage.
+    pub fn stored_pages(&self) -> u64 {
+        self.device.pages() - self.holes() as u64 * SEGMENT
+    }
+
+    /// Whether the device cannot grow, as far as is known.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Takes the first free segment that no reader of a checkpoint older than the durable one,
+    /// `checkpoint`, needs. So the end of the device tends to stay free, and is given back.
+    pub fn take(&self, checkpoint: u64) -> Result<u32, DbmError> {
+        let pinned = self.device.oldest_pin(checkpoint).unwrap_or(checkpoint);
+        if let Some(segment) = self.take_free(pinned) {
+            return Ok(segment);
         }
-        end
+        self.grow(1)?;
+        self.take_free(pinned).ok_or(DbmError::NoSpace(SEGMENT))
     }
 
-    /// Removes the segments from `end` on, if they are still free.
-    pub fn cut(&self, end: u32) -> bool {
-        let mut free = self.free.lock();
-        let are_free = (end..free.segments).all(|number| free.list.contains_key(&number));
-        if are_free {
-            free.list.split_off(&end);
-            free.segments = free.segments.min(end);
-        }
-        are_free
-    }
-
-    /// The first free segment that no reader of a checkpoint before `pinned` needs. If possible the
-    /// end of the device stays free, and is given back.
-    pub fn take(&self, pinned: u64) -> Option<u32> {
-        let mut free = self.free.lock();
-        let found = free.list.iter().find(|(_, since)| **since <= pinned);
+    fn take_free(&self, pinned: u64) -> Option<u32> {
+        let mut map = self.map.lock();
+        let found = map.free.iter().find(|(_, since)| **since <= pinned);
         let number = *found?.0;
-        free.list.remove(&number);
+        map.free.remove(&number);
         let segment = self.segment(number);
         segment.last.store(0, Ordering::Release);
         segment.taken.store(1, Ordering::Release);
@@ -203,11 +271,10 @@ impl Space {
     }
 
     /// Frees what SEGMENT-1 allows once checkpoint `durable`, whose log begins with entry `replay`,
-    /// is durable. Returns the freed segments.
-    pub fn reclaim(&self, durable: u64, replay: u64, open: &[u32]) -> Vec<u32> {
-        let mut free = self.free.lock();
-        let mut freed = Vec::new();
-        for number in 1..free.segments {
+    /// is durable.
+    pub fn reclaim(&self, durable: u64, replay: u64, open: &[u32]) {
+        let mut map = self.map.lock();
+        for number in 1..map.segments {
             let segment = self.segment(number);
             let idle = segment.taken.load(Ordering::Acquire) == 1
                 && segment.is_unused()
@@ -215,10 +282,196 @@ impl Space {
                 && !open.contains(&number);
             if idle {
                 segment.taken.store(0, Ordering::Release);
-                free.list.insert(number, durable);
-                freed.push(number);
+                map.free.insert(number, durable);
             }
         }
-        freed
     }
+
+    /// Gets at least `segments` more free segments: from an end that was about to be cut, from
+    /// holes, or by a longer device. On failure as many as there was room for are free.
+    pub fn grow(&self, segments: u64) -> Result<(), DbmError> {
+        let _growth = self.growth.lock();
+        let segments = u32::try_from(segments).unwrap_or(u32::MAX);
+        let grown = self.grow_held(segments);
+        let full = matches!(grown, Err(DbmError::NoSpace(_)));
+        self.full.store(full, Ordering::Relaxed);
+        grown
+    }
+
+    fn grow_held(&self, mut segments: u32) -> Result<(), DbmError> {
+        // An end that was about to be cut may have holes.
+        self.add_end(false);
+        let have = self.segments();
+        let step = step_of(have).max(segments);
+        let room = self.most.saturating_sub(have);
+        while segments > 0 {
+            match self.fill_holes(step) {
+                Ok(0) => break,
+                Ok(filled) => segments = segments.saturating_sub(filled),
+                Err(error) if error.no_space() => return Err(no_space(segments)),
+                Err(error) => return Err(DbmError::io("filling a hole of the file")(error)),
+            }
+        }
+        if segments == 0 {
+            return Ok(());
+        }
+        if room < segments {
+            return Err(no_space(segments));
+        }
+        let lengthened = match self.lengthen(step.min(room)) {
+            Err(error) if error.no_space() && step > segments => self.lengthen(segments),
+            done => done,
+        };
+        match lengthened {
+            Err(error) if error.no_space() => Err(no_space(segments)),
+            done => done.map_err(DbmError::io("growing the file")),
+        }
+    }
+
+    /// Makes the device longer.
+    fn lengthen(&self, segments: u32) -> Result<(), IoError> {
+        let have = self.device.pages();
+        let end = (have / SEGMENT + u64::from(segments)) * SEGMENT;
+        self.device.grow(end)?;
+        // A device with coarse steps may be longer now.
+        write_zeros(&*self.device, have, self.device.pages() - have)?;
+        self.device.flush(Tag::dbm(Purpose::Meta))?;
+        self.add_end(true);
+        Ok(())
+    }
+
+    /// Gives storage to the first holes, `most` of them. Returns how many.
+    fn fill_holes(&self, most: u32) -> Result<u32, IoError> {
+        let holes: Vec<(u32, u64)> = {
+            let map = self.map.lock();
+            let holes = map.holes.iter().take(most as usize);
+            holes.map(|(number, since)| (*number, *since)).collect()
+        };
+        let mut filled = 0;
+        for (number, _) in &holes {
+            let page = u64::from(*number) * SEGMENT;
+            let done = self.device.fill(page, SEGMENT);
+            match done.and_then(|()| write_zeros(&*self.device, page, SEGMENT)) {
+                Err(error) if error.no_space() && filled > 0 => break,
+                done => done?,
+            }
+            filled += 1;
+        }
+        if filled > 0 {
+            self.device.flush(Tag::dbm(Purpose::Meta))?;
+        }
+        let mut map = self.map.lock();
+        for (number, since) in &holes[..filled] {
+            map.holes.remove(number);
+            map.free.insert(*number, *since);
+        }
+        Ok(filled as u32)
+    }
+
+    /// The fewest segments by which the device is made shorter; `None` if it can't be.
+    pub fn least_cut(&self) -> Option<u32> {
+        (!self.is_fixed()).then(|| step_of(self.segments()))
+    }
+
+    /// Whether there is an end for [`Space::leave_end`].
+    pub fn has_idle_end(&self, settled: u64, spare: u32) -> bool {
+        !self.is_fixed() && self.map.lock().idle_end(settled, spare).is_some()
+    }
+
+    /// Leaves out the unused segments at the end that became free with checkpoint `settled` or
+    /// before; at most `spare` of them have storage. True if there are enough of them to be worth
+    /// it. The next checkpoint's superblock leaves them out too, and then [`Space::remove_end`]
+    /// cuts them.
+    pub fn leave_end(&self, settled: u64, spare: u32) -> bool {
+        let mut map = self.map.lock();
+        let Some(end) = map.idle_end(settled, spare).filter(|_| !self.is_fixed()) else {
+            return false;
+        };
+        map.free.split_off(&end);
+        map.holes.split_off(&end);
+        map.segments = end;
+        true
+    }
+
+    /// Cuts off the end of the device that [`Space::leave_end`] left out.
+    pub fn remove_end(&self) {
+        let _growth = self.growth.lock();
+        let end = u64::from(self.segments()) * SEGMENT;
+        if end < self.device.pages() {
+            let shrunk = self.device.shrink(end);
+            if shrunk.is_ok() && end < self.device.pages() {
+                self.fixed.store(true, Ordering::Relaxed);
+                self.add_end(true);
+            }
+            // After an error, the end is free space at the next growth.
+        }
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.fixed.load(Ordering::Relaxed)
+    }
+
+    /// Gives back the storage of up to `most` free segments, those nearest to the end first.
+    /// Segments that became free after checkpoint `settled` keep theirs.
+    pub fn punch(&self, settled: u64, most: usize) {
+        let _growth = self.growth.lock();
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        let mut map = self.map.lock();
+        let idle = map
+            .free
+            .iter()
+            .rev()
+            .filter(|(_, since)| **since <= settled);
+        for number in idle.map(|(number, _)| *number).take(most) {
+            match runs.last_mut() {
+                Some((first, count)) if number + 1 == *first => {
+                    (*first, *count) = (number, *count + 1)
+                }
+                _ => runs.push((number, 1)),
+            }
+        }
+        // Nobody may take them meanwhile.
+        let taken: Vec<Vec<(u32, u64)>> = runs
+            .iter()
+            .map(|(first, count)| {
+                let numbers = *first..*first + *count;
+                numbers
+                    .filter_map(|number| map.free.remove_entry(&number))
+                    .collect()
+            })
+            .collect();
+        drop(map);
+        for ((first, count), segments) in runs.into_iter().zip(taken) {
+            let (page, pages) = (u64::from(first) * SEGMENT, u64::from(count) * SEGMENT);
+            let punched = self.device.punch(page, pages, Tag::dbm(Purpose::Reclaim));
+            let mut map = self.map.lock();
+            match punched {
+                Ok(false) => map.free.extend(segments),
+                // After an error a part may be a hole.
+                Ok(true) | Err(_) => map.holes.extend(segments),
+            }
+        }
+    }
+}
+
+/// By how many segments a device of `segments` segments grows or shrinks.
+fn step_of(segments: u32) -> u32 {
+    (segments / 32).clamp(*STEP.start(), *STEP.end())
+}
+
+fn no_space(segments: u32) -> DbmError {
+    DbmError::NoSpace(u64::from(segments) * SEGMENT)
+}
+
+/// Pages of zeros written at a time.
+const ZERO_PAGES: u64 = 256;
+
+/// Writes zeros to pages that were never written.
+pub(crate) fn write_zeros(device: &dyn Device, first: u64, pages: u64) -> Result<(), IoError> {
+    let zeros = AlignedBuf::new(pages.min(ZERO_PAGES) as usize);
+    for done in (0..pages).step_by(ZERO_PAGES as usize) {
+        let bytes = (pages - done).min(ZERO_PAGES) as usize * PAGE_SIZE;
+        device.write(first + done, &zeros[..bytes], Tag::dbm(Purpose::Meta))?;
+    }
+    Ok(())
 }

@@ -100,12 +100,6 @@ pub trait Device: Send + Sync {
         let _ = pages;
         Ok(())
     }
-    /// The first page from `page` on at which a further file of the device begins; `None` if there
-    /// is none. Operations before such a page do not wait for a [`Device::shrink`] that cuts there.
-    fn border(&self, page: u64) -> Option<u64> {
-        let _ = page;
-        None
-    }
     /// The next pages from `page` on that are not holes, as far as the device knows; `None` if only
     /// holes follow.
     fn extent(&self, page: u64) -> Option<Range<u64>> {

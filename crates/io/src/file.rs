@@ -9,7 +9,7 @@
 
 mod allocate; // blocks for all of a file, before they are needed
 mod batch; // many blocking reads at once
-mod durable; // writes that are durable when they return, and space that was written before it is used
+mod durable; // writes that are durable when they return
 mod owner; // whose data a file holds, and who may read it
 pub(crate) mod fork; // open files in the child of a fork
 pub(crate) mod fork_count; // the number of forks since the first file was opened
@@ -32,8 +32,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub(crate) use owner::content;
-
 use crate::device::read_in_turn;
 use crate::fault::{Fault, FaultSwitch};
 use crate::trace::Recorder;
@@ -52,14 +50,9 @@ pub struct FileOptions {
     /// Open for reading only, without a lock, while another process writes. The two processes must
     /// agree on what may be read: see [`FlashFile::pin`].
     pub beside_writer: bool,
-    /// Missing parts of the file are written with zeros and flushed, not only allocated: see
-    /// [`crate::SpannedFile`].
-    pub written: bool,
     /// Permission bits of a new file, before the process's umask. An existing file keeps its own.
     /// `None`: other users get no rights, and lose those that they have.
     pub mode: Option<u32>,
-    /// A [`crate::SpannedFile`] extends its last file instead of adding another.
-    pub one_file: bool,
     /// Pass discards on to the device.
     pub discard: bool,
     /// Records what reaches this device, under this device number.
@@ -198,7 +191,7 @@ impl FlashFile {
         let direct = direct::enable(&file);
         fork::watch();
         lock::opened(file.as_raw_fd());
-        let file = FlashFile {
+        Ok(FlashFile {
             file,
             _name_again: name_again,
             _held: held,
@@ -213,12 +206,7 @@ impl FlashFile {
             discard: options.discard,
             recorder: options.recorder.clone(),
             faults: options.faults.clone(),
-        };
-        if options.written && !read_only && asked > size {
-            file.write_zeros(size / PAGE_SIZE as u64)
-                .map_err(|error| failed(path, "cannot write zeros to", &error.into()))?;
-        }
-        Ok(file)
+        })
     }
 
     /// Whether the file existed before it was opened, and was as long as requested.
@@ -408,7 +396,7 @@ impl Device for FlashFile {
         if self.block_device || self.read_only {
             return Some(0);
         }
-        durable::space_left(&self.path)
+        allocate::space_left(&self.file)
     }
 
     fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
@@ -440,6 +428,10 @@ impl Device for FlashFile {
 
     fn write_durable(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
         self.durably(page, buf, tag)
+    }
+
+    fn map(&self, page: u64, pages: usize) -> io::Result<Option<AlignedBuf>> {
+        self.map_pages(page, pages)
     }
 
     fn oldest_pin(&self, below: u64) -> Option<u64> {

@@ -30,7 +30,6 @@ mod recv; // receive buffers
 pub mod say; // lines on stderr that never stop the work
 mod send; // the data of a send
 mod shared; // memory that outlives the process: files on tmpfs
-mod spanned; // one device over several files, which grows by new files
 mod snapshot; // files that are written and read as a whole
 mod stats; // counts of what reached the devices
 mod tag; // the engine and the purpose of an I/O
@@ -59,7 +58,6 @@ pub use recv::RecvBuf;
 pub use send::{Piece, PinnedBytes, SendBatch, SendMode};
 pub use shared::{SharedFile, Words};
 pub use snapshot::{Snapshot, SnapshotReader};
-pub use spanned::SpannedFile;
 pub use stats::{DeviceTimes, DiskCount, DiskStats};
 pub use tag::{Engine, Purpose, Tag};
 pub use times::Times;

@@ -103,7 +103,7 @@ int main(int argc, char **argv)
 
     memset(&options, 0, sizeof options);
     options.size = sizeof options;
-    options.flags = SENKO_CREATE | SENKO_ONEFILE;
+    options.flags = SENKO_CREATE;
     options.mode = 0640;
     options.cache_bytes = 8 << 20;
     OK(senko_open(path, &options, &db));

@@ -22,15 +22,14 @@ pub fn refuse_kind(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The files of a database that was not there before, removed unless [`Made::keep`] was called. It
+/// A database that was not there before, removed unless [`Made::keep`] was called. It
 /// must outlive the open database.
 pub struct Made(Option<PathBuf>);
 
 impl Made {
     /// Called before the database is opened.
     pub fn at(path: &Path) -> Made {
-        let there = path.symlink_metadata().is_ok() || further(path, 1).symlink_metadata().is_ok();
-        Made((!there).then(|| path.to_owned()))
+        Made(path.symlink_metadata().is_err().then(|| path.to_owned()))
     }
 
     /// Notes that something was put into the database.
@@ -43,19 +42,6 @@ impl Drop for Made {
     fn drop(&mut self) {
         let Some(path) = &self.0 else { return };
         // A file that can't be removed stays; the reason of the failure was reported already.
-        let mut left = std::fs::remove_file(path);
-        for number in 1.. {
-            if left.is_err() {
-                return;
-            }
-            left = std::fs::remove_file(further(path, number));
-        }
+        let _ = std::fs::remove_file(path);
     }
-}
-
-/// A further file of a database.
-fn further(path: &Path, number: u64) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{number}"));
-    name.into()
 }

@@ -210,11 +210,12 @@ fn what_lies_behind_zeros_is_not_overwritten() {
     );
 }
 
-/// Programs of ndbm rename and delete the one file that they know.
+/// A database that grew used to have further files. A user who copied the one file that the command
+/// names had a damaged database.
 #[test]
-fn a_database_of_ndbm_stays_one_file() {
+fn a_database_is_one_file() {
     let scratch = Scratch::new();
-    for (name, one) in [("x.pag", true), ("x.db", false)] {
+    for name in ["x.pag", "x.db"] {
         let bench = ["bench", name, "--transactions", "2", "--records", "30000"];
         let done = dbm(
             scratch.path(),
@@ -226,7 +227,7 @@ fn a_database_of_ndbm_stays_one_file() {
             let found = entry.as_ref().unwrap().file_name().into_string().unwrap();
             found.starts_with(name)
         });
-        assert_eq!(of_it.count() == 1, one, "{name}");
+        assert_eq!(of_it.count(), 1, "{name}");
     }
 }
 

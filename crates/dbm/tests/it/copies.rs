@@ -77,8 +77,7 @@ fn a_backup_is_of_one_moment() {
     assert!(matches!(again, Err(DbmError::Open(_))), "{again:?}");
 }
 
-/// A compacted database has all records in fewer bytes. If a crash comes after its rename and
-/// before the old further files are removed, those files are free space.
+/// A compacted database has all records in fewer bytes.
 #[test]
 fn compaction_keeps_all_and_takes_less() {
     let folder = senko_dbm::example::Folder::new();
@@ -96,16 +95,13 @@ fn compaction_keeps_all_and_takes_less() {
         "it is in use: {refused:?}"
     );
     drop(db);
-    let further = folder.path().join("data.1");
-    let old = std::fs::read(&further).unwrap();
     let ended = Database::compact(&path, quiet(), |_| false);
     assert!(ended.is_err());
-    assert!(further.exists() && !folder.path().join("data.part").exists());
+    assert_eq!(names(folder.path()), ["data"]);
 
     let report = Database::compact(&path, quiet(), |_| true).unwrap();
     assert_eq!(report.records, model.len() as u64);
     assert_eq!(names(folder.path()), ["data"]);
-    std::fs::write(&further, old).unwrap();
     for round in 0..2 {
         let db = Database::open(&path, quiet()).unwrap();
         assert_eq!(content(&db.snapshot(), &table), model, "round {round}");
@@ -129,21 +125,17 @@ fn a_repair_saves_all_that_is_whole() {
     let mut rng = Rng::new(seed("repair"));
     let model = fill(&db, &table, &mut rng, 20_000);
     db.close().unwrap();
-    let mut files = vec![path.clone()];
-    files.extend(senko_io::SpannedFile::further_files(&path));
     // Leaves and parts of long values: kinds 3 and 2 in the log, level 0.
     let mut damaged = 0;
-    for file in &files {
-        let mut bytes = std::fs::read(file).unwrap();
-        for page in bytes.chunks_mut(4096) {
-            let is_leaf = page[38] == 3 && page[44] == 0;
-            if (is_leaf || page[38] == 2) && rng.below(10) == 0 {
-                page[rng.below(4096) as usize] ^= 1 << rng.below(8);
-                damaged += 1;
-            }
+    let mut bytes = std::fs::read(&path).unwrap();
+    for page in bytes.chunks_mut(4096) {
+        let is_leaf = page[38] == 3 && page[44] == 0;
+        if (is_leaf || page[38] == 2) && rng.below(10) == 0 {
+            page[rng.below(4096) as usize] ^= 1 << rng.below(8);
+            damaged += 1;
         }
-        std::fs::write(file, bytes).unwrap();
     }
+    std::fs::write(&path, bytes).unwrap();
     assert!(damaged > 10);
     let db = Database::open_to_read(&path, Options::default()).unwrap();
     let refused = db.backup(&folder.path().join("copy"), |_| true);
@@ -173,18 +165,15 @@ fn a_repair_saves_all_that_is_whole() {
     );
 }
 
-/// Damages all pages of the files for which `is_hit` is true, and returns their number.
+/// Damages all pages of the file for which `is_hit` is true, and returns their number.
 fn damage(path: &std::path::Path, is_hit: impl Fn(&[u8]) -> bool) -> usize {
     let mut damaged = 0;
-    let further = senko_io::SpannedFile::further_files(path);
-    for file in std::iter::once(path.to_owned()).chain(further) {
-        let mut bytes = std::fs::read(&file).unwrap();
-        for page in bytes.chunks_mut(4096).filter(|page| is_hit(page)) {
-            page[100] ^= 1;
-            damaged += 1;
-        }
-        std::fs::write(file, bytes).unwrap();
+    let mut bytes = std::fs::read(path).unwrap();
+    for page in bytes.chunks_mut(4096).filter(|page| is_hit(page)) {
+        page[100] ^= 1;
+        damaged += 1;
     }
+    std::fs::write(path, bytes).unwrap();
     damaged
 }
 
@@ -285,33 +274,28 @@ fn a_database_that_does_not_open_is_salvaged() {
         let late = db.create_table("late").unwrap();
         db.run(Durability::Synced, |tx| tx.put(&late, b"k", b"v"))
             .unwrap();
-        let copies: Vec<_> = [path.clone()]
-            .into_iter()
-            .chain(senko_io::SpannedFile::further_files(&path))
-            .map(|file| (file.clone(), std::fs::read(file).unwrap()))
-            .collect();
+        // What a killed process leaves: closing would write a checkpoint.
+        let mut bytes = std::fs::read(&path).unwrap();
         drop(db);
         let mut damaged = 0;
-        for (file, mut bytes) in copies {
-            for page in bytes.chunks_mut(4096) {
-                let is_superblock = page.starts_with(b"SENKODB");
-                let hit = match kinds {
-                    [0] => is_superblock,
-                    [3, ..] => {
-                        let leaf = page[38] == 3 && page[44] == 0;
-                        is_superblock || leaf && rng.below(8) == 0
-                    }
-                    kinds => kinds.contains(&page[38]) && !is_superblock,
-                };
-                // All checkpoints but the first.
-                let first = page[38] == 5 && page[8..16] == 1u64.to_le_bytes();
-                if hit && !first {
-                    page[200] ^= 1;
-                    damaged += 1;
+        for page in bytes.chunks_mut(4096) {
+            let is_superblock = page.starts_with(b"SENKODB");
+            let hit = match kinds {
+                [0] => is_superblock,
+                [3, ..] => {
+                    let leaf = page[38] == 3 && page[44] == 0;
+                    is_superblock || leaf && rng.below(8) == 0
                 }
+                kinds => kinds.contains(&page[38]) && !is_superblock,
+            };
+            // All checkpoints but the first.
+            let first = page[38] == 5 && page[8..16] == 1u64.to_le_bytes();
+            if hit && !first {
+                page[200] ^= 1;
+                damaged += 1;
             }
-            std::fs::write(file, bytes).unwrap();
         }
+        std::fs::write(&path, bytes).unwrap();
         assert!(damaged > 0, "{what}");
         let refused = Database::open_to_read(&path, quiet());
         assert!(refused.is_err(), "{what}");

@@ -53,13 +53,13 @@ fn readers_see_their_opening_while_the_writer_goes_on() {
     assert_eq!(db.stats().pinned_checkpoint, None);
 }
 
-/// Some programs know only one file: they rename it and open it again.
+/// A database used to have further files: a program that renamed or copied the one file that it
+/// knew lost all but the first part.
 #[test]
-fn a_database_of_one_file_is_whole_under_another_name() {
+fn a_database_is_whole_under_another_name() {
     let folder = senko_dbm::example::Folder::new();
     let path = folder.path().join("data");
     let options = senko_dbm::Options {
-        one_file: true,
         mode: Some(0o600),
         ..quiet()
     };

@@ -19,7 +19,7 @@ pub(super) fn preallocate(
     asked: u64,
     made: bool,
 ) -> io::Result<()> {
-    let left = super::durable::space_left(path);
+    let left = space_left(file);
     let allocated = if lacks_blocks(file, asked) > left.unwrap_or(u64::MAX) {
         // If the file already has the length, filled holes could not be told from written parts,
         // and would stay filled.
@@ -56,14 +56,9 @@ fn allocate(file: &File, size: u64, asked: u64) -> io::Result<()> {
 
 /// Extends a file to `asked` bytes, with blocks for the new part and for `owned`, the last part of
 /// the old length. Earlier holes stay holes. On failure the file has its old length.
-pub(super) fn extend(
-    file: &File,
-    path: &Path,
-    owned: std::ops::Range<u64>,
-    asked: u64,
-) -> Result<(), IoError> {
+pub(super) fn extend(file: &File, owned: std::ops::Range<u64>, asked: u64) -> Result<(), IoError> {
     let size = owned.end;
-    let left = super::durable::space_left(path).unwrap_or(u64::MAX);
+    let left = space_left(file).unwrap_or(u64::MAX);
     if asked.saturating_sub(size) > left {
         return Err(IoError::Os(libc::ENOSPC));
     }
@@ -118,4 +113,21 @@ fn write_zeros(file: &File, size: u64, asked: u64) -> io::Result<()> {
         at += length;
     }
     file.sync_data()
+}
+
+/// Bytes that this process may still allocate on the file system of a file, if the system knows.
+pub(super) fn space_left(file: &File) -> Option<u64> {
+    // SAFETY: zeros are a valid value, and the kernel writes only this structure, which lives on
+    // this stack.
+    let mut stats: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open; the kernel writes only the structure.
+    if unsafe { libc::fstatvfs(file.as_raw_fd(), &mut stats) } != 0 {
+        return None;
+    }
+    // SAFETY: takes no memory, and can't fail. Reserved blocks are root's.
+    let blocks = match unsafe { libc::geteuid() } {
+        0 => stats.f_bfree,
+        _ => stats.f_bavail,
+    };
+    Some(blocks * stats.f_frsize)
 }

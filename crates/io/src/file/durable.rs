@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes that are durable when they return, and space that is written before it is used.
+//! Writes that are durable when they return.
 //!
 //! A commit of the DBM is one such write. On an O_DIRECT file that is `pwritev2` with RWF_DSYNC:
 //! one system call, which flushes only what it wrote. If the kernel or the file system refuses the
-//! flag, a write and `fdatasync` do the same. Extents that were only allocated make the file system
-//! commit its journal with each such write, so the space is written with zeros first.
+//! flag, a write and `fdatasync` do the same. On extents that were allocated and never written, the
+//! file system commits its journal with each such write, so the DBM writes zeros first.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{FlashFile, lock};
-use crate::{AlignedBuf, Device, Engine, IoError, Op, PAGE_SIZE, Purpose, Tag};
+use crate::{Device, IoError, Op, PAGE_SIZE, Tag};
 
 /// How durable writes are done here; the first one finds out.
 #[derive(Debug, Default)]
@@ -18,9 +18,6 @@ pub(super) struct Way {
     /// RWF_DSYNC was refused.
     refused: AtomicBool,
 }
-
-/// Pages of zeros written at a time.
-const ZERO_PAGES: usize = 256;
 
 impl FlashFile {
     /// Pins `number` as long as this file is open. The writing process finds it with
@@ -84,39 +81,4 @@ impl FlashFile {
         }
         Ok(())
     }
-
-    /// Writes zeros to all pages from `first` on, and flushes.
-    pub(crate) fn write_zeros(&self, first: u64) -> Result<(), IoError> {
-        let tag = Tag {
-            engine: Engine::Dbm,
-            purpose: Purpose::Meta,
-        };
-        let zeros = AlignedBuf::new(ZERO_PAGES);
-        let mut page = first;
-        while page < self.pages() {
-            let pages = (self.pages() - page).min(ZERO_PAGES as u64);
-            self.write(page, &zeros[..pages as usize * PAGE_SIZE], tag)?;
-            page += pages;
-        }
-        self.flush(tag)
-    }
-}
-
-/// Bytes that this process may still allocate beside `path`, if the system knows.
-pub(super) fn space_left(path: &std::path::Path) -> Option<u64> {
-    use std::os::unix::ffi::OsStrExt;
-    let name = std::ffi::CString::new(super::folder_of(path).as_os_str().as_bytes()).ok()?;
-    // SAFETY: zeros are a valid value, and the kernel writes only this structure, which lives on
-    // this stack.
-    let mut stats: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `name` ends with a zero byte and lives until the call returns.
-    if unsafe { libc::statvfs(name.as_ptr(), &mut stats) } != 0 {
-        return None;
-    }
-    // SAFETY: takes no memory, and can't fail. Reserved blocks are root's.
-    let blocks = match unsafe { libc::geteuid() } {
-        0 => stats.f_bfree,
-        _ => stats.f_bavail,
-    };
-    Some(blocks * stats.f_frsize)
 }

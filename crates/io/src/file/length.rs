@@ -98,7 +98,7 @@ impl FlashFile {
         let length = self.file.metadata().map_err(IoError::of)?.len();
         // A file may be longer than its part in use, and the rest may lack blocks.
         let from = length.min(old * PAGE_SIZE as u64);
-        allocate::extend(&self.file, &self.path, from..length, bytes)?;
+        allocate::extend(&self.file, from..length, bytes)?;
         self.pages.fetch_max(pages, Ordering::AcqRel);
         Ok(())
     }

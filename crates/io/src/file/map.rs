@@ -17,9 +17,10 @@ impl FlashFile {
     /// As [`crate::Device::map`]. On a file system that writes each change to a new place, a store
     /// to memory may find no space, which would kill the process. So only files on file systems
     /// that write in place are mapped.
-    pub(crate) fn map(&self, page: u64, pages: usize) -> io::Result<Option<AlignedBuf>> {
+    pub(super) fn map_pages(&self, page: u64, pages: usize) -> io::Result<Option<AlignedBuf>> {
         let in_place = [EXT4, XFS, TMPFS].contains(&file_system(&self.file)?);
-        if self.read_only || self.block_device || !in_place {
+        let inside = page + pages as u64 <= self.pages();
+        if self.read_only || self.block_device || !in_place || !inside {
             return Ok(None);
         }
         AlignedBuf::map_part(&self.file, page, pages).map(Some)

@@ -12,7 +12,7 @@ use crate::PAGE_SIZE;
 use crate::content::{Content, find_content};
 
 /// The content of a file of `size` bytes; `None` if everything that was read is zero.
-pub(crate) fn content(file: &File, size: u64) -> io::Result<Option<Content>> {
+fn content(file: &File, size: u64) -> io::Result<Option<Content>> {
     let rounded = size.next_multiple_of(PAGE_SIZE as u64);
     let extent = |from| super::length::extent(file, from, rounded);
     find_content(

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsRawFd;
 
-use senko_io::{AlignedBuf, Device, FileOptions, IoError, Purpose, SpannedFile, Tag};
+use senko_io::{AlignedBuf, Device, FileOptions, FlashFile, IoError, Purpose, Tag};
 
 use crate::support::Folder;
 
@@ -15,7 +15,11 @@ const TAG: Tag = Tag::dbm(Purpose::Log);
 fn a_child_holds_nothing_of_its_parents_files() {
     let folder = Folder::new();
     let path = folder.file("data");
-    let open = || SpannedFile::open(&path, 128 << 10, &FileOptions::default());
+    let options = FileOptions {
+        bytes: 128 << 10,
+        ..FileOptions::default()
+    };
+    let open = || FlashFile::open(&path, &options);
     let device = open().unwrap();
     let mut page = AlignedBuf::new(1);
     page.fill(7);

@@ -8,6 +8,7 @@ mod support; // both backends, random numbers, temporary folders
 
 mod churn;
 mod disk;
+mod durable;
 mod echo;
 mod faulty;
 mod file;
@@ -17,6 +18,5 @@ mod page;
 mod read_only;
 mod refusal;
 mod sends;
-mod spanned;
 mod trace;
 mod wake;

@@ -71,24 +71,13 @@ pub fn measure(
     outcome: &mut Outcome,
 ) -> Result<()> {
     let mut table = Table::new("Small uses", &["what", "figure"]);
-    for one_file in [false, true] {
-        let folder = scratch.join(format!("empty-{one_file}"));
-        std::fs::create_dir_all(&folder)?;
-        let options = DbmOptions {
-            one_file,
-            ..DbmOptions::default()
-        };
-        Database::open(&folder.join("db"), options)?.close()?;
-        let bytes = bytes_of(&folder)?;
-        let name = if one_file {
-            "empty_one_file_bytes"
-        } else {
-            "empty_bytes"
-        };
-        outcome.bar(name, bytes as f64);
-        table.row(vec![name.to_owned(), bytes.to_string()]);
-        std::fs::remove_dir_all(&folder)?;
-    }
+    let folder = scratch.join("empty");
+    std::fs::create_dir_all(&folder)?;
+    Database::open(&folder.join("db"), DbmOptions::default())?.close()?;
+    let bytes = bytes_of(&folder)?;
+    outcome.bar("empty_bytes", bytes as f64);
+    table.row(vec!["empty_bytes".to_owned(), bytes.to_string()]);
+    std::fs::remove_dir_all(&folder)?;
     let folder = scratch.join("records");
     let mut ours = Ours::new(&folder, true, DbmOptions::default())?;
     ours.fill(keys)?;

@@ -271,7 +271,6 @@ fn small_databases_are_measured_and_read_right() {
     dbm_small::measure(scratch.folder(), 2000, 3, 1, &mut outcome).unwrap();
     for key in [
         "empty_bytes",
-        "empty_one_file_bytes",
         "open_fetch_close_ms",
         "open_fetch_close_to_read_ms",
     ] {
