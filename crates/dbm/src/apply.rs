@@ -22,7 +22,7 @@ use crate::node::MAX_INLINE;
 use crate::table::{Catalogue, TableInfo};
 use crate::touched::Touched;
 use crate::tree::Batch;
-use crate::writer::{CHUNK, Limbo, Writer};
+use crate::writer::{CHUNK, Limbo, Writer, map_parts};
 
 /// Pages that are checked for old versions while the writer's lock is held once.
 const SWEPT: usize = 64;
@@ -243,6 +243,8 @@ impl Core {
         self.shaped.store(dirty.shaped(), Ordering::Relaxed);
         self.pages
             .store(writer.ids.next as usize, Ordering::Relaxed);
+        let map_parts = map_parts(&writer.ids, &writer.blob_ids);
+        self.map_parts.store(map_parts, Ordering::Relaxed);
         for blobs in touched.freed_blobs.drain(..) {
             let (first, count) = blobs;
             // The next checkpoint no longer names them.

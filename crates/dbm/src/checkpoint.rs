@@ -29,7 +29,7 @@ use crate::DbmError;
 use crate::codec::{Reader, put_bytes, put_number};
 use crate::core::{Core, MapPlaces, Maps, Seen};
 use crate::dirty::Began;
-use crate::entry::{BODY, Kind};
+use crate::entry::Kind;
 use crate::log::{Label, Position, append_bytes};
 use crate::mapping::Version;
 use crate::node::Page;
@@ -41,8 +41,6 @@ use crate::writer::CHUNK;
 /// Pages that are written at a time.
 const AT_A_TIME: usize = 16;
 
-/// Pages of a checkpoint beyond the counted ones, for rounding up.
-const ENDS: usize = 4;
 /// A checkpoint of this many pages writes them separately from the log. A segment for fewer would
 /// make a small database larger.
 const APART: usize = SEGMENT as usize;
@@ -163,7 +161,7 @@ impl Core {
         // A free end must stay free for one checkpoint. The next one cuts it.
         if self.space.has_idle_end(u64::MAX, self.spare_segments()) {
             self.checkpoint_held(&mut maps, 0)?;
-            if self.cut_end() {
+            if self.cut_end()? {
                 self.checkpoint_held(&mut maps, 0)?;
             }
         }
@@ -175,7 +173,7 @@ impl Core {
         self.check()?;
         self.expire();
         self.sweep();
-        let most = self.room_for_checkpoint(maps, most)?;
+        let most = self.room_for_checkpoint(most)?;
         self.write_checkpoint(maps, most)
             .inspect_err(|error| self.latch(error))?;
         self.sweep();
@@ -184,15 +182,12 @@ impl Core {
 
     /// How many of `most` pages there is room for. An error if there is no room for those that must
     /// be written. Then nothing was done, and a later call may find room.
-    fn room_for_checkpoint(&self, maps: &Maps, most: usize) -> Result<usize, DbmError> {
-        let parts = maps.places.nodes.len() + maps.places.blobs.len() + 2;
-        let overhead =
-            parts + parts * 8 / BODY + self.unlogged.load(Ordering::Relaxed) / BODY + ENDS;
+    fn room_for_checkpoint(&self, most: usize) -> Result<usize, DbmError> {
         let most = most.min(self.dirty.load(Ordering::Relaxed));
-        let mut least = overhead + self.shaped.load(Ordering::Relaxed);
-        if least + most >= APART {
-            // Pages and the log each end in their own segment.
-            least += SEGMENT as usize;
+        let mut least = self.least_checkpoint() as usize;
+        if least + most < APART + SEGMENT as usize {
+            // All of it goes to the log.
+            least -= SEGMENT as usize;
         }
         let open = self.images.lock().left() + self.log.lock().left();
         let have = || self.space.free() * SEGMENT as usize + open;

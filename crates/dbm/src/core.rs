@@ -26,7 +26,7 @@ use crate::options::Options;
 use crate::space::Space;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex};
 use crate::table::Catalogue;
-use crate::writer::Writer;
+use crate::writer::{Writer, map_parts};
 
 thread_local! {
     /// A thread's read buffer. New memory for each read would make all threads wait for the
@@ -101,6 +101,10 @@ pub(crate) struct Core {
     pub due: AtomicUsize,
     /// Approximate number of pages of all trees.
     pub pages: AtomicUsize,
+    /// Most parts of the translation table that a checkpoint may have to write.
+    pub map_parts: AtomicUsize,
+    /// Pages of the log for which commits under way were admitted.
+    pub admitted: AtomicU64,
     pub commits: AtomicU64,
     pub conflicts: AtomicU64,
     pub reads: AtomicU64,
@@ -194,7 +198,10 @@ impl Core {
     ) -> Core {
         let node = Node::first(commit);
         let writer = writer(Arc::clone(&node));
-        let pages = writer.ids.next as usize;
+        let (pages, map_parts) = (
+            writer.ids.next as usize,
+            map_parts(&writer.ids, &writer.blob_ids),
+        );
         let visible = Visible {
             commit,
             catalogue: Arc::clone(&writer.catalogue),
@@ -226,6 +233,8 @@ impl Core {
             dirty: AtomicUsize::new(0),
             shaped: AtomicUsize::new(0),
             pages: AtomicUsize::new(pages),
+            map_parts: AtomicUsize::new(map_parts),
+            admitted: AtomicU64::new(0),
             due: AtomicUsize::new(0),
             commits: AtomicU64::new(0),
             conflicts: AtomicU64::new(0),

@@ -10,9 +10,9 @@ use senko_io::{Device, FileOptions, FlashFile, PAGE_SIZE};
 
 use crate::commit::{Node, TableChange, Work};
 use crate::core::Core;
-use crate::flush::Size;
 use crate::maintain::{Behind, Keeper};
 use crate::open::{FIRST_PAGES, open};
+use crate::room::Size;
 use crate::{DbmError, Durability, OpenSnapshot, Options, Snapshot, Table, Transaction};
 
 /// Counts and sizes.
@@ -546,7 +546,7 @@ impl Core {
         durability: Durability,
         size: &Size,
     ) -> Result<u64, DbmError> {
-        self.admit(size)?;
+        let _admitted = self.admit(size)?;
         let node = Node::new(work, &start);
         node.append(&start, &self.options.pause);
         if !node.decide(&self.options.pause) {

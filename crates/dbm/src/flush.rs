@@ -16,17 +16,11 @@ use crate::blob::Blob;
 use crate::core::Core;
 use crate::entry::{BODY, Kind};
 use crate::log::{Label, Log, append_bytes};
-use crate::space::SEGMENT;
 use crate::tail::Tail;
 use crate::writer::{CHUNK, Pending, Writer};
 
 /// Bytes before a group's commits.
 pub(crate) const GROUP_HEAD: usize = 8;
-/// Pages that are kept for the end of a checkpoint, beyond the counted ones, on a device that
-/// cannot grow.
-const SLACK: u64 = 4 * SEGMENT;
-/// The same on a device that can grow.
-pub(crate) const GROWING_SLACK: u64 = 2 * SEGMENT;
 
 impl Core {
     /// Returns when a commit is durable.
@@ -162,67 +156,4 @@ impl Core {
             writer.in_tail = 0;
         }
     }
-
-    /// Pages that are kept free for the next checkpoint on a device that can grow.
-    pub fn reserve(&self) -> u64 {
-        let shaped = self.shaped.load(Ordering::Relaxed);
-        let others = self.dirty.load(Ordering::Relaxed).saturating_sub(shaped);
-        let due = self.due.load(Ordering::Relaxed);
-        (shaped + others.min(self.step()) + due) as u64 + GROWING_SLACK
-    }
-
-    /// Pages that are free, and those that must stay free for a commit and a checkpoint after it. A
-    /// device that can grow keeps as many as the next checkpoint takes. A device that cannot grow
-    /// keeps as many as a checkpoint of everything takes. There, deletes may use a part of the
-    /// reserve; otherwise a full database could not be emptied.
-    fn room(&self, size: &Size) -> (u64, u64) {
-        let have = self.space.free() as u64 * SEGMENT;
-        if !self.space.is_full() {
-            let unlogged = self.unlogged.load(Ordering::Relaxed);
-            let need = (size.bytes + unlogged).div_ceil(BODY) + 2 * size.bytes / crate::node::ROOM;
-            return (have, need as u64 + self.reserve());
-        }
-        let slack = if size.only_deletes { SLACK / 2 } else { SLACK };
-        let pages = self.pages.load(Ordering::Relaxed).min(size.changes);
-        let unlogged = self.unlogged.load(Ordering::Relaxed);
-        let need = (size.bytes + unlogged).div_ceil(BODY)
-            + pages
-            + 2 * size.bytes / crate::node::ROOM
-            + self.dirty.load(Ordering::Relaxed)
-            + self.due.load(Ordering::Relaxed);
-        let map = u64::from(self.space.segments()) * SEGMENT / u64::from(CHUNK);
-        (have, need as u64 + map + slack)
-    }
-
-    /// Makes sure that the log has room for a commit, before anything of it happens.
-    pub fn admit(self: &std::sync::Arc<Core>, size: &Size) -> Result<(), DbmError> {
-        self.check()?;
-        let (have, need) = self.room(size);
-        if have >= need {
-            return Ok(());
-        }
-        let missing = (need - have).div_ceil(SEGMENT);
-        let grown = self.space.grow(missing);
-        if !matches!(grown, Err(DbmError::NoSpace(_))) {
-            return grown;
-        }
-        // The device is full. Checkpoints and cleaning free the space of the log and of dead pages.
-        for _ in 0..8 {
-            self.make_room()?;
-            let (have, need) = self.room(size);
-            if have >= need {
-                return Ok(());
-            }
-        }
-        Err(DbmError::NoSpace(need - have))
-    }
-}
-
-/// The space that a commit takes in the log, including the checkpoint after it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
-    pub bytes: usize,
-    /// Records and ranges, each of which may change a page.
-    pub changes: usize,
-    pub only_deletes: bool,
 }

@@ -38,6 +38,7 @@ mod apply;
 mod dirty; // pages that changed, oldest first
 mod tree;
 mod touched; // what a batch changes there
+mod room; // free pages that a commit needs, and how a full database gets them
 mod flush;
 mod group;
 

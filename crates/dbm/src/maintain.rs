@@ -25,7 +25,6 @@ use senko_io::{AlignedBuf, PAGE_SIZE, Purpose, Tag, le};
 use crate::DbmError;
 use crate::core::{Core, Maps};
 use crate::entry::{HEAD, Head, Kind};
-use crate::flush::GROWING_SLACK;
 use crate::log::{Label, Log};
 use crate::space::SEGMENT;
 use crate::sync::Mutex;
@@ -100,9 +99,7 @@ impl Core {
 
     /// Whether dead pages hold more than an eighth of the live pages and the log.
     fn should_clean(&self, changes: u64) -> bool {
-        let segments = u64::from(self.space.segments()).saturating_sub(1);
-        let unused = self.space.free() + self.space.holes();
-        let used = segments.saturating_sub(unused as u64) * SEGMENT;
+        let used = u64::from(self.space.used_segments()) * SEGMENT;
         let live = self.space.needed();
         used > live + live / 8 + changes + 4 * SEGMENT
     }
@@ -117,7 +114,7 @@ impl Core {
         let behind = self.behind();
         let changes = behind.replay;
         if self.is_checkpoint_due(behind) {
-            let moved = match self.cut_end() {
+            let moved = match self.cut_end()? {
                 true => 0,
                 false => self.clean_end(&maps)?,
             };
@@ -133,14 +130,6 @@ impl Core {
             }
         }
         Ok(self.is_due(self.behind()))
-    }
-
-    /// Free pages beyond those that the next commits and checkpoints need.
-    pub fn spare_pages(&self) -> u64 {
-        let free = self.space.free() as u64 * SEGMENT;
-        let ahead = (3 * SEGMENT).max(self.space.needed() / 48);
-        let step = self.shaped.load(Ordering::Relaxed) + self.step();
-        free.saturating_sub(self.reserve().max(step as u64 + GROWING_SLACK) + ahead)
     }
 
     /// Free segments that the next commits do not need.
@@ -159,18 +148,28 @@ impl Core {
 
     /// Leaves out an end of the device that stayed free for a checkpoint; the next checkpoint cuts
     /// it. Returns whether there was one.
-    pub fn cut_end(&self) -> bool {
-        self.space.leave_end(self.settled(), self.spare_segments())
+    pub fn cut_end(&self) -> Result<bool, DbmError> {
+        let settled = self.settled();
+        let lacking = self.space.lacking_for_cut(settled, self.spare_segments());
+        if lacking > 0 {
+            match self.space.grow(u64::from(lacking)) {
+                Err(DbmError::NoSpace(_)) => return Ok(false),
+                done => done?,
+            }
+        }
+        Ok(self.space.leave_end(settled, self.spare_segments()))
     }
 
     /// Gives back the storage of free segments that the next commits do not need, if that is more
     /// than a fourth of the live bytes. An eighth stays, so that not every checkpoint punches what
-    /// the next commits fill again.
+    /// the next commits fill again. So do segments near the beginning, into which the cleaner moves
+    /// what lies near the end.
     pub fn punch(&self) {
         let (spare, live) = (self.spare_pages(), self.space.needed());
         if spare > live / 4 + LEAST_STEP {
             let most = (spare - live / 8) / SEGMENT;
-            self.space.punch(self.settled(), most as usize);
+            let first = self.space.used_segments() + (self.reserve() / SEGMENT) as u32;
+            self.space.punch(first, self.settled(), most as usize);
         }
     }
 
@@ -200,45 +199,77 @@ impl Core {
         Ok(self.step() as u64 - left)
     }
 
-    /// Frees what can be freed on a device that cannot grow.
-    pub fn make_room(self: &Arc<Core>) -> Result<(), DbmError> {
-        let mut maps = self.maintenance.lock();
-        self.checkpoint_held(&mut maps, usize::MAX)?;
-        self.clean(&maps)?;
-        self.checkpoint_held(&mut maps, usize::MAX)
+    /// Segments that may be cleaned, each with the pages in use: fewer than `most`.
+    fn victims(&self, most: u32) -> Vec<(u32, u32)> {
+        let open = self.open_segments();
+        let used = |number| (number, self.space.segment(number).used());
+        (1..self.space.segments())
+            .filter(|number| !open.contains(number))
+            .map(used)
+            .filter(|(_, used)| (1..most).contains(used))
+            .collect()
     }
 
-    /// Moves the live pages of the segments with the largest benefit. Returns the number of
-    /// segments.
-    fn clean(self: &Arc<Core>, maps: &Maps) -> Result<usize, DbmError> {
-        let reserve = match self.space.is_full() {
-            true => 2 * SEGMENT,
-            false => self.reserve(),
+    /// Moves the live pages of the segments with the largest benefit.
+    fn clean(self: &Arc<Core>, maps: &Maps) -> Result<(), DbmError> {
+        let room = (self.space.free() as u64 * SEGMENT).saturating_sub(self.reserve());
+        let now = self.log.lock().position().sequence;
+        let pays = |&(number, used): &(u32, u32)| {
+            let segment = self.space.segment(number);
+            let age = now.saturating_sub(segment.stamp.load(Ordering::Acquire));
+            age * (SEGMENT - u64::from(used)) / (SEGMENT + u64::from(used))
         };
-        let room = (self.space.free() as u64 * SEGMENT).saturating_sub(reserve);
-        let (open, now) = (self.open_segments(), self.log.lock().position().sequence);
-        let mut victims: Vec<(u64, u32, u32)> = (1..self.space.segments())
-            .filter(|number| !open.contains(number))
-            .filter_map(|number| {
-                let segment = self.space.segment(number);
-                let used = segment.used();
-                if !(1..SEGMENT as u32 * 7 / 8).contains(&used) {
-                    return None;
-                }
-                let age = now.saturating_sub(segment.stamp.load(Ordering::Acquire));
-                let pays = age * (SEGMENT - u64::from(used)) / (SEGMENT + u64::from(used));
-                Some((pays, used, number))
+        let mut victims = self.victims(SEGMENT as u32 * 7 / 8);
+        victims.sort_by_cached_key(|victim| std::cmp::Reverse(pays(victim)));
+        victims.truncate(ROUND);
+        self.clean_segments(&victims, room, maps).map(drop)
+    }
+
+    /// Moves the live pages of the segments with the fewest, if that frees a segment. Returns how
+    /// many segments were emptied. Only the room for a checkpoint stays free.
+    pub fn clean_greedily(self: &Arc<Core>, maps: &Maps) -> Result<usize, DbmError> {
+        let room = (self.space.free() as u64 * SEGMENT).saturating_sub(self.least_checkpoint());
+        let mut victims = self.victims(SEGMENT as u32);
+        victims.sort_unstable_by_key(|(_, used)| *used);
+        let moved: Vec<u64> = victims
+            .iter()
+            .scan(0, |moved, (_, used)| {
+                *moved += u64::from(*used);
+                Some(*moved)
             })
+            .take_while(|moved| *moved <= room)
             .collect();
+        // A round of more segments than needed would only write more.
+        let gains = |nth: usize, moved: u64| (nth as u64 + 1) * SEGMENT >= moved + SEGMENT;
+        let enough = moved
+            .iter()
+            .enumerate()
+            .position(|(nth, moved)| nth + 1 >= ROUND && gains(nth, *moved));
+        let last = moved
+            .iter()
+            .enumerate()
+            .rposition(|(nth, moved)| gains(nth, *moved));
+        let Some(last) = enough.or(last) else {
+            return Ok(0);
+        };
+        self.clean_segments(&victims[..=last], room, maps)
+    }
+
+    /// Moves the live pages of segments while there is room. Returns the number of segments.
+    fn clean_segments(
+        &self,
+        victims: &[(u32, u32)],
+        room: u64,
+        maps: &Maps,
+    ) -> Result<usize, DbmError> {
         self.begin_images();
-        victims.sort_unstable_by_key(|(pays, ..)| std::cmp::Reverse(*pays));
         let (mut moved, mut segments) = (0, 0);
-        for (_, used, number) in victims.into_iter().take(ROUND) {
-            moved += u64::from(used);
+        for (number, used) in victims {
+            moved += u64::from(*used);
             if moved > room {
                 break;
             }
-            self.clean_segment(number, maps)
+            self.clean_segment(*number, maps)
                 .inspect_err(|error| self.latch(error))?;
             segments += 1;
         }

@@ -58,6 +58,8 @@ impl Segment {
 struct Map {
     /// Free segments, each with the checkpoint that made it free.
     free: BTreeMap<u32, u64>,
+    /// The same for those that a reader of an older checkpoint may need (SEGMENT-2).
+    held: BTreeMap<u32, u64>,
     /// The same for free segments without storage.
     holes: BTreeMap<u32, u64>,
     segments: u32,
@@ -200,6 +202,11 @@ impl Space {
 
     /// Removes all segments in use from the free ones, when a database is opened, and finds holes.
     pub fn settle(&self, durable: u64, in_log: &dyn Fn(u32) -> bool) {
+        self.settle_held(durable, in_log);
+        self.release_held(durable);
+    }
+
+    fn settle_held(&self, durable: u64, in_log: &dyn Fn(u32) -> bool) {
         let mut map = self.map.lock();
         map.free.clear();
         let mut stored = 0..0;
@@ -217,7 +224,7 @@ impl Space {
                     .unwrap_or(u64::MAX..u64::MAX);
             }
             if stored.start <= pages.start && pages.end <= stored.end {
-                map.free.insert(number, durable);
+                map.held.insert(number, durable);
             } else {
                 map.holes.insert(number, durable);
             }
@@ -233,6 +240,13 @@ impl Space {
         self.map.lock().free.len()
     }
 
+    /// Segments with contents, without the superblock's.
+    pub fn used_segments(&self) -> u32 {
+        let map = self.map.lock();
+        let unused = map.free.len() + map.held.len() + map.holes.len();
+        (map.segments - 1).saturating_sub(unused as u32)
+    }
+
     /// Free segments without storage.
     pub fn holes(&self) -> usize {
         self.map.lock().holes.len()
@@ -243,27 +257,50 @@ impl Space {
         self.device.pages() - self.holes() as u64 * SEGMENT
     }
 
+    /// Free segments, and all segments with storage.
+    pub fn free_and_stored(&self) -> (u32, u32) {
+        let map = self.map.lock();
+        (map.free.len() as u32, map.segments - map.holes.len() as u32)
+    }
+
     /// Whether the device cannot grow, as far as is known.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Takes the first free segment that no reader of a checkpoint older than the durable one,
-    /// `checkpoint`, needs. So the end of the device tends to stay free, and is given back.
+    /// Takes the first free segment. So the end of the device tends to stay free, and is given
+    /// back. `checkpoint` is the newest durable one.
     pub fn take(&self, checkpoint: u64) -> Result<u32, DbmError> {
-        let pinned = self.device.oldest_pin(checkpoint).unwrap_or(checkpoint);
-        if let Some(segment) = self.take_free(pinned) {
+        if let Some(segment) = self.take_free() {
+            return Ok(segment);
+        }
+        // A reader may have ended since the last checkpoint.
+        self.release_held(checkpoint);
+        if let Some(segment) = self.take_free() {
             return Ok(segment);
         }
         self.grow(1)?;
-        self.take_free(pinned).ok_or(DbmError::NoSpace(SEGMENT))
+        self.take_free().ok_or(DbmError::NoSpace(SEGMENT))
     }
 
-    fn take_free(&self, pinned: u64) -> Option<u32> {
+    /// Frees the segments that no reader needs any more. A new reader pins the newest durable
+    /// checkpoint, so it never needs an older segment.
+    fn release_held(&self, checkpoint: u64) {
+        let pinned = self.device.oldest_pin(checkpoint).unwrap_or(checkpoint);
         let mut map = self.map.lock();
-        let found = map.free.iter().find(|(_, since)| **since <= pinned);
-        let number = *found?.0;
-        map.free.remove(&number);
+        let Map { free, held, .. } = &mut *map;
+        held.retain(|number, since| {
+            let is_held = *since > pinned;
+            if !is_held {
+                free.insert(*number, *since);
+            }
+            is_held
+        });
+    }
+
+    fn take_free(&self) -> Option<u32> {
+        let mut map = self.map.lock();
+        let (number, _) = map.free.pop_first()?;
         let segment = self.segment(number);
         segment.last.store(0, Ordering::Release);
         segment.taken.store(1, Ordering::Release);
@@ -273,6 +310,11 @@ impl Space {
     /// Frees what SEGMENT-1 allows once checkpoint `durable`, whose log begins with entry `replay`,
     /// is durable.
     pub fn reclaim(&self, durable: u64, replay: u64, open: &[u32]) {
+        self.reclaim_held(durable, replay, open);
+        self.release_held(durable);
+    }
+
+    fn reclaim_held(&self, durable: u64, replay: u64, open: &[u32]) {
         let mut map = self.map.lock();
         for number in 1..map.segments {
             let segment = self.segment(number);
@@ -282,7 +324,7 @@ impl Space {
                 && !open.contains(&number);
             if idle {
                 segment.taken.store(0, Ordering::Release);
-                map.free.insert(number, durable);
+                map.held.insert(number, durable);
             }
         }
     }
@@ -378,6 +420,21 @@ impl Space {
         !self.is_fixed() && self.map.lock().idle_end(settled, spare).is_some()
     }
 
+    /// How many holes must be filled before an end can be left out: it has free segments that the
+    /// next commits need, and the first holes can take their place. 0 if there is no such end.
+    pub fn lacking_for_cut(&self, settled: u64, spare: u32) -> u32 {
+        let map = self.map.lock();
+        let end = map.idle_end(settled, u32::MAX);
+        let Some(end) = end.filter(|_| !self.is_fixed()) else {
+            return 0;
+        };
+        let lacking = (map.free.range(end..).count() as u32).saturating_sub(spare);
+        match map.holes.len() as u32 >= lacking + step_of(map.segments) {
+            true => lacking,
+            false => 0,
+        }
+    }
+
     /// Leaves out the unused segments at the end that became free with checkpoint `settled` or
     /// before; at most `spare` of them have storage. True if there are enough of them to be worth
     /// it. The next checkpoint's superblock leaves them out too, and then [`Space::remove_end`]
@@ -411,15 +468,15 @@ impl Space {
         self.fixed.load(Ordering::Relaxed)
     }
 
-    /// Gives back the storage of up to `most` free segments, those nearest to the end first.
-    /// Segments that became free after checkpoint `settled` keep theirs.
-    pub fn punch(&self, settled: u64, most: usize) {
+    /// Gives back the storage of up to `most` free segments from `first` on, those nearest to the end
+    /// first. Segments that became free after checkpoint `settled` keep theirs.
+    pub fn punch(&self, first: u32, settled: u64, most: usize) {
         let _growth = self.growth.lock();
         let mut runs: Vec<(u32, u32)> = Vec::new();
         let mut map = self.map.lock();
         let idle = map
             .free
-            .iter()
+            .range(first..)
             .rev()
             .filter(|(_, since)| **since <= settled);
         for number in idle.map(|(number, _)| *number).take(most) {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::blob::MAX_VALUE_BYTES;
 use crate::commit::{Node, Work};
-use crate::flush::Size;
 use crate::keys::after_prefix;
 use crate::node::{MAX_INLINE, MAX_KEY_BYTES};
+use crate::room::Size;
 use crate::snapshot::Record;
 use crate::writes::{Own, Range};
 use crate::{DbmError, Durability, PendingCommit, Snapshot, Table};

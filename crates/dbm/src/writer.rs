@@ -106,6 +106,11 @@ impl Writer {
     }
 }
 
+/// Parts of the translation table.
+pub(crate) fn map_parts(ids: &Ids, blob_ids: &BlobIds) -> usize {
+    (ids.next.div_ceil(CHUNK) + blob_ids.next.div_ceil(CHUNK)) as usize
+}
+
 #[derive(Default)]
 pub(crate) struct Pending {
     pub bytes: Vec<u8>,

@@ -12,6 +12,7 @@ mod copies;
 mod crash;
 mod cycles;
 mod faults;
+mod full;
 mod kills;
 mod model;
 mod newest;
