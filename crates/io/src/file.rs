@@ -67,8 +67,10 @@ pub struct FileOptions {
 
 /// An open, locked flash file or block device.
 pub struct FlashFile {
+    /// Dropped before the file is closed: a ring may keep the file open for a moment longer, and
+    /// a process that meets its lock then waits.
+    _sign: Option<lock::Sign>,
     file: File,
-    _name_again: lock::NameAgain,
     /// Dropped after the file was closed, so that a refused process no longer finds the file on
     /// this process's list.
     _held: Option<lock::HeldLock>,
@@ -149,10 +151,10 @@ impl FlashFile {
             true => None,
             false => Some(lock::take(&file, read_only).map_err(locked)?),
         };
+        let sign = held.as_ref().and_then(|_| lock::Sign::of(&file));
         let meta = file
             .metadata()
             .map_err(|error| failed(path, "cannot look at", &error))?;
-        let name_again = lock::NameAgain::of(&meta);
         let size = match if block_device {
             direct::device_size(&file)
         } else {
@@ -189,11 +191,10 @@ impl FlashFile {
             sync_name(path)?;
         }
         let direct = direct::enable(&file);
-        fork::watch();
         lock::opened(file.as_raw_fd());
         Ok(FlashFile {
+            _sign: sign,
             file,
-            _name_again: name_again,
             _held: held,
             forks: fork_count::forks(),
             path: path.to_path_buf(),
