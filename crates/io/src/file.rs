@@ -50,9 +50,11 @@ pub struct FileOptions {
     /// Open for reading only, without a lock, while another process writes. The two processes must
     /// agree on what may be read: see [`FlashFile::pin`].
     pub beside_writer: bool,
-    /// Permission bits of a new file, before the process's umask. An existing file keeps its own.
-    /// `None`: other users get no rights, and lose those that they have.
+    /// Permission bits of a new file, before the process's umask. `None`: other users get no
+    /// rights. An existing file keeps its own.
     pub mode: Option<u32>,
+    /// Other users lose the rights that they have on an existing file.
+    pub private: bool,
     /// Pass discards on to the device.
     pub discard: bool,
     /// Records what reaches this device, under this device number.
@@ -181,7 +183,7 @@ impl FlashFile {
         if let (Some(ours), Some(_)) = (options.ours, &existing) {
             owner::refuse_foreign(&file, path, size, ours)?;
         }
-        if !block_device && !read_only && options.mode.is_none() {
+        if !block_device && !read_only && options.private {
             owner::make_private(&file, path)?;
         }
         if !block_device && !read_only && options.bytes > 0 {
