@@ -127,7 +127,10 @@ impl FlashFile {
         let mut how = OpenOptions::new();
         how.read(true).mode(options.mode.unwrap_or(0o600));
         if !read_only {
-            how.write(true).create(options.bytes > 0 && !block_device);
+            // An existing file is opened without O_CREAT: the kernel may refuse that for a file of
+            // another user in a shared folder (`fs.protected_regular`).
+            how.write(true)
+                .create(options.bytes > 0 && existing.is_none());
         }
         if block_device && !read_only {
             // The kernel refuses an exclusive open of a device that is mounted or part of another.
@@ -186,10 +189,12 @@ impl FlashFile {
         if !block_device && !read_only && options.private {
             owner::make_private(&file, path)?;
         }
+        // After a failure a new file is removed, but not one that another process made meanwhile.
+        let made = existing.is_none() && size == 0;
         if !block_device && !read_only && options.bytes > 0 {
-            allocate::preallocate(&file, path, size, asked, existing.is_none())?;
+            allocate::preallocate(&file, path, size, asked, made)?;
         }
-        if existing.is_none() {
+        if made {
             sync_name(path)?;
         }
         let direct = direct::enable(&file);
