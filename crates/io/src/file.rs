@@ -10,12 +10,12 @@
 mod allocate; // blocks for all of a file, before they are needed
 mod batch; // many blocking reads at once
 mod durable; // writes that are durable when they return
-mod owner; // whose data a file holds, and who may read it
+pub(crate) mod owner; // whose data a file holds, and who may read it
 pub(crate) mod fork; // open files in the child of a fork
 pub(crate) mod fork_count; // the number of forks since the first file was opened
 mod direct; // whether O_DIRECT works here, and with which alignment
 pub(crate) mod told; // error messages that keep the system's error number
-mod lock; // one writer or several readers at a time, with their names for others
+pub(crate) mod lock; // one writer or several readers at a time, with their names for others
 mod length; // grows, shrinks and punches holes
 pub use length::discard_bytes;
 mod map; // pages as memory that outlives the process
@@ -26,7 +26,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,6 +65,14 @@ pub struct FileOptions {
     /// empty is refused unchanged, with an error of kind `AlreadyExists`. `None`: any existing file
     /// is used.
     pub ours: Option<fn(&[u8]) -> bool>,
+}
+
+/// A file, whatever its name: device and inode.
+pub type FileId = (u64, u64);
+
+/// The file that was looked at.
+pub(crate) fn id_of(meta: &std::fs::Metadata) -> FileId {
+    (meta.dev(), meta.ino())
 }
 
 /// An open, locked flash file or block device.
@@ -251,6 +259,14 @@ impl FlashFile {
     /// The descriptor. Use it only to query and to read: this value owns the lock and the flags.
     pub fn raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
+    }
+
+    /// Device and inode: what was opened, whatever has its name by now.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn id(&self) -> io::Result<FileId> {
+        Ok(id_of(&self.file.metadata()?))
     }
 
     pub(crate) fn discards(&self) -> bool {

@@ -30,6 +30,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const EXCLUDE: libc::off_t = 0;
+/// The byte of [`lock_draft`].
+const DRAFT: libc::off_t = 1;
 /// The offset of the bytes of signs, far beyond the end of any file, and the number of them.
 const SIGNS: libc::off_t = 1 << 60;
 const MOST_SIGNS: libc::off_t = 1 << 32;
@@ -92,12 +94,16 @@ pub(super) fn closing(fd: RawFd) {
 
 /// An open file that the child of a fork does not keep, so a lock on it ends with this process.
 #[derive(Debug)]
-struct Unshared(File);
+pub(crate) struct Unshared(File);
 
 impl Unshared {
-    fn new(file: File) -> Unshared {
+    pub(crate) fn new(file: File) -> Unshared {
         opened(file.as_raw_fd());
         Unshared(file)
+    }
+
+    pub(crate) fn get(&self) -> &File {
+        &self.0
     }
 }
 
@@ -130,6 +136,16 @@ fn signed(file: &File) -> Option<libc::off_t> {
     lock.l_len = MOST_SIGNS;
     control(file, libc::F_OFD_GETLK, &mut lock).ok()?;
     (lock.l_type != libc::F_UNLCK as libc::c_short).then(|| lock.l_start - SIGNS)
+}
+
+/// Locks a file that this process writes under a draft's name; false if another open file has it
+/// locked.
+pub(crate) fn lock_draft(file: &File) -> io::Result<bool> {
+    match control(file, libc::F_OFD_SETLK, &mut one_byte(DRAFT, false)) {
+        Ok(()) => Ok(true),
+        Err(error) if is_taken(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// The lock, held until it is dropped together with the file.

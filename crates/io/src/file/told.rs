@@ -21,7 +21,7 @@ impl fmt::Display for Told {
 impl Error for Told {}
 
 /// The same error, in a sentence of this crate.
-pub(super) fn told(text: String, error: &io::Error) -> io::Error {
+pub(crate) fn told(text: String, error: &io::Error) -> io::Error {
     let number = error_number(error);
     io::Error::new(error.kind(), Told { text, number })
 }
