@@ -7,6 +7,7 @@
 
 use std::ffi::{OsStr, c_int};
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -84,24 +85,33 @@ impl Handle {
         if exclusive && pag.symlink_metadata().is_ok() {
             return Err(Failure::new(libc::EEXIST, "the .pag file is there already"));
         }
-        let made = access.create && !dir.exists();
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(!read_only)
-            .mode(access.mode)
-            .custom_flags(
-                libc::O_CLOEXEC | flags & (libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW),
-            )
-            .open(&dir)?;
-        let store = Store::open(&pag, access).inspect_err(|_| {
-            if made {
-                let _ = std::fs::remove_file(&dir);
+        let open_dir = |more: c_int| {
+            OpenOptions::new()
+                .read(true)
+                .write(!read_only)
+                .mode(access.mode)
+                .custom_flags(libc::O_CLOEXEC | more | flags & libc::O_NOFOLLOW)
+                .open(&dir)
+        };
+        // A .dir file is made only by a handle that has the database open: it may belong to a
+        // process that makes the same database at this moment.
+        let there = match open_dir(0) {
+            Ok(_) if exclusive => {
+                return Err(Failure::new(libc::EEXIST, "the .dir file is there already"));
             }
-        })?;
+            Ok(there) => Some(there),
+            Err(error) if access.create && error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error.into()),
+        };
+        let store = Store::open(&pag, access)?;
+        let dir = match there {
+            Some(there) => there,
+            None => open_dir(libc::O_CREAT)?,
+        };
         let synced = std::env::var_os("SENKO_NDBM_SYNC").is_some_and(|value| value == "1");
         Ok(Handle {
             store: Some(store),
-            dir: opened,
+            dir,
             read_only,
             durability: match synced {
                 true => Durability::Synced,
