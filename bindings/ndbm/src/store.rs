@@ -74,6 +74,8 @@ fn options(path: &Path, access: Access) -> Options {
         threads: 0,
         create: access.create || empty,
         mode: Some(access.mode),
+        // A store is a transaction of one record, which may have the longest value.
+        transaction_bytes: usize::MAX,
         ..Options::default()
     }
 }
