@@ -79,6 +79,13 @@ int main(void)
     for (steps = 2; dbm_nextkey(db).dptr != NULL;)
         steps++;
     CHECK(steps == 9);
+
+    /* The longest value is 1 GiB; more than 64 MiB used to be EIO. */
+    large.dsize = 65 << 20;
+    large.dptr = calloc(1, (size_t)large.dsize);
+    CHECK(large.dptr != NULL && dbm_store(db, text("large"), large, DBM_INSERT) == 0);
+    CHECK(dbm_fetch(db, text("large")).dsize == large.dsize);
+    free(large.dptr);
     dbm_close(db);
     return 0;
 }
