@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 
 mod failure; // the engine's errors as Python's exceptions
+mod finalizing; // threads that meet the end of the interpreter
 mod guard; // objects of a process, refused in its children
 mod bytes; // keys and values from Python
 mod arguments; // numbers, choices and texts from Python

@@ -246,6 +246,33 @@ def test_a_shelf_of_many_objects(path):
         assert all(shelf[key] == value(int(key)) for key in shelf)
 
 
+def test_the_end_of_a_program_with_busy_daemon_threads(path):
+    """Threads that took the GIL back while the interpreter ended used to abort the process."""
+    program = """
+import sys, threading, senko_flash.dbm
+
+class Long:
+    def __del__(self):
+        sum(range(2_000_000))  # The interpreter ends meanwhile.
+
+def work():
+    while True:
+        db["k"] = "v"
+        db.keys()
+
+sys.setswitchinterval(1e-6)
+db = senko_flash.dbm.open(sys.argv[1], "c")
+kept = [Long() for _ in range(5)]
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+while "k" not in db:
+    pass
+"""
+    for _ in range(5):
+        ended = subprocess.run([sys.executable, "-c", program, path], capture_output=True)
+        assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 def test_the_child_of_a_fork_is_refused(db):
     db["a"] = "1"
     iterator = iter(db)
