@@ -214,6 +214,28 @@ def test_eight_threads_lose_no_addition(db):
     assert db["n"] == b"800"
 
 
+def test_popitem_takes_a_record_of_a_table_that_is_never_empty(db):
+    """It used to look for the first record in a newer state than that of its transaction."""
+    db["a"] = "1"
+    begin = db.transaction
+
+    def begin_and_let_another_thread_commit(**durability):
+        tx = begin(**durability)
+        if "a" in db:
+            with begin() as other:
+                other["b"] = other.pop("a")
+        return tx
+
+    db.transaction = begin_and_let_another_thread_commit
+    assert db.popitem() == (b"b", b"1")
+    with pytest.raises(KeyError, match="the database is empty"):
+        db.popitem()
+    with begin() as tx:
+        tx.update(a="1", b="2")
+        assert tx.popitem() == (b"a", b"1")
+    assert db.keys() == [b"b"]
+
+
 def test_a_snapshot_stays_and_tables_are_apart(db):
     other = db.table("other", create=True)
     db["k"] = "main"

@@ -378,7 +378,7 @@ OF_A_SNAPSHOT = {
 OF_A_TRANSACTION = {
     name: OF_A_DATABASE[name]
     for name in (
-        "clear get items keys pop prefix range setdefault table update values".split()
+        "clear get items keys pop popitem prefix range setdefault table update values".split()
         + "[] in iter len".split()
     )
 } | {

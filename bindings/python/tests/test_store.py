@@ -217,3 +217,28 @@ def test_ctrl_c_ends_a_scan(store):
             if n == 0:
                 os.kill(os.getpid(), signal.SIGINT)
     assert len(store) == 3000
+
+
+def test_threads_that_pop_records_take_each_once(path):
+    """popitem used to raise the KeyError of a key that another thread had taken."""
+    taken = []
+
+    def take():
+        while True:
+            try:
+                taken.append(store.popitem())
+            except KeyError as error:
+                assert error.args == ("the store is empty",)
+                return
+
+    with kv.open(path, "c") as store:
+        with store.batch() as batch:
+            for n in range(500):
+                batch.put(str(n), str(n))
+        threads = [threading.Thread(target=take) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(store) == 0
+    assert sorted(taken) == sorted((str(n).encode(),) * 2 for n in range(500))

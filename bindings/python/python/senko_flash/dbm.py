@@ -86,15 +86,7 @@ class _Mapping(_MutableMapping[_Any, bytes]):
 
     def popitem(self) -> tuple[bytes, bytes]:
         """Removes the first record and returns it."""
-
-        def first(tx: Transaction) -> tuple[bytes, bytes]:
-            for key, value in self.range():
-                if tx.get(key) == value:
-                    del tx[key]
-                    return key, value
-            raise KeyError("the database is empty")
-
-        return self.run(first)
+        return self.run(lambda tx: tx.popitem())
 
     def run(self, fn: _Callable[[Transaction], _Given], *, durability: str | None = None) -> _Given:
         """Calls `fn(tx)` in a transaction, again after each Conflict, and returns its result."""
