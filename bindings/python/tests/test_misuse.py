@@ -77,6 +77,10 @@ NUMBERS_AND_CHOICES = {
     "dbm.open.mode": (WHOLE, lambda o, x: dbm.open(o.folder / "new", "c", x)),
     "dbm.open.durability": (WHOLE, lambda o, x: dbm.open(o.folder / "new", "c", durability=x)),
     "dbm.open.cache_bytes": (OPTIONAL, lambda o, x: dbm.open(o.folder / "new", "c", cache_bytes=x)),
+    "dbm.open.transaction_bytes": (
+        OPTIONAL,
+        lambda o, x: dbm.open(o.folder / "new", "c", transaction_bytes=x),
+    ),
     "dbm.Database.table.name": (TEXT, lambda o, x: o.db.table(x, create=True)),
     "dbm.Database.table.create": (WHOLE, lambda o, x: o.db.table("t", create=x)),
     "dbm.Database.drop_table.name": (WHOLE, lambda o, x: o.db.drop_table(x)),

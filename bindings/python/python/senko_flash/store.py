@@ -457,5 +457,5 @@ def verify(path: str | _os.PathLike[str]) -> Verified:
     """
     place = _os.fsdecode(path)
     if not _os.path.exists(place):
-        raise error(_errno.ENOENT, f"there is no store at {place}")
+        raise error(_errno.ENOENT, _os.strerror(_errno.ENOENT), place)
     return Verified(*_native.verify_store(place))
