@@ -3,7 +3,7 @@
 
 use std::ffi::{CString, OsStr, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -54,7 +54,6 @@ pub struct SenkoStats {
 #[derive(Debug)]
 pub(crate) struct Shared {
     db: RwLock<Database>,
-    path: PathBuf,
     tables: Mutex<Vec<Table>>,
     forks: u32,
 }
@@ -191,7 +190,6 @@ pub unsafe extern "C" fn senko_open(
         };
         let shared = Arc::new(Shared {
             db: RwLock::new(opened),
-            path: path.to_owned(),
             tables: Mutex::default(),
             forks: senko_io::forks(),
         });
@@ -229,7 +227,7 @@ pub unsafe extern "C" fn senko_refresh(db: *mut SenkoDb) -> c_int {
         // SAFETY: the caller's promise.
         let shared = unsafe { SenkoDb::of(db) }?;
         let mut fresh = shared.db();
-        fresh.refresh(&shared.path)?;
+        fresh.refresh()?;
         *shared.db.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
     })

@@ -7,13 +7,14 @@
 
 use std::ffi::{OsStr, c_int};
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use senko_dbm::{DbmError, Durability, Table};
+use senko_dbm::{DbmError, Durability, Snapshot, Table};
 
 use crate::failure::Failure;
 use crate::store::{Access, Content, Store};
@@ -49,9 +50,34 @@ pub struct Handle {
     pub failed: bool,
     keys: Given,
     values: Given,
-    /// The key that the walk returned last.
-    at: Option<Vec<u8>>,
+    walk: Option<Walk>,
 }
+
+/// A walk over the keys that the database had at its start. A program may store a further key for
+/// each of them, and the walk still ends.
+struct Walk {
+    start: Start,
+    /// The key that it returned last.
+    at: Option<Vec<u8>>,
+    /// Bytes of keys and values that were stored and deleted since.
+    idle: usize,
+}
+
+/// The keys of a walk.
+enum Start {
+    /// Those of the table in this state. Keys that are deleted meanwhile are left out.
+    State(Snapshot, Table),
+    /// Those of now: the program had seemed to have left the walk.
+    GivenUp,
+    /// There are no more.
+    Ended,
+}
+
+/// A walk that is left open holds the space of its state. So after this many bytes without a step
+/// it gives the state up.
+const MOST_IDLE: usize = 16 << 20;
+/// What a record takes beside its key and its value, at least.
+const MIN_RECORD: usize = 16;
 
 /// The result of a get, or of a step of the walk.
 pub type OwnedBytes = Option<(*mut u8, usize)>;
@@ -84,24 +110,33 @@ impl Handle {
         if exclusive && pag.symlink_metadata().is_ok() {
             return Err(Failure::new(libc::EEXIST, "the .pag file is there already"));
         }
-        let made = access.create && !dir.exists();
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(!read_only)
-            .mode(access.mode)
-            .custom_flags(
-                libc::O_CLOEXEC | flags & (libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW),
-            )
-            .open(&dir)?;
-        let store = Store::open(&pag, access).inspect_err(|_| {
-            if made {
-                let _ = std::fs::remove_file(&dir);
+        let open_dir = |more: c_int| {
+            OpenOptions::new()
+                .read(true)
+                .write(!read_only)
+                .mode(access.mode)
+                .custom_flags(libc::O_CLOEXEC | more | flags & libc::O_NOFOLLOW)
+                .open(&dir)
+        };
+        // A .dir file is made only by a handle that has the database open: it may belong to a
+        // process that makes the same database at this moment.
+        let there = match open_dir(0) {
+            Ok(_) if exclusive => {
+                return Err(Failure::new(libc::EEXIST, "the .dir file is there already"));
             }
-        })?;
+            Ok(there) => Some(there),
+            Err(error) if access.create && error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error.into()),
+        };
+        let store = Store::open(&pag, access)?;
+        let dir = match there {
+            Some(there) => there,
+            None => open_dir(libc::O_CREAT)?,
+        };
         let synced = std::env::var_os("SENKO_NDBM_SYNC").is_some_and(|value| value == "1");
         Ok(Handle {
             store: Some(store),
-            dir: opened,
+            dir,
             read_only,
             durability: match synced {
                 true => Durability::Synced,
@@ -110,14 +145,21 @@ impl Handle {
             failed: false,
             keys: Given::default(),
             values: Given::default(),
-            at: None,
+            walk: None,
         })
     }
 
     /// Closes it. Its stores are durable then.
     pub fn close(mut self) -> Result<(), Failure> {
+        let walk = self.walk.take();
         match self.store.take() {
-            Some(store) => store.close(!self.read_only),
+            Some(store) => {
+                match store.is_own() {
+                    true => drop(walk),
+                    false => std::mem::forget(walk),
+                }
+                store.close(!self.read_only)
+            }
             None => Ok(()),
         }
     }
@@ -158,6 +200,7 @@ impl Handle {
     /// False if the key exists and must not be replaced.
     pub fn put(&mut self, key: &[u8], value: &[u8], replace: bool) -> Result<bool, Failure> {
         let (Content { db, .. }, table) = self.writable()?;
+        self.leave_idle_walk(key.len() + value.len());
         let done = db.run(self.durability, |tx| match replace {
             true => tx.put(&table, key, value),
             false => tx.insert(&table, key, value),
@@ -175,15 +218,25 @@ impl Handle {
         if db.snapshot().next_key(&table, key, true)?.as_deref() != Some(key) {
             return Ok(false);
         }
+        self.leave_idle_walk(key.len());
         db.run(self.durability, |tx| tx.delete(&table, key))?;
         Ok(true)
     }
 
-    /// The first key, or the next one in key order. A walk continues after the key that it returned
-    /// last, whatever has been stored and deleted since.
+    fn leave_idle_walk(&mut self, bytes: usize) {
+        if let Some(walk) = &mut self.walk {
+            walk.idle = walk.idle.saturating_add(bytes + MIN_RECORD);
+            if walk.idle > MOST_IDLE && matches!(walk.start, Start::State(..)) {
+                walk.start = Start::GivenUp;
+            }
+        }
+    }
+
+    /// The first key, or the next one in key order, of those that the database had when the walk
+    /// began.
     pub fn walk(&mut self, begin: bool) -> Result<OwnedBytes, Failure> {
         if begin {
-            self.at = None;
+            self.walk = None;
             if self.read_only {
                 self.store()?.refresh();
             }
@@ -191,14 +244,38 @@ impl Handle {
         let Content { db, table, .. } = self.content()?;
         let Some(table) = table else { return Ok(None) };
         let now = db.snapshot();
-        let key = match &self.at {
-            None => now.next_key(&table, b"", true)?,
-            Some(at) => now.next_key(&table, at, false)?,
-        };
-        Ok(key.map(|key| {
-            self.at = Some(key.clone());
-            self.keys.put(key)
-        }))
+        let walk = self.walk.get_or_insert_with(|| Walk {
+            start: Start::State(now.clone(), table.clone()),
+            at: None,
+            idle: 0,
+        });
+        walk.idle = 0;
+        loop {
+            let after = |state: &Snapshot, table: &Table| match &walk.at {
+                None => state.next_key(table, b"", true),
+                Some(at) => state.next_key(table, at, false),
+            };
+            let (key, is_there) = match &walk.start {
+                Start::Ended => return Ok(None),
+                Start::GivenUp => (after(&now, &table)?, true),
+                Start::State(state, at_start) => {
+                    let key = after(state, at_start)?;
+                    let is_there = match &key {
+                        Some(key) => now.next_key(&table, key, true)?.as_ref() == Some(key),
+                        None => true,
+                    };
+                    (key, is_there)
+                }
+            };
+            let Some(key) = key else {
+                walk.start = Start::Ended;
+                return Ok(None);
+            };
+            walk.at = Some(key.clone());
+            if is_there {
+                return Ok(Some(self.keys.put(key)));
+            }
+        }
     }
 
     pub fn dirfno(&self) -> Result<c_int, Failure> {

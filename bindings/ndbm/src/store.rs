@@ -39,8 +39,7 @@ pub struct Content {
 pub struct Store {
     path: Box<Path>,
     identity: Identity,
-    /// A descriptor for the program's use. Closing it would release this process's lock, so it is
-    /// kept until the database is closed.
+    /// A descriptor for the program's use.
     pub pag: File,
     forks: u32,
     /// In the child of a fork it is not dropped.
@@ -75,6 +74,8 @@ fn options(path: &Path, access: Access) -> Options {
         threads: 0,
         create: access.create || empty,
         mode: Some(access.mode),
+        // A store is a transaction of one record, which may have the longest value.
+        transaction_bytes: usize::MAX,
         ..Options::default()
     }
 }

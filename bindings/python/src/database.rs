@@ -11,8 +11,9 @@ use pyo3::types::{PyBytes, PyDict};
 use senko_dbm::{Cached, DbmError, Durability, Options, Table};
 
 use crate::arguments::{self, Argument};
+use crate::at_exit;
 use crate::bytes;
-use crate::failure::{closed, error, exception};
+use crate::failure::{closed, error, of_opening};
 use crate::guard::{Of, Owned};
 use crate::interrupt::interruptible;
 use crate::opened::{Known, Opened, Shared};
@@ -89,8 +90,18 @@ fn durability_of(name: &Bound<'_, PyAny>) -> PyResult<Durability> {
     Ok(all[arguments::durability(name)?])
 }
 
-fn options(create: bool, mode: u32, cache_bytes: Option<u64>) -> Options {
+/// Most bytes of a transaction if the caller gives no bound: enough for the longest value.
+const TRANSACTION_BYTES: u64 = 2 << 30;
+
+fn options(
+    create: bool,
+    mode: u32,
+    cache_bytes: Option<u64>,
+    transaction_bytes: Option<u64>,
+) -> Options {
+    let transaction_bytes = transaction_bytes.unwrap_or(TRANSACTION_BYTES);
     Options {
+        transaction_bytes: usize::try_from(transaction_bytes).unwrap_or(usize::MAX),
         create,
         mode: Some(mode),
         cache_bytes: cache_bytes.map_or(CACHE_BYTES, |bytes| bytes as usize),
@@ -138,7 +149,8 @@ fn open(
 #[pymethods]
 impl Database {
     #[new]
-    #[pyo3(signature = (path, flag, mode, *, durability, cache_bytes))]
+    #[pyo3(signature = (path, flag, mode, *, durability, cache_bytes, transaction_bytes))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -146,23 +158,29 @@ impl Database {
         mode: &Bound<'_, PyAny>,
         durability: &Bound<'_, PyAny>,
         cache_bytes: Argument<'_, '_>,
+        transaction_bytes: Argument<'_, '_>,
     ) -> PyResult<PyClassInitializer<Database>> {
         let flags = ["r", "w", "c", "n"];
         let kind = ['r', 'w', 'c', 'n'][arguments::choice("flag", &flags, flag)?];
         let mode = arguments::whole("mode", 0..=MOST_MODE, mode)? as u32;
         let durability = durability_of(durability)?;
         let most = isize::MAX as u64;
-        let cache_bytes = arguments::maybe_whole("cache_bytes", 0..=most, cache_bytes)?;
-        let options = options(matches!(kind, 'c' | 'n'), mode, cache_bytes);
-        let (place, chosen) = (path.clone(), options.clone());
-        let db = interruptible(py, None, move |_| open(&place, kind, chosen))?;
-        let db = db.map_err(exception)?;
+        let bytes = |name, object| arguments::maybe_whole(name, 0..=most, object);
+        let cache_bytes = bytes("cache_bytes", cache_bytes)?;
+        let transaction_bytes = bytes("transaction_bytes", transaction_bytes)?;
+        let create = matches!(kind, 'c' | 'n');
+        let options = options(create, mode, cache_bytes, transaction_bytes);
+        let place = path.clone();
+        let db = interruptible(py, None, move |_| open(&place, kind, options))?;
+        let db = db.map_err(|failure| of_opening(failure, &path))?;
         let shared = Arc::new(Shared {
             db: Owned::new(Of::Database, RwLock::new(Some(Opened::new(db)))),
             path,
             writes: kind != 'r',
-            options,
         });
+        if shared.writes {
+            at_exit::add(&shared);
+        }
         Ok(Database::of(shared, MAIN, durability))
     }
 
@@ -244,24 +262,18 @@ impl Database {
     /// ended.
     fn reorganize(&self, py: Python<'_>) -> PyResult<()> {
         self.view.shared.check_writes()?;
-        let held = self.view.shared.alone(py, |shared, opened, stop| {
-            let Some(Opened { db, .. }) = opened else {
+        let held = self.view.shared.alone(py, |opened, stop| {
+            let Some(opened) = opened else {
                 return Ok(None);
             };
             // A concurrent checkpoint has its own snapshot. After a full one no other is due:
             // nobody writes meanwhile.
-            db.checkpoint()?;
-            let held = db.stats().open_snapshots;
-            if held > 0 {
-                return Ok(Some(held));
+            opened.db.checkpoint()?;
+            let held = opened.db.stats().open_snapshots;
+            if held == 0 {
+                opened.reorganize(|_| !stop.load(Ordering::Relaxed))?;
             }
-            *opened = None;
-            let (path, options) = (&shared.path, &shared.options);
-            let going = |_| !stop.load(Ordering::Relaxed);
-            let compacted = senko_dbm::Database::compact(path, options.clone(), going);
-            let db = senko_dbm::Database::open(path, options.clone())?;
-            *opened = Some(Opened::new(db));
-            compacted.map(|_| Some(0))
+            Ok(Some(held))
         })?;
         match held.ok_or_else(closed)? {
             0 => Ok(()),
@@ -274,7 +286,7 @@ impl Database {
 
     /// Closes the database for all of its tables. Does nothing if it is closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.view.shared.alone(py, |_, opened, _| {
+        self.view.shared.alone(py, |opened, _| {
             opened.take().map_or(Ok(()), |opened| opened.db.close())
         })
     }

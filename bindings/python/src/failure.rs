@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The DBM's errors as Python's exceptions, each with the engine's sentence, and the store's class.
 
+use std::ffi::OsString;
+use std::path::Path;
+
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::{PyErr, create_exception};
 use senko_dbm::DbmError;
@@ -28,21 +31,47 @@ create_exception!(
 /// The exception of an error.
 pub fn exception(failure: DbmError) -> PyErr {
     let text = failure.to_string();
-    match (&failure, failure.errno()) {
+    match (&failure, number(&failure)) {
         (DbmError::Conflict, _) => Conflict::new_err(text),
         (DbmError::KeyTooLong(_) | DbmError::ValueTooLong(_) | DbmError::Invalid(_), _) => {
             PyValueError::new_err(text)
-        }
-        (DbmError::Open(source), None) if source.kind() == std::io::ErrorKind::NotFound => {
-            error::new_err((NO_ENTRY, text))
         }
         (_, Some(number)) => error::new_err((number, text)),
         (_, None) => error::new_err(text),
     }
 }
 
+fn number(failure: &DbmError) -> Option<i32> {
+    match failure {
+        DbmError::NoSpace(_) => Some(NO_SPACE),
+        failure => failure.errno(),
+    }
+}
+
+/// The exception of an opening: as Python's own `open`, it has the name of the file.
+pub fn of_opening(failure: DbmError, path: &Path) -> PyErr {
+    match (&failure, number(&failure)) {
+        (DbmError::Open(_), Some(number)) => {
+            error::new_err(with_name(number, failure.to_string(), path))
+        }
+        _ => exception(failure),
+    }
+}
+
+/// The arguments of an `OSError` with the name of a file.
+pub fn with_name(number: i32, text: String, path: &Path) -> (i32, String, OsString) {
+    // Python appends the name itself. So the most frequent failure has Python's own words.
+    let text = match number {
+        NO_ENTRY if !path.exists() => "No such file or directory".to_owned(),
+        _ => text,
+    };
+    (number, text, path.as_os_str().to_owned())
+}
+
 /// ENOENT.
-const NO_ENTRY: i32 = 2;
+pub const NO_ENTRY: i32 = 2;
+/// ENOSPC.
+pub const NO_SPACE: i32 = 28;
 
 pub fn closed() -> PyErr {
     error::new_err("the database is closed")

@@ -48,7 +48,7 @@ impl<T> Owned<T> {
         }
     }
 
-    fn is_ours(&self) -> bool {
+    pub fn is_ours(&self) -> bool {
         self.forks == senko_io::forks()
     }
 

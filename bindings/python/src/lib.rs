@@ -9,6 +9,8 @@
 #![deny(unsafe_code)]
 
 mod failure; // the engine's errors as Python's exceptions
+mod finalizing; // threads that meet the end of the interpreter
+mod at_exit; // what is open when the program ends
 mod guard; // objects of a process, refused in its children
 mod bytes; // keys and values from Python
 mod arguments; // numbers, choices and texts from Python
@@ -38,5 +40,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<reads::Reads>()?;
     module.add_class::<reads::Ordered>()?;
     store::add(module)?;
+    at_exit::register(module)?;
     ssd::add(module)
 }

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use pyo3::prelude::*;
-use senko_dbm::{Cached, DbmError, Options, Table};
+use senko_dbm::{Cached, DbmError, Table};
 
+use crate::at_exit::AtExit;
 use crate::failure::{closed, error, exception};
 use crate::guard::Owned;
 use crate::interrupt::interruptible;
@@ -18,9 +19,24 @@ use crate::interrupt::interruptible;
 pub struct Shared {
     /// `None` when it is closed.
     pub db: Owned<RwLock<Option<Opened>>>,
+    /// As it was given.
     pub path: PathBuf,
     pub writes: bool,
-    pub options: Options,
+}
+
+impl AtExit for Shared {
+    fn is_ours(&self) -> bool {
+        self.db.is_ours()
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let lock = self.db.get()?;
+        let done = py.detach(|| {
+            let opened = lock.read().unwrap_or_else(PoisonError::into_inner);
+            opened.as_ref().map_or(Ok(()), |opened| opened.db.sync())
+        });
+        done.map_err(exception)
+    }
 }
 
 /// The number of this opening, which its tables know.
@@ -43,6 +59,17 @@ impl Opened {
             tables: Mutex::default(),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
         }
+    }
+
+    /// Replaces the database by a copy of itself. The tables are those of the copy then.
+    pub fn reorganize(&mut self, going: impl FnMut(u64) -> bool) -> Result<(), DbmError> {
+        let done = self.db.reorganize(going);
+        *self
+            .tables
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner) = Vec::new();
+        self.number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        done.map(drop)
     }
 
     pub fn table(&self, name: &str) -> Result<Table, DbmError> {
@@ -135,16 +162,14 @@ impl Shared {
     pub fn alone<T: Send + 'static>(
         self: &Arc<Self>,
         py: Python<'_>,
-        work: impl FnOnce(&Shared, &mut Option<Opened>, &AtomicBool) -> Result<T, DbmError>
-        + Send
-        + 'static,
+        work: impl FnOnce(&mut Option<Opened>, &AtomicBool) -> Result<T, DbmError> + Send + 'static,
     ) -> PyResult<T> {
         self.db.get()?;
         let shared = self.clone();
         interruptible(py, None, move |stop| {
             let lock = shared.db.get()?;
             let mut opened = lock.write().unwrap_or_else(PoisonError::into_inner);
-            work(&shared, &mut opened, stop).map_err(exception)
+            work(&mut opened, stop).map_err(exception)
         })?
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The unordered store: single keys, batches, many keys at once, versions, scans, maintenance.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,16 +12,13 @@ use pyo3::types::{PyBytes, PyDict};
 use senko_store::{Durability, Options, StoreError, Value, WriteOptions};
 
 use crate::arguments::{self, Argument};
+use crate::at_exit::{self, AtExit};
 use crate::bytes;
-use crate::failure::{StoreFailure, unpicklable};
+use crate::failure::{NO_ENTRY, NO_SPACE, StoreFailure, unpicklable, with_name};
 use crate::guard::{Closable, Of, Owned};
 use crate::interrupt::interruptible;
 use crate::iteration::{Part, Records, Row};
 use crate::reads::{Reads, Source};
-
-/// ENOENT and ENOSPC.
-const NO_ENTRY: i32 = 2;
-const NO_SPACE: i32 = 28;
 
 /// With more keys than this, a look-up is long enough for its own thread.
 const MANY_KEYS: usize = 256;
@@ -34,15 +31,25 @@ fn exception(failure: StoreError) -> PyErr {
         | StoreError::BatchTooLarge { .. }
         | StoreError::Invalid(_) => PyValueError::new_err(text),
         StoreError::NoSpace(_) => StoreFailure::new_err((NO_SPACE, text)),
-        StoreError::Open(source) => {
-            let missing = source.kind() == std::io::ErrorKind::NotFound;
-            let number = source.raw_os_error().or(missing.then_some(NO_ENTRY));
-            match number {
-                Some(number) => StoreFailure::new_err((number, text)),
-                None => StoreFailure::new_err(text),
-            }
-        }
+        StoreError::Open(source) => match senko_io::error_number(source) {
+            Some(number) => StoreFailure::new_err((number, text)),
+            None => StoreFailure::new_err(text),
+        },
         _ => StoreFailure::new_err(text),
+    }
+}
+
+/// The exception of an opening, with the name of the file. A store that is `missing` is an argument
+/// that does not fit, for the engine.
+fn of_opening(failure: StoreError, path: &Path, missing: bool) -> PyErr {
+    let number = match &failure {
+        _ if missing => Some(NO_ENTRY),
+        StoreError::Open(source) => senko_io::error_number(source),
+        _ => None,
+    };
+    match number {
+        Some(number) => StoreFailure::new_err(with_name(number, failure.to_string(), path)),
+        None => exception(failure),
     }
 }
 
@@ -111,6 +118,19 @@ fn second_after(ttl: Duration) -> u64 {
     let end = now.unwrap_or_default().saturating_add(ttl);
     end.as_secs()
         .saturating_add(u64::from(end.subsec_nanos() > 0))
+}
+
+impl AtExit for Opened {
+    fn is_ours(&self) -> bool {
+        self.store.is_ours()
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let lock = self.store.get()?;
+        let store = lock.read().unwrap_or_else(PoisonError::into_inner).clone();
+        py.detach(|| store.map_or(Ok(()), |store| store.sync()))
+            .map_err(exception)
+    }
 }
 
 impl Source for Opened {
@@ -210,16 +230,17 @@ impl Store {
         let place = path.clone();
         let store = interruptible(py, None, move |_| senko_store::Store::open(place, options))?;
         let store = store.map_err(|failure| {
-            if flag != "c" && !path.exists() {
-                return StoreFailure::new_err((NO_ENTRY, failure.to_string()));
-            }
-            exception(failure)
-        });
+            let missing = flag != "c" && !path.exists();
+            of_opening(failure, &path, missing)
+        })?;
         let opened = Arc::new(Opened {
-            store: Owned::new(Of::Store, RwLock::new(Some(store?))),
+            store: Owned::new(Of::Store, RwLock::new(Some(store))),
             path,
             durability,
         });
+        if flag != "r" {
+            at_exit::add(&opened);
+        }
         Ok(Reads::of(opened.clone()).add_subclass(Store { opened }))
     }
 

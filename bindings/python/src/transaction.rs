@@ -200,6 +200,21 @@ impl Transaction {
         }
     }
 
+    /// Removes the first record and returns it.
+    fn popitem<'py>(&self, py: Python<'py>) -> PyResult<Pair<'py>> {
+        let first = self.view.on(py, |tx, table| {
+            let first = tx.range_at_most(table, b"", None, 1)?.pop();
+            if let Some((key, _)) = &first {
+                tx.delete(table, key)?;
+            }
+            Ok(first)
+        })?;
+        match first {
+            Some((key, value)) => Ok((PyBytes::new(py, &key), PyBytes::new(py, &value))),
+            None => Err(PyKeyError::new_err("the database is empty")),
+        }
+    }
+
     /// The value of a key; if the key is missing, it is set to `default`.
     #[pyo3(signature = (key, default=None))]
     fn setdefault<'py>(

@@ -4,6 +4,7 @@
 import collections.abc
 import ctypes
 import doctest
+import errno
 import operator
 import os
 import pickle
@@ -94,6 +95,55 @@ def test_reorganize_shrinks_the_file(db, path):
             again.reorganize()
     with pytest.raises(dbm.error, match="closed"):
         db.reorganize()
+
+
+def test_a_reorganized_database_is_the_one_that_was_opened(tmp_path, monkeypatch):
+    """After a change of the folder it used to be another database, or a new one, without a word."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        db = dbm.open("data", "c")
+        db["from"] = folder.name
+        db.close()
+    monkeypatch.chdir(first)
+    db = dbm.open("data", "w")
+    monkeypatch.chdir(second)
+    db.reorganize()
+    assert db["from"] == b"first"
+    # Another file that took the name stays.
+    os.rename(first / "data", first / "aside")
+    os.rename(second / "data", first / "data")
+    with pytest.raises(dbm.error, match="another file"):
+        db.reorganize()
+    db["from"] = "aside"
+    db.close()
+    for name, value in [("data", b"second"), ("aside", b"aside")]:
+        with dbm.open(first / name) as db:
+            assert db["from"] == value
+    assert os.listdir(second) == []
+
+
+def test_a_reorganization_that_was_killed_does_not_block_the_next(path):
+    program = """
+import sys, senko_flash.dbm
+db = senko_flash.dbm.open(sys.argv[1], "w")
+while True:
+    db.reorganize()
+"""
+    with dbm.open(path, "c") as db:
+        db.run(lambda tx: tx.update((b"%05d" % n, b"v" * 100) for n in range(20_000)))
+    draft = path + ".part"
+    while not os.path.exists(draft):
+        with subprocess.Popen([sys.executable, "-c", program, path]) as victim:
+            while not os.path.exists(draft):
+                assert victim.poll() is None
+            victim.kill()
+        # It may have been complete by then.
+    with dbm.open(path, "w") as db:
+        db.reorganize()
+        assert len(db) == 20_000
+    assert not os.path.exists(draft)
 
 
 def test_ctrl_c_in_a_reorganization_loses_nothing(path):
@@ -214,6 +264,28 @@ def test_eight_threads_lose_no_addition(db):
     assert db["n"] == b"800"
 
 
+def test_popitem_takes_a_record_of_a_table_that_is_never_empty(db):
+    """It used to look for the first record in a newer state than that of its transaction."""
+    db["a"] = "1"
+    begin = db.transaction
+
+    def begin_and_let_another_thread_commit(**durability):
+        tx = begin(**durability)
+        if "a" in db:
+            with begin() as other:
+                other["b"] = other.pop("a")
+        return tx
+
+    db.transaction = begin_and_let_another_thread_commit
+    assert db.popitem() == (b"b", b"1")
+    with pytest.raises(KeyError, match="the database is empty"):
+        db.popitem()
+    with begin() as tx:
+        tx.update(a="1", b="2")
+        assert tx.popitem() == (b"a", b"1")
+    assert db.keys() == [b"b"]
+
+
 def test_a_snapshot_stays_and_tables_are_apart(db):
     other = db.table("other", create=True)
     db["k"] = "main"
@@ -244,6 +316,97 @@ def test_a_shelf_of_many_objects(path):
     with shelve.Shelf(dbm.open(path, "r")) as shelf:
         assert len(shelf) == 100_000
         assert all(shelf[key] == value(int(key)) for key in shelf)
+
+
+def test_a_value_may_be_longer_than_64_mib(path):
+    """Values have up to 1 GiB. The default of the engine's transactions used to be the limit."""
+    value = b"v" * (65 << 20)
+    with dbm.open(path, "c") as db:
+        db["k"] = value
+        assert db["k"] == value
+    with dbm.open(path, "w", transaction_bytes=1 << 20) as db:
+        with pytest.raises(dbm.error, match="the limit is 1048576"):
+            db["k"] = value
+        assert len(db["k"]) == len(value)
+
+
+def test_an_error_of_the_system_has_its_number_and_the_name(path, tmp_path):
+    with pytest.raises(dbm.error) as raised:
+        dbm.open(path)
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOENT, path)
+    assert str(raised.value) == f"[Errno 2] No such file or directory: {path!r}"
+    with dbm.open(path, "c") as db:
+        # The program itself reads the file. The next writer used to wait for 30 seconds before it
+        # was refused, without the name of the process.
+        with open(path, "rb") as file:
+            file.read()
+        program = "import sys, senko_flash.dbm as dbm; dbm.open(sys.argv[1], 'w')"
+        command = [sys.executable, "-c", program, path]
+        second = subprocess.run(command, capture_output=True, text=True)
+        assert f"[Errno 16] {path} is in use by process {os.getpid()}: {path!r}" in second.stderr
+        db["k"] = "v"
+
+
+def test_a_full_disk_has_its_number(tmp_path):
+    """It used to be an error without errno."""
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", tmp_path]).returncode:
+        pytest.skip("this user may not mount a small file system")
+    try:
+        db = dbm.open(tmp_path / "data", "c")
+        with pytest.raises(dbm.error, match="no space left") as raised:
+            for n in range(1000):
+                db[str(n)] = os.urandom(10_000)
+        assert raised.value.errno == errno.ENOSPC
+        del db
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+def test_the_end_of_a_program_with_busy_daemon_threads(path):
+    """Threads that took the GIL back while the interpreter ended used to abort the process."""
+    program = """
+import sys, threading, senko_flash.dbm
+
+class Long:
+    def __del__(self):
+        sum(range(2_000_000))  # The interpreter ends meanwhile.
+
+def work():
+    while True:
+        db["k"] = "v"
+        db.keys()
+
+sys.setswitchinterval(1e-6)
+db = senko_flash.dbm.open(sys.argv[1], "c")
+kept = [Long() for _ in range(5)]
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+while "k" not in db:
+    pass
+"""
+    for _ in range(5):
+        ended = subprocess.run([sys.executable, "-c", program, path], capture_output=True)
+        assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_what_is_open_at_the_end_of_a_program_is_kept(path):
+    """What a daemon thread refers to is not dropped, and unwritten records used to be lost."""
+    program = """
+import os, sys, threading, senko_flash.dbm
+db = senko_flash.dbm.open(sys.argv[1], "c", durability="none")
+db["k"] = "v"
+threading.Thread(target=lambda kept: threading.Event().wait(), args=[db], daemon=True).start()
+del db
+closed = senko_flash.dbm.open(sys.argv[1] + "-closed", "c")
+closed.close()
+if os.fork() == 0:
+    sys.exit()  # It flushes nothing of its parent's.
+assert os.wait()[1] == 0
+"""
+    command = [sys.executable, "-c", program, path]
+    assert subprocess.run(command, check=True, capture_output=True).stderr == b""
+    with dbm.open(path) as db:
+        assert db["k"] == b"v"
 
 
 def test_the_child_of_a_fork_is_refused(db):

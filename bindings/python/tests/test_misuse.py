@@ -77,6 +77,10 @@ NUMBERS_AND_CHOICES = {
     "dbm.open.mode": (WHOLE, lambda o, x: dbm.open(o.folder / "new", "c", x)),
     "dbm.open.durability": (WHOLE, lambda o, x: dbm.open(o.folder / "new", "c", durability=x)),
     "dbm.open.cache_bytes": (OPTIONAL, lambda o, x: dbm.open(o.folder / "new", "c", cache_bytes=x)),
+    "dbm.open.transaction_bytes": (
+        OPTIONAL,
+        lambda o, x: dbm.open(o.folder / "new", "c", transaction_bytes=x),
+    ),
     "dbm.Database.table.name": (TEXT, lambda o, x: o.db.table(x, create=True)),
     "dbm.Database.table.create": (WHOLE, lambda o, x: o.db.table("t", create=x)),
     "dbm.Database.drop_table.name": (WHOLE, lambda o, x: o.db.drop_table(x)),
@@ -378,7 +382,7 @@ OF_A_SNAPSHOT = {
 OF_A_TRANSACTION = {
     name: OF_A_DATABASE[name]
     for name in (
-        "clear get items keys pop prefix range setdefault table update values".split()
+        "clear get items keys pop popitem prefix range setdefault table update values".split()
         + "[] in iter len".split()
     )
 } | {

@@ -60,7 +60,7 @@ def test_flags_and_errors(path):
         with pytest.raises(kv.error) as raised:
             kv.open(path, flag)
         assert raised.value.errno == errno.ENOENT
-    with pytest.raises(kv.error, match="there is no store") as raised:
+    with pytest.raises(kv.error, match="No such file") as raised:
         kv.verify(path)
     assert raised.value.errno == errno.ENOENT
     with pytest.raises(ValueError, match="flag is"):
@@ -217,3 +217,45 @@ def test_ctrl_c_ends_a_scan(store):
             if n == 0:
                 os.kill(os.getpid(), signal.SIGINT)
     assert len(store) == 3000
+
+
+def test_threads_that_pop_records_take_each_once(path):
+    """popitem used to raise the KeyError of a key that another thread had taken."""
+    taken = []
+
+    def take():
+        while True:
+            try:
+                taken.append(store.popitem())
+            except KeyError as error:
+                assert error.args == ("the store is empty",)
+                return
+
+    with kv.open(path, "c") as store:
+        with store.batch() as batch:
+            for n in range(500):
+                batch.put(str(n), str(n))
+        threads = [threading.Thread(target=take) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(store) == 0
+    assert sorted(taken) == sorted((str(n).encode(),) * 2 for n in range(500))
+
+
+def test_what_is_open_at_the_end_of_a_program_is_kept(path):
+    """What a daemon thread refers to is not dropped, and unwritten records used to be lost."""
+    program = """
+import sys, threading, senko_flash.store
+store = senko_flash.store.open(sys.argv[1], "c", durability="none")
+store["k"] = "v"
+threading.Thread(target=lambda kept: threading.Event().wait(), args=[store], daemon=True).start()
+del store
+closed = senko_flash.store.open(sys.argv[1] + "-closed", "c")
+closed.close()
+"""
+    command = [sys.executable, "-c", program, path]
+    assert subprocess.run(command, check=True, capture_output=True).stderr == b""
+    with kv.open(path) as store:
+        assert store["k"] == b"v"

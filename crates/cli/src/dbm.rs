@@ -7,6 +7,7 @@
 //! open the database while another process may write to it.
 
 use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -24,10 +25,6 @@ use self::formats::Format;
 use crate::process::{Interrupted, stop_on_signals};
 use crate::progress::Bar;
 use crate::units::{limit, within};
-use made::Made;
-
-mod made; // a database that a command makes, if no other data is there
-
 mod formats; // what load reads and dump writes
 mod rows; // a record, and the lines that readers share
 mod berkeley; // db_dump's
@@ -253,7 +250,7 @@ impl Place {
     }
 
     fn write(&self, create: bool) -> Result<Database> {
-        made::refuse_kind(&self.file)?;
+        refuse_kind(&self.file)?;
         Database::open(&self.file, self.options(create)).map_err(|error| self.told(&error))
     }
 
@@ -296,6 +293,21 @@ impl Place {
     }
 }
 
+/// Refuses a path that is neither a file nor a device.
+fn refuse_kind(path: &Path) -> Result<()> {
+    let Ok(there) = path.metadata() else {
+        // It does not exist, or opening the database reports the reason.
+        return Ok(());
+    };
+    if !there.is_file() && !there.file_type().is_block_device() {
+        bail!(
+            "{} is neither a regular file nor a block device",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
 fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -320,14 +332,19 @@ fn run(command: &Command) -> Result<bool> {
             if key.len() > MAX_KEY_BYTES {
                 bail!("{}", senko_dbm::DbmError::KeyTooLong(key.len()));
             }
-            let mut made = Made::at(&place.file);
+            let absent = place.file.symlink_metadata().is_err();
             let db = place.write(true)?;
-            let put = db.create_table(place.name()).and_then(|table| {
-                db.run(Durability::Synced, |tx| tx.put(&table, &key, &value))?;
-                made.keep();
-                db.close()
-            });
-            put.map_err(|error| place.told(&error))?;
+            // Another process may have made it meanwhile.
+            let is_new = absent && db.tables().is_empty();
+            let put = db
+                .create_table(place.name())
+                .and_then(|table| db.run(Durability::Synced, |tx| tx.put(&table, &key, &value)));
+            if put.is_err() && is_new {
+                // It is still locked. If it can't be removed, it stays: the failure is reported.
+                let _ = std::fs::remove_file(&place.file);
+            }
+            put.and_then(|()| db.close())
+                .map_err(|error| place.told(&error))?;
             true
         }
         Command::Get { place, key } => get(place, &place.bytes(key)?, &mut out)?,

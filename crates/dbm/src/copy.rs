@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHashSet;
-use senko_io::Unfinished;
+use senko_io::{FileId, Unfinished};
 
 use crate::node::Page;
 use crate::snapshot::Record;
@@ -172,6 +172,7 @@ impl Database {
 
     /// Replaces a database by a copy of it, which has neither dead pages nor half-empty leaves. No
     /// process may have it open for writing. Until the copy is complete, the database is unchanged.
+    /// The new file has the owner, the group and the rights of the old one.
     ///
     /// # Errors
     /// As [`Database::open`] and [`Database::backup`].
@@ -192,16 +193,77 @@ impl Database {
         options: Options,
         progress: impl FnMut(u64) -> bool,
     ) -> Result<CopyReport, DbmError> {
-        let open = |error: std::io::Error| DbmError::Open(error.into());
         let create = false;
         let db = Database::open(path, Options { create, ..options })?;
-        let mode = std::fs::metadata(path).map_err(open)?.permissions();
-        let (unfinished, file) = Unfinished::replacing(path).map_err(open)?;
-        file.set_permissions(mode).map_err(open)?;
-        drop(file);
-        let (report, _) = db.copy_to(unfinished.draft(), Damage::Ends, progress)?;
-        unfinished.finish().map_err(open)?;
+        Ok(db.replace(progress)?.0)
+    }
+
+    /// As [`Database::compact`], for an open database. It must be the only handle, without
+    /// transactions and snapshots. Afterwards it has the copy open, and its [`Table`]s are to be
+    /// looked up again.
+    ///
+    /// # Errors
+    /// As [`Database::compact`]. [`DbmError::Open`] if another file has the name of the database by
+    /// now. The database stays open and unchanged. Only if the copy was made and does not open, the
+    /// handle accepts no more commits.
+    ///
+    /// ```
+    /// # let folder = senko_dbm::example::Folder::new();
+    /// use senko_dbm::{Database, Options};
+    /// let mut db = Database::open(&folder.path().join("data.db"), Options::default())?;
+    /// db.create_table("t")?;
+    /// assert_eq!(db.reorganize(|_| true)?.tables, 1);
+    /// assert!(db.table("t").is_ok());
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn reorganize(
+        &mut self,
+        progress: impl FnMut(u64) -> bool,
+    ) -> Result<CopyReport, DbmError> {
+        let path = self.place()?.path.clone();
+        self.core().check()?;
+        // A checkpoint has a snapshot. After this one no other is due, because nobody writes.
+        self.checkpoint()?;
+        if self.is_shared() {
+            let text = "a database is reorganized when its other handles, its transactions and its \
+                        snapshots have ended";
+            return Err(DbmError::Invalid(text.to_owned()));
+        }
+        let (report, file) = self.replace(progress)?;
+        let create = false;
+        let options = Options {
+            create,
+            ..self.core().options.clone()
+        };
+        let opened = Database::open(&path, options).and_then(|copy| {
+            if copy.place()?.file != file {
+                let text = format!("another file took the name {} meanwhile", path.display());
+                return Err(DbmError::Open(Arc::new(std::io::Error::other(text))));
+            }
+            Ok(copy)
+        });
+        match opened {
+            Ok(copy) => *self = copy,
+            Err(error) => {
+                // A commit here would go into a file without a name.
+                let text = format!("it was replaced by its copy, which did not open: {error}");
+                let _ = self.core().failed.set(text);
+                return Err(error);
+            }
+        }
         Ok(report)
+    }
+
+    /// Puts a copy in the place of the file that this database has open.
+    fn replace(&self, progress: impl FnMut(u64) -> bool) -> Result<(CopyReport, FileId), DbmError> {
+        let open = |error: std::io::Error| DbmError::Open(error.into());
+        let place = self.place()?;
+        let (unfinished, file) = Unfinished::replacing(&place.path, place.file).map_err(open)?;
+        drop(file);
+        let (report, _) = self.copy_to(unfinished.draft(), Damage::Ends, progress)?;
+        let copy = unfinished.id().map_err(open)?;
+        unfinished.finish().map_err(open)?;
+        Ok((report, copy))
     }
 
     fn copy_to(

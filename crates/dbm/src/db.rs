@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The database's public interface: open, tables, transactions, snapshots, close.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use senko_io::{Device, FileOptions, FlashFile, PAGE_SIZE};
+use senko_io::{Device, FileId, FileOptions, FlashFile, PAGE_SIZE};
 
 use crate::commit::{Node, TableChange, Work};
 use crate::core::Core;
@@ -60,6 +60,23 @@ struct Inner {
     core: Arc<Core>,
     keeper: Keeper,
     read_only: bool,
+    place: Option<Place>,
+}
+
+/// Where a database was opened.
+pub(crate) struct Place {
+    /// Absolute, because the program may change its working directory.
+    pub path: PathBuf,
+    /// The file that was opened. Another one may have its name by now.
+    pub file: FileId,
+}
+
+/// The absolute path of a database that is opened.
+fn absolute(path: &Path) -> Result<PathBuf, DbmError> {
+    std::path::absolute(path).map_err(|error| {
+        let text = format!("cannot open {}: {error}", path.display());
+        DbmError::Open(Arc::new(std::io::Error::new(error.kind(), text)))
+    })
 }
 
 impl Drop for Inner {
@@ -148,9 +165,14 @@ impl Database {
             mode: options.mode,
             ..FileOptions::default()
         };
-        let device =
-            FlashFile::open(path, &file).map_err(|error| DbmError::Open(Arc::new(error)))?;
-        Database::open_device(Arc::new(device), options)
+        let absolute = absolute(path)?;
+        let opened = |error| DbmError::Open(Arc::new(error));
+        let device = FlashFile::open(path, &file).map_err(opened)?;
+        let place = Place {
+            path: absolute,
+            file: device.id().map_err(opened)?,
+        };
+        Database::on(Arc::new(device), options, Some(place))
     }
 
     /// Opens what a device holds, or makes a database on it.
@@ -165,6 +187,14 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn open_device(device: Arc<dyn Device>, options: Options) -> Result<Database, DbmError> {
+        Database::on(device, options, None)
+    }
+
+    fn on(
+        device: Arc<dyn Device>,
+        options: Options,
+        place: Option<Place>,
+    ) -> Result<Database, DbmError> {
         let core = open(device, options, false)?;
         let keeper = Keeper::start(&core)?;
         Ok(Database {
@@ -172,6 +202,7 @@ impl Database {
                 core,
                 keeper,
                 read_only: false,
+                place,
             }),
         })
     }
@@ -192,6 +223,7 @@ impl Database {
     /// ```
     pub fn open_to_read(path: &Path, options: Options) -> Result<Database, DbmError> {
         let opened = |error| DbmError::Open(Arc::new(error));
+        let absolute = absolute(path)?;
         let file = FileOptions {
             beside_writer: true,
             recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
@@ -217,6 +249,10 @@ impl Database {
             if again != Some(seen) || grown {
                 continue;
             }
+            let place = Place {
+                path: absolute,
+                file: device.id().map_err(opened)?,
+            };
             let core = open(Arc::new(device), options.clone(), true)?;
             let _ = core.failed.set("it was opened to be read".to_owned());
             let keeper = Keeper::start(&core)?;
@@ -225,14 +261,16 @@ impl Database {
                     core,
                     keeper,
                     read_only: true,
+                    place: Some(place),
                 }),
             });
         }
         unreachable!("the attempts have no end")
     }
 
-    /// For a database that was opened for reading: shows what a new opening would show. Existing
-    /// snapshots do not change.
+    /// For a database that was opened for reading: shows what a new opening of the same path would
+    /// show. Existing snapshots do not change. A relative path means the working directory of the
+    /// first opening.
     ///
     /// # Errors
     /// As [`Database::open_to_read`].
@@ -245,17 +283,32 @@ impl Database {
     /// let mut reader = senko_dbm::Database::open_to_read(&path, options())?;
     /// db.create_table("new")?;
     /// assert!(reader.table("new").is_err());
-    /// reader.refresh(&path)?;
+    /// reader.refresh()?;
     /// assert!(reader.table("new").is_ok());
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
-    pub fn refresh(&mut self, path: &Path) -> Result<(), DbmError> {
-        if !self.inner.read_only {
+    pub fn refresh(&mut self) -> Result<(), DbmError> {
+        let place = self.inner.place.as_ref();
+        let Some(place) = place.filter(|_| self.inner.read_only) else {
             let text = "only a database that was opened to be read is refreshed".to_owned();
             return Err(DbmError::Invalid(text));
-        }
-        *self = Database::open_to_read(path, self.inner.core.options.clone())?;
+        };
+        *self = Database::open_to_read(&place.path, self.inner.core.options.clone())?;
         Ok(())
+    }
+
+    /// Where it was opened, for a database that was opened to be written.
+    pub(crate) fn place(&self) -> Result<&Place, DbmError> {
+        let place = self.inner.place.as_ref();
+        place.filter(|_| !self.inner.read_only).ok_or_else(|| {
+            let text = "only a database that was opened by its path, to be written, is replaced";
+            DbmError::Invalid(text.to_owned())
+        })
+    }
+
+    /// Whether other handles, snapshots or transactions use the database.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.inner) > 1 || !self.core().registry.lock().open.is_empty()
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

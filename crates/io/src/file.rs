@@ -10,12 +10,12 @@
 mod allocate; // blocks for all of a file, before they are needed
 mod batch; // many blocking reads at once
 mod durable; // writes that are durable when they return
-mod owner; // whose data a file holds, and who may read it
+pub(crate) mod owner; // whose data a file holds, and who may read it
 pub(crate) mod fork; // open files in the child of a fork
 pub(crate) mod fork_count; // the number of forks since the first file was opened
 mod direct; // whether O_DIRECT works here, and with which alignment
 pub(crate) mod told; // error messages that keep the system's error number
-mod lock; // one writer or several readers at a time, with their names for others
+pub(crate) mod lock; // one writer or several readers at a time, with their names for others
 mod length; // grows, shrinks and punches holes
 pub use length::discard_bytes;
 mod map; // pages as memory that outlives the process
@@ -26,7 +26,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,9 +50,11 @@ pub struct FileOptions {
     /// Open for reading only, without a lock, while another process writes. The two processes must
     /// agree on what may be read: see [`FlashFile::pin`].
     pub beside_writer: bool,
-    /// Permission bits of a new file, before the process's umask. An existing file keeps its own.
-    /// `None`: other users get no rights, and lose those that they have.
+    /// Permission bits of a new file, before the process's umask. `None`: other users get no
+    /// rights. An existing file keeps its own.
     pub mode: Option<u32>,
+    /// Other users lose the rights that they have on an existing file.
+    pub private: bool,
     /// Pass discards on to the device.
     pub discard: bool,
     /// Records what reaches this device, under this device number.
@@ -65,10 +67,20 @@ pub struct FileOptions {
     pub ours: Option<fn(&[u8]) -> bool>,
 }
 
+/// A file, whatever its name: device and inode.
+pub type FileId = (u64, u64);
+
+/// The file that was looked at.
+pub(crate) fn id_of(meta: &std::fs::Metadata) -> FileId {
+    (meta.dev(), meta.ino())
+}
+
 /// An open, locked flash file or block device.
 pub struct FlashFile {
+    /// Dropped before the file is closed: a ring may keep the file open for a moment longer, and
+    /// a process that meets its lock then waits.
+    _sign: Option<lock::Sign>,
     file: File,
-    _name_again: lock::NameAgain,
     /// Dropped after the file was closed, so that a refused process no longer finds the file on
     /// this process's list.
     _held: Option<lock::HeldLock>,
@@ -123,7 +135,10 @@ impl FlashFile {
         let mut how = OpenOptions::new();
         how.read(true).mode(options.mode.unwrap_or(0o600));
         if !read_only {
-            how.write(true).create(options.bytes > 0 && !block_device);
+            // An existing file is opened without O_CREAT: the kernel may refuse that for a file of
+            // another user in a shared folder (`fs.protected_regular`).
+            how.write(true)
+                .create(options.bytes > 0 && existing.is_none());
         }
         if block_device && !read_only {
             // The kernel refuses an exclusive open of a device that is mounted or part of another.
@@ -149,10 +164,10 @@ impl FlashFile {
             true => None,
             false => Some(lock::take(&file, read_only).map_err(locked)?),
         };
+        let sign = held.as_ref().and_then(|_| lock::Sign::of(&file));
         let meta = file
             .metadata()
             .map_err(|error| failed(path, "cannot look at", &error))?;
-        let name_again = lock::NameAgain::of(&meta);
         let size = match if block_device {
             direct::device_size(&file)
         } else {
@@ -179,21 +194,22 @@ impl FlashFile {
         if let (Some(ours), Some(_)) = (options.ours, &existing) {
             owner::refuse_foreign(&file, path, size, ours)?;
         }
-        if !block_device && !read_only && options.mode.is_none() {
+        if !block_device && !read_only && options.private {
             owner::make_private(&file, path)?;
         }
+        // After a failure a new file is removed, but not one that another process made meanwhile.
+        let made = existing.is_none() && size == 0;
         if !block_device && !read_only && options.bytes > 0 {
-            allocate::preallocate(&file, path, size, asked, existing.is_none())?;
+            allocate::preallocate(&file, path, size, asked, made)?;
         }
-        if existing.is_none() {
+        if made {
             sync_name(path)?;
         }
         let direct = direct::enable(&file);
-        fork::watch();
         lock::opened(file.as_raw_fd());
         Ok(FlashFile {
+            _sign: sign,
             file,
-            _name_again: name_again,
             _held: held,
             forks: fork_count::forks(),
             path: path.to_path_buf(),
@@ -243,6 +259,14 @@ impl FlashFile {
     /// The descriptor. Use it only to query and to read: this value owns the lock and the flags.
     pub fn raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
+    }
+
+    /// Device and inode: what was opened, whatever has its name by now.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn id(&self) -> io::Result<FileId> {
+        Ok(id_of(&self.file.metadata()?))
     }
 
     pub(crate) fn discards(&self) -> bool {

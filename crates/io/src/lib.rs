@@ -46,7 +46,7 @@ pub use event::{BackendChoice, ConnId, Event, ListenerId, LoopConfig};
 pub use event_loop::{Backend, EventLoop};
 pub use file::fork_count::forks;
 pub use file::told::error_number;
-pub use file::{FileOptions, FlashFile, discard_bytes};
+pub use file::{FileId, FileOptions, FlashFile, discard_bytes};
 pub use net::{Listener, connect_tcp, connect_unix};
 pub use observe::observe_stores;
 pub use page::{

@@ -47,7 +47,7 @@ pub enum IoError {
 impl IoError {
     /// The error number of a failed call; EIO if it has none.
     pub(crate) fn of(error: std::io::Error) -> IoError {
-        IoError::Os(error.raw_os_error().unwrap_or(libc::EIO))
+        IoError::Os(crate::error_number(&error).unwrap_or(libc::EIO))
     }
 
     /// Whether the device, the file system or the user's quota is full, or the file has reached its

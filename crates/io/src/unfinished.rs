@@ -6,23 +6,30 @@
 //! After a failure [`Drop`] removes it, and a process that is killed leaves `NAME.part`. So an
 //! unfinished file never appears at `NAME`, where it would look complete.
 //!
+//! The next writer removes what a killed process left. It is known by a mark, an extended attribute
+//! of the file, and no process has it locked. Where a file system has no such marks, the user must
+//! remove it.
+//!
 //! A rename replaces whatever is there, even a device node or another program's file. So the target
-//! is checked before anything is written.
+//! is checked before anything is written, and again before the rename. Paths are made absolute at
+//! the start, because the program may change its working directory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::file::{folder_of, sync_folder, sync_name};
+use crate::file::lock::{Unshared, lock_draft};
+use crate::file::told::told;
+use crate::file::{FileId, folder_of, id_of, owner, sync_folder, sync_name};
 
 /// The file that may already exist at the name.
 #[derive(Debug)]
 enum Before {
     /// Nothing: an existing file is refused, and stays.
     Nothing,
-    /// A file, which stays until the new one is complete.
-    Replaced,
+    /// This file, which stays until the new one is complete.
+    Replaced(FileId),
     /// The same, if it is empty or begins with these bytes.
     Ours(Vec<u8>),
 }
@@ -33,10 +40,13 @@ pub struct Unfinished {
     path: PathBuf,
     draft: PathBuf,
     before: Before,
+    /// Locked, so that other processes do not take the draft for a leftover.
+    file: Unshared,
 }
 
 impl Unfinished {
     /// Makes `NAME.part`, which only this user may read, for a file at `path` that does not exist.
+    /// A `NAME.part` that a killed process left is removed.
     ///
     /// # Errors
     /// One sentence with the path. `AlreadyExists` if either name is taken: another process may be
@@ -45,22 +55,28 @@ impl Unfinished {
         if path.symlink_metadata().is_ok() {
             return Err(taken(path));
         }
-        Unfinished::make(path, Before::Nothing)
+        Unfinished::make(path, Before::Nothing, None)
     }
 
-    /// As [`Unfinished::create`], for a file that may replace an existing one. If `path` is a link
-    /// to a file, that file is replaced, and the link stays.
+    /// As [`Unfinished::create`], for a file that replaces the existing file `old`. If `path` is a
+    /// link to it, the file is replaced, and the link stays. The new file gets the owner, the
+    /// group, the rights and the extended attributes of the old one.
     ///
     /// # Errors
-    /// As [`Unfinished::create`], but for a file at `path`. Anything there other than a regular
-    /// file (a device, a folder, a pipe) is refused: the new file would replace it.
-    pub fn replacing(path: &Path) -> io::Result<(Unfinished, File)> {
-        let target = std::fs::canonicalize(path);
-        let target = target.as_deref().unwrap_or(path);
-        match target.metadata() {
-            Ok(there) if !there.is_file() => Err(not_ours(path, "not a regular file")),
-            _ => Unfinished::make(target, Before::Replaced),
-        }
+    /// As [`Unfinished::create`], but for the file at `path`. Another file than `old` is refused,
+    /// and so is anything other than a regular file (a device, a folder, a pipe): the new file
+    /// would replace it.
+    pub fn replacing(path: &Path, old: FileId) -> io::Result<(Unfinished, File)> {
+        let target = std::fs::canonicalize(path).map_err(|error| failed("find", path, &error))?;
+        check_same(&target, old)?;
+        let (unfinished, file) = Unfinished::make(&target, Before::Replaced(old), None)?;
+        File::open(&target)
+            .and_then(|there| owner::take_after(&file, &there))
+            .map_err(|error| {
+                let what = "give the owner and the rights of the old file to the new one, for";
+                failed(what, &target, &error)
+            })?;
+        Ok((unfinished, file))
     }
 
     /// A file of one kind, which begins with `magic`, at `path`. It replaces an older one. A
@@ -71,31 +87,19 @@ impl Unfinished {
     /// `magic` belongs to another program. It is refused and not changed. So is a link, which may
     /// lead anywhere.
     pub fn restarting(path: &Path, magic: &[u8]) -> io::Result<(Unfinished, File)> {
-        let draft = draft_of(path);
-        for name in [path, &draft] {
-            check_ours(name, magic)?;
-        }
-        match std::fs::remove_file(&draft) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(failed("remove", &draft, &error))
-            }
-            _ => Unfinished::make(path, Before::Ours(magic.to_vec())),
-        }
+        check_ours(path, magic)?;
+        Unfinished::make(path, Before::Ours(magic.to_vec()), Some(magic))
     }
 
-    fn make(path: &Path, before: Before) -> io::Result<(Unfinished, File)> {
+    fn make(path: &Path, before: Before, magic: Option<&[u8]>) -> io::Result<(Unfinished, File)> {
+        // Errors have the path as it was given.
+        let absolute = std::path::absolute(path).map_err(|error| failed("make", path, &error))?;
         let draft = draft_of(path);
+        remove_left_behind(&draft, magic)?;
         let mut how = OpenOptions::new();
         how.read(true).write(true).create_new(true).mode(0o600);
         let file = how.open(&draft).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => {
-                let text = format!(
-                    "{} exists already: another process is writing it, or one that was broken off \
-                     left it; in that case remove it",
-                    draft.display()
-                );
-                io::Error::new(error.kind(), text)
-            }
+            io::ErrorKind::AlreadyExists => in_the_way(&draft),
             io::ErrorKind::NotFound if !folder_of(path).exists() => {
                 let (name, folder) = (path.display(), folder_of(path).display());
                 let text = format!("cannot make {name}: there is no folder {folder}");
@@ -103,12 +107,17 @@ impl Unfinished {
             }
             _ => failed("make", &draft, &error),
         })?;
-        let path = path.to_path_buf();
+        let kept = file.try_clone();
         let unfinished = Unfinished {
-            path,
-            draft,
+            draft: draft_of(&absolute),
+            path: absolute,
+            file: Unshared::new(kept.map_err(|error| failed("make", &draft, &error))?),
             before,
         };
+        // The mark comes after the lock. Where either is missing, a leftover is not recognized.
+        if lock_draft(&file).unwrap_or(false) {
+            owner::mark(&file);
+        }
         Ok((unfinished, file))
     }
 
@@ -117,26 +126,36 @@ impl Unfinished {
         &self.draft
     }
 
+    /// The unfinished file, whatever its name.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn id(&self) -> io::Result<FileId> {
+        Ok(id_of(&self.file.get().metadata()?))
+    }
+
     /// Makes the written data durable, and gives the file its name.
     ///
     /// # Errors
     /// One sentence with the path. Then there is no file, or the previous one. Only if the folder
     /// can't be made durable, the new file may already have replaced it.
     pub fn finish(self) -> io::Result<()> {
-        File::open(&self.draft)
-            .and_then(|file| file.sync_all())
+        let file = self.file.get();
+        file.sync_all()
             .map_err(|error| failed("write", &self.path, &error))?;
+        // Another program may have taken the name meanwhile.
         match &self.before {
             Before::Nothing => {
                 self.name_new()?;
+                owner::unmark(file);
                 return sync_name(&self.path);
             }
-            // Another program may have taken the name meanwhile.
             Before::Ours(magic) => check_ours(&self.path, magic)?,
-            Before::Replaced => {}
+            Before::Replaced(old) => check_same(&self.path, *old)?,
         }
         std::fs::rename(&self.draft, &self.path)
             .map_err(|error| failed("make", &self.path, &error))?;
+        owner::unmark(file);
         // The old file is gone, so the new one stays even if its name may not be durable.
         sync_folder(&self.path)
     }
@@ -167,6 +186,55 @@ fn draft_of(path: &Path) -> PathBuf {
     PathBuf::from(draft)
 }
 
+/// Removes the draft of a killed process. With `magic`, a draft that is empty or begins with it is
+/// one too.
+fn remove_left_behind(draft: &Path, magic: Option<&[u8]>) -> io::Result<()> {
+    match draft.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed("make", draft, &error)),
+        // Opening anything else could wait or do something.
+        Ok(there) if !there.is_file() && magic.is_none() => return Err(in_the_way(draft)),
+        Ok(_) => {}
+    }
+    if let Some(magic) = magic {
+        check_ours(draft, magic)?;
+    }
+    let mut how = OpenOptions::new();
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let opened = how.read(true).write(true).custom_flags(flags).open(draft);
+    let file = opened.map_err(|error| match magic {
+        Some(_) => failed("remove", draft, &error),
+        None => in_the_way(draft),
+    })?;
+    let is_leftover = magic.is_some() || owner::is_marked(&file);
+    // Locked until it is removed. If the name has another file by now, that one is in use.
+    let is_left = is_leftover
+        && lock_draft(&file).unwrap_or(magic.is_some())
+        && check_same(draft, id_of(&file.metadata()?)).is_ok();
+    if !is_left {
+        return Err(in_the_way(draft));
+    }
+    std::fs::remove_file(draft).map_err(|error| failed("remove", draft, &error))
+}
+
+/// Whether the name still leads to the file that is to be replaced.
+fn check_same(path: &Path, old: FileId) -> io::Result<()> {
+    let there = path
+        .metadata()
+        .map_err(|error| failed("find", path, &error))?;
+    if id_of(&there) != old {
+        let text = format!(
+            "{} is another file than the one that was opened: it was renamed or replaced meanwhile",
+            path.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    }
+    match there.is_file() {
+        true => Ok(()),
+        false => Err(not_ours(path, "not a regular file")),
+    }
+}
+
 /// Whether the new file may replace what is at `path`: nothing, an empty file, or a file that
 /// begins with `magic`.
 fn check_ours(path: &Path, magic: &[u8]) -> io::Result<()> {
@@ -192,6 +260,15 @@ fn check_ours(path: &Path, magic: &[u8]) -> io::Result<()> {
     }
 }
 
+fn in_the_way(draft: &Path) -> io::Error {
+    let text = format!(
+        "{} exists already: another process is writing it, or it is another program's; if nobody \
+         needs it, remove it",
+        draft.display()
+    );
+    io::Error::new(io::ErrorKind::AlreadyExists, text)
+}
+
 fn not_ours(path: &Path, what: &str) -> io::Error {
     let text = format!(
         "{} is {what}, and what is written would take its place: name another file",
@@ -206,8 +283,7 @@ fn taken(path: &Path) -> io::Error {
 }
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> io::Error {
-    let text = format!("cannot {what} {}: {error}", path.display());
-    io::Error::new(error.kind(), text)
+    told(format!("cannot {what} {}: {error}", path.display()), error)
 }
 
 #[cfg(test)]
@@ -273,9 +349,10 @@ mod tests {
         assert!(Unfinished::create(&link).is_err());
         assert_eq!(names(&folder), ["copy", "link"]);
         // A replacement leaves the old file until the new one is complete.
-        drop(Unfinished::replacing(&path).unwrap());
+        let old = id_of(&path.metadata().unwrap());
+        drop(Unfinished::replacing(&path, old).unwrap());
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
-        let (unfinished, mut file) = Unfinished::replacing(&path).unwrap();
+        let (unfinished, mut file) = Unfinished::replacing(&path, old).unwrap();
         file.write_all(b"new").unwrap();
         unfinished.finish().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
@@ -299,14 +376,18 @@ mod tests {
         let pipe = folder.join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());
-        let refused = Unfinished::replacing(&pipe).unwrap_err();
+        let replacing = |path: &Path| {
+            let there = id_of(&path.metadata().unwrap());
+            Unfinished::replacing(path, there)
+        };
+        let refused = replacing(&pipe).unwrap_err();
         assert!(
             refused.to_string().contains("is not a regular file"),
             "{refused}"
         );
         assert!(Unfinished::restarting(&pipe, b"MAGIC").is_err());
         assert!(pipe.symlink_metadata().unwrap().file_type().is_fifo());
-        assert!(Unfinished::replacing(&folder).is_err());
+        assert!(replacing(&folder).is_err());
         // Neither the file nor its draft may belong to another program, not even a short one.
         for name in [&path, &draft] {
             for foreign in ["precious", "MAGI"] {
@@ -343,12 +424,104 @@ mod tests {
         // A link stays one, and its file is replaced.
         let link = folder.join("link");
         symlink("new", &link).unwrap();
-        let (unfinished, mut file) = Unfinished::replacing(&link).unwrap();
+        let (unfinished, mut file) = replacing(&link).unwrap();
         file.write_all(b"replaced").unwrap();
         unfinished.finish().unwrap();
         assert!(link.symlink_metadata().unwrap().is_symlink());
         assert_eq!(std::fs::read(&path).unwrap(), b"replaced");
         assert_eq!(names(&folder), ["link", "new", "pipe"]);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// A copy that was killed used to leave `NAME.part`, and every later copy to that name failed
+    /// until somebody removed it by hand.
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_nothing_else() {
+        let folder = folder("left");
+        let (path, draft) = (folder.join("copy"), folder.join("copy.part"));
+        // The file of a process that was killed: marked, and no longer locked.
+        let left = || {
+            let (unfinished, mut file) = Unfinished::create(&path).unwrap();
+            file.write_all(b"half").unwrap();
+            drop(file);
+            let aside = folder.join("aside");
+            std::fs::rename(&draft, &aside).unwrap();
+            drop(unfinished);
+            std::fs::rename(&aside, &draft).unwrap();
+        };
+        left();
+        if !owner::is_marked(&File::open(&draft).unwrap()) {
+            println!("skipped: this file system has no marks");
+            return;
+        }
+        let (unfinished, mut file) = Unfinished::create(&path).unwrap();
+        // Nobody takes it while it is written.
+        for refused in [
+            Unfinished::create(&path).unwrap_err(),
+            Unfinished::restarting(&path, b"new").unwrap_err(),
+        ] {
+            assert!(refused.to_string().contains("exists already"), "{refused}");
+        }
+        file.write_all(b"new").unwrap();
+        unfinished.finish().unwrap();
+        assert!(!owner::is_marked(&File::open(&path).unwrap()));
+        std::fs::remove_file(&path).unwrap();
+        // The file of another program has no mark, whatever it contains, and a link leads to one.
+        left();
+        std::fs::copy(&draft, folder.join("foreign")).unwrap();
+        for _ in 0..2 {
+            std::fs::remove_file(&draft).unwrap();
+            match folder.join("foreign").exists() {
+                true => std::fs::rename(folder.join("foreign"), &draft).unwrap(),
+                false => std::os::unix::fs::symlink("theirs", &draft).unwrap(),
+            }
+            std::fs::write(folder.join("theirs"), "theirs").unwrap();
+            assert!(Unfinished::create(&path).is_err());
+            assert!(draft.symlink_metadata().is_ok());
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// A compaction by root used to give the file to root, with root's group, and lost access
+    /// lists. A file that had taken the name meanwhile was replaced.
+    #[test]
+    fn a_replacement_has_the_owner_the_rights_and_the_attributes_of_the_old_file() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = folder("owner");
+        let path = folder.join("data");
+        std::fs::write(&path, "old").unwrap();
+        let file = File::open(&path).unwrap();
+        file.set_permissions(PermissionsExt::from_mode(0o664))
+            .unwrap();
+        // Only root gives files away.
+        let root = file.metadata().unwrap().uid() == 0;
+        if root {
+            std::os::unix::fs::fchown(&file, Some(12_345), Some(54_321)).unwrap();
+        }
+        owner::mark(&file);
+        // Some file systems have none.
+        let attributes = owner::set_attribute(&file, c"user.kept", b"yes").is_ok();
+        let before = file.metadata().unwrap();
+        let (unfinished, mut new) = Unfinished::replacing(&path, id_of(&before)).unwrap();
+        new.write_all(b"new").unwrap();
+        unfinished.finish().unwrap();
+        let after = path.metadata().unwrap();
+        let rights = |meta: &std::fs::Metadata| (meta.mode(), meta.uid(), meta.gid());
+        assert_eq!(rights(&after), rights(&before));
+        assert_ne!(after.ino(), before.ino());
+        let new = File::open(&path).unwrap();
+        assert!(!owner::is_marked(&new));
+        let kept = owner::attribute(&new, c"user.kept");
+        assert_eq!(kept, attributes.then(|| b"yes".to_vec()));
+        // Another file has the name: at the start, and at the end.
+        assert!(Unfinished::replacing(&path, id_of(&before)).is_err());
+        let (unfinished, _) = Unfinished::replacing(&path, id_of(&after)).unwrap();
+        std::fs::rename(&path, folder.join("moved")).unwrap();
+        std::fs::write(&path, "theirs").unwrap();
+        let refused = unfinished.finish().unwrap_err();
+        assert!(refused.to_string().contains("another file"), "{refused}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"theirs");
+        assert_eq!(names(&folder), ["data", "moved"]);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

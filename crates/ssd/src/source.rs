@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::generate::{Arrival, Generator, Phase};
-use crate::trace::{Fold, Folder, Reader, Summary, TraceSpec};
-use crate::{Error, Request, Time};
+use crate::trace::{Fold, Folder, MAX_TRANSFER, Reader, Summary, TraceSpec};
+use crate::{Error, Op, Request, Time};
 use spool::Spool;
 
 /// Requests that a summary reads between two calls that ask whether to continue.
@@ -85,8 +85,8 @@ impl Workload {
     /// relative to the first one, as in a trace.
     ///
     /// # Errors
-    /// If there is none, or a time is before its predecessor's. The error names the request,
-    /// counted from 0.
+    /// If there is none, a time is before its predecessor's, or a read or write is longer than 4
+    /// GiB. The error names the request, counted from 0.
     ///
     /// ```
     /// use senko_ssd::{Op, Request, source::Workload};
@@ -109,6 +109,11 @@ impl Workload {
                 return Err(Error::Request(format!(
                     "request {nth}: its time is before that of request {}",
                     nth - 1
+                )));
+            }
+            if request.bytes > MAX_TRANSFER && request.op != Op::Trim {
+                return Err(Error::Request(format!(
+                    "request {nth}: it is longer than 4 GiB"
                 )));
             }
             last = request.time;
@@ -152,6 +157,11 @@ impl Workload {
             }
             Origin::Given(_) => Ok(true),
         }
+    }
+
+    /// The number of the first request in errors: a program counts its own from 0.
+    fn first_number(&self) -> u64 {
+        u64::from(!matches!(self.origin, Origin::Given(_)))
     }
 
     fn open(&self) -> Result<Inner, Error> {
@@ -225,7 +235,7 @@ impl Workload {
     pub fn requests(&self, capacity: u64) -> Result<Requests<'_>, Error> {
         Ok(Requests {
             workload: self,
-            folder: Folder::new(&self.fold, capacity)?,
+            folder: Folder::new(&self.fold, capacity)?.counting_from(self.first_number()),
             inner: self.open()?,
             pieces: VecDeque::new(),
             round: 1,

@@ -114,6 +114,11 @@ fn refusals_from_c() {
 }
 
 #[test]
+fn other_folders_from_c() {
+    program(&source("tests/c/folders.c"));
+}
+
+#[test]
 fn threads_from_cxx() {
     program(&source("tests/c/threads.cc"));
 }

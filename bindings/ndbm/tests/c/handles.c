@@ -73,8 +73,44 @@ static void may_write(void)
     dbm_close(db);
 }
 
+/* Of several processes that made one name at once, one that was refused used to remove the .dir
+ * file of the one that made it. */
+static void make_at_once(int round)
+{
+    char name[16], ready[16];
+    int go[2], made = 0, status;
+    pid_t child[3];
+    sprintf(name, "race-%d", round);
+    CHECK(pipe(go) == 0);
+    for (int nth = 0; nth < 3; nth++) {
+        fflush(NULL);
+        if ((child[nth] = fork()) == 0) {
+            close(go[1]);
+            CHECK(read(go[0], ready, 1) == 0);
+            DBM *db = dbm_open(name, O_RDWR | O_CREAT, 0600);
+            if (db == NULL)
+                _exit(errno == EAGAIN ? 1 : 2);
+            put(db, "k", "v");
+            dbm_close(db);
+            _exit(0);
+        }
+    }
+    close(go[0]);
+    close(go[1]);
+    for (int nth = 0; nth < 3; nth++) {
+        CHECK(waitpid(child[nth], &status, 0) == child[nth]);
+        CHECK(status == 0 || status == 1 << 8);
+        made += status == 0;
+    }
+    DBM *db = opened(name, O_RDWR);
+    CHECK(made > 0 && count(db) == 1);
+    dbm_close(db);
+}
+
 int main(void)
 {
+    for (int round = 0; round < 40; round++)
+        make_at_once(round);
     /* Two that write see each other's stores at once. */
     DBM *first = opened("data", O_RDWR | O_CREAT);
     DBM *second = opened("./data", O_RDWR);

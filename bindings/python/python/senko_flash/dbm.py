@@ -86,15 +86,7 @@ class _Mapping(_MutableMapping[_Any, bytes]):
 
     def popitem(self) -> tuple[bytes, bytes]:
         """Removes the first record and returns it."""
-
-        def first(tx: Transaction) -> tuple[bytes, bytes]:
-            for key, value in self.range():
-                if tx.get(key) == value:
-                    del tx[key]
-                    return key, value
-            raise KeyError("the database is empty")
-
-        return self.run(first)
+        return self.run(lambda tx: tx.popitem())
 
     def run(self, fn: _Callable[[Transaction], _Given], *, durability: str | None = None) -> _Given:
         """Calls `fn(tx)` in a transaction, again after each Conflict, and returns its result."""
@@ -235,14 +227,17 @@ def open(
     *,
     durability: str = "buffered",
     cache_bytes: int | None = None,
+    transaction_bytes: int | None = None,
 ) -> Database:
     """Opens a database.
 
     `flag` is 'r' to read, 'w' to write, 'c' to make it if it is not there, 'n' to begin empty.
     `durability` is what one write waits for: 'none', 'buffered' (it survives the process) or
     'synced' (it survives a power failure). `sync()` makes all of them synced. `cache_bytes` bounds
-    the DRAM for pages that the device has too; it is 256 MiB where nothing is said. An argument
-    that does not fit is a TypeError or a ValueError; what the database reports is `error`.
+    the DRAM for pages that the device has too; it is 256 MiB where nothing is said.
+    `transaction_bytes` bounds one transaction, which is in DRAM until it commits; it is 2 GiB where
+    nothing is said, so that every value fits. An argument that does not fit is a TypeError or a
+    ValueError; what the database reports is `error`.
 
     >>> import senko_flash.dbm, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -255,4 +250,11 @@ def open(
     """
     # The mode is the system's: it takes the umask away itself.
     place = _os.fsdecode(path)
-    return Database(place, flag, mode, durability=durability, cache_bytes=cache_bytes)
+    return Database(
+        place,
+        flag,
+        mode,
+        durability=durability,
+        cache_bytes=cache_bytes,
+        transaction_bytes=transaction_bytes,
+    )

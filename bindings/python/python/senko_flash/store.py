@@ -371,6 +371,18 @@ class Store(_native.Store, _MutableMapping[_Any, bytes]):
         """The values, in no order, as a view."""
         return _Values(self)
 
+    def popitem(self) -> tuple[bytes, bytes]:
+        """Removes a record and returns it."""
+        found = True
+        while found:
+            found = False
+            for key, value in self.items():
+                found = True
+                # Another thread may have taken or changed it.
+                if self.compare_and_swap(key, value, None) is not None:
+                    return key, value
+        raise KeyError("the store is empty")
+
     def clear(self) -> None:
         """Deletes every key that is there now, a thousand in a batch."""
         batch = Batch(self, None)
@@ -445,5 +457,5 @@ def verify(path: str | _os.PathLike[str]) -> Verified:
     """
     place = _os.fsdecode(path)
     if not _os.path.exists(place):
-        raise error(_errno.ENOENT, f"there is no store at {place}")
+        raise error(_errno.ENOENT, _os.strerror(_errno.ENOENT), place)
     return Verified(*_native.verify_store(place))

@@ -36,7 +36,7 @@ impl Loading<'_> {
                 transaction_bytes: usize::MAX,
                 ..self.place.options(true)
             };
-            super::made::refuse_kind(&self.place.file)?;
+            super::refuse_kind(&self.place.file)?;
             self.db = Some(Database::open(&self.place.file, options).map_err(told)?);
         }
         let db = self.db.as_ref().context("the database was opened")?;

@@ -47,6 +47,46 @@ fn a_refused_first_record_leaves_no_database() {
     assert_eq!(out(&go(&["get", "x.db", "a"])), "1\n");
 }
 
+/// `put`, `delete` and `compact` used to take the rights of the group and of others from a database
+/// that was there, `compact` by root gave it to root, and a compaction that was killed blocked all
+/// later ones. A new database is its user's alone.
+#[test]
+fn a_database_keeps_its_owner_and_its_rights() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    let scratch = Scratch::new();
+    let go = |args: &[&str]| {
+        let output = dbm(scratch.path(), args);
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        out(&output)
+    };
+    let path = scratch.join("x.db");
+    let rights = || {
+        let meta = std::fs::metadata(&path).unwrap();
+        (meta.mode() & 0o7777, meta.uid(), meta.gid())
+    };
+    go(&["put", "x.db", "k", "v"]);
+    assert_eq!(rights().0, 0o600);
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o664)).unwrap();
+    // Only root gives files away.
+    if rights().1 == 0 {
+        std::os::unix::fs::chown(&path, Some(12_345), Some(54_321)).unwrap();
+    }
+    let before = rights();
+    // A link leads to the same database, and stays one.
+    symlink("x.db", scratch.join("link")).unwrap();
+    for name in ["x.db", "link"] {
+        go(&["put", name, "l", "w"]);
+        go(&["delete", name, "l"]);
+        let inode = std::fs::metadata(&path).unwrap().ino();
+        go(&["compact", name]);
+        assert_ne!(std::fs::metadata(&path).unwrap().ino(), inode);
+        assert_eq!(rights(), before);
+    }
+    let link = scratch.join("link").symlink_metadata().unwrap();
+    assert!(link.is_symlink());
+    assert_eq!(go(&["get", "link", "k"]), "v\n");
+}
+
 /// Copies of a database: while it is in use, in its own place, and of what is left of a damaged
 /// one.
 #[test]

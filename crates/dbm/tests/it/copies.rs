@@ -114,6 +114,54 @@ fn compaction_keeps_all_and_takes_less() {
     assert!(report.bytes < before);
 }
 
+/// A reorganization used to close the database and to look for its name again. If another database
+/// had that name by then, the caller went on with the other one.
+#[test]
+fn a_reorganized_database_is_the_one_that_was_open() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = senko_dbm::example::Folder::new();
+    let path = folder.path().join("data");
+    let mut db = Database::open(&path, quiet()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut rng = Rng::new(seed("reorganization"));
+    fill(&db, &table, &mut rng, 3000);
+    db.run(Durability::Synced, |tx| tx.clear(&table)).unwrap();
+    let model = fill(&db, &table, &mut rng, 500);
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o664)).unwrap();
+    // Nothing else may use it.
+    let other = db.clone();
+    assert!(matches!(db.reorganize(|_| true), Err(DbmError::Invalid(_))));
+    drop(other);
+    let snapshot = db.snapshot();
+    assert!(matches!(db.reorganize(|_| true), Err(DbmError::Invalid(_))));
+    drop(snapshot);
+    // A file of that name which is another one stays, and so does the open database.
+    let (aside, theirs) = (folder.path().join("aside"), folder.path().join("theirs"));
+    std::fs::rename(&path, &aside).unwrap();
+    drop(Database::open(&path, quiet()).unwrap());
+    let refused = db.reorganize(|_| true).unwrap_err();
+    assert!(refused.to_string().contains("another file"), "{refused}");
+    std::fs::rename(&path, &theirs).unwrap();
+    assert!(db.reorganize(|_| true).is_err(), "no file has its name");
+    std::fs::rename(&aside, &path).unwrap();
+    assert_eq!(content(&db.snapshot(), &table), model);
+    // The copy is locked and takes commits, and the file is a new one with the old rights.
+    let report = db.reorganize(|_| true).unwrap();
+    assert_eq!(report.records, model.len() as u64);
+    let table = db.table("t").unwrap();
+    db.run(Durability::Synced, |tx| tx.put(&table, b"new", b"one"))
+        .unwrap();
+    assert!(Database::open(&path, quiet()).is_err(), "it is in use");
+    drop(db);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o664);
+    let db = Database::open(&path, quiet()).unwrap();
+    let mut model = model;
+    model.insert(b"new".to_vec(), b"one".to_vec());
+    assert_eq!(content(&db.snapshot(), &table), model);
+    assert_eq!(names(folder.path()), ["data", "theirs"]);
+}
+
 /// Pages of a database lost bits. A repair has every record of the other pages, and reports which
 /// keys are lost and how many.
 #[test]

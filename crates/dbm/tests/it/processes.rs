@@ -42,7 +42,7 @@ fn readers_see_their_opening_while_the_writer_goes_on() {
         if round % 10 == 9 {
             let (mut reader, then) = readers.remove(0);
             assert_eq!(content(&reader.snapshot(), &table), then, "round {round}");
-            reader.refresh(&path).unwrap();
+            reader.refresh().unwrap();
             assert_eq!(content(&reader.snapshot(), &table), model, "round {round}");
         }
     }

@@ -1,33 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Locks a file for one writer or several readers at a time, and tells others who holds it.
 //!
-//! It uses two locks on different bytes of the file. The exclusive lock belongs to the open file
-//! (an OFD lock): only the file's last close or the process's death releases it. But the kernel
-//! does not say who holds such a lock. So the process also takes a classic record lock on the next
-//! byte. That lock excludes no process, but shows its holder's pid. Any close of the file in the
-//! holding process drops this lock. After a close by this crate, the process takes the lock again.
-//! After a close by other code only the pid is lost, and a refused process waits before it reports
-//! the refusal.
+//! It uses two locks on different bytes of the file. Both belong to an open file, not to the
+//! process (OFD locks), so other code of the process may open and close the same file.
 //!
-//! A process that opens a file only for reading takes both locks as read locks. These need no write
-//! permission, and exclude only writers.
+//! The first lock excludes. It belongs to the open file that is read and written. A ring in which
+//! that file is registered keeps it open. After the process has died, the kernel removes the ring
+//! in the background. So this lock does not say whether its holder still lives.
 //!
-//! A ring in which the file is registered keeps it open, with the first lock held. After the
-//! process has died, the kernel removes the ring in the background. So a process waits for a lock
-//! without a living holder. A server that is restarted at once gets its file, but only after its
-//! predecessor's last writes have ended.
+//! The second lock says that. It belongs to a further open file, the [`Sign`], which no ring knows,
+//! so it ends with the process. The number of the locked byte is the number of the process, because
+//! the kernel does not say who holds such a lock.
+//!
+//! A process that finds the first lock taken looks for the second one. If it is there, a living
+//! process holds the file, and the refusal comes at once. Otherwise the process waits: a server
+//! that is restarted at once gets its file, but only after its predecessor's last writes have
+//! ended.
+//!
+//! A process that opens a file only for reading takes the first lock as a read lock. Read locks
+//! need no write permission, and exclude only writers.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const EXCLUDE: libc::off_t = 0;
-const NAME: libc::off_t = 1;
+/// The byte of [`lock_draft`].
+const DRAFT: libc::off_t = 1;
+/// The offset of the bytes of signs, far beyond the end of any file, and the number of them.
+const SIGNS: libc::off_t = 1 << 60;
+const MOST_SIGNS: libc::off_t = 1 << 32;
 
 /// How long to wait for a lock whose holder is dead. Its last writes may be long on their way to a
 /// busy disk.
@@ -36,8 +43,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// How a process holds a file.
 #[derive(Clone, Copy, Debug)]
 enum Use {
-    /// For writing, with this descriptor.
-    Alone(Option<RawFd>),
+    /// For writing.
+    Alone,
     /// For reading, this many times.
     Shared(u32),
 }
@@ -45,7 +52,8 @@ enum Use {
 /// The open files of this process.
 #[derive(Debug, Default)]
 pub(super) struct Books {
-    /// Files with a lock, by device and inode, because a process does not see its own record locks.
+    /// Files with a lock, by device and inode: a file that this process holds is refused without
+    /// waiting.
     held: BTreeMap<(u64, u64), Use>,
     /// Descriptors of all files, with or without a lock.
     open: Vec<RawFd>,
@@ -72,46 +80,71 @@ impl Books {
 
 /// Adds an opened descriptor.
 pub(super) fn opened(fd: RawFd) {
+    super::fork::watch();
     books().open.push(fd);
 }
 
 /// Removes a descriptor that is about to be closed.
 pub(super) fn closing(fd: RawFd) {
-    let mut books = books();
-    if let Some(nth) = books.open.iter().position(|open| *open == fd) {
-        books.open.swap_remove(nth);
-    }
-    for used in books.held.values_mut() {
-        if matches!(used, Use::Alone(Some(alone)) if *alone == fd) {
-            *used = Use::Alone(None);
-        }
+    let open = &mut books().open;
+    if let Some(nth) = open.iter().position(|open| *open == fd) {
+        open.swap_remove(nth);
     }
 }
 
-/// Dropped after a file was closed. If this process has the file open for writing elsewhere, the
-/// close has removed the name lock, and it is taken again.
+/// An open file that the child of a fork does not keep, so a lock on it ends with this process.
 #[derive(Debug)]
-pub(super) struct NameAgain {
-    file: (u64, u64),
-    forks: u32,
-}
+pub(crate) struct Unshared(File);
 
-impl NameAgain {
-    pub(super) fn of(meta: &Metadata) -> NameAgain {
-        NameAgain {
-            file: (meta.dev(), meta.ino()),
-            forks: super::fork_count::forks(),
-        }
+impl Unshared {
+    pub(crate) fn new(file: File) -> Unshared {
+        opened(file.as_raw_fd());
+        Unshared(file)
+    }
+
+    pub(crate) fn get(&self) -> &File {
+        &self.0
     }
 }
 
-impl Drop for NameAgain {
+impl Drop for Unshared {
     fn drop(&mut self) {
-        if self.forks == super::fork_count::forks()
-            && let Some(Use::Alone(Some(fd))) = books().held.get(&self.file)
-        {
-            let _ = control(*fd, libc::F_SETLK, &mut one_byte(NAME, false));
-        }
+        closing(self.0.as_raw_fd());
+    }
+}
+
+/// Shows others, as long as it exists, that this process lives and holds the file.
+#[derive(Debug)]
+pub(super) struct Sign(#[allow(dead_code)] Unshared);
+
+impl Sign {
+    /// `None` without `/proc`: then a refused process waits before it reports the refusal.
+    pub(super) fn of(file: &File) -> Option<Sign> {
+        let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mut how = OpenOptions::new();
+        let again = how.read(true).custom_flags(libc::O_NONBLOCK).open(again);
+        let again = Unshared::new(again.ok()?);
+        let number = SIGNS + libc::off_t::from(std::process::id());
+        control(&again.0, libc::F_OFD_SETLK, &mut one_byte(number, true)).ok()?;
+        Some(Sign(again))
+    }
+}
+
+/// The process whose sign a file has.
+fn signed(file: &File) -> Option<libc::off_t> {
+    let mut lock = one_byte(SIGNS, false);
+    lock.l_len = MOST_SIGNS;
+    control(file, libc::F_OFD_GETLK, &mut lock).ok()?;
+    (lock.l_type != libc::F_UNLCK as libc::c_short).then(|| lock.l_start - SIGNS)
+}
+
+/// Locks a file that this process writes under a draft's name; false if another open file has it
+/// locked.
+pub(crate) fn lock_draft(file: &File) -> io::Result<bool> {
+    match control(file, libc::F_OFD_SETLK, &mut one_byte(DRAFT, false)) {
+        Ok(()) => Ok(true),
+        Err(error) if is_taken(&error) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -136,16 +169,12 @@ impl Drop for HeldLock {
 }
 
 /// Adds one more use of a file, if it is compatible with the existing ones.
-fn enter(held: &mut BTreeMap<(u64, u64), Use>, file: (u64, u64), fd: RawFd, shared: bool) -> bool {
+fn enter(held: &mut BTreeMap<(u64, u64), Use>, file: (u64, u64), shared: bool) -> bool {
     match held.get_mut(&file) {
         Some(Use::Shared(times)) if shared => *times += 1,
         Some(_) => return false,
         None => {
-            let first = if shared {
-                Use::Shared(1)
-            } else {
-                Use::Alone(Some(fd))
-            };
+            let first = if shared { Use::Shared(1) } else { Use::Alone };
             held.insert(file, first);
         }
     }
@@ -163,12 +192,17 @@ fn one_byte(at: libc::off_t, shared: bool) -> libc::flock {
     lock
 }
 
-fn control(fd: RawFd, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
+fn control(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
     // SAFETY: the kernel reads and writes only `lock`; the descriptor is open.
-    if unsafe { libc::fcntl(fd, command, &raw mut *lock) } < 0 {
+    if unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut *lock) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// Whether another open file has the lock.
+fn is_taken(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES))
 }
 
 fn in_use(by: &str) -> io::Error {
@@ -179,9 +213,9 @@ fn in_use_here() -> io::Error {
     in_use(&format!("this process ({}) already", std::process::id()))
 }
 
-/// Refuses a file that this process holds, unless both uses only read it. Call it before opening
-/// the file, because closing it again would drop the record lock that names this process. The
-/// error's text continues "flash file PATH ...".
+/// Refuses a file that this process holds, unless both uses only read it. It is called before the
+/// file is opened, because a held block device cannot be opened again. The error's text continues
+/// "flash file PATH ...".
 pub(super) fn check_own(meta: &Metadata, shared: bool) -> io::Result<()> {
     match books().held.get(&(meta.dev(), meta.ino())).copied() {
         None => Ok(()),
@@ -197,10 +231,7 @@ pub(super) fn may_be_left_behind(path: &Path) -> bool {
     let Ok(file) = File::open(path) else {
         return false;
     };
-    let mut name = one_byte(NAME, false);
-    let held = control(file.as_raw_fd(), libc::F_GETLK, &mut name).is_err()
-        || name.l_type != libc::F_UNLCK as libc::c_short;
-    !held && file.metadata().is_ok_and(|meta| !is_mounted(meta.rdev()))
+    signed(&file).is_none() && file.metadata().is_ok_and(|meta| !is_mounted(meta.rdev()))
 }
 
 /// Whether a file system on this device is mounted where this process sees it.
@@ -219,7 +250,7 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<HeldLock> {
         |error: io::Error| super::told::told(format!("cannot be locked: {error}"), &error);
     let meta = file.metadata().map_err(unlockable)?;
     let this = (meta.dev(), meta.ino());
-    if !enter(&mut books().held, this, file.as_raw_fd(), shared) {
+    if !enter(&mut books().held, this, shared) {
         return Err(in_use_here());
     }
     // From here on, a failure drops this, which removes the file from the list again.
@@ -229,25 +260,13 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<HeldLock> {
     };
     let started = Instant::now();
     loop {
-        match control(
-            file.as_raw_fd(),
-            libc::F_OFD_SETLK,
-            &mut one_byte(EXCLUDE, shared),
-        ) {
-            Ok(()) => {
-                // Without the name lock, the exclusion still holds.
-                let _ = control(file.as_raw_fd(), libc::F_SETLK, &mut one_byte(NAME, shared));
-                return Ok(held);
-            }
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {}
+        match control(file, libc::F_OFD_SETLK, &mut one_byte(EXCLUDE, shared)) {
+            Ok(()) => return Ok(held),
+            Err(error) if is_taken(&error) => {}
             Err(error) => return Err(unlockable(error)),
         }
-        let mut name = one_byte(NAME, shared);
-        let known = control(file.as_raw_fd(), libc::F_GETLK, &mut name).is_ok()
-            && name.l_type != libc::F_UNLCK as libc::c_short
-            && name.l_pid > 0;
-        if known {
-            return Err(in_use(&format!("process {}", name.l_pid)));
+        if let Some(holder) = signed(file) {
+            return Err(in_use(&format!("process {holder}")));
         }
         if started.elapsed() > PATIENCE {
             return Err(in_use("another process"));
@@ -263,7 +282,7 @@ const PINS: libc::off_t = 1 << 61;
 /// process keeps no pin.
 pub(super) fn pin(file: &File, number: u64) -> io::Result<()> {
     let mut lock = one_byte(PINS + number as libc::off_t, true);
-    control(file.as_raw_fd(), libc::F_OFD_SETLK, &mut lock)
+    control(file, libc::F_OFD_SETLK, &mut lock)
 }
 
 /// The lowest number below `below` that another open file has pinned.
@@ -273,7 +292,7 @@ pub(super) fn oldest_pin(file: &File, below: u64) -> Option<u64> {
     while below > 0 {
         let mut lock = one_byte(PINS, false);
         lock.l_len = below as libc::off_t;
-        if control(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock).is_err() {
+        if control(file, libc::F_OFD_GETLK, &mut lock).is_err() {
             // If pins cannot be queried, one may exist.
             return Some(lowest.unwrap_or(0));
         }

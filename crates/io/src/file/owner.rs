@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whose data an existing file holds, and who may read it. Checked when a file is opened for
-//! writing.
+//! Whose data an existing file holds, and who may read it: checked when a file is opened for
+//! writing. The owner and the rights of a file that replaces another. The mark of unfinished files.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
@@ -69,4 +71,86 @@ pub(super) fn make_private(file: &File, path: &Path) -> io::Result<()> {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
         done => done.map_err(|error| failed(path, "cannot make private", &error)),
     }
+}
+
+/// The most bytes of all names of extended attributes, and of one value (Linux, `XATTR_LIST_MAX`).
+const MOST_ATTRIBUTE: usize = 64 << 10;
+
+/// Marks a file that does not have its final name yet.
+const UNFINISHED: &CStr = c"user.senko.unfinished";
+
+/// Gives a new file the owner, the group, the rights and the extended attributes of `of`, which it
+/// will replace. Among the attributes are the access lists.
+pub(crate) fn take_after(file: &File, of: &File) -> io::Result<()> {
+    let (old, new) = (of.metadata()?, file.metadata()?);
+    if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
+        std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()))?;
+    }
+    // A change of the owner may take rights away, and an access list contains the group's.
+    file.set_permissions(old.permissions())?;
+    let mut names = vec![0; MOST_ATTRIBUTE];
+    // SAFETY: the kernel writes at most this many bytes.
+    let bytes = unsafe { libc::flistxattr(of.as_raw_fd(), names.as_mut_ptr().cast(), names.len()) };
+    let mut names = &names[..usize::try_from(bytes).unwrap_or(0)];
+    while let Ok(name) = CStr::from_bytes_until_nul(names) {
+        names = &names[name.count_bytes() + 1..];
+        if name == UNFINISHED {
+            continue;
+        }
+        let Some(value) = attribute(of, name) else {
+            continue;
+        };
+        match set_attribute(file, name, &value) {
+            Err(error) if is_users(name) && error.raw_os_error() != Some(libc::EOPNOTSUPP) => {
+                return Err(error);
+            }
+            // The system gives the others to new files itself, or allows only root to.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether users set such attributes: their own, and access lists.
+fn is_users(name: &CStr) -> bool {
+    let name = name.to_bytes();
+    name.starts_with(b"user.") || name.starts_with(b"system.")
+}
+
+pub(crate) fn attribute(file: &File, name: &CStr) -> Option<Vec<u8>> {
+    let mut value = vec![0; MOST_ATTRIBUTE];
+    // SAFETY: the name ends with a zero byte, and the kernel writes at most this many bytes.
+    let bytes = unsafe {
+        let to = value.as_mut_ptr().cast();
+        libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), to, value.len())
+    };
+    value.truncate(usize::try_from(bytes).ok()?);
+    Some(value)
+}
+
+pub(crate) fn set_attribute(file: &File, name: &CStr, value: &[u8]) -> io::Result<()> {
+    // SAFETY: the name ends with a zero byte, and the kernel only reads both.
+    let done = unsafe {
+        let from = value.as_ptr().cast();
+        libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), from, value.len(), 0)
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Marks a file as unfinished. Some file systems have no such marks.
+pub(crate) fn mark(file: &File) {
+    let _ = set_attribute(file, UNFINISHED, b"1");
+}
+
+pub(crate) fn is_marked(file: &File) -> bool {
+    attribute(file, UNFINISHED).is_some()
+}
+
+/// Takes the mark away. One that stays does no harm: it counts only on a file with a draft's name.
+pub(crate) fn unmark(file: &File) {
+    // SAFETY: the name ends with a zero byte.
+    unsafe { libc::fremovexattr(file.as_raw_fd(), UNFINISHED.as_ptr()) };
 }

@@ -145,6 +145,7 @@ impl DataDir {
         let path = dir.join("super.senko");
         let options = FileOptions {
             bytes: Superblock::PAGES * PAGE_SIZE as u64,
+            private: true,
             ..FileOptions::default()
         };
         let device = FlashFile::open(&path, &options)?;

@@ -27,6 +27,7 @@ pub(super) fn open_flash(
             recorder: recorder.map(|r| (Arc::clone(r), number as u16)),
             faults: settings.faults.get(number).cloned(),
             ours: (!settings.reinit).then_some(DeviceLabel::marks),
+            private: true,
             ..FileOptions::default()
         };
         let found = std::fs::metadata(&spec.path);

@@ -123,7 +123,7 @@ pub enum FoldError {
         request.offset
     )]
     Beyond {
-        /// The request's number, from 1.
+        /// The request's number.
         number: u64,
         /// The request.
         request: Request,
@@ -140,7 +140,7 @@ pub enum FoldError {
         request.bytes
     )]
     TooLong {
-        /// The request's number, from 1.
+        /// The request's number.
         number: u64,
         /// The request.
         request: Request,
@@ -152,7 +152,7 @@ pub enum FoldError {
     /// The request's device has no part of the drive.
     #[error("request {number} is for device {}, which has no part of the drive", request.device)]
     NoPart {
-        /// The request's number, from 1.
+        /// The request's number.
         number: u64,
         /// The request.
         request: Request,
@@ -163,7 +163,7 @@ pub enum FoldError {
         request.offset
     )]
     Full {
-        /// The request's number, from 1.
+        /// The request's number.
         number: u64,
         /// The request.
         request: Request,
@@ -189,7 +189,9 @@ pub struct Folder {
     capacity: u64,
     /// Maps device and extent to the extent on the drive.
     extents: HashMap<(u32, u64), u64>,
+    /// The number of the request that is folded, and that of the next one.
     number: u64,
+    next: u64,
 }
 
 const DRIVE: &str = "the drive";
@@ -227,8 +229,16 @@ impl Folder {
             range: fold.range,
             capacity,
             extents: HashMap::new(),
-            number: 0,
+            number: 1,
+            next: 1,
         })
+    }
+
+    /// Counts the requests from `first` on, for errors. Those of a trace are counted from 1.
+    #[must_use]
+    pub fn counting_from(mut self, first: u64) -> Folder {
+        self.next = first;
+        self
     }
 
     /// Folds a request; passes each piece to `each`.
@@ -241,7 +251,8 @@ impl Folder {
         request: Request,
         mut each: impl FnMut(Request),
     ) -> Result<(), FoldError> {
-        self.number += 1;
+        self.number = self.next;
+        self.next += 1;
         if request.op == Op::Flush {
             each(Request {
                 device: self.device(&request),
