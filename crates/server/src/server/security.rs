@@ -57,7 +57,9 @@ pub(super) fn certificate(settings: &Settings) -> Result<Option<Tls>, ServerErro
         );
     }
     let now = Clock::start(settings.clock.clone(), 0).now_ms() / 1000;
-    Tls::open(tls, now as u32).map(Some).map_err(ServerError)
+    Tls::open(tls, now as u32, settings.clock.clone())
+        .map(Some)
+        .map_err(ServerError)
 }
 
 /// The addresses that other machines may reach and that require no password.

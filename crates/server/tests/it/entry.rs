@@ -103,10 +103,11 @@ pub fn login_sasl(data: &[u8]) {
 pub fn tls_pem(data: &[u8]) {
     if let Ok(all) = tls::pem::certificates(data) {
         all.iter().for_each(|certificate| {
-            tls::pem::end(certificate);
+            tls::x509::end(certificate);
         });
     }
-    tls::pem::end(data);
+    let _ = tls::pem::key(data);
+    tls::x509::end(data);
 }
 
 /// A server's certificate, for as long as the process lives.
@@ -124,7 +125,7 @@ fn server() -> &'static tls::Tls {
         };
         std::fs::write(&settings.chain, made.cert.pem()).expect("a writable folder");
         std::fs::write(&settings.key, made.signing_key.serialize_pem()).expect("a writable folder");
-        let server = tls::Tls::open(&settings, 0).expect("a good certificate");
+        let server = tls::Tls::open(&settings, 0, None).expect("a good certificate");
         let _ = std::fs::remove_dir_all(&folder);
         server
     })
