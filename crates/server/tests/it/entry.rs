@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use senko_server::auth::Users;
+use senko_server::auth::{Form, Users};
 use senko_server::protocol::binary::{HEADER, Header};
 use senko_server::protocol::meta::{Clock, KeyBuf};
 use senko_server::protocol::{MAX_KEY, Tokens, classic, meta, split_line};
@@ -56,8 +56,10 @@ fn users() -> &'static Path {
 
 /// Bytes that arrive before and after a password, and as a password file.
 fn login(data: &[u8], dialect: Dialect) {
-    if let Ok(users) = Users::read(data, 8) {
-        assert!(users.len() <= 8 && !users.check(b"", b""));
+    for form in [Form::Ascii, Form::Sasl] {
+        if let Ok(users) = Users::read(data, form) {
+            assert!((1..=64).contains(&users.len()) && !users.check(b"", b""));
+        }
     }
     let Some((&choice, input)) = data.split_first() else {
         return;

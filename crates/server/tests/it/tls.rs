@@ -15,6 +15,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, HandshakeKind};
+use senko_io::Listener;
 use senko_server::server::{RunningServer, Server};
 use senko_server::settings::{
     BackendChoice, PolicyKind, Settings, TlsMode, TlsSettings, TlsVerify,
@@ -401,7 +402,7 @@ fn certificates_are_rolled_while_it_serves() {
         // SIGHUP does the same.
         guarded.authority.roll(None);
         let control = guarded.place.server().control();
-        assert_eq!(control.reload(), 1);
+        assert_eq!(control.reload(), (1, 1));
         assert_ne!(shown(&guarded), second);
         std::fs::write(&key, good).unwrap();
         guarded.place.clock.fetch_add(5000, Ordering::Relaxed);
@@ -527,6 +528,66 @@ fn a_ticket_opens_no_other_door() {
                 assert_eq!(enter(door, &config), Some(HandshakeKind::Resumed));
             }
         }
+    }
+}
+
+/// `-l mtls:...` was dropped without a word where a service manager passed the socket: clients
+/// without a certificate were served.
+#[test]
+fn a_passed_socket_keeps_its_prefix() {
+    let authority = Authority::new();
+    let mut tls = authority.settings();
+    tls.ca = Some(authority.path("ca.pem"));
+    let local = address("127.0.0.1:0");
+    let sockets = [(); 2].map(|()| Listener::tcp(local, 16).unwrap());
+    let [first, second] = sockets.each_ref().map(|s| s.local_address().unwrap());
+    let settings = |modes: Vec<(SocketAddr, TlsMode)>| Settings {
+        listen: modes.iter().map(|(address, _)| *address).collect(),
+        tls_modes: modes,
+        tls: Some(tls.clone()),
+        passed: sockets
+            .iter()
+            .map(|s| ("cache".to_owned(), s.clone()))
+            .collect(),
+        memory: 64 << 20,
+        ..Settings::default()
+    };
+    let server = Server::start(settings(vec![(second, TlsMode::Mutual)])).unwrap();
+    let stranger = authority.client(ALL, None);
+    let known = authority.client(ALL, Some(authority.sign("client", None)));
+    assert_eq!(enter(first, &stranger), Some(HandshakeKind::Full));
+    assert_eq!(enter(second, &stranger), None);
+    assert_eq!(enter(second, &known), Some(HandshakeKind::Full));
+    server.shutdown();
+    server.join().unwrap();
+    // No passed socket has the address of the prefix.
+    for lost in ["127.0.0.9:1", "0.0.0.0:1"] {
+        let modes = vec![(second, TlsMode::Mutual), (address(lost), TlsMode::Mutual)];
+        let why = Server::bind(settings(modes))
+            .map(drop)
+            .unwrap_err()
+            .to_string();
+        assert!(why.contains(&format!("a prefix for {lost}")), "{why}");
+    }
+    let lost = Settings {
+        noauth: vec![address("127.0.0.9:1")],
+        auth_file: Some(authority.path("users")),
+        ..settings(Vec::new())
+    };
+    std::fs::write(authority.path("users"), "a:b\n").unwrap();
+    assert!(Server::bind(lost).is_err());
+    // A socket of [::] is that of 0.0.0.0, too.
+    if let Ok(wide) = Listener::tcp(address("[::]:0"), 16) {
+        let port = wide.local_port().unwrap();
+        let both =
+            ["0.0.0.0", "[::]"].map(|ip| (address(&format!("{ip}:{port}")), TlsMode::Mutual));
+        let with = |modes: &[(SocketAddr, TlsMode)]| {
+            let mut settings = settings(modes.to_vec());
+            settings.passed = vec![("cache".to_owned(), wide.clone())];
+            Server::bind(settings)
+        };
+        assert!(with(&both).is_ok());
+        assert!(with(&both[..1]).is_err());
     }
 }
 
