@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import subprocess
+import time
 
 import pytest
 
@@ -59,9 +60,11 @@ def test_the_manager_is_told_of_each_step(senko, manager, tmp_path):
         with socket.create_connection(("127.0.0.1", int(address[1])), timeout=PATIENCE) as s:
             s.sendall(b"mn\r\n")
             assert s.recv(10) == b"MN\r\n"
+        before = time.monotonic_ns() // 1000
         process.send_signal(signal.SIGHUP)
         steps = until(tell, "READY")
         assert "RELOADING" in steps[0]
+        assert before <= int(steps[0]["MONOTONIC_USEC"]) <= time.monotonic_ns() // 1000
         process.send_signal(signal.SIGTERM)
         steps = until(tell, "EXTEND_TIMEOUT_USEC")
         assert "STOPPING" in steps[0]

@@ -101,6 +101,17 @@ pub fn use_small_pages() {
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
+/// The microseconds of the monotonic clock, which a service manager compares with its own.
+pub fn monotonic_us() -> u128 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes one `timespec`, which lives on this stack.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u128 * 1_000_000 + now.tv_nsec as u128 / 1000
+}
+
 /// Whether this process has root's rights.
 pub fn is_root() -> bool {
     // SAFETY: both calls only read the process's credentials.
