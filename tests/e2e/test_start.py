@@ -148,7 +148,7 @@ def test_the_default_start(senko, tmp_path):
     assert process.returncode == 0, err
     assert "senko-data" in err and str(port) in err
     # Said before anything is made.
-    assert "creating a flash file of" in err.splitlines()[0], err
+    assert "made a flash file of" in err.splitlines()[0], err
     lines = [json.loads(line) for line in out.splitlines()]
     assert lines, "no JSON line on stdout"
 

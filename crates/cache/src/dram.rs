@@ -239,9 +239,9 @@ impl Dram {
     pub fn order(&self, class: usize) -> Vec<(Handle, bool)> {
         self.policy.order(&self.arena, class)
     }
-    /// Counts an eviction of an item of a class.
-    pub fn evicted(&mut self, class: usize) {
-        self.classes.evicted(class);
+    /// Counts an item of a class that left DRAM, for flash or for good.
+    pub fn left(&mut self, class: usize) {
+        self.classes.left(class);
     }
     /// Counts an item of a class that found no room.
     pub fn refused(&mut self, class: usize) {
@@ -373,9 +373,10 @@ impl Dram {
     pub fn take_evicted(&mut self) -> (Vec<Evicted>, u64) {
         self.evicted.take()
     }
-    /// Notes an evicted item, if somebody watches.
+    /// Counts an item that is lost, and notes it if somebody watches.
     pub fn note_evicted(&mut self, item: Handle) {
         let arena = &self.arena;
+        self.classes.evicted(arena.class_of(item));
         self.evicted.note(|| {
             let header = arena.header(item);
             Evicted {

@@ -33,7 +33,7 @@ pub use key::{HashSeed, Key, MAX_KEY};
 pub use record::{Meta, RECORD_HEADER};
 pub use shard::Shard;
 pub use shard::outage::DeviceHealth;
-pub use shard::restore::{Recovered, Restore, RestoreFrom, ServerWords, SharedFiles};
+pub use shard::restore::{Recovered, Restore, RestoreFrom, SavedCounts, ServerWords, SharedFiles};
 pub use stats::{CacheStats, ClassCounts, SlabClassStats};
 pub use superblock::{DeviceLabel, Superblock, SuperblockError};
 pub use types::{

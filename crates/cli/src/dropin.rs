@@ -4,8 +4,8 @@
 //! There are three kinds. Options with a meaning here are used ([`Meaning::overlay`]). Tuning
 //! options for parts that senko does not have are accepted, and named once in a warning. Options
 //! that promise security, or a protocol that senko does not have, are refused, because ignoring
-//! them would silently break the promise. Exit codes are memcached's (64 for usage, 67 for no such
-//! user).
+//! them would silently break the promise. Exit codes are memcached's (64 for usage, 1 for an
+//! unknown option or a number that must not be 0, 67 for no such user).
 //!
 //! Flash is used if `-o ext_path=FILE:SIZE` asks for it, as in memcached, or if a TOML file does.
 //! `-o senko_config=FILE` names that file. It has the options of `senko serve`, and the command
@@ -30,6 +30,7 @@ use crate::units::{Bytes, Flash, Megabytes, Protocol, TlsVersion};
 const MEMCACHED_VERSION: &str = "1.6.45";
 /// Names the password file of `-S`, as in memcached builds that support one.
 const SASL_FILE: &str = "MEMCACHED_SASL_PWDB";
+const FAILED: u8 = 1;
 const EX_USAGE: u8 = 64;
 const EX_NOUSER: u8 = 67;
 
@@ -60,7 +61,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
 }
 
 fn start(args: &[String]) -> Answer<()> {
-    let given = getopt::parse(args).or_else(usage)?;
+    let given = getopt::parse(args).map_err(|why| Refusal(FAILED, why))?;
     for (option, _) in &given {
         match option {
             'h' => {
@@ -157,6 +158,9 @@ impl Meaning {
     /// Handles one option.
     fn overlay(&mut self, option: char, value: &str) -> Answer<()> {
         let to = &mut self.options;
+        // memcached ends with 1 where a number is 0 that can't be, and for an option that it has
+        // not.
+        let counted = |refusal: Refusal| Refusal(FAILED, refusal.1);
         match option {
             'p' => {
                 self.port = Some(match value {
@@ -181,7 +185,7 @@ impl Meaning {
             'u' => to.user = Some(value.to_string()),
             'm' => to.memory = Some(value.parse().or_else(usage)?),
             'M' => to.disable_evictions = Some(true),
-            'c' => to.connections = Some(number(value, 'c')?),
+            'c' => to.connections = Some(positive(value, 'c').map_err(counted)?),
             'k' => self.lock_memory = true,
             'v' => to.verbose = to.verbose.saturating_add(1),
             'P' => to.pidfile = Some(PathBuf::from(value)),
@@ -190,8 +194,8 @@ impl Meaning {
                 Ok(byte) => to.prefix_delimiter = Some(byte),
                 Err(why) => return usage(format!("-D: {why}")),
             },
-            't' => to.threads = Some(number(value, 't')?),
-            'R' => to.max_reqs_per_event = Some(number(value, 'R')?),
+            't' => to.threads = Some(positive(value, 't').map_err(counted)?),
+            'R' => to.max_reqs_per_event = Some(positive(value, 'R').map_err(counted)?),
             'C' => to.disable_cas = Some(true),
             'b' => to.listen_backlog = Some(number(value, 'b')?),
             'B' => to.protocol = Some(value.parse::<Protocol>().or_else(usage)?),
@@ -212,7 +216,7 @@ impl Meaning {
                     let (name, value) = part
                         .split_once('=')
                         .map_or((part, None), |(n, v)| (n, Some(v)));
-                    self.extended(name, value)?;
+                    self.extended(name, value).map_err(counted)?;
                 }
             }
             _ => return usage(format!("there is no option -{option}")),
@@ -401,6 +405,14 @@ fn number<T: std::str::FromStr>(text: &str, option: char) -> Answer<T> {
         .or_else(|_| usage(format!("\"{text}\" is not a number that -{option} accepts")))
 }
 
+/// A number above 0.
+fn positive(text: &str, option: char) -> Answer<usize> {
+    match number(text, option)? {
+        0 => usage(format!("-{option} must be greater than 0")),
+        number => Ok(number),
+    }
+}
+
 /// Suboptions that tune parts of memcached that senko does not have.
 const UNUSED_EXTENDED: &[&str] = &[
     "hashpower",
@@ -443,6 +455,7 @@ const UNUSED_EXTENDED: &[&str] = &[
     "sock_cookie_id",
     "ext_wbuf_size",
     "ext_threads",
+    "ext_io_depth",
     "ext_item_size",
     "ext_item_age",
     "ext_low_ttl",
@@ -464,9 +477,10 @@ const USAGE: &str = "\
 -A, --enable-shutdown     enable ascii \"shutdown\" command
 -l, --listen=<addr>       interface to listen on (default: INADDR_ANY); noauth: in front asks
                           for no password there; notls: is not encrypted, btls: asks for no
-                          client certificate, mtls: for one that ssl_ca_cert vouches for
+                          client certificate, mtls: for one that ssl_ca_cert vouches for;
+                          proto[ascii]: and proto[binary]: speak that protocol only
 -d, --daemon              run as a daemon
--r, --enable-coredumps    maximize core file limit
+-r, --enable-coredumps    maximize core file limit; without it no core file is written
 -u, --user=<user>         assume identity of <username> (only when run as root)
 -m, --memory-limit=<num>  item memory in megabytes (default: 64)
 -M, --disable-evictions   return error on memory exhausted instead of evicting
@@ -490,7 +504,8 @@ const USAGE: &str = "\
 -I, --max-item-size=<num> adjusts max item size
                           (default: 1m, min: 1k, max: 1024m)
 -F, --disable-flush-all   disable flush_all command
--X, --disable-dumping     disable stats cachedump and lru_crawler metadump
+-X, --disable-dumping     disable stats cachedump, stats detail, stats hotkeys
+                          and lru_crawler metadump
 -S, --enable-sasl         ask for a user and password in the binary protocol (SASL PLAIN)
 -Y, --auth-file=<file>    ask for a user and password in the ascii protocol; the file has a
                           line user:password for each of 8 users at most
@@ -529,7 +544,7 @@ mod tests {
     fn read(line: &str) -> Answer<(Settings, Surroundings, Vec<String>)> {
         let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
         let mut meaning = Meaning::default();
-        for (option, value) in getopt::parse(&args).or_else(usage)? {
+        for (option, value) in getopt::parse(&args).map_err(|why| Refusal(FAILED, why))? {
             meaning.overlay(option, &value)?;
         }
         let (settings, around) = meaning.finish()?;
@@ -613,9 +628,16 @@ mod tests {
             "-B udp",
             "-p 99999",
             "-Q",
+            "-c",
         ] {
             let Refusal(code, text) = read(line).expect_err(line);
-            assert_eq!(code, EX_USAGE, "{line}");
+            let failed = ["-t 0", "-c 0", "-R 0", "-Q", "-c", "-o nonsense"];
+            let of_suboption = line.contains("_min_version=")
+                || line.contains("_mode=4")
+                || line.contains("_keyformat=");
+            let is_failed = failed.contains(&line) || of_suboption;
+            assert_eq!(code == FAILED, is_failed, "{line}: {code}");
+            assert!(is_failed || code == EX_USAGE, "{line}: {code}");
             assert!(!text.is_empty() && !text.contains('\n'), "{line}: {text}");
         }
     }

@@ -43,8 +43,8 @@ pub struct ServeOptions {
     #[arg(value_parser = count::<u16>, short = 'p', long, value_name = "PORT", help_heading = "Network")]
     pub port: Option<u16>,
     /// Address, name or address:port to listen on, comma-separated or repeated; noauth: in front
-    /// asks for no password, notls:, btls: and mtls: choose how it is encrypted [default:
-    /// 127.0.0.1]
+    /// asks for no password, notls:, btls: and mtls: choose how it is encrypted, proto[ascii]: and
+    /// proto[binary]: which protocol it speaks [default: 127.0.0.1]
     #[arg(
         short = 'l',
         long,
@@ -95,6 +95,15 @@ pub struct ServeOptions {
     /// port of 127.0.0.1 [default: off]
     #[arg(long, value_name = "ADDR", value_parser = admin_address, help_heading = "Network")]
     pub admin: Option<SocketAddr>,
+    /// Name by which the admin listener may be called, besides localhost and IP addresses; may be
+    /// repeated, * allows any
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        help_heading = "Network"
+    )]
+    pub admin_host: Vec<String>,
 
     /// Cap on all memory: items, index, buffers; 256m, 4g, or a number of megabytes [default: 1g,
     /// at most a quarter of RAM]
@@ -196,6 +205,10 @@ pub struct ServeOptions {
     /// Write the process number to FILE
     #[arg(short = 'P', long, value_name = "FILE", help_heading = "Running")]
     pub pidfile: Option<PathBuf>,
+    /// Leave core dumps, as large as the hard limit allows. They have keys, values, passwords and
+    /// the keys of TLS; without this option there are none
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Running")]
+    pub core_dumps: Option<bool>,
     /// Run in the background
     #[arg(short = 'd', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Running")]
     pub daemon: Option<bool>,
@@ -212,7 +225,7 @@ pub struct ServeOptions {
     /// Allow the shutdown command
     #[arg(short = 'A', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Protocol")]
     pub enable_shutdown: Option<bool>,
-    /// Refuse stats cachedump and lru_crawler metadump
+    /// Refuse what shows keys: stats cachedump, stats detail, stats hotkeys, lru_crawler metadump
     #[arg(short = 'X', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Protocol")]
     pub disable_dumping: Option<bool>,
 }
@@ -247,6 +260,7 @@ impl ServeOptions {
             listen_backlog: self.listen_backlog.or(file.listen_backlog),
             udp_port: self.udp_port.or(file.udp_port),
             admin: self.admin.or(file.admin),
+            admin_host: many(self.admin_host, file.admin_host),
             memory: self.memory.or(file.memory),
             max_item_size: self.max_item_size.or(file.max_item_size),
             policy: self.policy.or(file.policy),
@@ -283,6 +297,7 @@ impl ServeOptions {
             log_format: self.log_format.or(file.log_format),
             user: self.user.or(file.user),
             pidfile: self.pidfile.or(file.pidfile),
+            core_dumps: self.core_dumps.or(file.core_dumps),
             daemon: self.daemon.or(file.daemon),
             protocol: self.protocol.or(file.protocol),
             disable_cas: self.disable_cas.or(file.disable_cas),
@@ -361,6 +376,7 @@ impl ServeOptions {
         settings.policy = self.policy.map_or(settings.policy, |p| p.0);
         settings.admission.rule = self.admission.map_or(settings.admission.rule, |r| r.0);
         settings.admin = self.admin;
+        settings.admin_hosts.clone_from(&self.admin_host);
         settings.hot_keys = self.hot_keys;
         settings.prefix_delimiter = self.prefix_delimiter;
         if self.flash_rated_writes == Some(Bytes(0)) {

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::ffi::CString;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -56,21 +57,28 @@ pub fn survive_long_files() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Lets core dumps be as large as the hard limit allows (`-r`).
-pub fn allow_core_dumps() -> Result<()> {
+/// Lets core dumps be as large as the hard limit allows, or writes none. A dump has keys, values of
+/// requests and answers, passwords and the keys of TLS. The kernel also lets no other process of
+/// this user read the memory of one that leaves none.
+///
+/// Called again after a change of user, which forbids dumps.
+pub fn set_core_dumps(wanted: bool) -> Result<()> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the struct is writable and outlives both calls; the second only reads it.
+    // SAFETY: the struct is writable and outlives both calls; the second only reads it. The last
+    // call takes no memory.
     let done = unsafe {
-        libc::getrlimit(libc::RLIMIT_CORE, &raw mut limit) == 0 && {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_CORE, &raw const limit) == 0
-        }
+        libc::getrlimit(libc::RLIMIT_CORE, &raw mut limit) == 0
+            && {
+                limit.rlim_cur = if wanted { limit.rlim_max } else { 0 };
+                libc::setrlimit(libc::RLIMIT_CORE, &raw const limit) == 0
+            }
+            && libc::prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(wanted), 0, 0, 0) == 0
     };
     if !done {
-        return Err(io::Error::last_os_error()).context("cannot raise the limit of core dumps");
+        return Err(io::Error::last_os_error()).context("cannot set the limit of core dumps");
     }
     Ok(())
 }
@@ -91,6 +99,17 @@ pub fn use_small_pages() {
     // SAFETY: changes how the kernel backs this process's memory, not what it holds. Where it is
     // not known it does nothing.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+}
+
+/// The microseconds of the monotonic clock, which a service manager compares with its own.
+pub fn monotonic_us() -> u128 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes one `timespec`, which lives on this stack.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u128 * 1_000_000 + now.tv_nsec as u128 / 1000
 }
 
 /// Whether this process has root's rights.
@@ -172,8 +191,8 @@ pub struct Signals {
 /// What a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Finish the received requests, then end.
-    Stop(&'static str),
+    /// Finish the received requests, then end: the signal's name and number.
+    Stop(&'static str, u8),
     /// Nothing for this server.
     Hangup,
 }
@@ -205,9 +224,9 @@ impl Signals {
                 continue;
             }
             return match signal {
-                libc::SIGTERM => Signal::Stop("SIGTERM"),
-                libc::SIGINT => Signal::Stop("SIGINT"),
-                libc::SIGUSR1 => Signal::Stop("SIGUSR1"),
+                libc::SIGTERM => Signal::Stop("SIGTERM", signal as u8),
+                libc::SIGINT => Signal::Stop("SIGINT", signal as u8),
+                libc::SIGUSR1 => Signal::Stop("SIGUSR1", signal as u8),
                 _ => Signal::Hangup,
             };
         }
@@ -350,35 +369,88 @@ pub fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// A file with the process's number, removed at the end.
+///
+/// The file may name another server that runs. Its file stays until this server's start is sure;
+/// a start that fails leaves it. At the end, only a file that is still this process's is removed.
 #[derive(Debug)]
 pub struct PidFile {
     path: PathBuf,
+    /// Device and inode of the file that was written; `None`: not yet.
+    written: Option<(u64, u64)>,
 }
 
 impl PidFile {
-    /// Writes it. The path is made absolute, so that its removal does not depend on the working
-    /// directory.
-    pub fn write(path: &Path) -> Result<PidFile> {
+    /// Writes the file, unless it names another server that runs. This is done before root's rights
+    /// are dropped, since the folder may be root's. The path is made absolute, so that the file's
+    /// removal does not depend on the working directory.
+    pub fn begin(path: &Path) -> Result<PidFile> {
         let path = std::path::absolute(path)
             .with_context(|| format!("cannot write the pid file {}", path.display()))?;
-        let mut draft = path.clone().into_os_string();
+        let mut file = PidFile {
+            path,
+            written: None,
+        };
+        if running_server(&file.path).is_none() {
+            file.write()?;
+        }
+        Ok(file)
+    }
+
+    /// The start is sure: now it names this process.
+    pub fn settle(&mut self) -> Result<()> {
+        match self.written {
+            Some(_) => Ok(()),
+            None => self.write(),
+        }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let mut draft = self.path.clone().into_os_string();
         draft.push(".tmp");
-        let written = write_new(Path::new(&draft), &format!("{}\n", std::process::id()));
-        let named = written.and_then(|()| {
-            let renamed = std::fs::rename(&draft, &path);
-            renamed.inspect_err(|_| drop(std::fs::remove_file(&draft)))
-        });
-        named.with_context(|| format!("cannot write the pid file {}", path.display()))?;
-        Ok(PidFile { path })
+        let draft = Path::new(&draft);
+        let write = || {
+            write_new(draft, &own_number())?;
+            let made = draft.symlink_metadata()?;
+            let renamed = std::fs::rename(draft, &self.path);
+            renamed.inspect_err(|_| drop(std::fs::remove_file(draft)))?;
+            Ok::<_, io::Error>((made.dev(), made.ino()))
+        };
+        let written = write()
+            .with_context(|| format!("cannot write the pid file {}", self.path.display()))?;
+        self.written = Some(written);
+        Ok(())
     }
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // After root was dropped, the process may not be allowed to remove it. Its number is then
-        // stale, as after a kill.
-        let _ = std::fs::remove_file(&self.path);
+        let is_file = |meta: std::fs::Metadata| Some((meta.dev(), meta.ino())) == self.written;
+        let ours = self.path.symlink_metadata().is_ok_and(is_file)
+            && std::fs::read_to_string(&self.path).is_ok_and(|text| text == own_number());
+        if ours {
+            // After root was dropped, the process may not be allowed to remove it. Its number is
+            // then stale, as after a kill.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+fn own_number() -> String {
+    format!("{}\n", std::process::id())
+}
+
+/// The process that a pid file names, if it is another one, runs, and has a server's name. After a
+/// kill, some other program may have the number.
+fn running_server(path: &Path) -> Option<u32> {
+    let names = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() < 32);
+    let text = names
+        .then(|| std::fs::read_to_string(path).ok())
+        .flatten()?;
+    let number: u32 = text.trim().parse().ok()?;
+    let name = |of: &str| std::fs::read_to_string(format!("/proc/{of}/comm")).ok();
+    let other = name(&number.to_string())?;
+    let like = [name("self")?.as_str(), "senko\n", "memcached\n"].contains(&other.as_str());
+    (like && number != std::process::id()).then_some(number)
 }
 
 #[cfg(test)]
@@ -397,12 +469,75 @@ mod tests {
         for link in ["pid.tmp", "pid"] {
             std::os::unix::fs::symlink(&victim, dir.join(link)).unwrap();
         }
-        let file = PidFile::write(&pid).unwrap();
+        let file = PidFile::begin(&pid).unwrap();
         let text = std::fs::read_to_string(&pid).unwrap();
         assert_eq!(text, format!("{}\n", std::process::id()));
         assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
         drop(file);
         assert!(!pid.exists());
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// A start that failed used to leave no pid file, though another server that runs was named in
+    /// it. So did the end of a server after another one had written its number there.
+    #[test]
+    fn the_pid_file_of_another_server_is_left_alone() {
+        let dir = std::env::temp_dir().join(format!("senko-pids-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let pid = dir.join("pid");
+        let read = || std::fs::read_to_string(&pid).unwrap();
+        // A process with the name of this one.
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "process::tests::waits_for_its_end",
+                "--nocapture",
+            ])
+            .env("SENKO_TEST_WAITS", "1")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let number = format!("{}\n", child.id());
+        while std::fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap() != comm() {
+            std::thread::yield_now();
+        }
+        std::fs::write(&pid, &number).unwrap();
+        // The start fails.
+        drop(PidFile::begin(&pid).unwrap());
+        assert_eq!(read(), number);
+        // The start is sure.
+        let mut first = PidFile::begin(&pid).unwrap();
+        assert_eq!(read(), number);
+        first.settle().unwrap();
+        assert_eq!(read(), own_number());
+        // The other one writes its number, in a new file and into this one, and this one ends.
+        std::fs::write(dir.join("new"), &number).unwrap();
+        std::fs::rename(dir.join("new"), &pid).unwrap();
+        drop(first);
+        assert_eq!(read(), number);
+        let mut second = PidFile::begin(&pid).unwrap();
+        second.settle().unwrap();
+        std::fs::write(&pid, &number).unwrap();
+        drop(second);
+        assert_eq!(read(), number);
+        // It was killed: its number is stale.
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        drop(PidFile::begin(&pid).unwrap());
+        assert!(!pid.exists());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    fn comm() -> String {
+        std::fs::read_to_string("/proc/self/comm").unwrap()
+    }
+
+    /// Not a test: another process for the one above.
+    #[test]
+    fn waits_for_its_end() {
+        if std::env::var_os("SENKO_TEST_WAITS").is_some() {
+            let _ = io::stdin().read(&mut [0]);
+        }
     }
 }

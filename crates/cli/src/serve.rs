@@ -6,14 +6,14 @@
 //! process that put it in the background is released when the server answers.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use senko_io::{note, say};
+use senko_io::{note, say, tell};
 use senko_server::server::{Server, ServerError, StartReport, StopReport};
-use senko_server::settings::Settings;
+use senko_server::settings::{Dialect, Settings, TlsMode};
 use serde_json::json;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -24,6 +24,11 @@ use crate::options::{LogFormat, ServeOptions};
 use crate::process::{self, Background, PidFile, Signal, Signals, User};
 use crate::service::Service;
 use crate::units::show_size;
+
+/// A stop signal counts as a second one only this long after the first. Supervisors, `timeout` and
+/// shells signal a process and its group, so one request to stop may come twice within
+/// milliseconds.
+const SECOND_SIGNAL: Duration = Duration::from_secs(5);
 
 /// Arguments of `senko serve`.
 #[derive(Args, Debug)]
@@ -64,10 +69,12 @@ pub struct Surroundings {
     pub port_file: Option<PathBuf>,
     /// Lock all memory (`-k`).
     pub lock_memory: bool,
-    /// Leave core dumps in the working directory (`-r`).
+    /// Leave core dumps (`-r`), and stay in the working directory for them.
     pub core_dumps: bool,
     /// Whether to report on stderr what was started.
     pub banner: bool,
+    /// Whether the flash file is the default one, and new.
+    pub new_flash: bool,
     /// The format of that, and of log lines.
     pub log_format: LogFormat,
     /// Whether to report it on stdout as JSON.
@@ -104,16 +111,8 @@ fn start(options: &ServeOptions, json: bool) -> Result<()> {
         // the index.
         settings.memory = 64 << 20;
     }
-    if let [spec] = &flash[..]
-        && made
-        && !spec.path.exists()
-    {
-        let (size, path) = (show_size(spec.bytes), spec.path.display());
-        let text = format!(
-            "senko: creating a flash file of {size} at {path}; --flash PATH:SIZE names another, --no-flash uses none"
-        );
-        tell_one(options.log_format.unwrap_or_default(), &text);
-    }
+    // Told once it is made, so that a start that is refused does not tell of it.
+    let new_flash = made && flash.iter().all(|spec| !spec.path.exists());
     settings.flash = flash;
     for text in crate::together::without_effect(options) {
         tell_one(
@@ -127,8 +126,9 @@ fn start(options: &ServeOptions, json: bool) -> Result<()> {
         daemon: options.daemon.unwrap_or(false),
         port_file: std::env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from),
         lock_memory: false,
-        core_dumps: false,
+        core_dumps: options.core_dumps.unwrap_or(false),
         banner: true,
+        new_flash,
         log_format: options.log_format.unwrap_or_default(),
         json,
     };
@@ -157,9 +157,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     if settings.item_memory.unwrap_or(settings.memory) < 1 << 30 {
         process::use_small_pages();
     }
-    if around.core_dumps {
-        process::allow_core_dumps()?;
-    }
+    process::set_core_dumps(around.core_dumps)?;
     let background = if around.daemon {
         absolute_paths(&mut settings, &mut around)?;
         let background = Background::enter()?;
@@ -180,16 +178,16 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     let service = Arc::new(Service::from_env());
     let patience = service.patience();
     let data_dir = settings.data_dir.clone();
-    let admin = settings.admin;
     let began = Instant::now();
     let bound = Server::bind(settings)?;
     // The pid file names the serving process, and is removed at its end.
-    let pidfile = around.pidfile.as_deref().map(PidFile::write).transpose()?;
+    let mut pidfile = around.pidfile.as_deref().map(PidFile::begin).transpose()?;
     if let Some(path) = &around.port_file {
         write_ports(path, &bound.addresses())?;
     }
     if let Some(user) = &around.user {
         user.become_it()?;
+        process::set_core_dumps(around.core_dumps)?;
     }
     if around.lock_memory
         && let Err(error) = process::lock_memory()
@@ -197,7 +195,6 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         let text = format!("warning: -k has no effect: locking memory failed: {error}");
         tell_one(around.log_format, &text);
     }
-    warn_of_open_admin(admin, around.log_format);
     let server = bound.start().map_err(|error| {
         let text = error.to_string();
         match &around.user {
@@ -209,6 +206,17 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         }
     })?;
     let report = server.report().clone();
+    if let Some(flash) = report.flash.first().filter(|_| around.new_flash) {
+        let (size, path) = (show_size(flash.bytes), flash.path.display());
+        let text = format!(
+            "senko: made a flash file of {size} at {path}; --flash PATH:SIZE names another, --no-flash uses none"
+        );
+        tell_one(around.log_format, &text);
+    }
+    if let Some(pidfile) = &mut pidfile {
+        pidfile.settle()?;
+    }
+    warn_of_open_admin(report.admin, around.log_format);
     let took = began.elapsed();
     match around.log_format {
         _ if !around.banner => {}
@@ -230,8 +238,10 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     let control = server.control();
     let asked_at = Arc::new(OnceLock::new());
     let asks = Arc::clone(&asked_at);
+    let pidfile = Arc::new(Mutex::new(pidfile));
+    let names = Arc::clone(&pidfile);
+    let (format, json) = (around.log_format, around.json);
     std::thread::Builder::new().name("senko-signals".into()).spawn(move || {
-        let mut asked = false;
         // More time is requested until the process ends.
         let mut saving = Vec::new();
         loop {
@@ -239,20 +249,38 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
                 Signal::Hangup => {
                     manager.reloading();
                     match control.reload() {
-                        0 => tracing::info!("SIGHUP: nothing to reload"),
-                        files => tracing::info!("SIGHUP: password files and certificates were read: {files}"),
+                        (_, 0) => tracing::info!("SIGHUP: nothing to reload"),
+                        (read, all) => tracing::info!("SIGHUP: {read} of {all} were read again: password files, and the certificate with its key"),
                     }
                     manager.ready(&status);
                 }
-                Signal::Stop(name) if !asked => {
-                    tracing::info!("{name}: finishing the requests received, then stopping; again stops at once");
-                    asked = true;
-                    let _ = asks.set(Instant::now());
-                    manager.stopping();
-                    saving.extend(manager.patience());
-                    control.shutdown();
-                }
-                Signal::Stop(_) => std::process::exit(1),
+                Signal::Stop(name, number) => match asks.get().map(Instant::elapsed) {
+                    None => {
+                        let seconds = SECOND_SIGNAL.as_secs();
+                        tracing::info!("{name}: finishing the requests received, then stopping; a signal after {seconds} s stops at once");
+                        let _ = asks.set(Instant::now());
+                        manager.stopping();
+                        saving.extend(manager.patience());
+                        control.shutdown();
+                    }
+                    Some(since) if since < SECOND_SIGNAL => {
+                        tracing::info!("{name} again: the stop goes on");
+                    }
+                    Some(since) => {
+                        control.remove_socket_files();
+                        drop(names.lock().unwrap_or_else(PoisonError::into_inner).take());
+                        let text = format!("the stop was cut short by {name} after {}: what was not saved by then is lost", show_time(since));
+                        let cut = Err(ServerError(text.clone()));
+                        match format {
+                            LogFormat::Text => tell!("senko: {text}"),
+                            LogFormat::Json => note!("{}", stop_json(&cut, Some(since))),
+                        }
+                        if json {
+                            say::result(format_args!("{}", stop_json(&cut, Some(since))));
+                        }
+                        std::process::exit(128 + i32::from(number));
+                    }
+                },
             }
         }
     })?;
@@ -268,7 +296,12 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     if around.json {
         say::result(format_args!("{}", stop_json(&ended, took)));
     }
-    drop(pidfile);
+    drop(
+        pidfile
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(),
+    );
     ended?;
     Ok(())
 }
@@ -285,7 +318,7 @@ fn warn_of_open_admin(admin: Option<std::net::SocketAddr>, format: LogFormat) {
 
 /// One line for the service manager's status.
 fn status(report: &StartReport) -> String {
-    let clients: Vec<String> = report.addresses.iter().map(ToString::to_string).collect();
+    let clients: Vec<String> = report.doors.iter().map(ToString::to_string).collect();
     let back = report.warm.as_ref().map_or(String::new(), |warm| {
         format!(
             "; came back with {} items on flash and {} in DRAM",
@@ -323,6 +356,9 @@ fn stop_text(left: StopReport, data_dir: Option<&Path>, took: Option<Duration>) 
 
 fn stop_json(ended: &Result<StopReport, ServerError>, took: Option<Duration>) -> serde_json::Value {
     let mut stop = json!({ "event": "stop", "clean": ended.is_ok() });
+    if let Err(error) = ended {
+        stop["message"] = error.to_string().into();
+    }
     if let Some(took) = took {
         stop["seconds"] = took.as_secs_f64().into();
     }
@@ -426,8 +462,7 @@ fn write_ports(path: &std::path::Path, addresses: &[std::net::SocketAddr]) -> Re
 }
 
 fn print_banner(report: &StartReport, data_dir: Option<&Path>, took: Duration) {
-    let mut listening: Vec<String> = report.addresses.iter().map(ToString::to_string).collect();
-    listening.extend(report.unix_socket.iter().map(|p| p.display().to_string()));
+    let listening: Vec<String> = report.doors.iter().map(ToString::to_string).collect();
     let mut text = format!(
         "senko {} ready\n  listening  {}\n",
         crate::VERSION,
@@ -492,6 +527,16 @@ fn start_json(report: &StartReport, took: Duration) -> serde_json::Value {
         "version": crate::VERSION,
         "pid": std::process::id(),
         "listen": report.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "doors": report.doors.iter().map(|door| json!({
+            "address": door.address,
+            "tls": door.tls != TlsMode::Off,
+            "certificate": door.certificate,
+            "password": door.password,
+            "protocol": door.only.map(|only| match only {
+                Dialect::Ascii => "ascii",
+                Dialect::Binary => "binary",
+            }),
+        })).collect::<Vec<_>>(),
         "admin": report.admin,
         "unix_socket": report.unix_socket,
         "threads": report.threads,

@@ -13,6 +13,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::process::monotonic_us;
+
 /// How often more time is requested, and how much.
 const STEP: Duration = Duration::from_secs(5);
 const MORE: Duration = Duration::from_secs(30);
@@ -49,9 +51,11 @@ impl Service {
         self.tell(&format!("READY=1\nMAINPID={pid}\nSTATUS={status}"));
     }
 
-    /// Reports that SIGHUP came; [`Service::ready`] follows.
+    /// Reports that SIGHUP came; [`Service::ready`] follows. The time tells the manager that this is
+    /// the answer to its own signal (`Type=notify-reload`).
     pub fn reloading(&self) {
-        self.tell("RELOADING=1");
+        let now = monotonic_us();
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={now}"));
     }
 
     /// Reports that the server stops.

@@ -47,7 +47,7 @@ pub use event_loop::{Backend, EventLoop};
 pub use file::fork_count::forks;
 pub use file::told::error_number;
 pub use file::{FileId, FileOptions, FlashFile, discard_bytes};
-pub use net::{Listener, connect_tcp, connect_unix};
+pub use net::{Listener, SocketFile, connect_tcp, connect_unix};
 pub use observe::observe_stores;
 pub use page::{
     AlignedBuf, FramePool, MappedMemory, PAGE_SIZE, PageBuf, prefetch, prefetch_address,

@@ -13,23 +13,36 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// The name of a listening Unix socket. The last drop of its [`Listener`] removes it.
+#[derive(Clone, Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    /// Removes it now. By then, somebody else's socket may have the path. Only ours is removed.
+    pub fn remove(&self) {
+        let ours = std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|meta| meta.dev() == self.device && meta.ino() == self.inode);
+        if ours {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     fd: OwnedFd,
     port: Option<u16>,
-    /// The socket file that the last drop removes: path, device and inode number.
-    file: Option<(PathBuf, u64, u64)>,
+    file: Option<SocketFile>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Some((path, device, inode)) = &self.file {
-            // By now, somebody else's socket may have the path. Only ours is removed.
-            let ours = std::fs::symlink_metadata(path)
-                .is_ok_and(|meta| meta.dev() == *device && meta.ino() == *inode);
-            if ours {
-                let _ = std::fs::remove_file(path);
-            }
+        if let Some(file) = &self.file {
+            file.remove();
         }
     }
 }
@@ -90,26 +103,33 @@ impl Listener {
         let (name, length) = unix_address(path).map_err(context)?;
         remove_stale(path).map_err(context)?;
         let fd = socket(libc::AF_UNIX).map_err(context)?;
-        // The mode is set before the name appears, since bind applies the umask to the socket's own
-        // mode. So the socket never has more rights than requested. The process's umask, which all
-        // threads share, is not changed. SAFETY: `fd` is open.
-        check(unsafe { libc::fchmod(fd.as_raw_fd(), mask as libc::mode_t & 0o777) })
-            .map_err(context)?;
+        // The umask makes the mode, so the socket never has more rights than requested, and no
+        // later call has to trust the name: in a folder of another user, a link may be there by
+        // then. Until it is set back, files of other threads may get fewer rights than usual, or
+        // more, but none that the socket has not. A server has no other thread yet that makes
+        // files.
+        let unwanted = !mask as libc::mode_t & 0o777;
+        // SAFETY: takes no memory.
+        let usual = unsafe { libc::umask(unwanted) };
         // SAFETY: `name` holds `length` bytes of a Unix address.
-        check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const name).cast(), length) })
-            .map_err(context)?;
-        // The umask may have removed bits that were requested.
-        let settle = || {
-            use std::os::unix::fs::PermissionsExt;
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mask & 0o777))?;
-            listen(&fd, backlog)?;
-            std::fs::symlink_metadata(path)
-        };
-        let meta = settle().map_err(|error| {
+        let bound = check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const name).cast(), length) });
+        // SAFETY: takes no memory.
+        unsafe { libc::umask(usual) };
+        bound.map_err(context)?;
+        let meta = std::fs::symlink_metadata(path).map_err(context)?;
+        if !meta.file_type().is_socket() {
+            let text = "something else took its place at once";
+            return Err(context(io::Error::other(text)));
+        }
+        listen(&fd, backlog).map_err(|error| {
             let _ = std::fs::remove_file(path);
             context(error)
         })?;
-        let file = Some((path.to_path_buf(), meta.dev(), meta.ino()));
+        let file = Some(SocketFile {
+            path: path.to_path_buf(),
+            device: meta.dev(),
+            inode: meta.ino(),
+        });
         Ok(Listener {
             shared: Arc::new(Shared {
                 fd,
@@ -156,6 +176,11 @@ impl Listener {
     /// The bound TCP port.
     pub fn local_port(&self) -> Option<u16> {
         self.shared.port
+    }
+
+    /// The name of a Unix socket, for a process that ends without a drop.
+    pub fn file(&self) -> Option<SocketFile> {
+        self.shared.file.clone()
     }
 
     /// The descriptor's number, as a name for the socket.

@@ -22,9 +22,10 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct,
-    Error, ProtocolVersion, RootCertStore, SignatureScheme,
+    Error, InconsistentKeys, ProtocolVersion, RootCertStore, SignatureScheme,
 };
 
 /// Where Debian and most other systems keep the trusted CAs.
@@ -73,6 +74,7 @@ impl TlsClient {
             None => ServerName::from(address),
         };
         let provider = Arc::new(provider(options.cipher.as_deref())?);
+        let keys = provider.key_provider;
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| format!("TLS cannot be set up: {error}"))?;
@@ -96,17 +98,20 @@ impl TlsClient {
                 let chain = certificates(cert)?;
                 let private = PrivateKeyDer::from_pem_file(key)
                     .map_err(|error| bad_file(key, "a private key", &error))?;
-                builder
-                    .with_client_auth_cert(chain, private)
-                    .map_err(|error| {
-                        let (cert, key) = (cert.display(), key.display());
-                        match error {
-                            Error::InconsistentKeys(_) => {
-                                format!("the key {key} belongs to another certificate than {cert}")
-                            }
-                            error => format!("the certificate {cert} is of no use: {error}"),
-                        }
-                    })?
+                let (shown, of) = (cert.display(), key.display());
+                let signer = keys.load_private_key(private);
+                let signer =
+                    signer.map_err(|error| format!("the key {of} is of no use: {error}"))?;
+                let own = CertifiedKey::new(chain, signer);
+                // It can't tell about a certificate of version 1; then the server does.
+                if let Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) =
+                    own.keys_match()
+                {
+                    return Err(format!(
+                        "the key {of} belongs to another certificate than {shown}"
+                    ));
+                }
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)))
             }
         };
         Ok(TlsClient {
@@ -283,12 +288,15 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 }
 
 fn bad_file(path: &Path, what: &str, error: &rustls::pki_types::pem::Error) -> String {
-    use rustls::pki_types::pem::Error::{Io, NoItemsFound};
+    use rustls::pki_types::pem::Error::{Io, MissingSectionEnd, NoItemsFound};
     let path = path.display();
     match error {
         Io(error) => format!("cannot read {path}: {error}"),
         NoItemsFound => format!("there is no private key in {path}"),
-        other => format!("{path} is no PEM file of {what}: {other}"),
+        MissingSectionEnd { .. } => {
+            format!("{path} is no whole PEM file of {what}: its last block has no END line")
+        }
+        _ => format!("{path} is no PEM file of {what}"),
     }
 }
 
@@ -319,8 +327,9 @@ fn told(error: &Error) -> String {
     format!("TLS: {reason}")
 }
 
-/// Accepts any certificate. Signatures are checked all the same, because their cost is a part of a
-/// handshake.
+/// Accepts any certificate, also one that rustls can't read (of version 1, with a key of P-521).
+/// The server's signature by it is not checked, because without a known certificate it proves
+/// nothing.
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 
@@ -338,26 +347,26 @@ impl ServerCertVerifier for Anyone {
 
     fn verify_tls12_signature(
         &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, signed, algorithms)
+        Ok(HandshakeSignatureValid::assertion())
     }
 
     fn verify_tls13_signature(
         &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, signed, algorithms)
+        Ok(HandshakeSignatureValid::assertion())
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        let mut schemes = self.0.signature_verification_algorithms.supported_schemes();
+        schemes.push(SignatureScheme::ECDSA_NISTP521_SHA512);
+        schemes
     }
 }
 

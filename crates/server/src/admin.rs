@@ -19,6 +19,8 @@
 //! - ADMIN-2. A new connection is answered whatever the others do: the oldest connection is closed
 //!   to make room.
 //! - ADMIN-3. This listener changes no state of the server.
+//! - ADMIN-4. It answers only to its own names: a page in a browser must not read it by a name that
+//!   was made to resolve to this machine (DNS rebinding).
 
 mod history; // the bytes written in the last day
 mod http; // a request's head, an answer's
@@ -68,6 +70,8 @@ struct Started {
 struct Watched {
     started: OnceLock<Started>,
     end: AtomicBool,
+    /// Names besides localhost and addresses by which clients may call it.
+    names: Vec<String>,
 }
 
 impl Watched {
@@ -81,6 +85,14 @@ impl Watched {
 
     /// The answer to a request.
     fn answer(&self, request: &http::Request<'_>, history: &History) -> Vec<u8> {
+        // ADMIN-4
+        if request
+            .host
+            .is_some_and(|host| !http::is_own(host, &self.names))
+        {
+            let text = "this name is not the server's: use its address, or allow the name with --admin-host\n";
+            return http::answer(request, http::MISDIRECTED, http::PLAIN, text);
+        }
         match request.path {
             "/healthz" => {
                 let phase = self.phase();
@@ -128,8 +140,11 @@ impl Admin {
     ///
     /// # Errors
     /// One sentence, if the system refuses a thread or a loop.
-    pub(crate) fn start(listener: Listener) -> Result<Admin, ServerError> {
-        let watched = Arc::new(Watched::default());
+    pub(crate) fn start(listener: Listener, names: &[String]) -> Result<Admin, ServerError> {
+        let watched = Arc::new(Watched {
+            names: names.to_vec(),
+            ..Watched::default()
+        });
         let seen = Arc::clone(&watched);
         let (ready, made) = mpsc::channel();
         let thread = std::thread::Builder::new()
@@ -187,7 +202,7 @@ mod tests {
 
     fn get(port: u16, path: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -196,6 +211,7 @@ mod tests {
     fn report() -> StartReport {
         StartReport {
             addresses: Vec::new(),
+            doors: Vec::new(),
             admin: None,
             unix_socket: None,
             threads: 1,
@@ -215,7 +231,7 @@ mod tests {
     fn health_follows_the_server() {
         let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 16).unwrap();
         let port = listener.local_port().unwrap();
-        let admin = Admin::start(listener).unwrap();
+        let admin = Admin::start(listener, &[]).unwrap();
         let health = || get(port, "/healthz");
         assert!(health().starts_with("HTTP/1.1 503 ") && health().ends_with("\r\n\r\nstarting\n"));
         assert!(get(port, "/metrics").starts_with("HTTP/1.1 503 "));

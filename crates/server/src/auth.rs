@@ -5,7 +5,8 @@
 //! a line `user:password` for each user. The server reads them at start, and again on SIGHUP.
 //! Sessions ask [`Auth::check`] (`session/login.rs`).
 //!
-//! - (AUTH-1) A file that can't be read, or has a bad line, changes nothing while the server runs.
+//! - (AUTH-1) A file that can't be read, or has a bad line or no user, changes nothing while the
+//!   server runs.
 //! - (AUTH-2) A check compares with every user, and with all bytes of each, so that its duration
 //!   reveals nothing.
 //! - (AUTH-3) No text made here contains a part of a password, neither `Debug` output nor an error.
@@ -49,46 +50,75 @@ impl Word {
     }
 }
 
+/// The form of a password file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Of `-Y`: each line is a user, at most [`ASCII_USERS`]. The password is all behind the colon.
+    Ascii,
+    /// Of `-S`: lines without a user are skipped, such as comments and empty ones. A second colon
+    /// ends the password.
+    Sasl,
+}
+
 /// The users of a password file.
 ///
 /// ```
-/// use senko_server::auth::Users;
-/// let users = Users::read(b"alice:secret\nbob:pass word\n", 8).unwrap();
+/// use senko_server::auth::{Form, Users};
+/// let users = Users::read(b"alice:secret\nbob:pass word\n", Form::Ascii).unwrap();
 /// assert!(users.check(b"alice", b"secret") && !users.check(b"alice", b"pass word"));
-/// assert_eq!(Users::read(b"alice", 8).unwrap_err(), "line 1 has no colon after the user's name");
+/// let error = Users::read(b"alice", Form::Ascii).unwrap_err();
+/// assert_eq!(error, "line 1 has no colon after the user's name");
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Users(Vec<(Word, Word)>);
 
 impl Users {
-    /// Reads at most `most` users from a file's bytes. A name ends at the first colon, a password
-    /// at the line's end. An empty name or password is ignored.
+    /// Reads the users of a file's bytes. A name ends at the first colon. An empty name or password
+    /// is ignored.
     ///
     /// # Errors
-    /// One sentence that names the line.
-    pub fn read(text: &[u8], most: usize) -> Result<Users, String> {
+    /// One clause: it names a bad line, or says that there is no user.
+    pub fn read(text: &[u8], form: Form) -> Result<Users, String> {
+        let most = match form {
+            Form::Ascii => ASCII_USERS,
+            Form::Sasl => SASL_USERS,
+        };
         let mut users = Vec::new();
         let text = text.strip_suffix(b"\n").unwrap_or(text);
-        if text.is_empty() {
-            return Ok(Users::default());
-        }
-        for (index, line) in text.split(|&b| b == b'\n').take(most).enumerate() {
+        let lines = text.split(|&b| b == b'\n').enumerate();
+        let are_users = |line: &[u8]| form == Form::Ascii || !line.starts_with(b"#");
+        for (index, line) in lines.filter(|(_, line)| are_users(line)) {
             let number = index + 1;
             let end = line.iter().position(|&b| b == b'\r' || b == 0);
             let line = &line[..end.unwrap_or(line.len())];
+            if text.is_empty() || users.len() == most || form == Form::Ascii && index == most {
+                break;
+            }
+            let Some(colon) = memchr::memchr(b':', line) else {
+                match form {
+                    Form::Ascii => {
+                        return Err(format!("line {number} has no colon after the user's name"));
+                    }
+                    Form::Sasl => continue,
+                }
+            };
             if line.len() > LONGEST_LINE {
                 let len = line.len();
                 return Err(format!(
                     "line {number} has {len} bytes, and {LONGEST_LINE} is the most"
                 ));
             }
-            let Some(colon) = memchr::memchr(b':', line) else {
-                return Err(format!("line {number} has no colon after the user's name"));
-            };
             let (user, password) = (&line[..colon], &line[colon + 1..]);
+            let password = match form {
+                Form::Ascii => password,
+                Form::Sasl => password.split(|&b| b == b':').next().unwrap_or(password),
+            };
             users.extend(Word::new(user).zip(Word::new(password)));
         }
-        Ok(Users(users))
+        match users.is_empty() {
+            true => Err("there is no user with a password in it".to_owned()),
+            false => Ok(Users(users)),
+        }
     }
 
     /// Whether a user of this name has this password (AUTH-2).
@@ -104,13 +134,9 @@ impl Users {
     }
 
     /// The number of users.
+    #[allow(clippy::len_without_is_empty)] // there is none without users
     pub fn len(&self) -> usize {
         self.0.len()
-    }
-
-    /// A file without users: nobody can log in.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 
@@ -125,25 +151,25 @@ impl fmt::Debug for Users {
 #[derive(Debug)]
 struct Source {
     path: PathBuf,
-    most: usize,
+    form: Form,
     users: RwLock<Users>,
 }
 
 impl Source {
-    fn open(path: &Path, most: usize) -> Result<Source, String> {
+    fn open(path: &Path, form: Form) -> Result<Source, String> {
         Ok(Source {
             path: path.to_path_buf(),
-            most,
-            users: RwLock::new(read_file(path, most)?),
+            form,
+            users: RwLock::new(read_file(path, form)?),
         })
     }
 }
 
-fn read_file(path: &Path, most: usize) -> Result<Users, String> {
+fn read_file(path: &Path, form: Form) -> Result<Users, String> {
     let name = path.display();
     let text = std::fs::read(path)
         .map_err(|error| format!("the password file {name} cannot be read: {error}"))?;
-    Users::read(&text, most).map_err(|why| format!("the password file {name} is refused: {why}"))
+    Users::read(&text, form).map_err(|why| format!("the password file {name} is refused: {why}"))
 }
 
 /// The password files of a server. [`Default`]: no file, so no password is required.
@@ -159,14 +185,14 @@ impl Auth {
     /// # Errors
     /// One sentence that names the file.
     pub fn open(settings: &Settings) -> Result<Auth, String> {
-        let open = |path: &Option<PathBuf>, most| {
+        let open = |path: &Option<PathBuf>, form| {
             path.as_deref()
-                .map(|path| Source::open(path, most))
+                .map(|path| Source::open(path, form))
                 .transpose()
         };
         Ok(Auth {
-            ascii: open(&settings.auth_file, ASCII_USERS)?,
-            sasl: open(&settings.sasl_file, SASL_USERS)?,
+            ascii: open(&settings.auth_file, Form::Ascii)?,
+            sasl: open(&settings.sasl_file, Form::Sasl)?,
         })
     }
 
@@ -201,7 +227,7 @@ impl Auth {
     pub fn reload(&self) -> Vec<(PathBuf, Result<usize, String>)> {
         let sources = self.ascii.iter().chain(&self.sasl);
         let again = |source: &Source| {
-            let users = read_file(&source.path, source.most)?;
+            let users = read_file(&source.path, source.form)?;
             let count = users.len();
             *source.users.write().unwrap_or_else(PoisonError::into_inner) = users;
             Ok(count)
@@ -231,32 +257,52 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_memcached_reads_them() {
-        let users = Users::read(b"a:1\r\nb:two words\nc:x:y\n:none\nd:\ne:5", 8).unwrap();
+        let read = |text: &[u8]| Users::read(text, Form::Ascii);
+        let users = read(b"a:1\r\nb:two words\nc:x:y\n:none\nd:\ne:5").unwrap();
         assert!(users.check(b"a", b"1") && users.check(b"b", b"two words"));
         assert!(users.check(b"c", b"x:y") && users.check(b"e", b"5"));
         assert_eq!(users.len(), 4, "an empty name or password is nobody's");
         assert!(!users.check(b"", b"none") && !users.check(b"d", b""));
         assert!(!users.check(b"a", b"1\0") && !users.check(b"a", b"11"));
-        assert!(Users::read(b"", 8).unwrap().is_empty());
-        assert!(Users::read(b"a:1\n\nb:2\n", 8).is_err());
-        assert!(Users::read(b"\n", 8).unwrap().is_empty());
+        assert!(read(b"a:1\n\nb:2\n").is_err());
+    }
+
+    /// A file that a tool had emptied before it wrote it anew used to be taken, so nobody could log
+    /// in.
+    #[test]
+    fn a_file_without_users_is_refused() {
+        for text in [&b""[..], b"\n", b":none\nd:\n"] {
+            assert!(Users::read(text, Form::Ascii).is_err());
+            assert!(Users::read(text, Form::Sasl).is_err());
+        }
+        assert!(Users::read(b"# a:b\n\n", Form::Sasl).is_err());
+    }
+
+    /// A comment in the file of `-S` used to prevent the start.
+    #[test]
+    fn lines_of_sasl_without_a_user_are_skipped() {
+        let text = b"# who:may\n\na:1:more\nnobody\n\r\nb:2\n";
+        let users = Users::read(text, Form::Sasl).unwrap();
+        assert_eq!(users.len(), 2);
+        assert!(users.check(b"a", b"1") && users.check(b"b", b"2"));
+        assert!(!users.check(b"a", b"1:more") && !users.check(b"# who", b"may"));
     }
 
     #[test]
     fn the_ninth_user_is_left_out() {
         let text: String = (1..=9).map(|n| format!("u{n}:p\n")).collect();
-        let users = Users::read(text.as_bytes(), ASCII_USERS).unwrap();
+        let users = Users::read(text.as_bytes(), Form::Ascii).unwrap();
         assert!(users.check(b"u8", b"p") && !users.check(b"u9", b"p"));
     }
 
     #[test]
     fn no_text_holds_a_password() {
         let long = format!("name:{}\n", "secret".repeat(50));
-        let error = Users::read(long.as_bytes(), 8).unwrap_err();
+        let error = Users::read(long.as_bytes(), Form::Ascii).unwrap_err();
         assert!(!error.contains("secret"), "{error}");
-        let error = Users::read(b"secret\n", 8).unwrap_err();
+        let error = Users::read(b"secret\n", Form::Ascii).unwrap_err();
         assert!(!error.contains("secret"), "{error}");
-        let users = Users::read(b"name:secret\n", 8).unwrap();
+        let users = Users::read(b"name:secret\n", Form::Ascii).unwrap();
         assert_eq!(format!("{users:?}"), "Users(1)");
     }
 

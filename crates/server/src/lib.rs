@@ -20,6 +20,7 @@ pub mod protocol; // parsers of the three dialects, no I/O
 pub mod reply; // ordered answers of one connection, some of which still wait for flash
 pub mod route; // requests for keys that another shard owns
 pub mod server; // start, run, drain
+mod seldom; // log lines that clients can cause
 pub mod session; // one connection's commands: parse, run, wait, answer
 pub mod settings; // all settings, in one struct
 pub mod shared; // the state of all workers: settings, statistics, flush and shutdown requests

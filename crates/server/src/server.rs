@@ -30,13 +30,14 @@ use std::time::{Duration, Instant};
 use senko_cache::{DeviceSlice, ShardConfig};
 use senko_io::Unfinished;
 use senko_io::trace::{MAGIC, Recorder};
-use senko_io::{Backend, FlashFile, Listener, PAGE_SIZE};
+use senko_io::{Backend, FlashFile, Listener, PAGE_SIZE, SocketFile};
 
 use crate::admin::Admin;
 use crate::auth::Auth;
 use crate::clock::Clock;
+use crate::connection::Terms;
 use crate::route::Mesh;
-use crate::settings::{FlashSpec, Settings, TlsMode};
+use crate::settings::{FlashSpec, Settings};
 use crate::shared::{ConnEntry, Shared, Shutdown};
 use crate::tls::Tls;
 use crate::worker::{Door, WorkerConfig};
@@ -45,7 +46,7 @@ use data_dir::{DataDir, LABEL_PAGES};
 use flash::{open_flash, slices};
 use keeper::Keeper;
 use plan::{MemoryPlan, memory_plan};
-pub use report::{FlashReport, ServerError, StartReport, StopReport};
+pub use report::{DoorReport, FlashReport, ServerError, StartReport, StopReport};
 use sockets::{listen, listen_for_admin};
 
 /// Starts servers.
@@ -103,8 +104,7 @@ struct Listening {
     address: Option<SocketAddr>,
     /// The socket as `stats conns` shows it.
     name: Arc<str>,
-    guarded: bool,
-    tls: TlsMode,
+    terms: Terms,
 }
 
 impl Listening {
@@ -112,8 +112,7 @@ impl Listening {
         Door {
             listener: self.listener.clone(),
             name: Arc::clone(&self.name),
-            guarded: self.guarded,
-            tls: self.tls,
+            terms: self.terms,
         }
     }
 }
@@ -139,7 +138,8 @@ impl Bound {
         } = self;
         let admin_address = admin.as_ref().map(|(_, address)| *address);
         // Started first, so that it can report that the server is starting.
-        let admin = admin.map(|(l, _)| Admin::start(l)).transpose()?;
+        let admin = admin.map(|(l, _)| Admin::start(l, &settings.admin_hosts));
+        let admin = admin.transpose()?;
         if let Some(dir) = &settings.data_dir {
             data_dir::make_folder(dir)?; // flash files may lie in it
         }
@@ -160,6 +160,7 @@ impl Bound {
         let control = Control {
             shared: Arc::clone(&shared),
             mesh: Arc::clone(&mesh),
+            files: listeners.iter().filter_map(|l| l.listener.file()).collect(),
         };
         let configs = slices(&settings, &plan, &sizes)
             .into_iter()
@@ -210,6 +211,7 @@ impl Bound {
         let threads = crew.go();
         let report = StartReport {
             addresses,
+            doors: sockets::reports(&settings, &listeners),
             admin: admin_address,
             warm,
             ..start_report(&settings, &plan, &files, &loops[0])
@@ -218,7 +220,7 @@ impl Bound {
         if let Some(admin) = &admin {
             admin.serving(shared, report.clone());
         }
-        security::warn(&settings);
+        security::warn(&settings, &listeners);
         Ok(RunningServer {
             admin,
             keeper,
@@ -302,6 +304,7 @@ fn start_report(
 ) -> StartReport {
     StartReport {
         addresses: Vec::new(),
+        doors: Vec::new(),
         admin: None,
         unix_socket: settings.unix_socket.clone(),
         threads: settings.threads,
@@ -335,6 +338,8 @@ fn start_report(
 pub struct Control {
     shared: Arc<Shared>,
     mesh: Arc<Mesh>,
+    /// Names of Unix sockets.
+    files: Arc<[SocketFile]>,
 }
 
 impl Control {
@@ -350,6 +355,11 @@ impl Control {
     pub fn abort(&self) {
         self.shared.request_shutdown(Shutdown::Now);
         self.mesh.wake_all();
+    }
+
+    /// Removes the names of Unix sockets, for a process that ends without [`RunningServer::join`].
+    pub fn remove_socket_files(&self) {
+        self.files.iter().for_each(SocketFile::remove);
     }
 
     /// Whether the end was requested.

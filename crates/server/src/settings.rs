@@ -10,6 +10,8 @@ pub use senko_cache::{Admission, AdmissionRule, Budget, HashSeed, PolicyKind};
 pub use senko_io::BackendChoice;
 use senko_io::Listener;
 
+use crate::connection::Terms;
+
 /// A flash file or device and how much of it to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlashSpec {
@@ -97,11 +99,16 @@ pub struct Settings {
     pub tls: Option<TlsSettings>,
     /// Those addresses of `listen` for which `tls` does not apply unchanged.
     pub tls_modes: Vec<(SocketAddr, TlsMode)>,
-    /// Sockets that already listen, with their names, in place of `listen`, `unix_socket` and
-    /// `admin`. The socket named `admin` is the admin listener.
+    /// Those addresses of `listen` that speak one protocol only.
+    pub protocols: Vec<(SocketAddr, Dialect)>,
+    /// Sockets that already listen, with their names, in place of the addresses of `listen`,
+    /// `unix_socket` and `admin`. The socket named `admin` is the admin listener.
     pub passed: Vec<(String, Listener)>,
     /// Addresses for HTTP with metrics, health and the page for operators.
     pub admin: Option<SocketAddr>,
+    /// Names besides localhost and IP addresses by which browsers and scrapers may call it; `*`:
+    /// any.
+    pub admin_hosts: Vec<String>,
     /// One lookup in this many is sampled for the list of hot keys; `None`: no sampling.
     pub hot_keys: Option<u32>,
     /// Rated lifetime writes of all flash devices together, in bytes; `None`: unknown.
@@ -216,6 +223,23 @@ impl Settings {
         self.admin.is_some() || self.passed.iter().any(|(name, _)| name == ADMIN)
     }
 
+    /// On which terms this address of `listen` serves.
+    pub(crate) fn terms(&self, address: &SocketAddr) -> Terms {
+        let only = self.protocols.iter().find(|(a, _)| a == address);
+        Terms {
+            guarded: !self.noauth.contains(address),
+            tls: self.tls_mode(address),
+            only: only.map(|(_, only)| *only),
+        }
+    }
+
+    /// The addresses of `listen` whose terms differ from the usual ones.
+    pub(crate) fn prefixed(&self) -> impl Iterator<Item = &SocketAddr> {
+        let tls = self.tls_modes.iter().map(|(address, _)| address);
+        let only = self.protocols.iter().map(|(address, _)| address);
+        self.noauth.iter().chain(tls).chain(only)
+    }
+
     /// How connections to this address of `listen` are encrypted.
     ///
     /// ```
@@ -258,8 +282,10 @@ impl Default for Settings {
             sasl_file: None,
             tls: None,
             tls_modes: Vec::new(),
+            protocols: Vec::new(),
             passed: Vec::new(),
             admin: None,
+            admin_hosts: Vec::new(),
             hot_keys: None,
             rated_writes: None,
             unix_socket: None,

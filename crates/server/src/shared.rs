@@ -29,6 +29,7 @@ use crate::hot;
 use crate::intake::Intake;
 use crate::parked::{Applied, Parked};
 use crate::protocol::push_key;
+use crate::seldom::Seldom;
 use crate::settings::Settings;
 use crate::tls::Tls;
 use crate::watch::Watchers;
@@ -217,6 +218,10 @@ pub struct Shared {
     second: Mutex<()>,
     /// Connection counters.
     pub conn_counts: ConnCounts,
+    /// Lines about wrong passwords.
+    pub(crate) wrong_passwords: Seldom,
+    /// Lines about `refresh_certs`.
+    pub(crate) refreshes: Seldom,
     flush_generation: AtomicU64,
     /// Unix seconds at which a delayed flush is due; 0: none.
     flush_due: AtomicU32,
@@ -271,6 +276,8 @@ impl Shared {
                 accepting: AtomicU8::new(1),
                 ..ConnCounts::default()
             },
+            wrong_passwords: Seldom::default(),
+            refreshes: Seldom::default(),
             flush_generation: AtomicU64::new(0),
             flush_due: AtomicU32::new(0),
             flushes: AtomicU64::new(0),

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  files -> pem.rs, ciphers.rs -> Tls (one a server, in Shared) -> Stream (one a connection)
-//!              SIGHUP, refresh_certs --^                              ^ worker/cipher.rs
+//!              SIGHUP, refresh_certs --^ `- clients.rs, tickets.rs    ^ worker/cipher.rs
 //! ```
 //! Nothing here has a socket or waits, except for reading files in [`Tls::open`] and
 //! [`Tls::refresh`].
@@ -15,26 +15,31 @@
 //! - (TLS-3) No text made here contains a part of a key.
 
 mod ciphers; // OpenSSL's names of cipher suites
-pub mod pem; // certificates in a file, and when they expire
+mod clients; // which certificates of clients are taken
+pub mod pem; // certificates and keys in files
 pub mod stream; // the cipher of one connection
+mod tickets; // resumed sessions
+pub mod x509; // the parts of a certificate
 
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
-use rustls::crypto::CryptoProvider;
-use rustls::crypto::ring::{self, Ticketer};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{
-    NoServerSessionStorage, ProducesTickets, UnbufferedServerConnection, WebPkiClientVerifier,
-};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{CertificateError, RootCertStore, ServerConfig};
 
 use crate::settings::{TlsMode, TlsSettings, TlsVerify};
+use clients::Clients;
 pub use stream::{CIPHERED, Fault, Stream};
+use tickets::Tickets;
+use x509::Certificate;
 
 /// Tickets that a client of TLS 1.3 gets for resuming its session.
 const TICKETS: usize = 2;
@@ -68,15 +73,47 @@ struct Loaded {
     mutual: Option<Arc<ServerConfig>>,
     /// Unix seconds at which the first certificate of the chain expires.
     expires: i64,
+    /// The bytes of the CA file.
+    ca: Option<Vec<u8>>,
+    /// `None`: no session can be resumed.
+    tickets: Option<DoorTickets>,
+}
+
+/// TICKET-1: the tickets of each configuration.
+#[derive(Clone)]
+struct DoorTickets {
+    usual: Arc<Tickets>,
+    basic: Arc<Tickets>,
+    mutual: Arc<Tickets>,
+}
+
+impl DoorTickets {
+    fn new(time: &Arc<dyn TimeProvider>) -> Result<DoorTickets, String> {
+        Ok(DoorTickets {
+            usual: Tickets::new(Arc::clone(time))?,
+            basic: Tickets::new(Arc::clone(time))?,
+            mutual: Tickets::new(Arc::clone(time))?,
+        })
+    }
+}
+
+/// The time that certificates are valid at: the system's, unless a test drives it. The server's
+/// own clock does not follow the system's when it is set, and a certificate has to.
+#[derive(Debug)]
+struct Driven(Arc<AtomicU64>);
+
+impl TimeProvider for Driven {
+    fn current_time(&self) -> Option<UnixTime> {
+        let now = Duration::from_millis(self.0.load(Ordering::Acquire));
+        Some(UnixTime::since_unix_epoch(now))
+    }
 }
 
 /// A server's TLS.
 pub struct Tls {
     settings: TlsSettings,
     provider: Arc<CryptoProvider>,
-    /// Encrypts the tickets of sessions, and outlives certificates; `None`: no session can be
-    /// resumed.
-    tickets: Option<Arc<dyn ProducesTickets>>,
+    time: Arc<dyn TimeProvider>,
     loaded: RwLock<Arc<Loaded>>,
     /// Unix seconds of the last refresh.
     refreshed: AtomicU32,
@@ -91,39 +128,46 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files that the settings name, at Unix second `now`.
+    /// Reads the files that the settings name, at Unix second `now`. `driven` has a test's Unix
+    /// milliseconds.
     ///
     /// # Errors
     /// One sentence.
-    pub fn open(settings: &TlsSettings, now: u32) -> Result<Tls, String> {
+    pub fn open(
+        settings: &TlsSettings,
+        now: u32,
+        driven: Option<Arc<AtomicU64>>,
+    ) -> Result<Tls, String> {
         let suites = match &settings.ciphers {
             Some(list) => ciphers::read(list)?,
             None => ring::DEFAULT_CIPHER_SUITES.to_vec(),
         };
         let provider = Arc::new(CryptoProvider {
-            cipher_suites: suites,
+            cipher_suites: suites.into_iter().map(ciphers::endless).collect(),
             ..ring::default_provider()
         });
-        let tickets = match settings.session_cache {
-            true => Some(Ticketer::new().map_err(|e| format!("there is no randomness: {e}"))?),
-            false => None,
+        let time: Arc<dyn TimeProvider> = match driven {
+            Some(clock) => Arc::new(Driven(clock)),
+            None => Arc::new(DefaultTimeProvider),
         };
-        let loaded = load(settings, &provider, tickets.as_ref()).map_err(|refused| refused.why)?;
+        let loaded = load(settings, &provider, &time, None).map_err(|refused| refused.why)?;
         Ok(Tls {
             settings: settings.clone(),
             provider,
-            tickets,
+            time,
             loaded: RwLock::new(Arc::new(loaded)),
             refreshed: AtomicU32::new(now),
         })
     }
 
-    /// Reads certificate, key and CA again, at Unix second `now` (TLS-1).
+    /// Reads certificate, key and CA again, at Unix second `now` (TLS-1). Tickets outlive a new
+    /// certificate, and end with a new CA file (TICKET-2).
     ///
     /// # Errors
     /// Why the old ones stay.
     pub fn refresh(&self, now: u32) -> Result<(), Refused> {
-        let loaded = load(&self.settings, &self.provider, self.tickets.as_ref())?;
+        let before = self.loaded();
+        let loaded = load(&self.settings, &self.provider, &self.time, Some(&before))?;
         let mut place = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
         *place = Arc::new(loaded);
         self.refreshed.store(now, Ordering::Relaxed);
@@ -162,7 +206,8 @@ impl Tls {
 fn load(
     settings: &TlsSettings,
     provider: &Arc<CryptoProvider>,
-    tickets: Option<&Arc<dyn ProducesTickets>>,
+    time: &Arc<dyn TimeProvider>,
+    before: Option<&Loaded>,
 ) -> Result<Loaded, Refused> {
     const CHAIN: &str = "Error loading the certificate chain";
     const KEY: &str = "Error loading the key";
@@ -171,45 +216,72 @@ fn load(
     let chain = read(&settings.chain)
         .and_then(|text| pem::certificates(&text))
         .map_err(|why| refused(&settings.chain, why))?;
-    let ends = chain.iter().map(|certificate| pem::end(certificate));
+    let ends = chain.iter().map(|certificate| x509::end(certificate));
     let ends: Option<Vec<i64>> = ends.collect();
     let expires = ends
         .and_then(|ends| ends.into_iter().min())
         .ok_or_else(|| refused(&settings.chain, "it tells no end of its validity".into()))?;
     let key = read(&settings.key)
-        .and_then(|text| {
-            PrivateKeyDer::from_pem_slice(&text)
-                .map_err(|_| "there is no private key in it".to_owned())
+        .and_then(|text| pem::key(&text))
+        .and_then(|key| {
+            let signer = provider.key_provider.load_private_key(key.clone_key());
+            signer.map_err(|_| pem::unusable(&key))
         })
         .map_err(|why| Refused::new(KEY, &settings.key, why))?;
-    let roots = match &settings.ca {
-        Some(path) => Some(roots(path).map_err(|why| Refused::new(CA, path, why))?),
+    let ca = match &settings.ca {
+        Some(path) => Some(read(path).map_err(|why| Refused::new(CA, path, why))?),
         None => None,
     };
-    // Both are there, so the error is that they do not match.
-    let make = |client: Client| {
-        let made = configure(settings, provider, tickets, &chain, &key, &roots, client);
-        made.map_err(|why| Refused {
-            short: "Error validating the certificate".to_owned(),
-            why: format!(
-                "the certificate {} is refused with the key {}: {why}",
-                settings.chain.display(),
-                settings.key.display()
-            ),
-        })
+    let trusted = match (&settings.ca, &ca) {
+        (Some(path), Some(text)) => {
+            Some(Trusted::read(text).map_err(|why| Refused::new(CA, path, why))?)
+        }
+        _ => None,
+    };
+    let unfit = |why: String| Refused {
+        short: "Error validating the certificate".to_owned(),
+        why: format!(
+            "the certificate {} is refused with the key {}: {why}",
+            settings.chain.display(),
+            settings.key.display()
+        ),
+    };
+    let of_first = chain.first().and_then(|der| Certificate::read(der));
+    let of_key = key.public_key();
+    if of_first.map(|first| first.key_info) != of_key.as_ref().map(AsRef::as_ref) {
+        return Err(unfit("the key belongs to another certificate".to_owned()));
+    }
+    let own = Arc::new(CertifiedKey::new(chain, key));
+    let tickets = match before {
+        _ if !settings.session_cache => None,
+        Some(before) if before.ca == ca => before.tickets.clone(),
+        _ => Some(DoorTickets::new(time).map_err(&unfit)?),
+    };
+    let make = |client: Client, tickets: Option<&Arc<Tickets>>| {
+        let made = configure(settings, provider, time, &trusted, client, &own);
+        let mut config = made.map_err(unfit)?;
+        if let Some(tickets) = tickets {
+            config.ticketer = Arc::clone(tickets) as _;
+            config.send_tls13_tickets = TICKETS;
+        }
+        Ok(Arc::new(config))
+    };
+    let of = tickets.as_ref();
+    let usual = match settings.verify {
+        TlsVerify::None => Client::Unknown,
+        TlsVerify::Request | TlsVerify::Once => Client::Either,
+        TlsVerify::Require => Client::Known,
     };
     Ok(Loaded {
-        usual: make(match settings.verify {
-            TlsVerify::None => Client::Unknown,
-            TlsVerify::Request | TlsVerify::Once => Client::Either,
-            TlsVerify::Require => Client::Known,
-        })?,
-        basic: make(Client::Unknown)?,
-        mutual: match &roots {
-            Some(_) => Some(make(Client::Known)?),
+        usual: make(usual, of.map(|tickets| &tickets.usual))?,
+        basic: make(Client::Unknown, of.map(|tickets| &tickets.basic))?,
+        mutual: match &trusted {
+            Some(_) => Some(make(Client::Known, of.map(|tickets| &tickets.mutual))?),
             None => None,
         },
         expires,
+        ca,
+        tickets,
     })
 }
 
@@ -221,56 +293,73 @@ enum Client {
     Known,
 }
 
+/// A configuration without tickets.
 fn configure(
     settings: &TlsSettings,
     provider: &Arc<CryptoProvider>,
-    tickets: Option<&Arc<dyn ProducesTickets>>,
-    chain: &[CertificateDer<'static>],
-    key: &PrivateKeyDer<'static>,
-    roots: &Option<Arc<RootCertStore>>,
+    time: &Arc<dyn TimeProvider>,
+    trusted: &Option<Trusted>,
     client: Client,
-) -> Result<Arc<ServerConfig>, String> {
+    own: &Arc<CertifiedKey>,
+) -> Result<ServerConfig, String> {
     let versions = match settings.only_1_3 {
         true => vec![&TLS13],
         false => vec![&TLS13, &TLS12],
     };
-    let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
+    let builder = ServerConfig::builder_with_details(Arc::clone(provider), Arc::clone(time))
         .with_protocol_versions(&versions)
         .map_err(|_| "no cipher suite is left for the versions of TLS".to_owned())?;
-    let builder = match (client, roots) {
+    let builder = match (client, trusted) {
         (Client::Unknown, _) => builder.with_no_client_auth(),
         (_, None) => return Err("clients are to be verified, and there is no CA".to_owned()),
-        (client, Some(roots)) => {
-            let roots = Arc::clone(roots);
+        (client, Some(trusted)) => {
+            let roots = Arc::clone(&trusted.roots);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
             let verifier = match client {
                 Client::Either => verifier.allow_unauthenticated(),
                 _ => verifier,
             };
-            let built = verifier.build().map_err(|error| error.to_string())?;
-            builder.with_client_cert_verifier(built)
+            let usual = verifier.build().map_err(|error| error.to_string())?;
+            builder.with_client_cert_verifier(Arc::new(Clients {
+                usual,
+                trusted: Arc::clone(&trusted.certificates),
+                algorithms: provider.signature_verification_algorithms,
+            }))
         }
     };
-    let mut config = builder
-        .with_single_cert(chain.to_vec(), key.clone_key())
-        .map_err(|error| error.to_string())?;
+    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(own))));
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    match tickets {
-        Some(tickets) => {
-            config.ticketer = Arc::clone(tickets);
-            config.send_tls13_tickets = TICKETS;
-        }
-        None => config.send_tls13_tickets = 0,
-    }
-    Ok(Arc::new(config))
+    config.send_tls13_tickets = 0;
+    Ok(config)
 }
 
-fn roots(path: &Path) -> Result<Arc<RootCertStore>, String> {
-    let mut store = RootCertStore::empty();
-    for certificate in pem::certificates(&read(path)?)? {
-        store.add(certificate).map_err(|error| error.to_string())?;
+/// The certificates of the CA file.
+struct Trusted {
+    certificates: Arc<[CertificateDer<'static>]>,
+    /// The same for rustls.
+    roots: Arc<RootCertStore>,
+}
+
+impl Trusted {
+    fn read(text: &[u8]) -> Result<Trusted, String> {
+        let certificates = pem::certificates(text)?;
+        let mut roots = RootCertStore::empty();
+        for (index, certificate) in certificates.iter().enumerate() {
+            roots.add(certificate.clone()).map_err(|error| {
+                let number = index + 1;
+                match error {
+                    rustls::Error::InvalidCertificate(CertificateError::BadEncoding) => {
+                        format!("its certificate {number} is damaged")
+                    }
+                    error => format!("its certificate {number} can't be used: {error}"),
+                }
+            })?;
+        }
+        Ok(Trusted {
+            certificates: certificates.into(),
+            roots: Arc::new(roots),
+        })
     }
-    Ok(Arc::new(store))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {

@@ -27,7 +27,7 @@ struct Wanted {
 const AUTHORS: (&str, &str) = ("The authors of Senko", "senko@packages.invalid");
 
 /// Files that are copied as they are: from below `contrib`, to below the root, with this mode.
-const FILES: [(&str, &str, u32); 6] = [
+const FILES: [(&str, &str, u32); 7] = [
     ("debian/senko.toml", "etc/senko/senko.toml", 0o644),
     (
         "systemd/senko.service",
@@ -37,6 +37,11 @@ const FILES: [(&str, &str, u32); 6] = [
     (
         "systemd/senko.socket",
         "lib/systemd/system/senko.socket",
+        0o644,
+    ),
+    (
+        "systemd/senko.service.d/raw-devices.conf",
+        "usr/share/doc/senko/examples/raw-devices.conf",
         0o644,
     ),
     ("debian/copyright", "usr/share/doc/senko/copyright", 0o644),
@@ -89,6 +94,7 @@ pub fn package(workspace: &Workspace, args: &[String]) -> Result<bool> {
     }
     texts(workspace, &wanted, &stage)?;
     control(&wanted, &contrib, &stage)?;
+    open_to_all(&stage)?;
     let arch = run::output(Command::new("dpkg").arg("--print-architecture"))?;
     let name = format!("senko_{}_{}.deb", wanted.version, arch.trim());
     let package = wanted.out.join(name);
@@ -152,6 +158,25 @@ fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
     fs::create_dir_all(folder)?;
     fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
     fs::set_permissions(to, fs::Permissions::from_mode(mode))?;
+    Ok(())
+}
+
+/// Gives all folders and files of the package the usual rights, whatever the builder's umask is:
+/// the user senko has to read the settings in `/etc/senko`.
+fn open_to_all(path: &Path) -> Result<()> {
+    let meta = fs::symlink_metadata(path)?;
+    let runs = meta.is_dir() || meta.permissions().mode() & 0o100 != 0;
+    if !meta.is_symlink() {
+        fs::set_permissions(
+            path,
+            fs::Permissions::from_mode(if runs { 0o755 } else { 0o644 }),
+        )?;
+    }
+    if meta.is_dir() {
+        for entry in fs::read_dir(path)? {
+            open_to_all(&entry?.path())?;
+        }
+    }
     Ok(())
 }
 
@@ -294,5 +319,29 @@ mod tests {
         ] {
             assert!(of(name, address).is_err(), "{name:?} {address:?}");
         }
+    }
+
+    /// A builder with umask 077 made a package whose `/etc/senko` the server could not read.
+    #[test]
+    fn a_package_has_the_usual_rights_whatever_the_umask() {
+        let dir = std::env::temp_dir().join(format!("senko-stage-{}", std::process::id()));
+        fs::create_dir_all(dir.join("etc/senko")).expect("made");
+        let files = [("etc/senko/senko.toml", 0o600), ("etc/run", 0o700)];
+        let set = |path: &str, mode| {
+            fs::set_permissions(dir.join(path), fs::Permissions::from_mode(mode)).expect("ours");
+        };
+        for (file, mode) in files {
+            fs::write(dir.join(file), "").expect("made");
+            set(file, mode);
+        }
+        set("etc", 0o700);
+        open_to_all(&dir).expect("ours");
+        let mode = |path: &str| {
+            let meta = fs::metadata(dir.join(path)).expect("there");
+            meta.permissions().mode() & 0o777
+        };
+        let modes = ["", "etc", "etc/senko", "etc/senko/senko.toml", "etc/run"].map(mode);
+        assert_eq!(modes, [0o755, 0o755, 0o755, 0o644, 0o755]);
+        fs::remove_dir_all(&dir).expect("ours");
     }
 }

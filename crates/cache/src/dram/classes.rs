@@ -13,8 +13,9 @@ const FIRST: u32 = 256;
 /// One class.
 #[derive(Clone, Debug, Default)]
 struct Class {
-    /// Evictions since about the last rebalancing, which halves the count.
+    /// Items that left DRAM since about the last rebalancing, which halves the count.
     recent: u32,
+    /// Items that were lost.
     evicted: u64,
     out_of_memory: u64,
     counts: ClassCounts,
@@ -40,12 +41,16 @@ impl Classes {
         self.of.len()
     }
 
-    /// Counts an eviction of an item of the class.
-    pub(crate) fn evicted(&mut self, class: usize) {
+    /// Counts an item of the class that left DRAM, for flash or for good.
+    pub(crate) fn left(&mut self, class: usize) {
         let class = &mut self.of[class];
         class.recent = class.recent.saturating_add(1);
-        class.evicted += 1;
         self.to_rebalance = self.to_rebalance.saturating_sub(1);
+    }
+
+    /// Counts an item of the class that was lost: it left DRAM, and flash did not take it.
+    pub(crate) fn evicted(&mut self, class: usize) {
+        self.of[class].evicted += 1;
     }
 
     /// Counts an item of the class that found no room.

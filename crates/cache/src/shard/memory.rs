@@ -234,7 +234,7 @@ impl Shard {
             return Ok(());
         }
         self.demote(queue, item)?;
-        self.dram.evicted(class);
+        self.dram.left(class);
         Ok(())
     }
 }

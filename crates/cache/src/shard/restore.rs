@@ -44,6 +44,7 @@ use crate::flash::log::{Log, LogMark};
 use crate::index::{Index, Shape, Slot};
 use crate::shard::Shard;
 use crate::words::{Belongs, State};
+pub use saved::SavedCounts;
 #[cfg(any(test, feature = "fuzzing"))]
 pub use saved::fuzz_saved;
 pub use server_words::ServerWords;

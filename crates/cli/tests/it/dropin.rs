@@ -39,23 +39,26 @@ fn what_scripts_look_for() {
 #[test]
 fn refusals_have_memcacheds_exit_codes() {
     let folder = Scratch::new();
-    for args in [
-        &["-S"][..],
-        &["-Y", "file"],
-        &["-Z"],
-        &["--enable-ssl"],
-        &["-U", "11211"],
-        &["-Q"],
-        &["-o", "nonsense"],
-        &["-t", "0"],
-        &["-p", "0"],
-        &["-o", "ssl_key=x"],
+    // An unknown option, and a number that must not be 0, used to end with 64, too.
+    for (args, code) in [
+        (&["-S"][..], 64),
+        (&["-Y", "file"], 64),
+        (&["-Z"], 64),
+        (&["--enable-ssl"], 64),
+        (&["-U", "11211"], 64),
+        (&["-Q"], 1),
+        (&["-o", "nonsense"], 1),
+        (&["-t", "0"], 1),
+        (&["-c", "0"], 1),
+        (&["-R", "0"], 1),
+        (&["-p", "0"], 64),
+        (&["-o", "ssl_key=x"], 64),
     ] {
         let sentence = refused(folder.memcached(), &folder, args);
         assert!(!sentence.is_empty());
         assert_eq!(
             run(folder.memcached(), &folder, args).status.code(),
-            Some(64),
+            Some(code),
             "{args:?}"
         );
     }

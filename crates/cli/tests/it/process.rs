@@ -164,14 +164,20 @@ impl Running {
         std::fs::read_to_string(folder.join("stderr")).unwrap()
     }
 
-    /// Sends SIGTERM, waits for the end, and returns what the server still wrote to stdout.
-    pub fn stop(mut self) -> (ExitStatus, String) {
-        signal(self.child.id(), "TERM");
-        let status = wait_for(|| self.child.try_wait().unwrap());
+    /// What the server still wrote to stdout before its end.
+    pub fn rest(&mut self) -> String {
         let mut rest = String::new();
         if let Some(out) = &mut self.out {
             out.read_to_string(&mut rest).unwrap();
         }
+        rest
+    }
+
+    /// Sends SIGTERM, waits for the end, and returns what the server still wrote to stdout.
+    pub fn stop(mut self) -> (ExitStatus, String) {
+        signal(self.child.id(), "TERM");
+        let status = wait_for(|| self.child.try_wait().unwrap());
+        let rest = self.rest();
         (status, rest)
     }
 }

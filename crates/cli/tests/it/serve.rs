@@ -242,19 +242,152 @@ fn options_from_a_file() {
     assert!(status.success() && !folder.join("pid").exists());
 }
 
+/// `timeout`, and supervisors that signal a group, send two stop signals within milliseconds. The
+/// second one used to end the server before it had saved the items of DRAM, without a line.
 #[test]
-fn a_second_signal_ends_it_at_once_and_a_hangup_does_nothing() {
+fn two_signals_at_once_are_one_request_to_stop() {
     let folder = Scratch::new();
-    let mut server = Running::serve(&folder, &["-p", "0", "--no-flash"]);
+    let args = [
+        "-p",
+        "0",
+        "-m",
+        "64",
+        "--flash",
+        "f:64m",
+        "--data-dir",
+        "d",
+        "--keep-dram",
+    ];
+    let mut server = Running::serve(&folder, &args);
     signal(server.child.id(), "HUP");
     let mut client = server.connect();
-    assert_eq!(ask(&mut client, "mn\r\n", "\n"), "MN\r\n");
-    signal(server.child.id(), "INT");
-    // The server may have ended by itself before the second signal.
-    let _ = Command::new("kill")
-        .args(["-INT", &server.child.id().to_string()])
-        .status();
-    wait_for(|| server.child.try_wait().unwrap());
+    for n in 0..1000 {
+        let set = format!("set k{n} 0 0 4\r\nabcd\r\n");
+        assert_eq!(ask(&mut client, &set, "\n"), "STORED\r\n");
+    }
+    signal(server.child.id(), "TERM");
+    for _ in 0..3 {
+        // It may have ended by itself before.
+        let _ = Command::new("kill")
+            .args(["-TERM", &server.child.id().to_string()])
+            .status();
+    }
+    let status = wait_for(|| server.child.try_wait().unwrap());
+    assert!(status.success(), "{status}");
+    let server = Running::serve(&folder, &args);
+    let mut client = server.connect();
+    let got = ask(&mut client, "get k0 k999\r\n", "END\r\n");
+    assert_eq!(got.matches("VALUE").count(), 2, "{got}");
+    assert_eq!(server.start["warm"]["dram_items"], 1000);
+}
+
+/// A second signal used to end the server without a word and with the code of a failed start, and
+/// left its pid file and its Unix socket behind.
+#[test]
+fn a_stop_that_is_cut_short_says_so() {
+    let folder = Scratch::new();
+    let args = ["-p", "0", "--no-flash", "-s", "sock", "-P", "pid"];
+    let mut server = Running::serve(&folder, &args);
+    // The stop waits for this client, which reads none of its answers.
+    let mut client = server.connect();
+    let value = "v".repeat(1_000_000);
+    let set = format!("set k 0 0 {}\r\n{value}\r\n", value.len());
+    assert_eq!(ask(&mut client, &set, "\n"), "STORED\r\n");
+    client.write_all(&b"get k\r\n".repeat(100)).unwrap();
+    let status = wait_for(|| {
+        let _ = Command::new("kill")
+            .args(["-TERM", &server.child.id().to_string()])
+            .status();
+        server.child.try_wait().unwrap()
+    });
+    assert_eq!(status.code(), Some(128 + 15));
+    let said = server.stderr(&folder);
+    assert!(said.contains("the stop was cut short by SIGTERM"), "{said}");
+    assert!(!folder.join("pid").exists() && !folder.join("sock").exists());
+    let rest = server.rest();
+    let stop: serde_json::Value = serde_json::from_str(&rest).unwrap();
+    assert_eq!(stop["clean"], false, "{rest}");
+}
+
+/// A start that failed used to remove the pid file of another server, and so did the end of a
+/// server after another one had written its number there.
+#[test]
+fn a_pid_file_names_the_server_that_runs() {
+    let folder = Scratch::new();
+    let read = || std::fs::read_to_string(folder.join("pid")).unwrap();
+    let number = |server: &Running| format!("{}\n", server.child.id());
+    let first = Running::serve(&folder, &["-p", "0", "--no-flash", "-P", "pid"]);
+    assert_eq!(read(), number(&first));
+    let other = [
+        "serve",
+        "-p",
+        "0",
+        "--flash",
+        "/no/such/folder/f:64m",
+        "-P",
+        "pid",
+    ];
+    refused(SENKO, &folder, &other);
+    assert_eq!(read(), number(&first));
+    let second = Running::serve(&folder, &["-p", "0", "--no-flash", "-P", "pid"]);
+    assert_eq!(read(), number(&second));
+    assert!(first.stop().0.success());
+    assert_eq!(read(), number(&second));
+    assert!(second.stop().0.success());
+    assert!(!folder.join("pid").exists());
+}
+
+/// The start's lines named the addresses alone, although one may ask for a password and another
+/// not.
+#[test]
+fn the_start_tells_the_terms_of_each_listener() {
+    let folder = Scratch::new();
+    std::fs::write(folder.join("users"), "a:b\n").unwrap();
+    let listen = "127.0.0.1:0,noauth:proto[ascii]:127.0.0.2:0";
+    let args = ["--no-flash", "-l", listen, "-Y", "users"];
+    let server = Running::serve(&folder, &args);
+    let doors = &server.start["doors"];
+    assert_eq!(
+        (&doors[0]["password"], &doors[1]["password"]),
+        (&true.into(), &false.into())
+    );
+    assert_eq!(
+        (&doors[0]["tls"], &doors[1]["protocol"]),
+        (&false.into(), &"ascii".into())
+    );
+    let said = server.stderr(&folder);
+    let line = said
+        .lines()
+        .find(|line| line.contains("listening"))
+        .unwrap();
+    assert!(
+        line.contains(" (password), 127.0.0.2:") && line.ends_with(" (ascii only)"),
+        "{line}"
+    );
+}
+
+/// A core dump has requests, answers, passwords and keys of TLS. So none is written unless it is
+/// asked for.
+#[test]
+fn no_core_is_dumped_unless_asked_for() {
+    let folder = Scratch::new();
+    for (args, wanted) in [
+        (&["-p", "0", "--no-flash"][..], false),
+        (&["-p", "0", "--no-flash", "--core-dumps"], true),
+    ] {
+        let server = Running::serve(&folder, args);
+        let limits =
+            std::fs::read_to_string(format!("/proc/{}/limits", server.child.id())).unwrap();
+        let line = limits
+            .lines()
+            .find(|line| line.starts_with("Max core file size"))
+            .unwrap();
+        let numbers: Vec<&str> = line.split_whitespace().skip(4).take(2).collect();
+        match wanted {
+            false => assert_eq!(numbers[0], "0", "{line}"),
+            true => assert_eq!(numbers[0], numbers[1], "{line}"),
+        }
+    }
 }
 
 /// `verbosity 1` was answered with OK, and `stats settings` had the 1, but the log stayed as it

@@ -156,3 +156,36 @@ fn only_the_own_socket_file_is_removed() {
     drop(second);
     assert!(!path.exists());
 }
+
+/// The mode of the socket used to be set by its name, after bind. In a folder of another user, that
+/// user could put a link there in between, and root changed the mode of the link's target.
+#[test]
+fn a_link_in_place_of_a_socket_changes_no_mode() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let folder = Folder::new();
+    let (path, link, victim) = (
+        folder.file("sock"),
+        folder.file("link"),
+        folder.file("victim"),
+    );
+    std::fs::write(&victim, "").unwrap();
+    std::fs::set_permissions(&victim, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                let _ = std::os::unix::fs::symlink(&victim, &link);
+                if path.exists() {
+                    let _ = std::fs::rename(&link, &path);
+                }
+            }
+        });
+        for _ in 0..300 {
+            let _ = Listener::unix(&path, 0o777, 10);
+            let _ = std::fs::remove_file(&path);
+        }
+        end.store(true, Ordering::Relaxed);
+    });
+    let mode = std::fs::metadata(&victim).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}

@@ -17,6 +17,7 @@ use super::metrics::Wear;
 use super::sums::Sums;
 use super::{Phase, Started};
 use crate::latency::SERIES;
+use crate::protocol::{push_key, push_uri};
 use crate::watch::MOST_WATCHERS;
 
 /// The style: light or dark like the reader's system, one column on a phone.
@@ -347,6 +348,16 @@ fn devices(page: &mut Page, started: &Started, recent: &Sums) {
     page.end();
 }
 
+/// A key or a prefix. Bytes that are no text are encoded, so that different keys look different.
+fn shown(key: &[u8]) -> String {
+    let mut bytes = Vec::new();
+    match std::str::from_utf8(key) {
+        Ok(_) => push_key(&mut bytes, key),
+        Err(_) => push_uri(&mut bytes, key),
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// Hot keys and prefixes, if they are counted.
 fn hot(page: &mut Page, started: &Started) {
     let shared = &started.shared;
@@ -354,7 +365,7 @@ fn hot(page: &mut Page, started: &Started) {
         page.section("Hot keys");
         page.table(&["key", "lookups"]);
         for (key, lookups) in shared.hottest().iter().take(10) {
-            page.row(&[&String::from_utf8_lossy(key), lookups]);
+            page.row(&[&shown(key), lookups]);
         }
         page.end();
     }
@@ -362,13 +373,7 @@ fn hot(page: &mut Page, started: &Started) {
         page.section("Prefixes");
         page.table(&["prefix", "gets", "hits", "flash", "sets"]);
         for (name, p) in shared.prefixes.top(10) {
-            page.row(&[
-                &String::from_utf8_lossy(&name),
-                &p.get,
-                &p.hit,
-                &p.flash,
-                &p.set,
-            ]);
+            page.row(&[&shown(&name), &p.get, &p.hit, &p.flash, &p.set]);
         }
         page.end();
     }

@@ -135,13 +135,10 @@ fn lru(rest: &[u8]) -> &'static str {
 
 /// Reads the certificate again, as SIGHUP does. The reason for a refusal goes to the log.
 fn refresh_certs<Q: Queue>(ctx: &Ctx<'_, Q>) -> String {
-    match ctx.shared.refresh_certificate() {
+    match ctx.shared.refresh_for_client() {
         None => "Error TLS not enabled".to_owned(),
         Some(Ok(())) => "OK".to_owned(),
-        Some(Err(refused)) => {
-            tracing::error!("{}; the certificate and key before stay", refused.why);
-            refused.short
-        }
+        Some(Err(refused)) => refused.short,
     }
 }
 

@@ -71,6 +71,11 @@ struct Line {
 }
 
 impl Line {
+    /// Whether the value is sent. A client that names the item's CAS value has it already.
+    fn sends_value<Q: Queue>(&self, ctx: &Ctx<'_, Q>, flags: &Flags) -> bool {
+        flags.value && flags.compare != Some(ctx.cas(self.meta.cas))
+    }
+
     /// Writes the first line. Afterwards `self` has the changes that the flags make.
     fn write<Q: Queue>(
         &mut self,
@@ -79,7 +84,7 @@ impl Line {
         flags: &Flags,
         out: &mut Vec<u8>,
     ) {
-        if flags.value {
+        if self.sends_value(ctx, flags) {
             out.extend_from_slice(b"VA ");
             push_u64(out, u64::from(self.meta.value_len));
         } else {
@@ -184,7 +189,7 @@ pub(super) fn get<Q: Queue>(
             out.line("SERVER_ERROR out of memory");
         }
         Resolved::Absent => match flags.vivify {
-            Some(expiry) => match vivify(ctx, req, flags, expiry) {
+            Some(_) => match vivify(ctx, req, flags) {
                 Ok(item) => {
                     let meta = ctx.shard.meta(item);
                     dram_hit(ctx, req, flags, item, true, false, out);
@@ -212,13 +217,13 @@ fn miss<Q: Queue>(ctx: &mut Ctx<'_, Q>, req: &Request<'_>, flags: &Flags, out: &
 }
 
 /// The item that `N` makes on a miss. It has no value, and the reply gives the right to fill it.
+/// Its expiry takes effect at the place of `N` among the flags.
 fn vivify<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
     req: &Request<'_>,
     flags: &Flags,
-    expiry: u32,
 ) -> Result<ItemRef, AllocError> {
-    let mut draft = ctx.shard.alloc(ctx.queue, &req.key, 0, expiry, 0)?;
+    let mut draft = ctx.shard.alloc(ctx.queue, &req.key, 0, 0, 0)?;
     ctx.shard.set_draft_binary_key(&mut draft, flags.base64);
     Ok(ctx.shard.link(draft, flags.cas))
 }
@@ -241,7 +246,7 @@ fn dram_hit<Q: Queue>(
     };
     line.write(ctx, req, flags, &mut out.bytes);
     let new = line.meta;
-    if flags.value {
+    if line.sends_value(ctx, flags) {
         value::push_value(ctx, item, &old, true, out);
     }
     if new.expiry != old.expiry || flags.ttl.is_some() {
@@ -284,7 +289,7 @@ fn flash_hit<Q: Queue>(
     };
     line.write(ctx, req, flags, &mut out.bytes);
     let meta = found.meta;
-    if flags.value {
+    if line.sends_value(ctx, flags) {
         value::push_flash_value(found, true, req.remote, out);
     }
     value::count_hit(ctx, req.key.bytes, false, &meta);

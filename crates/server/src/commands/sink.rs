@@ -13,8 +13,16 @@ pub(super) enum Sink<'a> {
 
 impl Sink<'_> {
     pub(super) fn stat(&mut self, name: &str, value: impl Display) {
+        self.stat_of(name.as_bytes(), value);
+    }
+    /// For a name of any bytes, such as a key.
+    pub(super) fn stat_of(&mut self, name: &[u8], value: impl Display) {
         match self {
-            Sink::Text(out) => out.extend_from_slice(format!("STAT {name} {value}\r\n").as_bytes()),
+            Sink::Text(out) => {
+                out.extend_from_slice(b"STAT ");
+                out.extend_from_slice(name);
+                out.extend_from_slice(format!(" {value}\r\n").as_bytes());
+            }
             Sink::Binary(out, head) => {
                 let value = value.to_string();
                 head.push(
@@ -25,7 +33,7 @@ impl Sink<'_> {
                     name.len() + value.len(),
                     0,
                 );
-                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(name);
                 out.extend_from_slice(value.as_bytes());
             }
         }

@@ -48,6 +48,9 @@ pub(crate) fn text_stats<Q: Queue>(
         b"conns" => return Some(DumpKind::Table(Table::Connections)),
         b"cachedump" => return cachedump(ctx, tokens, out),
         b"sizes" => return Some(DumpKind::Sizes),
+        b"hotkeys" if ctx.shared.settings.no_dump => {
+            out.line("CLIENT_ERROR stats hotkeys not allowed");
+        }
         b"hotkeys" if ctx.shared.settings.hot_keys.is_none() => {
             out.line("CLIENT_ERROR hot keys are not sampled: start with --hot-keys");
         }
@@ -72,6 +75,10 @@ pub(crate) fn binary_stats<Q: Queue>(
     let mut sink = Sink::Binary(out, head);
     match key {
         b"reset" => reset(ctx),
+        _ if ctx.shared.settings.no_dump && (key.starts_with(b"detail") || key == b"hotkeys") => {
+            head.error(out, Status::NotFound, Status::NotFound.text());
+            return;
+        }
         b"detail on" => ctx.shared.prefixes.set(true),
         b"detail off" => ctx.shared.prefixes.set(false),
         b"detail dump" => {
@@ -112,7 +119,7 @@ fn hot_keys<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     for (key, lookups) in ctx.shared.hottest() {
         let mut name = Vec::new();
         push_key(&mut name, &key);
-        sink.stat(&String::from_utf8_lossy(&name), lookups);
+        sink.stat_of(&name, lookups);
     }
 }
 
@@ -123,6 +130,8 @@ fn reset<Q: Queue>(ctx: &mut Ctx<'_, Q>) {
 
 fn detail<Q: Queue>(ctx: &mut Ctx<'_, Q>, what: &[u8], out: &mut Reply) -> Option<DumpKind> {
     match what {
+        // It shows parts of keys.
+        _ if ctx.shared.settings.no_dump => out.line("CLIENT_ERROR stats detail not allowed"),
         b"on" | b"off" => {
             ctx.shared.prefixes.set(what == b"on");
             out.line("OK");

@@ -276,8 +276,14 @@ fn unknown(line: &[u8]) -> Refusal {
     Refusal::new(ERROR, ends_with_noreply(line))
 }
 
-/// Whether a line begins an HTTP request. A stranger may have chosen the text after such a line,
-/// through somebody's browser.
+/// Whether a line begins an HTTP request.
+pub fn is_http_line(line: &[u8]) -> bool {
+    let mut tokens = Tokens::new(line);
+    (tokens.next()).is_some_and(|name| is_http(name, tokens.rest()))
+}
+
+/// The same, for a line that was split at its first word. A stranger may have chosen the text after
+/// such a line, through somebody's browser.
 fn is_http(name: &[u8], rest: &[u8]) -> bool {
     let mut tokens = Tokens::new(rest);
     let target = tokens.next().unwrap_or(&[]);

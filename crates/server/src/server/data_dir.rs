@@ -28,8 +28,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use senko_cache::{
-    DeviceLabel, HashSeed, Restore, RestoreFrom, ServerWords, Shard, SharedFiles, Superblock,
-    SuperblockError,
+    DeviceLabel, HashSeed, Restore, RestoreFrom, SavedCounts, ServerWords, Shard, SharedFiles,
+    Superblock, SuperblockError,
 };
 use senko_io::{
     Device, FileOptions, FlashFile, PAGE_SIZE, Purpose, SharedFile, Snapshot, SnapshotReader, Tag,
@@ -85,7 +85,7 @@ pub struct Stopped {
     pub cas: u64,
     /// Why the items of DRAM were not saved, although they should have been.
     pub items_unsaved: Option<String>,
-    /// Items on flash in the saved index.
+    /// Items on flash in the saved index, without those that were saved from DRAM.
     pub flash_items: u64,
     /// Items of DRAM that were saved.
     pub dram_items: u64,
@@ -451,7 +451,7 @@ impl DataDir {
         let stop = self.block().opened;
         let items = match self.keep_dram {
             true => write_whole(&self.items_path(n), |out| shard.save_items(out, stop)),
-            false => Ok(0),
+            false => Ok(SavedCounts::default()),
         };
         // Flash is saved even if there is no room for the items in DRAM.
         let flash_items = write_whole(&self.index_path(n), |out| shard.save(out, stop)).map_err(|why| {
@@ -462,11 +462,13 @@ impl DataDir {
                 "{why}; the next start restores the items on flash from shared memory, unless the machine reboots first"
             )
         })?;
+        let saved = *items.as_ref().unwrap_or(&SavedCounts::default());
         Ok(Stopped {
             flushes: shard.flushes(),
             cas: shard.cas(),
-            flash_items,
-            dram_items: items.as_ref().map_or(0, |items| *items),
+            // As the next start will count them: a saved item comes back to DRAM.
+            flash_items: flash_items.saturating_sub(saved.on_flash),
+            dram_items: saved.items,
             items_unsaved: items.err(),
         })
     }
@@ -514,10 +516,10 @@ impl Drop for DataDir {
 
 /// Writes a file of a clean stop, and returns the number of items in it. After a failure the file
 /// does not exist.
-fn write_whole(
+fn write_whole<T>(
     path: &Path,
-    write: impl FnOnce(&mut Snapshot) -> std::io::Result<u64>,
-) -> Result<u64, String> {
+    write: impl FnOnce(&mut Snapshot) -> std::io::Result<T>,
+) -> Result<T, String> {
     let mut out = Snapshot::create(path).map_err(|e| e.to_string())?;
     let items = write(&mut out).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
     out.finish().map_err(|e| e.to_string())?;

@@ -2,10 +2,13 @@
 //! Reports for operators: the state that a start found, why a start failed, and the state that a
 //! stop left.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use senko_cache::Recovered;
+
+use crate::settings::{Dialect, TlsMode};
 
 /// Why a server did not start, or did not end well; one sentence.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +37,8 @@ pub struct StopReport {
 pub struct StartReport {
     /// TCP addresses bound.
     pub addresses: Vec<SocketAddr>,
+    /// All listeners for clients.
+    pub doors: Vec<DoorReport>,
     /// Address of metrics, health check and page.
     pub admin: Option<SocketAddr>,
     /// Unix socket bound.
@@ -56,6 +61,42 @@ pub struct StartReport {
     pub flash: Vec<FlashReport>,
     /// With a data directory: the state that was restored.
     pub warm: Option<Recovered>,
+}
+
+/// A listener for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DoorReport {
+    /// Its address, or its path.
+    pub address: String,
+    /// How its connections are encrypted.
+    pub tls: TlsMode,
+    /// Whether each client has to show a certificate.
+    pub certificate: bool,
+    /// Whether clients have to give a password.
+    pub password: bool,
+    /// The only protocol that it serves.
+    pub only: Option<Dialect>,
+}
+
+impl fmt::Display for DoorReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.address)?;
+        let tls = match self.tls {
+            TlsMode::Off => None,
+            _ if self.certificate => Some("TLS with client certificates"),
+            _ => Some("TLS"),
+        };
+        let only = self.only.map(|only| match only {
+            Dialect::Ascii => "ascii only",
+            Dialect::Binary => "binary only",
+        });
+        let all = [tls, self.password.then_some("password"), only];
+        let all: Vec<&str> = all.into_iter().flatten().collect();
+        match all.is_empty() {
+            true => Ok(()),
+            false => write!(f, " ({})", all.join(", ")),
+        }
+    }
 }
 
 /// One flash file or device.

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use super::{Control, ServerError};
+use super::{Control, Listening, ServerError};
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::settings::{Dialect, Settings, TlsMode, TlsVerify};
@@ -27,6 +27,20 @@ pub(super) fn open(settings: &Settings) -> Result<Auth, ServerError> {
         (Some(Dialect::Ascii), _, Some(_)) => {
             return wrong(
                 "-S and --sasl-file ask for a password in the binary protocol, and -B ascii turns it off",
+            );
+        }
+        (_, ascii, sasl)
+            if settings.protocols.iter().any(|(address, only)| {
+                let has_file = match only {
+                    Dialect::Ascii => ascii.is_some(),
+                    Dialect::Binary => sasl.is_some(),
+                };
+                let asks = ascii.is_some() || sasl.is_some();
+                asks && !has_file && !settings.noauth.contains(address)
+            }) =>
+        {
+            return wrong(
+                "proto[] in -l leaves a listener only a protocol for which there is no password file (-Y, --auth-file, -S, --sasl-file)",
             );
         }
         (_, None, None) if !settings.noauth.is_empty() => {
@@ -57,24 +71,27 @@ pub(super) fn certificate(settings: &Settings) -> Result<Option<Tls>, ServerErro
         );
     }
     let now = Clock::start(settings.clock.clone(), 0).now_ms() / 1000;
-    Tls::open(tls, now as u32).map(Some).map_err(ServerError)
+    Tls::open(tls, now as u32, settings.clock.clone())
+        .map(Some)
+        .map_err(ServerError)
 }
 
-/// The addresses that other machines may reach and that require no password.
-fn open_to_all(settings: &Settings) -> impl Iterator<Item = &SocketAddr> {
+/// The sockets that other machines may reach and that require no password.
+fn open_to_all<'a>(
+    settings: &'a Settings,
+    all: &'a [Listening],
+) -> impl Iterator<Item = SocketAddr> + 'a {
     let asks = settings.auth_file.is_some() || settings.sasl_file.is_some();
-    let reached = |a: &&SocketAddr| !a.ip().is_loopback();
-    settings
-        .listen
-        .iter()
-        .filter(reached)
-        .filter(move |a| !asks || settings.noauth.contains(a))
-        .filter(|a| !shows_certificate(settings, a))
+    all.iter()
+        .filter(move |l| !asks || !l.terms.guarded)
+        .filter(|l| !shows_certificate(settings, l.terms.tls))
+        .filter_map(|l| l.address)
+        .filter(|address| !address.ip().is_loopback())
 }
 
-/// Whether each client of an address has to show a certificate.
-fn shows_certificate(settings: &Settings, address: &SocketAddr) -> bool {
-    match settings.tls_mode(address) {
+/// Whether each client of a listener has to show a certificate.
+pub(super) fn shows_certificate(settings: &Settings, mode: TlsMode) -> bool {
+    match mode {
         TlsMode::Mutual => true,
         TlsMode::Default => {
             let tls = settings.tls.as_ref();
@@ -84,9 +101,10 @@ fn shows_certificate(settings: &Settings, address: &SocketAddr) -> bool {
     }
 }
 
-/// Warns if anybody who reaches an address may read and change all items.
-pub(super) fn warn(settings: &Settings) {
-    let open: Vec<String> = open_to_all(settings).map(ToString::to_string).collect();
+/// Warns if anybody who reaches a socket may read and change all items. It may be one that a
+/// service manager passed.
+pub(super) fn warn(settings: &Settings, all: &[Listening]) {
+    let open: Vec<String> = open_to_all(settings, all).map(|a| a.to_string()).collect();
     if !open.is_empty() {
         tracing::warn!(
             "everybody who reaches {} can read and change every item: the server asks for no password (--auth-file, --sasl-file) and no client certificate",
@@ -100,8 +118,9 @@ impl Control {
     /// is bad or can't be read, the old users, or the old certificate and key, stay. Open
     /// connections are not affected.
     ///
-    /// Returns the number of files.
-    pub fn reload(&self) -> usize {
+    /// Returns how many of how many were read: each password file, and the certificate with its
+    /// key.
+    pub fn reload(&self) -> (usize, usize) {
         let files = self.shared.auth.reload();
         for (path, read) in &files {
             match read {
@@ -110,24 +129,44 @@ impl Control {
             }
         }
         let certificate = self.shared.refresh_certificate();
-        if let Some(Err(refused)) = &certificate {
-            tracing::error!("{}; the certificate and key before stay", refused.why);
+        if let Some(read) = &certificate {
+            tell_of_certificate(read, "");
         }
-        files.len() + usize::from(certificate.is_some())
+        let read = files.iter().filter(|(_, read)| read.is_ok()).count();
+        let all = files.len() + usize::from(certificate.is_some());
+        (read + usize::from(matches!(certificate, Some(Ok(_)))), all)
     }
 }
 
 impl Shared {
-    /// Reads certificate, key and CA again; `None`: TLS is not in use.
-    pub(crate) fn refresh_certificate(&self) -> Option<Result<(), Refused>> {
+    /// Reads certificate, key and CA again; `None`: TLS is not in use. Returns the days until the
+    /// certificate ends.
+    fn refresh_certificate(&self) -> Option<Result<i64, Refused>> {
         let tls = self.tls.as_ref()?;
         let now = (self.clock.now_ms() / 1000) as u32;
         let refreshed = tls.refresh(now);
-        if refreshed.is_ok() {
-            let days = (tls.expires() - i64::from(now)) / 86_400;
-            tracing::info!("the certificate was read again; it ends in {days} days");
+        Some(refreshed.map(|()| (tls.expires() - i64::from(now)) / 86_400))
+    }
+
+    /// The same, because a client asked for it. Any client may, and often.
+    pub(crate) fn refresh_for_client(&self) -> Option<Result<(), Refused>> {
+        let read = self.refresh_certificate()?;
+        if let Some(left_out) = self.refreshes.may(self.clock.now_ms()) {
+            tell_of_certificate(&read, &left_out.to_string());
         }
-        Some(refreshed)
+        Some(read.map(drop))
+    }
+}
+
+fn tell_of_certificate(read: &Result<i64, Refused>, more: &str) {
+    match read {
+        Ok(days) => {
+            tracing::info!("the certificate was read again; it ends in {days} days{more}");
+        }
+        Err(refused) => {
+            let why = &refused.why;
+            tracing::error!("{why}; the certificate and key before stay{more}");
+        }
     }
 }
 
@@ -136,19 +175,22 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::settings::TlsSettings;
+    use senko_io::Listener;
 
     #[test]
     fn only_listeners_without_a_password_beyond_loopback_are_open() {
         let address = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let mut settings = Settings {
-            listen: vec![
-                address("127.0.0.1:1"),
-                address("0.0.0.0:2"),
-                address("[::1]:3"),
-            ],
-            ..Settings::default()
+        let listener = Listener::tcp(address("127.0.0.1:0"), 1).unwrap();
+        let mut settings = Settings::default();
+        let open = |settings: &Settings| {
+            let all = ["127.0.0.1:1", "0.0.0.0:2", "[::1]:3"].map(|text| Listening {
+                listener: listener.clone(),
+                address: Some(address(text)),
+                name: "".into(),
+                terms: settings.terms(&address(text)),
+            });
+            open_to_all(settings, &all).collect::<Vec<_>>()
         };
-        let open = |settings: &Settings| open_to_all(settings).copied().collect::<Vec<_>>();
         assert_eq!(open(&settings), [address("0.0.0.0:2")]);
         settings.auth_file = Some("users".into());
         assert_eq!(open(&settings), []);

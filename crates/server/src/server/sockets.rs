@@ -2,13 +2,22 @@
 //! The sockets that a server listens on. Either the server opens them, or a service manager opened
 //! them before the start. One of the latter may be the admin listener.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use senko_io::Listener;
 
+use super::report::DoorReport;
+use super::security;
 use super::{Listening, ServerError, listen_soon};
+use crate::connection::Terms;
 use crate::settings::{ADMIN, Settings, TlsMode};
 
+/// Unix sockets ask for the password and are not encrypted.
+const OF_UNIX: Terms = Terms {
+    guarded: true,
+    tls: TlsMode::Off,
+    only: None,
+};
 /// Backlog of the admin listener.
 const ADMIN_BACKLOG: u32 = 64;
 
@@ -20,8 +29,7 @@ pub(super) fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError>
     let mut all: Vec<Listening> = Vec::new();
     for address in &settings.listen {
         let mut address = *address;
-        let guarded = !settings.noauth.contains(&address);
-        let tls = settings.tls_mode(&address);
+        let terms = settings.terms(&address);
         // Port 0 means the same free port for all addresses.
         if address.port() == 0
             && let Some(port) = all.iter().find_map(|l| l.listener.local_port())
@@ -40,8 +48,7 @@ pub(super) fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError>
                     listener,
                     address: Some(address),
                     name: name.into(),
-                    guarded,
-                    tls,
+                    terms,
                 });
             }
             // "All interfaces" means the existing ones: a machine without IPv6 still has the
@@ -62,19 +69,18 @@ pub(super) fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError>
             listener,
             address: None,
             name: format!("unix:{}", path.display()).into(),
-            guarded: true,
-            tls: TlsMode::Off,
+            terms: OF_UNIX,
         });
     }
     Ok(all)
 }
 
-/// The passed sockets, except the admin listener's.
+/// The passed sockets, except the admin listener's. They take the place of the addresses in `-l`,
+/// but not of the prefixes there: a prefix is a promise. So it counts for the passed socket with
+/// its address, and one without such a socket is refused.
 fn passed(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
-    let all: Vec<Listening> = settings
-        .passed
-        .iter()
-        .filter(|(name, _)| name != ADMIN)
+    let sockets = settings.passed.iter().filter(|(name, _)| name != ADMIN);
+    let all: Vec<Listening> = sockets
         .map(|(name, listener)| {
             let address = listener.local_address();
             let shown = address.map_or_else(|| format!("unix:{name}"), |a| format!("tcp:{a}"));
@@ -82,21 +88,52 @@ fn passed(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
                 listener: listener.clone(),
                 address,
                 name: shown.into(),
-                guarded: true,
-                tls: match (&settings.tls, address) {
-                    (Some(_), Some(_)) => TlsMode::Default,
-                    _ => TlsMode::Off,
-                },
+                terms: address.map_or(OF_UNIX, |address| settings.terms(&address)),
             }
         })
         .collect();
-    match all.is_empty() {
-        true => Err(ServerError(
+    if all.is_empty() {
+        return Err(ServerError(
             "the service manager passed a socket for the admin listener only, and none for clients"
                 .to_owned(),
-        )),
-        false => Ok(all),
+        ));
     }
+    let is_passed = |address: &SocketAddr| all.iter().any(|l| l.address == Some(*address));
+    let is_kept = |address: &SocketAddr| {
+        // A socket of [::] also takes the clients of 0.0.0.0.
+        let wide = SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port()));
+        let within = address.ip() == Ipv4Addr::UNSPECIFIED
+            && is_passed(&wide)
+            && settings.terms(&wide) == settings.terms(address);
+        is_passed(address) || within
+    };
+    match settings.prefixed().find(|address| !is_kept(address)) {
+        None => Ok(all),
+        Some(lost) => {
+            let names: Vec<&str> = all.iter().map(|l| &*l.name).collect();
+            Err(ServerError(format!(
+                "-l has a prefix for {lost}, and the service manager passed {} instead: give the prefix to the address of a passed socket",
+                names.join(" and ")
+            )))
+        }
+    }
+}
+
+/// All sockets for clients, for the report of a start.
+pub(super) fn reports(settings: &Settings, all: &[Listening]) -> Vec<DoorReport> {
+    let asks = settings.auth_file.is_some() || settings.sasl_file.is_some();
+    all.iter()
+        .map(|l| DoorReport {
+            address: l.address.map_or_else(
+                || l.name.trim_start_matches("unix:").to_owned(),
+                |address| address.to_string(),
+            ),
+            tls: l.terms.tls,
+            certificate: security::shows_certificate(settings, l.terms.tls),
+            password: asks && l.terms.guarded,
+            only: l.terms.only.or(settings.only_protocol),
+        })
+        .collect()
 }
 
 /// The admin listener, and its address with the port that it got.

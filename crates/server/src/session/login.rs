@@ -16,6 +16,7 @@ use super::{FeedState, Session, State, Step};
 use crate::auth::plain;
 use crate::context::Ctx;
 use crate::protocol::binary::{Broken, HEADER, Head, Header, Kind, REQUEST, Status};
+use crate::protocol::classic::is_http_line;
 use crate::protocol::number::read_u32;
 use crate::protocol::{MAX_LINE, Tokens, split_line};
 use crate::settings::Dialect;
@@ -24,7 +25,10 @@ use crate::settings::Dialect;
 const MECHANISM: &[u8] = b"PLAIN";
 /// Longest SASL message, in bytes.
 const LONGEST_MESSAGE: usize = 1024;
+/// Longest value of a login, in bytes: two words of a password file are shorter.
+const LONGEST_VALUE: usize = MAX_LINE - 2;
 const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
+const BAD_TOKEN: &str = "CLIENT_ERROR bad authentication token format";
 
 /// Whether a connection needs a password, and whether it has given one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,13 +61,13 @@ impl Session {
         match (self.gate, dialect) {
             (Gate::Open, _) | (Gate::Known, Dialect::Ascii) => None,
             (Gate::Locked { value: Some(bytes) }, _) => Some(self.login_value(ctx, input, bytes)),
-            (Gate::Locked { value: None }, Dialect::Ascii) => Some(self.login_line(input)),
+            (Gate::Locked { value: None }, Dialect::Ascii) => Some(self.login_line(ctx, input)),
             (Gate::Locked { .. } | Gate::Known, Dialect::Binary) => self.login_packet(ctx, input),
         }
     }
 
     /// `set KEY FLAGS EXPTIME BYTES`.
-    fn login_line(&mut self, input: &[u8]) -> Step {
+    fn login_line<Q: Queue>(&mut self, ctx: &Ctx<'_, Q>, input: &[u8]) -> Step {
         if input.len() < 2 {
             return Step::Stop(0, FeedState::NeedMore);
         }
@@ -73,10 +77,21 @@ impl Session {
             }
             return Step::Stop(0, FeedState::NeedMore);
         };
+        // A page in a browser may have made such a request, with passwords to try in its body.
+        if is_http_line(line) {
+            return self.hang_up(input.len());
+        }
         let mut tokens = Tokens::new(line);
         let is_set = tokens.next() == Some(b"set");
         match tokens.nth(3).and_then(read_u32).filter(|_| is_set) {
-            Some(bytes) if bytes as usize + 2 > MAX_LINE => return self.close(input.len()),
+            // A value for an item, not a password: it is answered and skipped.
+            Some(bytes) if bytes as usize > LONGEST_VALUE => {
+                self.say(BAD_TOKEN);
+                if bytes as usize > ctx.shared.settings.max_item {
+                    return self.close(input.len());
+                }
+                self.state = State::Skip(u64::from(bytes) + 2);
+            }
             Some(bytes) => {
                 let value = Some(bytes as usize + 2);
                 self.gate = Gate::Locked { value };
@@ -86,7 +101,8 @@ impl Session {
         Step::Took(used)
     }
 
-    /// `USER PASSWORD`; `bytes` includes the line end.
+    /// `USER PASSWORD`; `bytes` includes the line end. As in memcached, the password is all behind
+    /// the first space.
     fn login_value<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], bytes: usize) -> Step {
         if input.len() < bytes {
             return Step::Stop(0, FeedState::NeedMore);
@@ -94,19 +110,16 @@ impl Session {
         self.gate = Gate::Locked { value: None };
         let text = match input[..bytes].strip_suffix(b"\r\n") {
             None => "CLIENT_ERROR bad command line termination",
-            Some(value) => {
-                let mut tokens = Tokens::new(value);
-                match (tokens.next(), tokens.next()) {
-                    (Some(user), Some(password)) => {
-                        if self.admit(ctx, Dialect::Ascii, Some((user, password))) {
-                            "STORED"
-                        } else {
-                            "CLIENT_ERROR authentication failure"
-                        }
+            Some(value) => match memchr::memchr(b' ', value) {
+                Some(space) => {
+                    let given = (&value[..space], &value[space + 1..]);
+                    match self.admit(ctx, Dialect::Ascii, Some(given)) {
+                        true => "STORED",
+                        false => "CLIENT_ERROR authentication failure",
                     }
-                    _ => "CLIENT_ERROR bad authentication token format",
                 }
-            }
+                None => BAD_TOKEN,
+            },
         };
         self.say(text);
         Step::Took(bytes)
@@ -123,6 +136,12 @@ impl Session {
         let right = given.is_some_and(|(user, password)| auth.check(dialect, user, password));
         ctx.stats.auth_cmds += 1;
         ctx.stats.auth_errors += u64::from(!right);
+        if !right && let Some(left_out) = ctx.shared.wrong_passwords.may(ctx.shared.clock.now_ms())
+        {
+            // Neither name nor password: a user may have typed one in place of the other.
+            let from = ctx.entry.map_or("a client", |entry| &entry.addr);
+            tracing::warn!("a wrong password came from {from}{left_out}");
+        }
         self.gate = match right {
             true => Gate::Known,
             false => Gate::Locked { value: None },

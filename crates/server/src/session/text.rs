@@ -178,7 +178,7 @@ impl Session {
     }
 
     /// Closes because of what the client sent.
-    fn hang_up(&mut self, used: usize) -> Step {
+    pub(super) fn hang_up(&mut self, used: usize) -> Step {
         self.hung_up = true;
         self.close(used)
     }

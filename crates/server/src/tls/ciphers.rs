@@ -4,8 +4,11 @@
 //! OpenSSL's classes (`HIGH`, `!aNULL`) are refused. Their meaning changes with OpenSSL's version,
 //! and all suites here are in its highest class.
 
+use std::sync::OnceLock;
+
+use rustls::crypto::CipherSuiteCommon;
 use rustls::crypto::ring::{ALL_CIPHER_SUITES, cipher_suite};
-use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
+use rustls::{SupportedCipherSuite, SupportedProtocolVersion, Tls12CipherSuite};
 
 /// OpenSSL has its own names for suites of TLS 1.2.
 const NAMES: [(&str, SupportedCipherSuite); 9] = [
@@ -78,6 +81,40 @@ pub(super) fn read(list: &str) -> Result<Vec<SupportedCipherSuite>, String> {
     Ok(suites)
 }
 
+/// The same suite, without the end that rustls sets to a connection of TLS 1.2 with AES-GCM: after
+/// 2^24 records, which a busy connection sends within the hour. TLS 1.3 changes its key then. TLS
+/// 1.2 can't without a new handshake, so OpenSSL's servers go on, and a client expects that. Up to
+/// 2^32 records of 16 KiB, an attacker tells the cipher from a random one with a chance of 2^-44 or
+/// less.
+pub(super) fn endless(suite: SupportedCipherSuite) -> SupportedCipherSuite {
+    static ALL: OnceLock<Vec<(SupportedCipherSuite, Tls12CipherSuite)>> = OnceLock::new();
+    let all = ALL.get_or_init(|| {
+        let suites = ALL_CIPHER_SUITES.iter();
+        suites
+            .filter_map(|suite| {
+                let SupportedCipherSuite::Tls12(suite) = suite else {
+                    return None;
+                };
+                let common = &suite.common;
+                let without_end = Tls12CipherSuite {
+                    common: CipherSuiteCommon {
+                        suite: common.suite,
+                        hash_provider: common.hash_provider,
+                        confidentiality_limit: u64::MAX,
+                    },
+                    prf_provider: suite.prf_provider,
+                    kx: suite.kx,
+                    sign: suite.sign,
+                    aead_alg: suite.aead_alg,
+                };
+                Some((SupportedCipherSuite::Tls12(suite), without_end))
+            })
+            .collect()
+    });
+    let own = all.iter().find(|(of, _)| *of == suite);
+    own.map_or(suite, |(_, own)| SupportedCipherSuite::Tls12(own))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -101,5 +138,17 @@ mod tests {
         assert!(read("HIGH:!aNULL").unwrap_err().contains("suite HIGH"));
         assert!(read("").unwrap_err().contains("empty"));
         assert_eq!(NAMES.len(), ALL_CIPHER_SUITES.len());
+    }
+
+    /// A connection of TLS 1.2 with AES-GCM used to be closed after 2^24 records, with its answers.
+    #[test]
+    fn no_suite_of_tls_1_2_ends_a_connection() {
+        for suite in ALL_CIPHER_SUITES.iter().copied() {
+            let used = endless(suite);
+            assert_eq!(used.suite(), suite.suite());
+            if let SupportedCipherSuite::Tls12(of_1_2) = used {
+                assert_eq!(of_1_2.common.confidentiality_limit, u64::MAX);
+            }
+        }
     }
 }

@@ -16,7 +16,7 @@ use senko_io::{ListenerId, SendMode};
 
 use super::conns::{Conn, Link};
 use super::{Worker, seconds};
-use crate::connection::Newcomer;
+use crate::connection::{Newcomer, Terms};
 use crate::route::Message;
 use crate::session::Session;
 use crate::settings::TlsMode;
@@ -32,10 +32,8 @@ pub struct Door {
     pub listener: senko_io::Listener,
     /// `tcp:127.0.0.1:11211`, `unix:/path`.
     pub name: Arc<str>,
-    /// Whether its connections need a password, if the server has any.
-    pub guarded: bool,
-    /// How its connections are encrypted.
-    pub tls: TlsMode,
+    /// On which terms it serves its connections.
+    pub terms: Terms,
 }
 
 /// A worker's listening sockets, and new connections that wait for room.
@@ -93,8 +91,7 @@ impl Worker {
         let newcomer = Newcomer {
             stream,
             door: Arc::clone(&door.name),
-            guarded: door.guarded,
-            tls: door.tls,
+            terms: door.terms,
         };
         if self.draining() {
             return;
@@ -105,7 +102,7 @@ impl Worker {
         } else if shared.settings.refuse_fast {
             shared.conn_counts.rejected.fetch_add(1, Ordering::Relaxed);
             // A TLS client could not read the refusal.
-            if newcomer.tls == TlsMode::Off {
+            if newcomer.terms.tls == TlsMode::Off {
                 self.refuse(newcomer.stream);
             }
             return;
@@ -142,8 +139,7 @@ impl Worker {
         let Newcomer {
             stream,
             door,
-            guarded,
-            tls,
+            terms,
         } = newcomer;
         let fd = stream.as_raw_fd();
         let (stream, addr) = peer_name(stream, &door);
@@ -164,8 +160,8 @@ impl Worker {
         let entry = Arc::new(ConnEntry::new(addr, door.to_string(), second));
         self.core.shared.register(fd as u64, Arc::clone(&entry));
         let auth = &self.core.shared.auth;
-        let guarded = guarded && auth.is_on();
-        let own = self.core.shared.settings.only_protocol;
+        let guarded = terms.guarded && auth.is_on();
+        let own = terms.only.or(self.core.shared.settings.only_protocol);
         let only = if guarded { own.or(auth.dialect()) } else { own };
         let mut session = Session::new(only);
         if guarded {
@@ -173,7 +169,7 @@ impl Worker {
         }
         let mut conn = Conn::new(Link::Socket(id), session, self.now_ms);
         (conn.entry, conn.fd) = (Some(entry), fd as u64);
-        let ciphered = self.cipher(&mut conn, tls);
+        let ciphered = self.cipher(&mut conn, terms.tls);
         let at = self.conns.insert(conn);
         self.core.shared.name_socket(self.index, at.0, fd as u64);
         self.tell_of_conn(at, "conn_new", None);

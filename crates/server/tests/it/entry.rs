@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use senko_server::auth::Users;
+use senko_server::auth::{Form, Users};
 use senko_server::protocol::binary::{HEADER, Header};
 use senko_server::protocol::meta::{Clock, KeyBuf};
 use senko_server::protocol::{MAX_KEY, Tokens, classic, meta, split_line};
@@ -56,8 +56,10 @@ fn users() -> &'static Path {
 
 /// Bytes that arrive before and after a password, and as a password file.
 fn login(data: &[u8], dialect: Dialect) {
-    if let Ok(users) = Users::read(data, 8) {
-        assert!(users.len() <= 8 && !users.check(b"", b""));
+    for form in [Form::Ascii, Form::Sasl] {
+        if let Ok(users) = Users::read(data, form) {
+            assert!((1..=64).contains(&users.len()) && !users.check(b"", b""));
+        }
     }
     let Some((&choice, input)) = data.split_first() else {
         return;
@@ -103,10 +105,11 @@ pub fn login_sasl(data: &[u8]) {
 pub fn tls_pem(data: &[u8]) {
     if let Ok(all) = tls::pem::certificates(data) {
         all.iter().for_each(|certificate| {
-            tls::pem::end(certificate);
+            tls::x509::end(certificate);
         });
     }
-    tls::pem::end(data);
+    let _ = tls::pem::key(data);
+    tls::x509::end(data);
 }
 
 /// A server's certificate, for as long as the process lives.
@@ -124,7 +127,7 @@ fn server() -> &'static tls::Tls {
         };
         std::fs::write(&settings.chain, made.cert.pem()).expect("a writable folder");
         std::fs::write(&settings.key, made.signing_key.serialize_pem()).expect("a writable folder");
-        let server = tls::Tls::open(&settings, 0).expect("a good certificate");
+        let server = tls::Tls::open(&settings, 0, None).expect("a good certificate");
         let _ = std::fs::remove_dir_all(&folder);
         server
     })

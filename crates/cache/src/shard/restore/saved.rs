@@ -304,19 +304,28 @@ fn whole_record(record: &[u8]) -> Option<Header> {
     }
 }
 
+/// The items of DRAM that were saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SavedCounts {
+    /// All of them.
+    pub items: u64,
+    /// Those that are on flash too: [`Shard::save`] counts them again.
+    pub on_flash: u64,
+}
+
 impl Shard {
     /// Writes the items of DRAM, oldest first, for [`Shard::open`] after a clean stop. Call it
-    /// before [`Shard::save`]. Returns the number of items.
+    /// before [`Shard::save`].
     ///
     /// # Errors
     /// The errors of `out`.
-    pub fn save_items(&self, out: &mut dyn Write, stop: u64) -> io::Result<u64> {
+    pub fn save_items(&self, out: &mut dyn Write, stop: u64) -> io::Result<SavedCounts> {
         let mut head = [0; ITEMS_HEAD];
         begin(&mut head, &self.belongs(), stop);
         put(&mut head, 40, &self.dram.item_bytes().to_le_bytes());
         seal(&mut head, ITEMS_MAGIC);
         out.write_all(&head)?;
-        let mut saved = 0;
+        let mut saved = SavedCounts::default();
         for class in 0..self.dram.arena().classes().len() {
             let order = self.dram.order(class);
             let proven = order.iter().filter(|(_, proven)| *proven).count();
@@ -333,6 +342,7 @@ impl Shard {
                 let share = ((newer[like] << 16) / all[like]) as u32;
                 let copy = self.dram.arena().flash_copy(item);
                 let copy = if self.copy_holds(copy) {
+                    saved.on_flash += 1;
                     copy
                 } else {
                     Slot::EMPTY
@@ -357,7 +367,7 @@ impl Shard {
                     }
                 });
                 result?;
-                saved += 1;
+                saved.items += 1;
             }
         }
         let mut end = [0; ENTRY];
