@@ -14,7 +14,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::file::{folder_of, sync_folder, sync_name};
+use crate::file::{Claim, folder_of, refuse_file_in_dev, sync_folder, sync_name};
 
 /// The file that may already exist at the name.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub struct Unfinished {
     path: PathBuf,
     draft: PathBuf,
     before: Before,
+    /// The lock of the unfinished file, if another process could take it for a leftover.
+    _claim: Option<Claim>,
 }
 
 impl Unfinished {
@@ -64,26 +66,35 @@ impl Unfinished {
     }
 
     /// A file of one kind, which begins with `magic`, at `path`. It replaces an older one. A
-    /// `NAME.part` that a killed process has left is overwritten.
+    /// `NAME.part` that a killed process has left is overwritten. The caller opens
+    /// [`Unfinished::draft`] to write it.
     ///
     /// # Errors
     /// As [`Unfinished::create`]. A file at either name that is not empty and does not begin with
     /// `magic` belongs to another program. It is refused and not changed. So is a link, which may
-    /// lead anywhere.
-    pub fn restarting(path: &Path, magic: &[u8]) -> io::Result<(Unfinished, File)> {
+    /// lead anywhere, and a `NAME.part` that a living process writes.
+    pub fn restarting(path: &Path, magic: &[u8]) -> io::Result<Unfinished> {
         let draft = draft_of(path);
         for name in [path, &draft] {
             check_ours(name, magic)?;
         }
-        match std::fs::remove_file(&draft) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(failed("remove", &draft, &error))
+        if draft.exists() {
+            // It is removed while its lock is held.
+            let _left = Claim::of(&draft, || OpenOptions::new().write(true).open(&draft))?;
+            match std::fs::remove_file(&draft) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed("remove", &draft, &error));
+                }
+                _ => {}
             }
-            _ => Unfinished::make(path, Before::Ours(magic.to_vec())),
         }
+        let (mut unfinished, file) = Unfinished::make(path, Before::Ours(magic.to_vec()))?;
+        unfinished._claim = Some(Claim::of(&draft, || Ok(file))?);
+        Ok(unfinished)
     }
 
     fn make(path: &Path, before: Before) -> io::Result<(Unfinished, File)> {
+        refuse_file_in_dev(path)?;
         let draft = draft_of(path);
         let mut how = OpenOptions::new();
         how.read(true).write(true).create_new(true).mode(0o600);
@@ -108,6 +119,7 @@ impl Unfinished {
             path,
             draft,
             before,
+            _claim: None,
         };
         Ok((unfinished, file))
     }
@@ -296,6 +308,9 @@ mod tests {
         let folder = folder("ours");
         let (path, draft) = (folder.join("new"), folder.join("new.part"));
         let restart = || Unfinished::restarting(&path, b"MAGIC");
+        let write = |unfinished: &Unfinished, text: &str| {
+            std::fs::write(unfinished.draft(), text).unwrap();
+        };
         let pipe = folder.join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());
@@ -324,7 +339,7 @@ mod tests {
             std::fs::remove_file(name).unwrap();
         }
         // Nor a file that was made while the new one was written.
-        let (unfinished, _) = restart().unwrap();
+        let unfinished = restart().unwrap();
         std::fs::write(&path, "precious").unwrap();
         assert!(unfinished.finish().is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
@@ -334,8 +349,12 @@ mod tests {
             for name in [&path, &draft] {
                 std::fs::write(name, ours).unwrap();
             }
-            let (unfinished, mut file) = restart().unwrap();
-            file.write_all(b"MAGIC whole").unwrap();
+            let unfinished = restart().unwrap();
+            write(&unfinished, "MAGIC whole");
+            // A second recording to the same name used to remove the unfinished file of the first.
+            let told = restart().unwrap_err().to_string();
+            assert!(told.contains("is in use by"), "{told}");
+            assert!(unfinished.draft().exists());
             unfinished.finish().unwrap();
             assert_eq!(std::fs::read(&path).unwrap(), b"MAGIC whole");
             assert_eq!(names(&folder), ["new", "pipe"]);
