@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use senko_io::{bar, tell};
-use senko_lab::device::{FileTarget, LEAST, Mapping, Measured, SimulatedTarget, Target, measure};
+use senko_io::{Output, bar, tell};
+use senko_lab::device::{
+    FileTarget, Found, LEAST, Mapping, Measured, SimulatedTarget, Target, measure,
+};
 use senko_lab::rig::cleanup::{self, Undo};
 use senko_lab::{Progress, Table};
 use senko_ssd::chart::Unit;
@@ -58,8 +60,9 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
         );
     }
     cleanup::on_signals();
+    let named = Path::new(&args.target);
     if let Some(path) = &args.svg {
-        crate::out::check_file(path)?;
+        Output::check(path, &[named])?;
     }
     let mut made = None;
     let mut target: Box<dyn Target> = match args.target.strip_prefix("sim:") {
@@ -73,20 +76,15 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
             Box::new(SimulatedTarget::new(SimulatedDevice::new(drive), args.size))
         }
         None => {
-            let path = Path::new(&args.target);
-            let found = std::fs::metadata(path).ok();
-            // An empty file of somebody else stays, and stays empty.
-            let empty = found
-                .as_ref()
-                .is_some_and(|it| it.is_file() && it.len() == 0);
-            let target = FileTarget::open(path, args.destroy_data.as_deref(), args.size);
-            if found.is_none() {
-                made = Some(cleanup::later(Undo::RemoveFile(path.to_owned())));
-            } else if empty {
-                let undo = Undo::WriteBack(path.to_owned(), String::new());
-                made = Some(cleanup::later(undo));
+            let opened = FileTarget::open(named, args.destroy_data.as_deref(), args.size)?;
+            made = match opened.found() {
+                Found::Nothing => Some(Undo::RemoveFile(named.to_owned())),
+                // An empty file of somebody else stays, and stays empty.
+                Found::Empty => Some(Undo::WriteBack(named.to_owned(), String::new())),
+                Found::Data => None,
             }
-            Box::new(target?)
+            .map(cleanup::later);
+            Box::new(opened)
         }
     };
     let measured = measure(&mut *target, args.seed, &Bar)?;
@@ -114,7 +112,7 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
     // A picture that cannot be written costs no figures.
     if let Some(path) = &args.svg {
         let svg = measured.chart(&args.target).to_svg();
-        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+        Output::write(path, &[named], svg.as_bytes())?;
     }
     Ok(())
 }

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results on stdout, and the check of files that results go to. A reader such as `head` may stop
-//! before they end. That ends the command quietly, with the exit code of a process killed by
-//! SIGPIPE.
+//! Results on stdout. A reader such as `head` may stop before they end. That ends the command
+//! quietly, with the exit code of a process killed by SIGPIPE.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use anyhow::{Result, ensure};
 
 /// 128 and the number of SIGPIPE: what a shell reports for `yes` in `yes | head`.
 const PIPE_CLOSED: u8 = 141;
@@ -17,20 +13,6 @@ const PIPE_CLOSED: u8 = 141;
 static CLOSED: AtomicBool = AtomicBool::new(false);
 /// Whether a write met another error.
 static FAILED: AtomicBool = AtomicBool::new(false);
-
-/// Refuses a path where no file can be written, before the work whose result it is to hold.
-pub fn check_file(path: &Path) -> Result<()> {
-    let shown = path.display();
-    ensure!(!path.is_dir(), "cannot write {shown}: it is a folder");
-    if let Some(folder) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
-        let name = folder.display();
-        ensure!(
-            folder.is_dir(),
-            "cannot write {shown}: there is no folder {name}"
-        );
-    }
-    Ok(())
-}
 
 /// Stdout, as commands write to it.
 pub struct Out(io::Stdout);

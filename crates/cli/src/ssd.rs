@@ -10,7 +10,7 @@ mod progress; // the progress of a run
 mod trace; // describes, converts and plots traces
 mod transfer; // the direct transfer engine
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
@@ -267,7 +267,9 @@ fn size_of(option: &str, text: &str) -> Result<u64> {
     senko_workload::units::size(text, 1).map_err(|error| anyhow!("{option}: {error}"))
 }
 
-/// Writes a file that a user asked for.
-fn write_file(path: &PathBuf, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+/// The files that a command reads: a picture of them must not take their place.
+fn inputs<'a>(workloads: &'a [Workload], drive: Option<&'a DriveArgs>) -> Vec<&'a Path> {
+    let traces = workloads.iter().filter_map(Workload::file);
+    let profile = drive.map(|drive| Path::new(&drive.profile));
+    traces.chain(profile).collect()
 }

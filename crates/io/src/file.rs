@@ -10,6 +10,7 @@
 mod allocate; // blocks for all of a file, before they are needed
 mod batch; // many blocking reads at once
 mod durable; // writes that are durable when they return
+mod place; // names of devices that are not there
 pub(crate) mod owner; // whose data a file holds, and who may read it
 pub(crate) mod fork; // open files in the child of a fork
 pub(crate) mod fork_count; // the number of forks since the first file was opened
@@ -31,6 +32,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+pub(crate) use lock::Claim;
+pub(crate) use place::refuse_file_in_dev;
 
 use crate::device::read_in_turn;
 use crate::fault::{Fault, FaultSwitch};
@@ -125,6 +129,9 @@ impl FlashFile {
                 path.display()
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        if !read_only && (existing.is_some() || options.bytes > 0) {
+            refuse_file_in_dev(path)?;
         }
         let locked = |error: io::Error| told::told(format!("{} {error}", path.display()), &error);
         if let Some(meta) = &existing
@@ -267,6 +274,24 @@ impl FlashFile {
     /// The system's error.
     pub fn id(&self) -> io::Result<FileId> {
         Ok(id_of(&self.file.metadata()?))
+    }
+
+    /// The same file once more, for reading and writing, with these flags of `open(2)`. It stands
+    /// under this value's lock.
+    ///
+    /// # Errors
+    /// The system's error, or that another file has taken the name.
+    pub fn second_handle(&self, flags: i32) -> io::Result<File> {
+        use std::os::unix::fs::MetadataExt;
+        let mut how = OpenOptions::new();
+        how.read(true).write(!self.read_only).custom_flags(flags);
+        let second = how.open(&self.path)?;
+        let (here, there) = (self.file.metadata()?, second.metadata()?);
+        if (here.dev(), here.ino()) != (there.dev(), there.ino()) {
+            let text = format!("{} is another file now", self.path.display());
+            return Err(io::Error::other(text));
+        }
+        Ok(second)
     }
 
     pub(crate) fn discards(&self) -> bool {
@@ -772,10 +797,9 @@ fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
             parent.display()
         )
     } else if block_device && error.raw_os_error() == Some(libc::EBUSY) {
-        format!(
-            "block device {} is mounted or otherwise in use",
-            path.display()
-        )
+        let user = lock::device_user(path);
+        let user = user.as_deref().unwrap_or("is mounted or otherwise in use");
+        format!("block device {} {user}", path.display())
     } else {
         return failed(path, "cannot open", error);
     };

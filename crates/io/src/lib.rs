@@ -23,6 +23,7 @@ pub mod le; // numbers in bytes, little-endian
 mod net; // listening and connecting
 mod observe; // for tests: a call before each store into shared memory
 mod passed; // sockets that a service manager passes
+mod output; // results of commands: never over an input, or over a file in use
 mod page; // aligned memory: page runs to write, pooled frames to read into
 mod posix; // backend: epoll, and a thread pool for the disk
 mod queue; // the queued interface: submit now, completion later
@@ -49,6 +50,7 @@ pub use file::told::error_number;
 pub use file::{FileId, FileOptions, FlashFile, discard_bytes};
 pub use net::{Listener, SocketFile, connect_tcp, connect_unix};
 pub use observe::observe_stores;
+pub use output::Output;
 pub use page::{
     AlignedBuf, FramePool, MappedMemory, PAGE_SIZE, PageBuf, prefetch, prefetch_address,
 };

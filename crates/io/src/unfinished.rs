@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use crate::file::lock::{Unshared, lock_draft};
 use crate::file::told::told;
-use crate::file::{FileId, folder_of, id_of, owner, sync_folder, sync_name};
+use crate::file::{FileId, folder_of, id_of, owner, refuse_file_in_dev, sync_folder, sync_name};
 
 /// The file that may already exist at the name.
 #[derive(Debug)]
@@ -80,18 +80,21 @@ impl Unfinished {
     }
 
     /// A file of one kind, which begins with `magic`, at `path`. It replaces an older one. A
-    /// `NAME.part` that a killed process has left is overwritten.
+    /// `NAME.part` that a killed process has left is overwritten. The caller opens
+    /// [`Unfinished::draft`] to write it.
     ///
     /// # Errors
     /// As [`Unfinished::create`]. A file at either name that is not empty and does not begin with
     /// `magic` belongs to another program. It is refused and not changed. So is a link, which may
-    /// lead anywhere.
-    pub fn restarting(path: &Path, magic: &[u8]) -> io::Result<(Unfinished, File)> {
+    /// lead anywhere, and a `NAME.part` that a living process writes.
+    pub fn restarting(path: &Path, magic: &[u8]) -> io::Result<Unfinished> {
         check_ours(path, magic)?;
-        Unfinished::make(path, Before::Ours(magic.to_vec()), Some(magic))
+        let made = Unfinished::make(path, Before::Ours(magic.to_vec()), Some(magic));
+        made.map(|(unfinished, _)| unfinished)
     }
 
     fn make(path: &Path, before: Before, magic: Option<&[u8]>) -> io::Result<(Unfinished, File)> {
+        refuse_file_in_dev(path)?;
         // Errors have the path as it was given.
         let absolute = std::path::absolute(path).map_err(|error| failed("make", path, &error))?;
         let draft = draft_of(path);
@@ -373,6 +376,9 @@ mod tests {
         let folder = folder("ours");
         let (path, draft) = (folder.join("new"), folder.join("new.part"));
         let restart = || Unfinished::restarting(&path, b"MAGIC");
+        let write = |unfinished: &Unfinished, text: &str| {
+            std::fs::write(unfinished.draft(), text).unwrap();
+        };
         let pipe = folder.join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());
@@ -405,7 +411,7 @@ mod tests {
             std::fs::remove_file(name).unwrap();
         }
         // Nor a file that was made while the new one was written.
-        let (unfinished, _) = restart().unwrap();
+        let unfinished = restart().unwrap();
         std::fs::write(&path, "precious").unwrap();
         assert!(unfinished.finish().is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
@@ -415,8 +421,12 @@ mod tests {
             for name in [&path, &draft] {
                 std::fs::write(name, ours).unwrap();
             }
-            let (unfinished, mut file) = restart().unwrap();
-            file.write_all(b"MAGIC whole").unwrap();
+            let unfinished = restart().unwrap();
+            write(&unfinished, "MAGIC whole");
+            // A second recording to the same name used to remove the unfinished file of the first.
+            let told = restart().unwrap_err().to_string();
+            assert!(told.contains("another process is writing it"), "{told}");
+            assert!(unfinished.draft().exists());
             unfinished.finish().unwrap();
             assert_eq!(std::fs::read(&path).unwrap(), b"MAGIC whole");
             assert_eq!(names(&folder), ["new", "pipe"]);

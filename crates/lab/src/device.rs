@@ -19,7 +19,7 @@ use senko_workload::Rng;
 use serde::Serialize;
 
 use crate::Progress;
-pub use target::{FileTarget, SimulatedTarget, Target};
+pub use target::{FileTarget, Found, SimulatedTarget, Target};
 
 /// The largest access, in bytes.
 pub const LARGEST: u64 = 4 << 20;
@@ -168,22 +168,27 @@ pub struct Measured {
 /// If an access fails.
 pub fn measure(target: &mut dyn Target, seed: u64, progress: &dyn Progress) -> Result<Measured> {
     let mut rng = Rng::new(seed);
-    progress.step(0, STEPS, "filling");
     let fill = target.bytes();
+    let pages = fill / PAGE;
+    // First, because what was forgotten is not stored, and a read of it would be no read of flash.
+    progress.step(0, STEPS, "single writes in order, where nothing is stored");
+    let series_after_discard = target.forget_all()?;
+    let in_order = series(target, (0..SERIES as u64).map(|nth| nth % pages))?;
+    progress.step(1, STEPS, "filling");
     for offset in (0..fill / PAGE * PAGE).step_by(LARGEST as usize) {
         target.write(offset, LARGEST.min(fill - offset))?;
     }
-    progress.step(1, STEPS, "random writes over wider and wider ranges");
+    progress.step(2, STEPS, "random writes over wider and wider ranges");
     let verdict = verdict(target, &mut rng)?;
-    progress.step(2, STEPS, "times by size");
+    progress.step(3, STEPS, "times by size");
     let sizes = sizes(target, fill, &mut rng)?;
-    progress.step(3, STEPS, "flushes");
+    progress.step(4, STEPS, "flushes");
     let mut flush = 0;
     for nth in 0..FLUSHES {
         target.write(nth * PAGE, PAGE)?;
         flush += target.flush()?;
     }
-    progress.step(4, STEPS, "queue depths");
+    progress.step(5, STEPS, "queue depths");
     let mut depths = Vec::new();
     for depth in DEPTHS {
         let reads = 512.max(depth * 32);
@@ -195,14 +200,11 @@ pub fn measure(target: &mut dyn Target, seed: u64, progress: &dyn Progress) -> R
             reads_per_second,
         });
     }
-    progress.step(5, STEPS, "flags of the open file");
+    progress.step(6, STEPS, "flags of the open file");
     let flags = target.by_flags()?;
-    progress.step(6, STEPS, "series of single writes");
-    let pages = fill / PAGE;
-    // On a full drive: a drive that was told to forget everything has nothing to merge.
+    progress.step(7, STEPS, "single random writes");
+    // On a full drive: one that was told to forget everything has nothing to merge.
     let random = series(target, (0..SERIES).map(|_| rng.below(pages)))?;
-    let series_after_discard = target.forget_all()?;
-    let in_order = series(target, (0..SERIES as u64).map(|nth| nth % pages))?;
     let series_in_order = Series::of(in_order, None);
     let series_random = Series::of(random, Some(series_in_order.median_ns));
     progress.step(STEPS, STEPS, "done");
@@ -225,7 +227,7 @@ fn series(target: &mut dyn Target, pages: impl Iterator<Item = u64>) -> Result<V
 }
 
 /// Steps of a measurement.
-const STEPS: u64 = 7;
+const STEPS: u64 = 8;
 const FLUSHES: u64 = 64;
 
 fn sizes(target: &mut dyn Target, fill: u64, rng: &mut Rng) -> Result<Vec<Size>> {

@@ -243,7 +243,7 @@ fn begin_recording(
     let Some(path) = &settings.trace else {
         return Ok((None, None));
     };
-    let (unfinished, _) = Unfinished::restarting(path, &MAGIC)?;
+    let unfinished = Unfinished::restarting(path, &MAGIC)?;
     let recorder = Recorder::create(unfinished.draft())?;
     Ok((Some(unfinished), Some(Arc::new(recorder))))
 }

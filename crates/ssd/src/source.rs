@@ -8,7 +8,7 @@
 mod spool; // a pipe as a file
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::generate::{Arrival, Generator, Phase};
@@ -128,6 +128,14 @@ impl Workload {
             fold: Fold::default(),
             rounds: 1,
             limit: None,
+        }
+    }
+
+    /// The trace file that it is read from, if there is one.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.origin {
+            Origin::Trace(path, _) => Some(path),
+            _ => None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use senko_io::tell;
+use senko_io::{Output, tell};
 use senko_lab::{publish, results};
 use serde_json::json;
 
@@ -40,6 +40,7 @@ pub struct ReportArgs {
 /// Runs `senko lab report`.
 pub fn main(args: &ReportArgs) -> Result<()> {
     let path = args.results.clone().unwrap_or_else(results::default_path);
+    Output::check(&args.output, &[&path])?;
     let (records, broken) = results::read(&path)?;
     if broken > 0 {
         tell!(
@@ -53,8 +54,7 @@ pub fn main(args: &ReportArgs) -> Result<()> {
         path.display()
     );
     let (page, figures) = publish::page(&records);
-    std::fs::write(&args.output, page)
-        .with_context(|| format!("cannot write the report to {}", args.output.display()))?;
+    Output::write(&args.output, &[&path], page.as_bytes())?;
     let measured = senko_lab::experiments().iter().filter(|one| {
         let record = results::latest(&records, one.name());
         record.is_some_and(|record| {

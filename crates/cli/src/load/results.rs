@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use senko_io::Backend;
+use senko_io::{Backend, Output};
 use senko_load::{Change, FaultKind, Pace, Report, Second, Settings, StepReport, Stretch};
 use senko_workload::Histogram;
 use serde_json::{Map, Value, json};
@@ -140,8 +140,7 @@ pub fn write_histograms(folder: &Path, report: &Report) -> Result<()> {
         ];
         for (what, latencies) in all.into_iter().filter(|(_, all)| !all.is_empty()) {
             let path = folder.join(format!("{}-{what}.hgrm", step.step.name()));
-            std::fs::write(&path, latencies.percentiles(1e3))
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            Output::write(&path, &[], latencies.percentiles(1e3).as_bytes())?;
         }
     }
     Ok(())

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use senko_io::Output;
 use senko_ssd::chart::{Axis, Chart, Unit};
 use senko_ssd::profile::Profile;
 use senko_ssd::report::Report;
@@ -94,8 +95,9 @@ pub fn main(args: &CompareArgs) -> Result<()> {
             given.iter().cloned().map(Some).collect()
         }
     };
+    let inputs = super::inputs(&workloads, Some(&args.drive));
     if let Some(path) = &args.plot {
-        crate::out::check_file(path)?;
+        Output::check(path, &inputs)?;
     }
     let (ftls, buffers) = (choices(&args.ftl), choices(&args.buffer));
     for ftl in &ftls {
@@ -129,7 +131,8 @@ pub fn main(args: &CompareArgs) -> Result<()> {
     print_all(args, &setup.profile, &combinations, &reports)?;
     // A picture that cannot be written costs no figures.
     if let Some(path) = &args.plot {
-        super::write_file(path, &picture(&setup.profile, &combinations, &reports))?;
+        let picture = picture(&setup.profile, &combinations, &reports);
+        Output::write(path, &inputs, picture.as_bytes())?;
     }
     Ok(())
 }

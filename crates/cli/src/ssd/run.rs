@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use crate::units::at_least_one;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use senko_io::Output;
 use senko_ssd::device::Parts;
 use senko_ssd::lifetime::Lifetime;
 use senko_ssd::plot;
@@ -18,7 +19,7 @@ use senko_ssd::trace::Summary;
 use serde_json::json;
 
 use super::progress::Progress;
-use super::{DriveArgs, WorkloadArgs, print, stopped, write_file};
+use super::{DriveArgs, WorkloadArgs, print, stopped};
 use crate::process::{Interrupted, stop_on_signals};
 
 /// One workload and one drive.
@@ -148,6 +149,10 @@ impl OneArgs {
 /// Runs `senko ssd run`.
 pub fn run(args: &RunArgs) -> Result<()> {
     let (setup, parts, workload) = args.one.open()?;
+    let inputs = super::inputs(std::slice::from_ref(&workload), Some(&args.one.drive));
+    for path in args.plot_erases.iter().chain(&args.plot_responses) {
+        Output::check(path, &inputs)?;
+    }
     let (_, capacity) = (stop_on_signals(), setup.capacity());
     let summary = super::summarise(&workload, Some(capacity), !args.json && !args.csv)?;
     let report = args
@@ -180,10 +185,12 @@ pub fn run(args: &RunArgs) -> Result<()> {
     }
     // A picture that cannot be written costs no figures.
     if let Some(path) = &args.plot_erases {
-        write_file(path, &plot::erases(&title, &report.wear))?;
+        let picture = plot::erases(&title, &report.wear);
+        Output::write(path, &inputs, picture.as_bytes())?;
     }
     if let Some(path) = &args.plot_responses {
-        write_file(path, &plot::responses(&title, &report.series))?;
+        let picture = plot::responses(&title, &report.series);
+        Output::write(path, &inputs, picture.as_bytes())?;
     }
     Ok(())
 }

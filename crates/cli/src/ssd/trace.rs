@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use senko_io::Unfinished;
+use senko_io::{Output, Unfinished};
 use senko_ssd::plot;
 use senko_ssd::trace::{TraceWriter, WriteFormat, Written};
 use serde_json::json;
 
 use super::progress::Progress;
-use super::{WorkloadArgs, size_of, stopped, write_file};
+use super::{WorkloadArgs, size_of, stopped};
 use crate::process::{Interrupted, stop_on_signals};
 use crate::units::some_bytes_text;
 
@@ -94,13 +94,16 @@ pub fn main(args: TraceArgs) -> Result<()> {
             output,
         } => {
             let workload = reading.open(&workload)?;
+            let inputs = super::inputs(std::slice::from_ref(&workload), None);
+            Output::check(&output, &inputs)?;
             stop_on_signals();
             super::summarise(&workload, None, false)?;
             let requests = workload
                 .requests(u64::MAX)?
                 .take_while(|_| !stopped())
                 .collect::<Result<Vec<_>, _>>()?;
-            write_file(&output, &plot::requests(&workload.name(), &requests))
+            let picture = plot::requests(&workload.name(), &requests);
+            Ok(Output::write(&output, &inputs, picture.as_bytes())?)
         }
     }
 }

@@ -242,6 +242,13 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
     // The law is bound again for each thread, but an error in it must be reported before the load.
     senko_workload::KeyChooser::new(&mix.popularity, args.keys)?;
     let exists = path.exists();
+    if !exists && let Ok(end) = std::fs::read_link(path) {
+        bail!(
+            "{} is a link to {}, which is not there",
+            path.display(),
+            end.display()
+        );
+    }
     if exists && !args.existing {
         bail!(
             "{} exists; --existing runs on it, writing keys that begin with \"{}\"",
@@ -252,7 +259,7 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
     // An interrupted recording would look complete.
     let (unfinished, recorder) = match &args.trace {
         Some(trace) => {
-            let (unfinished, _) = Unfinished::restarting(trace, &MAGIC)?;
+            let unfinished = Unfinished::restarting(trace, &MAGIC)?;
             let recorder = Recorder::create(unfinished.draft())?;
             (Some(unfinished), Some(Arc::new(recorder)))
         }

@@ -11,6 +11,7 @@ mod examples; // every example of the documents and the help texts
 mod lab; // `senko lab`, and its machinery against a real server
 mod load; // `senko load`
 mod load_tls; // `senko load --tls`
+mod overwrite; // files that commands write, and those that they must not
 mod plan; // `senko plan`
 mod report; // the page of all results, in a browser
 mod no_eviction; // `-M` with flash

@@ -236,11 +236,64 @@ pub(super) fn may_be_left_behind(path: &Path) -> bool {
 
 /// Whether a file system on this device is mounted where this process sees it.
 fn is_mounted(device: u64) -> bool {
-    let number = format!("{}:{}", libc::major(device), libc::minor(device));
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mounts
-        .lines()
-        .any(|line| line.split(' ').nth(2) == Some(&number))
+    mount_of(&number_of(device)).is_some()
+}
+
+/// A device's number as the kernel's tables have it.
+fn number_of(device: u64) -> String {
+    format!("{}:{}", libc::major(device), libc::minor(device))
+}
+
+/// The folder where a device is mounted.
+fn mount_of(number: &str) -> Option<String> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mut found = mounts.lines().map(|line| line.split(' '));
+    let mut mount = found.find(|fields| fields.clone().nth(2) == Some(number))?;
+    mount.nth(4).map(str::to_owned)
+}
+
+/// What has a busy block device, as far as the system tells. It continues the sentence "block
+/// device PATH ...".
+pub(super) fn device_user(path: &Path) -> Option<String> {
+    let file = File::open(path).ok()?;
+    if let Some(holder) = signed(&file) {
+        return Some(format!("is in use by process {holder}"));
+    }
+    let system = Path::new("/sys/dev/block").join(number_of(file.metadata().ok()?.rdev()));
+    let names = |folder: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect()
+    };
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    // The device, and its partitions.
+    let parts = names(&system).into_iter().map(|part| system.join(part));
+    for part in std::iter::once(system.clone()).chain(parts) {
+        let Ok(number) = std::fs::read_to_string(part.join("dev")) else {
+            continue;
+        };
+        let called = std::fs::canonicalize(&part).ok();
+        let called = called.as_deref().and_then(Path::file_name)?.to_str()?;
+        let what = match part == system {
+            true => "is".to_owned(),
+            false => format!("has the partition {called}, which is"),
+        };
+        if let Some(folder) = mount_of(number.trim()) {
+            return Some(format!("{what} mounted at {folder}"));
+        }
+        let device = format!("/dev/{called}");
+        if swaps
+            .lines()
+            .any(|line| line.split_whitespace().next() == Some(&device))
+        {
+            return Some(format!("{what} swap space"));
+        }
+        if let Some(holder) = names(&part.join("holders")).first() {
+            return Some(format!("{what} a part of /dev/{holder}"));
+        }
+    }
+    None
 }
 
 /// Takes the lock, exclusive or shared by readers. The error's text continues "flash file PATH
@@ -272,6 +325,45 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<HeldLock> {
             return Err(in_use("another process"));
         }
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A file that is not a [`super::FlashFile`], and its lock: nobody else uses it meanwhile.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    file: Unshared,
+    _sign: Option<Sign>,
+    /// `None` if it is no regular file, which has no lock.
+    _held: Option<HeldLock>,
+}
+
+impl Claim {
+    /// Opens a file for writing, without changing it, and takes its lock.
+    ///
+    /// # Errors
+    /// The error of `open`, or a sentence with the path and the process that uses the file.
+    pub(crate) fn of(path: &Path, open: impl FnOnce() -> io::Result<File>) -> io::Result<Claim> {
+        let used =
+            |error: io::Error| super::told::told(format!("{} {error}", path.display()), &error);
+        if let Ok(meta) = std::fs::metadata(path) {
+            check_own(&meta, false).map_err(used)?;
+        }
+        let file = Unshared::new(open()?);
+        let held = match file.get().metadata()?.is_file() {
+            true => Some(take(file.get(), false).map_err(used)?),
+            false => None,
+        };
+        let _sign = held.as_ref().and_then(|_| Sign::of(file.get()));
+        Ok(Claim {
+            file,
+            _sign,
+            _held: held,
+        })
+    }
+
+    /// The open file.
+    pub(crate) fn file(&self) -> &File {
+        self.file.get()
     }
 }
 

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Targets: a file or a raw device by the machine's clock, a simulated drive by its own.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use senko_io::{AlignedBuf, Device, Engine, PAGE_SIZE, Purpose, ReadRequest, Tag, discard_bytes};
+use senko_io::{
+    AlignedBuf, Device, Engine, FileOptions, FlashFile, PAGE_SIZE, Purpose, ReadRequest, Tag,
+    discard_bytes,
+};
 use senko_ssd::Op;
 use senko_ssd::engine_device::SimulatedDevice;
+use senko_workload::Rng;
 
 use super::Flags;
+use crate::rig::sys;
 
 const TAG: Tag = Tag {
     engine: Engine::Lab,
@@ -65,79 +69,131 @@ pub trait Target {
     }
 }
 
+/// What was at a target's name before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing: the file was made.
+    Nothing,
+    /// An empty file.
+    Empty,
+    /// A file with data, or a device.
+    Data,
+}
+
 /// A file or a raw device, past the page cache.
 pub struct FileTarget {
-    file: File,
+    /// Its handles, closed before the lock is given up: the first for all accesses, then those of
+    /// [`Target::by_flags`].
+    handles: Vec<File>,
+    /// Keeps other processes out.
+    locked: FlashFile,
     path: PathBuf,
     bytes: u64,
+    found: Found,
     raw: bool,
     buf: AlignedBuf,
+    /// What is written: random, so that no drive or file system can compress it or leave it out.
+    data: Rng,
 }
 
 impl FileTarget {
-    /// Opens what is to be measured. `destroy` is the name that the user typed to allow the loss of
-    /// its data. A missing file is made with `bytes`.
+    /// Opens what is to be measured, and locks it before anything is changed. `destroy` is the name
+    /// that the user typed to allow the loss of its data. A missing file is made with `bytes`.
     ///
     /// # Errors
-    /// If it holds data and its name was not typed, if it is in use, or if it cannot be opened
-    /// without the page cache.
+    /// If it holds data and its name was not typed, if it is in use, if it lies in memory, if the
+    /// name is a link to a file, or if it cannot be opened without the page cache.
     pub fn open(path: &Path, destroy: Option<&str>, bytes: u64) -> Result<Self> {
         let name = path.display();
-        let found = std::fs::metadata(path).ok();
-        let raw = found
+        let meta = std::fs::metadata(path).ok();
+        let raw = meta
             .as_ref()
-            .is_some_and(|found| found.file_type().is_block_device());
-        if let Some(found) = &found {
+            .is_some_and(|meta| meta.file_type().is_block_device());
+        // Links in /dev lead to devices, and have the names that stay.
+        if let Ok(end) = std::fs::read_link(path)
+            && !(raw && path.starts_with("/dev"))
+        {
+            bail!(
+                "{name} is a link to {}: name what is to be measured itself",
+                end.display()
+            );
+        }
+        let found = match &meta {
+            None => Found::Nothing,
+            Some(meta) if meta.is_file() && meta.len() == 0 => Found::Empty,
+            Some(_) => Found::Data,
+        };
+        if let Some(meta) = &meta {
             ensure!(
-                !found.is_dir(),
+                !meta.is_dir(),
                 "{name} is a folder; name a file in it, which is made for the measurement"
             );
             ensure!(
-                raw || found.is_file(),
+                raw || meta.is_file(),
                 "{name} is neither a file nor a block device"
             );
-            if raw || found.len() > 0 {
-                let allowed = destroy == path.to_str();
-                ensure!(
-                    allowed,
-                    "the measurement overwrites {name}; if its data may be lost, add --destroy-data {name}"
+        }
+        if found == Found::Data {
+            let allowed = destroy == path.to_str();
+            ensure!(
+                allowed,
+                "the measurement overwrites {name}; if its data may be lost, add --destroy-data {name}"
+            );
+        }
+        let options = FileOptions {
+            bytes: if raw { 0 } else { bytes },
+            mode: Some(0o600),
+            ..FileOptions::default()
+        };
+        if !raw {
+            check_size(path, bytes)?;
+            let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new("."));
+            let place = if meta.is_some() { path } else { folder };
+            // Names in /dev have a reason of their own.
+            let in_memory = sys::file_system(place).is_ok_and(|system| system.in_memory);
+            if in_memory
+                && !matches!(std::fs::canonicalize(folder), Ok(it) if it == Path::new("/dev"))
+            {
+                bail!(
+                    "{name} lies in memory, so its times would be those of memory: name a file on \
+                     the drive to measure"
                 );
             }
         }
-        let exclusive = if raw { libc::O_EXCL } else { 0 };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(!raw)
-            .truncate(false)
-            .custom_flags(libc::O_DIRECT | libc::O_DSYNC | exclusive)
-            .open(path)
+        let locked = FlashFile::open(path, &options)?;
+        let first = locked
+            .second_handle(libc::O_DIRECT | libc::O_DSYNC)
             .with_context(|| {
                 format!("cannot open {name} for reading and writing past the page cache")
-            })?;
-        let bytes = if raw {
-            let end = file.seek(SeekFrom::End(0));
-            end.with_context(|| format!("cannot find the size of {name}"))?
-                .min(bytes)
-        } else {
-            file.set_len(bytes)
-                .with_context(|| format!("cannot give {name} {bytes} bytes"))?;
-            bytes
-        };
-        let bytes = bytes / PAGE_SIZE as u64 * PAGE_SIZE as u64;
-        if bytes < super::LEAST {
-            bail!(
-                "{name} has {bytes} bytes, and the measurement needs at least {}",
-                super::LEAST
-            );
-        }
+            });
+        let first = first.inspect_err(|_| {
+            if found == Found::Nothing {
+                drop(std::fs::remove_file(path));
+            }
+        })?;
+        let page = PAGE_SIZE as u64;
+        let bytes = bytes.min(locked.pages() * page) / page * page;
+        check_size(path, bytes)?;
         Ok(Self {
-            file,
+            handles: vec![first],
+            locked,
             path: path.to_owned(),
             bytes,
+            found,
             raw,
-            buf: AlignedBuf::new((super::LARGEST / PAGE_SIZE as u64) as usize),
+            buf: AlignedBuf::new((super::LARGEST / page) as usize),
+            data: Rng::new(bytes),
         })
+    }
+
+    fn file(&self) -> &File {
+        &self.handles[0]
+    }
+
+    /// What was at the name before.
+    pub fn found(&self) -> Found {
+        self.found
     }
 
     /// Mean times of a second handle with these flags. At the end its pages in the cache are
@@ -146,16 +202,14 @@ impl FileTarget {
         let name = self.path.display();
         let flags =
             if direct { libc::O_DIRECT } else { 0 } | if durable { libc::O_DSYNC } else { 0 };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(flags)
-            .open(&self.path)
+        let file = self
+            .locked
+            .second_handle(flags)
             .with_context(|| format!("cannot open {name} once more"))?;
         let mut totals = [0, 0];
         for at in 0..FLAGGED {
-            self.buf[0] = self.buf[0].wrapping_add(1);
             let page = &mut self.buf[..PAGE_SIZE];
+            self.data.fill(page);
             let offset = at * PAGE_SIZE as u64;
             totals[1] += timed(|| file.write_all_at(page, offset))
                 .with_context(|| format!("cannot write a page of {name} at {offset}"))?;
@@ -164,6 +218,7 @@ impl FileTarget {
         }
         file.sync_data()
             .with_context(|| format!("cannot flush {name}"))?;
+        self.handles.push(file);
         let [read_ns, write_ns] = totals.map(|total| total as f64 / FLAGGED as f64);
         Ok(Flags {
             direct,
@@ -177,6 +232,17 @@ impl FileTarget {
     pub fn is_raw(&self) -> bool {
         self.raw
     }
+}
+
+/// Refuses what is too small to be measured.
+fn check_size(path: &Path, bytes: u64) -> Result<()> {
+    ensure!(
+        bytes >= super::LEAST,
+        "{} has {bytes} bytes, and the measurement needs at least {}",
+        path.display(),
+        super::LEAST
+    );
+    Ok(())
 }
 
 fn timed(work: impl FnOnce() -> std::io::Result<()>) -> Result<u64> {
@@ -193,7 +259,7 @@ impl Target for FileTarget {
     /// A drive whose sectors are 4 KiB refuses smaller accesses past the page cache.
     fn smallest(&self) -> u64 {
         let mut buf = AlignedBuf::new(1);
-        match self.file.read_at(&mut buf[..SECTOR as usize], SECTOR) {
+        match self.file().read_at(&mut buf[..SECTOR as usize], SECTOR) {
             Ok(_) => SECTOR,
             Err(_) => PAGE_SIZE as u64,
         }
@@ -201,7 +267,7 @@ impl Target for FileTarget {
 
     fn read(&mut self, offset: u64, bytes: u64) -> Result<u64> {
         let buf = &mut self.buf[..bytes as usize];
-        timed(|| self.file.read_exact_at(buf, offset)).with_context(|| {
+        timed(|| self.handles[0].read_exact_at(buf, offset)).with_context(|| {
             format!(
                 "cannot read {bytes} bytes of {} at {offset}",
                 self.path.display()
@@ -210,10 +276,9 @@ impl Target for FileTarget {
     }
 
     fn write(&mut self, offset: u64, bytes: u64) -> Result<u64> {
-        // The data differs each time, for devices that leave out zeros or repetitions.
-        self.buf[0] = self.buf[0].wrapping_add(1);
-        let buf = &self.buf[..bytes as usize];
-        timed(|| self.file.write_all_at(buf, offset)).with_context(|| {
+        let buf = &mut self.buf[..bytes as usize];
+        self.data.fill(buf);
+        timed(|| self.handles[0].write_all_at(buf, offset)).with_context(|| {
             format!(
                 "cannot write {bytes} bytes of {} at {offset}",
                 self.path.display()
@@ -222,20 +287,20 @@ impl Target for FileTarget {
     }
 
     fn flush(&mut self) -> Result<u64> {
-        timed(|| self.file.sync_data())
+        timed(|| self.file().sync_data())
             .with_context(|| format!("cannot flush {}", self.path.display()))
     }
 
     /// A file becomes a hole, and its file system discards that space if it is mounted so. On a
     /// device the measured bytes are discarded.
     fn forget_all(&mut self) -> Result<bool> {
-        discard_bytes(&self.file, 0..self.bytes)
+        discard_bytes(self.file(), 0..self.bytes)
             .with_context(|| format!("cannot discard what {} holds", self.path.display()))
     }
 
     fn read_at_once(&mut self, offsets: &[u64], depth: usize) -> Result<u64> {
         let part = offsets.len().div_ceil(depth.max(1));
-        let file = &self.file;
+        let file = self.file();
         let start = Instant::now();
         std::thread::scope(|scope| -> std::io::Result<()> {
             let threads: Vec<_> = offsets
