@@ -12,6 +12,8 @@
 //!   began after the call had ended, and ended before the cut. A write with RWF_DSYNC or O_DSYNC
 //!   covers itself. Any other call that began before the cut is there, absent, or (a write) torn at
 //!   sectors of 512 bytes.
+//! - A write does not bring back a length that the file got by an earlier call which is absent: its
+//!   pages are then behind the end.
 //! - Names change in the order of the calls, as in a journal. The changes up to the last one that a
 //!   flush of the folder covers are there, and any number of the following ones. A flush of a file
 //!   does not cover its name, although it would on ext4.
@@ -493,8 +495,10 @@ impl Image {
 #[derive(Default)]
 struct File {
     covered: Pages,
-    /// Indices of the calls that no flush covers.
-    pending: Vec<usize>,
+    /// The length that its processes see.
+    length: u64,
+    /// Indices of the calls that no flush covers, and whether a write makes the file longer.
+    pending: Vec<(usize, bool)>,
     /// Indices of the records of its mapped memory.
     mapped: Vec<usize>,
 }
@@ -570,6 +574,7 @@ impl<'a> Replay<'a> {
             inodes.insert(*inode, files.len());
             names.insert(name.clone(), files.len());
             files.push(File {
+                length: covered.length,
                 covered,
                 ..File::default()
             });
@@ -605,7 +610,20 @@ impl<'a> Replay<'a> {
                 self.files.push(File::default());
             }
             Kind::Rename | Kind::Link | Kind::Unlink => self.renames.push((nth, None)),
-            Kind::Write | Kind::Length | Kind::Punch => self.file(call).pending.push(nth),
+            Kind::Write | Kind::Length | Kind::Punch => {
+                // Of a call that did not return, all may have been done.
+                let done = call.length.min(call.result as u64);
+                let file = self.file(call);
+                let length = match call.kind {
+                    Kind::Write => file.length.max(call.offset + done),
+                    Kind::Length if call.offset == 1 => file.length.max(call.length),
+                    Kind::Length => call.length,
+                    _ => file.length,
+                };
+                let lengthens = length > file.length;
+                file.length = length;
+                file.pending.push((nth, lengthens));
+            }
             Kind::Mapped => self.file(call).mapped.push(nth),
             _ => {}
         }
@@ -621,7 +639,7 @@ impl<'a> Replay<'a> {
         let flush = &log.calls[nth];
         if flush.durable {
             let file = self.file(flush);
-            file.pending.retain(|other| *other != nth);
+            file.pending.retain(|(other, _)| *other != nth);
             put(log, flush, &mut file.covered, true, &mut || true);
             return;
         }
@@ -635,10 +653,8 @@ impl<'a> Replay<'a> {
             return;
         }
         let file = self.file(flush);
-        let (covered, pending) = file.pending.drain(..).partition(|nth| is_covered(*nth));
-        let covered: Vec<usize> = covered;
-        file.pending = pending;
-        for nth in covered {
+        let covered = |(nth, _): &(usize, bool)| is_covered(*nth);
+        for (nth, _) in file.pending.extract_if(.., |call| covered(call)) {
             put(log, &log.calls[nth], &mut file.covered, true, &mut || true);
         }
     }
@@ -675,8 +691,9 @@ impl<'a> Replay<'a> {
     fn left(&self, file: &File, style: u64, rng: &mut Rng) -> Pages {
         let mut pages = file.covered.clone();
         let chosen = rng.below(file.pending.len().max(1) as u64) as usize;
-        for (place, nth) in file.pending.iter().enumerate() {
+        for (place, (nth, lengthens)) in file.pending.iter().enumerate() {
             let call = &self.log.calls[*nth];
+            let length = pages.length;
             let is_there = match style {
                 0 => false,
                 1 => true,
@@ -691,6 +708,9 @@ impl<'a> Replay<'a> {
                 (false, _) => {}
                 (true, true) => put(self.log, call, &mut pages, false, &mut torn),
                 (true, false) => put(self.log, call, &mut pages, false, &mut whole),
+            }
+            if call.kind == Kind::Write && !lengthens {
+                pages.cut(pages.length.min(length));
             }
         }
         self.put_mapped(file, &mut pages, rng);
