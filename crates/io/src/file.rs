@@ -211,6 +211,8 @@ impl FlashFile {
         }
         if made {
             sync_name(path)?;
+        } else if !read_only && !block_device {
+            sync_found_name(path)?;
         }
         let direct = direct::enable(&file);
         lock::opened(file.as_raw_fd());
@@ -809,6 +811,17 @@ fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
 /// Makes the name of a new file durable. After a failure the file does not exist.
 pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
     sync_folder(path).inspect_err(|_| drop(std::fs::remove_file(path)))
+}
+
+/// Makes the name of an existing file durable. Its maker may have been killed before it did so.
+fn sync_found_name(path: &Path) -> io::Result<()> {
+    // The name of a link's file may be in another folder.
+    let target = std::fs::canonicalize(path);
+    match sync_folder(target.as_deref().unwrap_or(path)) {
+        // Without the right to read the folder it cannot be done.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced,
+    }
 }
 
 /// Makes the names in a file's folder durable.

@@ -7,7 +7,11 @@
 mod support; // random numbers, models
 mod replay; // transactions, run again one by one
 
+#[path = "../../../io/tests/calls/calls.rs"]
+mod recorded; // power cuts and kills at system calls
+
 mod anomalies;
+mod calls;
 mod copies;
 mod crash;
 mod cycles;

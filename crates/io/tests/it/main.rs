@@ -5,7 +5,10 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support; // both backends, random numbers, temporary folders
+#[path = "../calls/calls.rs"]
+mod recorded; // power cuts and kills at system calls, for tests of all engines
 
+mod calls;
 mod churn;
 mod disk;
 mod durable;

@@ -1,0 +1,784 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Power cuts and kills at the boundary between a process and the kernel. Tests of several crates
+//! include this file by its path.
+//!
+//! A [`Recorder`] runs a program under a library (`recorder.c`) that logs the real calls of the
+//! process, with their contents, and can make them longer or kill the process at one of them. So
+//! nothing that the product puts between engine and kernel can hide a missing flush from it. A
+//! [`Replay`] reads the log and builds the files that a power cut at any moment would have left.
+//!
+//! What a cut leaves:
+//! - A write, a change of length or a hole is there if a flush of its file covers it: one that
+//!   began after the call had ended, and ended before the cut. A write with RWF_DSYNC or O_DSYNC
+//!   covers itself. Any other call that began before the cut is there, absent, or (a write) torn at
+//!   sectors of 512 bytes.
+//! - A write does not bring back a length that the file got by an earlier call which is absent: its
+//!   pages are then behind the end.
+//! - Names change in the order of the calls, as in a journal. The changes up to the last one that a
+//!   flush of the folder covers are there, and any number of the following ones. A flush of a file
+//!   does not cover its name, although it would on ext4.
+//! - Memory that is mapped from a file is never flushed. Each of its sectors is as it was at some
+//!   earlier time, or as written through a call.
+//! - Calls of a killed process stay unflushed until a later process flushes the file.
+
+#![allow(dead_code)] // each crate uses a part
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use senko_io::{Device, IoError, PAGE_SIZE, Tag};
+use senko_workload::Rng;
+
+const LOG_BYTES: u64 = 8 << 30;
+const FIRST: usize = 4096;
+const RECORD: usize = 72;
+const SECTOR: usize = 512;
+const MARKS: &str = "SENKO_CALLS_MARKS";
+
+/// When a process kills itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Before the call.
+    Before,
+    /// After half of the bytes of a write; another call is made whole.
+    Half,
+    /// After the call.
+    After,
+}
+
+/// What a recorded process does beside its calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Orders {
+    /// A seed, and the most microseconds that are added before and after calls.
+    pub delays: Option<(u64, u64)>,
+    /// Kills the process at its call of this number, counted from 1.
+    pub kill: Option<(u64, When)>,
+}
+
+/// An empty folder, in memory if the system has such a place: the test itself need not wait for a
+/// disk.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() {
+            memory.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("senko-calls-{}-{count}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs programs and logs their calls on the files of one folder.
+pub struct Recorder {
+    folder: PathBuf,
+    log: PathBuf,
+    marks: PathBuf,
+    base: BTreeMap<String, (u64, Vec<u8>)>,
+    /// The folder of the log and the marks.
+    _beside: Scratch,
+}
+
+impl Recorder {
+    /// Records `folder`, whose present content is durable.
+    pub fn new(folder: &Path) -> Recorder {
+        let beside = Scratch::new();
+        let mut base = BTreeMap::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            let content = std::fs::read(entry.path()).unwrap();
+            base.insert(name, (entry.metadata().unwrap().ino(), content));
+        }
+        let (log, marks) = (beside.path().join("calls"), beside.path().join("marks"));
+        let file = std::fs::File::create(&log).unwrap();
+        file.set_len(LOG_BYTES).unwrap();
+        file.write_all_at(&1u64.to_ne_bytes(), 0).unwrap();
+        file.write_all_at(&(FIRST as u64).to_ne_bytes(), 8).unwrap();
+        std::fs::write(&marks, "").unwrap();
+        Recorder {
+            folder: std::fs::canonicalize(folder).unwrap(),
+            log,
+            marks: std::fs::canonicalize(marks).unwrap(),
+            base,
+            _beside: beside,
+        }
+    }
+
+    /// Prepares a program that is to be recorded.
+    pub fn prepare<'a>(&self, command: &'a mut Command, orders: &Orders) -> &'a mut Command {
+        command
+            .env("LD_PRELOAD", library())
+            .env("SENKO_CALLS_FOLDER", &self.folder)
+            .env("SENKO_CALLS_LOG", &self.log)
+            .env(MARKS, &self.marks);
+        if let Some((seed, micros)) = orders.delays {
+            command.env("SENKO_CALLS_DELAYS", format!("{seed} {micros}"));
+        }
+        if let Some((number, when)) = orders.kill {
+            let when = match when {
+                When::Before => 'b',
+                When::Half => 'h',
+                When::After => 'a',
+            };
+            command.env("SENKO_CALLS_KILL", format!("{number} {when}"));
+        }
+        command
+    }
+
+    /// Runs a program to its end or its kill.
+    pub fn run(&self, command: &mut Command, orders: &Orders) -> ExitStatus {
+        self.prepare(command, orders).status().unwrap()
+    }
+
+    /// The calls so far. All recorded processes have ended.
+    pub fn log(&self) -> Log {
+        let file = std::fs::File::open(&self.log).unwrap();
+        let mut head = [0; 24];
+        file.read_exact_at(&mut head, 0).unwrap();
+        let number = |bytes: &[u8], at| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+        assert_eq!(number(&head, 16), 0, "the log is too small");
+        let mut bytes = vec![0; number(&head, 8) as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        let (mut calls, mut at) = (Vec::new(), FIRST);
+        while at < bytes.len() {
+            let word = |nth: usize| number(&bytes, at + 8 * nth);
+            let half = |nth: usize| {
+                let from = at + 24 + 4 * nth;
+                u32::from_ne_bytes(bytes[from..from + 4].try_into().unwrap())
+            };
+            let size = word(0) as usize;
+            let has_ended = word(2) != 0;
+            calls.push(Call {
+                kind: Kind::of(half(0)),
+                process: half(1),
+                begin: word(1),
+                end: if has_ended { word(2) } else { u64::MAX },
+                inode: word(4),
+                offset: word(5),
+                length: word(6),
+                result: if has_ended { word(7) as i64 } else { i64::MAX },
+                durable: word(8) != 0,
+                payload: (at + RECORD, at + size),
+            });
+            at += size;
+        }
+        calls.sort_by_key(|call| call.begin);
+        let log = Log {
+            calls,
+            bytes,
+            folder: self.folder.to_str().unwrap().to_owned(),
+            base: self.base.clone(),
+        };
+        for end in log.calls.iter().filter(|call| call.kind == Kind::End) {
+            // A write that passed by the library would be missing in the first of the two.
+            assert_eq!(
+                end.offset, end.length,
+                "bytes written, recorded and counted"
+            );
+        }
+        let unknown = log.calls.iter().any(|call| call.kind == Kind::Unknown);
+        assert!(!unknown, "a call that the model does not know");
+        log
+    }
+}
+
+/// In a recorded process: notes a text in the order of the calls. All earlier calls of this thread
+/// have ended before the mark begins.
+pub fn mark(text: &str) {
+    use std::io::Write;
+    let path = std::env::var_os(MARKS).unwrap();
+    let file = std::fs::OpenOptions::new().append(true).open(path);
+    file.unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+/// The compiled library.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        use std::io::Write;
+        let name = format!("senko-recorder-{}.so", std::process::id());
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let mut compiler = Command::new("cc")
+            .args(["-x", "c", "-O1", "-w", "-shared", "-fPIC", "-", "-o"])
+            .arg(&path)
+            .args(["-ldl", "-lpthread"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("a C compiler");
+        let source = include_bytes!("recorder.c");
+        let mut input = compiler.stdin.take().unwrap();
+        input.write_all(source).unwrap();
+        drop(input);
+        assert!(compiler.wait().unwrap().success());
+        path
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Write,
+    Flush,
+    Length,
+    Punch,
+    Create,
+    Rename,
+    Link,
+    Unlink,
+    Mapped,
+    Mark,
+    End,
+    Unknown,
+    Start,
+}
+
+impl Kind {
+    fn of(number: u32) -> Kind {
+        use Kind::*;
+        let kinds = [
+            Write, Flush, Length, Punch, Create, Rename, Link, Unlink, Mapped, Mark, End, Unknown,
+            Start,
+        ];
+        kinds[number as usize - 1]
+    }
+}
+
+/// A recorded call.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub kind: Kind,
+    pub process: u32,
+    /// Its number in the order before it was made, and after it had returned; `u64::MAX` if it did
+    /// not return.
+    pub begin: u64,
+    pub end: u64,
+    inode: u64,
+    offset: u64,
+    length: u64,
+    result: i64,
+    durable: bool,
+    payload: (usize, usize),
+}
+
+/// All calls of some processes, in the order of their beginning.
+pub struct Log {
+    pub calls: Vec<Call>,
+    bytes: Vec<u8>,
+    folder: String,
+    base: BTreeMap<String, (u64, Vec<u8>)>,
+}
+
+impl Log {
+    /// The marks, each with the first moment at which it had been made.
+    pub fn marks(&self) -> Vec<(u64, String)> {
+        let marks = self.calls.iter().filter(|call| call.kind == Kind::Mark);
+        let text = |call: &Call| String::from_utf8(self.payload(call).to_vec()).unwrap();
+        marks.map(|call| (call.begin + 1, text(call))).collect()
+    }
+
+    /// The number of calls that a process can be killed at.
+    pub fn kills(&self) -> u64 {
+        let none = [
+            Kind::Mapped,
+            Kind::Mark,
+            Kind::End,
+            Kind::Unknown,
+            Kind::Start,
+        ];
+        let counted = self.calls.iter().filter(|call| !none.contains(&call.kind));
+        counted.count() as u64
+    }
+
+    /// The moment after the last call.
+    pub fn end(&self) -> u64 {
+        let ends = self
+            .calls
+            .iter()
+            .map(|call| call.begin.max(call.end % u64::MAX));
+        ends.max().unwrap_or(0) + 1
+    }
+
+    fn payload(&self, call: &Call) -> &[u8] {
+        &self.bytes[call.payload.0..call.payload.0 + call.length as usize]
+    }
+
+    /// The paths of a call on names, relative to the folder.
+    fn names(&self, call: &Call) -> Vec<String> {
+        let bytes = &self.bytes[call.payload.0..call.payload.1];
+        let name = |path: &[u8]| {
+            let path = String::from_utf8(path.to_vec()).unwrap();
+            let name = path.strip_prefix(&self.folder).unwrap_or(&path);
+            name.trim_start_matches('/').to_owned()
+        };
+        bytes.split(|byte| *byte == 0).map(name).collect()
+    }
+}
+
+/// The bytes of a file, shared with copies of it.
+#[derive(Clone, Default)]
+pub struct Pages {
+    pages: Vec<Option<Arc<[u8; PAGE_SIZE]>>>,
+    /// The beginning of the newest covered call on each page. An older call does not overwrite it.
+    stamps: Vec<u64>,
+    pub length: u64,
+}
+
+impl Pages {
+    fn page(&mut self, number: usize) -> &mut [u8; PAGE_SIZE] {
+        if self.pages.len() <= number {
+            self.pages.resize(number + 1, None);
+        }
+        Arc::make_mut(self.pages[number].get_or_insert_with(|| Arc::new([0; PAGE_SIZE])))
+    }
+
+    /// Puts the bytes for whose sector `is_there` says so.
+    fn put(&mut self, at: u64, bytes: &[u8], stamp: u64, is_there: &mut dyn FnMut() -> bool) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let offset = at as usize + done;
+            let (number, within) = (offset / PAGE_SIZE, offset % PAGE_SIZE);
+            let step = (SECTOR - within % SECTOR).min(bytes.len() - done);
+            let is_newer = self.stamps.get(number).is_some_and(|old| *old > stamp);
+            if is_there() && !is_newer {
+                self.page(number)[within..within + step].copy_from_slice(&bytes[done..done + step]);
+                self.length = self.length.max((offset + step) as u64);
+            }
+            done += step;
+        }
+    }
+
+    fn set_stamps(&mut self, at: u64, length: u64, stamp: u64) {
+        let page = PAGE_SIZE as u64;
+        let (from, to) = ((at / page) as usize, (at + length).div_ceil(page) as usize);
+        if self.stamps.len() < to {
+            self.stamps.resize(to, 0);
+        }
+        for old in &mut self.stamps[from..to] {
+            *old = (*old).max(stamp);
+        }
+    }
+
+    fn cut(&mut self, length: u64) {
+        if length < self.length {
+            let page = PAGE_SIZE as u64;
+            self.pages.truncate(length.div_ceil(page) as usize);
+            if !length.is_multiple_of(page) && self.pages.len() as u64 > length / page {
+                self.page((length / page) as usize)[(length % page) as usize..].fill(0);
+            }
+        }
+        self.length = length;
+    }
+
+    fn zero(&mut self, at: u64, length: u64) {
+        let end = (at + length).min(self.length);
+        let mut at = at;
+        while at < end {
+            let within = (at % PAGE_SIZE as u64) as usize;
+            let step = (PAGE_SIZE - within).min((end - at) as usize);
+            let number = (at / PAGE_SIZE as u64) as usize;
+            if self.pages.get(number).is_some_and(Option::is_some) {
+                self.page(number)[within..within + step].fill(0);
+            }
+            at += step as u64;
+        }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = Vec::with_capacity(self.length as usize + PAGE_SIZE);
+        for page in &self.pages {
+            bytes.extend_from_slice(page.as_deref().unwrap_or(&[0; PAGE_SIZE]));
+        }
+        bytes.resize(self.length as usize, 0);
+        bytes
+    }
+
+    /// Appends another file, from a whole page on.
+    pub fn append(&mut self, other: &Pages) {
+        let pages = (self.length / PAGE_SIZE as u64) as usize;
+        self.pages.resize(pages, None);
+        self.pages.extend(other.pages.iter().cloned());
+        self.length = (pages * PAGE_SIZE) as u64 + other.length;
+    }
+
+    fn write_to(&self, path: &Path) {
+        let file = std::fs::File::create(path).unwrap();
+        file.set_len(self.length).unwrap();
+        for (number, page) in self.pages.iter().enumerate() {
+            if let Some(page) = page {
+                let at = (number * PAGE_SIZE) as u64;
+                let most = self.length.saturating_sub(at).min(PAGE_SIZE as u64) as usize;
+                file.write_all_at(&page[..most], at).unwrap();
+            }
+        }
+    }
+}
+
+/// A file of a cut as a device in memory, which opens faster than real files.
+pub struct PagesDevice(Mutex<Pages>);
+
+impl PagesDevice {
+    pub fn new(pages: Pages) -> Arc<PagesDevice> {
+        Arc::new(PagesDevice(Mutex::new(pages)))
+    }
+}
+
+impl Device for PagesDevice {
+    fn pages(&self) -> u64 {
+        self.0.lock().unwrap().length / PAGE_SIZE as u64
+    }
+    fn grow(&self, pages: u64) -> Result<(), IoError> {
+        let mut held = self.0.lock().unwrap();
+        held.length = held.length.max(pages * PAGE_SIZE as u64);
+        Ok(())
+    }
+    fn read(&self, page: u64, buf: &mut [u8], _: Tag) -> Result<(), IoError> {
+        let held = self.0.lock().unwrap();
+        if page * PAGE_SIZE as u64 + buf.len() as u64 > held.length {
+            return Err(IoError::Os(22));
+        }
+        for (nth, into) in buf.chunks_mut(PAGE_SIZE).enumerate() {
+            match held.pages.get(page as usize + nth) {
+                Some(Some(page)) => into.copy_from_slice(&page[..]),
+                _ => into.fill(0),
+            }
+        }
+        Ok(())
+    }
+    fn write(&self, page: u64, buf: &[u8], _: Tag) -> Result<(), IoError> {
+        let mut held = self.0.lock().unwrap();
+        held.put(page * PAGE_SIZE as u64, buf, u64::MAX, &mut || true);
+        Ok(())
+    }
+    fn flush(&self, _: Tag) -> Result<(), IoError> {
+        Ok(())
+    }
+    fn discard(&self, _: u64, _: u64, _: Tag) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+/// The files that a cut left, by name.
+pub struct Image {
+    pub files: BTreeMap<String, Pages>,
+}
+
+impl Image {
+    /// Writes the files into an empty folder.
+    pub fn write_to(&self, folder: &Path) {
+        for (name, pages) in &self.files {
+            pages.write_to(&folder.join(name));
+        }
+    }
+}
+
+#[derive(Default)]
+struct File {
+    covered: Pages,
+    /// The length that its processes see.
+    length: u64,
+    /// Indices of the calls that no flush covers, and whether a write makes the file longer.
+    pending: Vec<(usize, bool)>,
+    /// Indices of the records of its mapped memory.
+    mapped: Vec<usize>,
+}
+
+#[derive(Clone)]
+struct Names {
+    files: BTreeMap<String, usize>,
+}
+
+impl Names {
+    fn apply(&mut self, log: &Log, call: &Call, file: Option<usize>) {
+        let names = log.names(call);
+        match call.kind {
+            Kind::Create => {
+                self.files.insert(names[0].clone(), file.unwrap());
+            }
+            Kind::Rename => {
+                let moved = self.files.remove(&names[0]);
+                self.files
+                    .extend(moved.map(|file| (names[1].clone(), file)));
+            }
+            Kind::Link => {
+                let same = self.files.get(&names[0]).copied();
+                self.files.extend(same.map(|file| (names[1].clone(), file)));
+            }
+            Kind::Unlink => {
+                self.files.remove(&names[0]);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What happens at a moment of the order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Begins(usize),
+    Covers(usize),
+}
+
+/// The files at a moment that moves forward.
+pub struct Replay<'a> {
+    log: &'a Log,
+    events: Vec<(u64, Event)>,
+    next: usize,
+    files: Vec<File>,
+    inodes: HashMap<u64, usize>,
+    names: Names,
+    /// Changes of names that no flush covers; each with the file of a new name.
+    renames: Vec<(usize, Option<usize>)>,
+}
+
+impl<'a> Replay<'a> {
+    pub fn new(log: &'a Log) -> Replay<'a> {
+        let mut events = Vec::new();
+        for (nth, call) in log
+            .calls
+            .iter()
+            .enumerate()
+            .filter(|(_, call)| call.result >= 0)
+        {
+            events.push((call.begin, Event::Begins(nth)));
+            if call.end != u64::MAX && (call.kind == Kind::Flush || call.durable) {
+                events.push((call.end, Event::Covers(nth)));
+            }
+        }
+        events.sort_unstable();
+        let (mut files, mut inodes) = (Vec::new(), HashMap::new());
+        let mut names = BTreeMap::new();
+        for (name, (inode, bytes)) in &log.base {
+            let mut covered = Pages::default();
+            covered.put(0, bytes, 0, &mut || true);
+            inodes.insert(*inode, files.len());
+            names.insert(name.clone(), files.len());
+            files.push(File {
+                length: covered.length,
+                covered,
+                ..File::default()
+            });
+        }
+        Replay {
+            log,
+            events,
+            next: 0,
+            files,
+            inodes,
+            names: Names { files: names },
+            renames: Vec::new(),
+        }
+    }
+
+    /// Moves to a later moment: calls with a lower number have begun or ended.
+    pub fn move_to(&mut self, moment: u64) {
+        while let Some((_, event)) = self.events.get(self.next).filter(|(at, _)| *at < moment) {
+            match *event {
+                Event::Begins(nth) => self.begins(nth),
+                Event::Covers(nth) => self.covers(nth),
+            }
+            self.next += 1;
+        }
+    }
+
+    fn begins(&mut self, nth: usize) {
+        let call = &self.log.calls[nth];
+        match call.kind {
+            Kind::Create => {
+                self.inodes.insert(call.inode, self.files.len());
+                self.renames.push((nth, Some(self.files.len())));
+                self.files.push(File::default());
+            }
+            Kind::Rename | Kind::Link | Kind::Unlink => self.renames.push((nth, None)),
+            Kind::Write | Kind::Length | Kind::Punch => {
+                // Of a call that did not return, all may have been done.
+                let done = call.length.min(call.result as u64);
+                let file = self.file(call);
+                let length = match call.kind {
+                    Kind::Write => file.length.max(call.offset + done),
+                    Kind::Length if call.offset == 1 => file.length.max(call.length),
+                    Kind::Length => call.length,
+                    _ => file.length,
+                };
+                let lengthens = length > file.length;
+                file.length = length;
+                file.pending.push((nth, lengthens));
+            }
+            Kind::Mapped => self.file(call).mapped.push(nth),
+            _ => {}
+        }
+    }
+
+    fn file(&mut self, call: &Call) -> &mut File {
+        let file = self.inodes.get(&call.inode).expect("a file of the folder");
+        &mut self.files[*file]
+    }
+
+    fn covers(&mut self, nth: usize) {
+        let log = self.log;
+        let flush = &log.calls[nth];
+        if flush.durable {
+            let file = self.file(flush);
+            file.pending.retain(|(other, _)| *other != nth);
+            put(log, flush, &mut file.covered, true, &mut || true);
+            return;
+        }
+        let is_covered = |nth: usize| log.calls[nth].end < flush.begin;
+        if !self.inodes.contains_key(&flush.inode) {
+            // The folder.
+            let covered = self.renames.iter().rposition(|(nth, _)| is_covered(*nth));
+            for (nth, file) in self.renames.drain(..covered.map_or(0, |last| last + 1)) {
+                self.names.apply(log, &log.calls[nth], file);
+            }
+            return;
+        }
+        let file = self.file(flush);
+        let covered = |(nth, _): &(usize, bool)| is_covered(*nth);
+        for (nth, _) in file.pending.extract_if(.., |call| covered(call)) {
+            put(log, &log.calls[nth], &mut file.covered, true, &mut || true);
+        }
+    }
+
+    /// The number of calls that no flush covers.
+    pub fn uncovered(&self) -> usize {
+        self.files.iter().map(|file| file.pending.len()).sum()
+    }
+
+    /// What a cut at this moment leaves, as drawn.
+    pub fn image(&self, rng: &mut Rng) -> Image {
+        let mut names = self.names.clone();
+        let changes = match rng.below(3) {
+            0 => 0,
+            1 => self.renames.len(),
+            _ => rng.below(self.renames.len() as u64 + 1) as usize,
+        };
+        for (nth, file) in &self.renames[..changes] {
+            names.apply(self.log, &self.log.calls[*nth], *file);
+        }
+        // Most often nothing is left that no flush covers: that finds a missing flush.
+        let style = rng.below(10).saturating_sub(4);
+        let mut left: HashMap<usize, Pages> = HashMap::new();
+        let mut files = BTreeMap::new();
+        for (name, file) in names.files {
+            let pages = left
+                .entry(file)
+                .or_insert_with(|| self.left(&self.files[file], style, rng));
+            files.insert(name, pages.clone());
+        }
+        Image { files }
+    }
+
+    fn left(&self, file: &File, style: u64, rng: &mut Rng) -> Pages {
+        let mut pages = file.covered.clone();
+        let chosen = rng.below(file.pending.len().max(1) as u64) as usize;
+        for (place, (nth, lengthens)) in file.pending.iter().enumerate() {
+            let call = &self.log.calls[*nth];
+            let length = pages.length;
+            let is_there = match style {
+                0 => false,
+                1 => true,
+                2 => place == chosen,
+                3 => place != chosen,
+                _ => rng.below(2) == 0,
+            };
+            let mut whole = || true;
+            let mut torn = || rng.below(2) == 0;
+            let is_torn = style == 5 && call.kind == Kind::Write;
+            match (is_there, is_torn) {
+                (false, _) => {}
+                (true, true) => put(self.log, call, &mut pages, false, &mut torn),
+                (true, false) => put(self.log, call, &mut pages, false, &mut whole),
+            }
+            if call.kind == Kind::Write && !lengthens {
+                pages.cut(pages.length.min(length));
+            }
+        }
+        self.put_mapped(file, &mut pages, rng);
+        pages
+    }
+
+    /// Each mapped part stays as it is, or becomes what it was at one or two earlier times.
+    fn put_mapped(&self, file: &File, pages: &mut Pages, rng: &mut Rng) {
+        let mut parts: BTreeMap<u64, Vec<&Call>> = BTreeMap::new();
+        for nth in &file.mapped {
+            let call = &self.log.calls[*nth];
+            parts.entry(call.offset).or_default().push(call);
+        }
+        for (offset, states) in parts {
+            let recent = states.len() - states.len().min(4);
+            let from = if rng.below(2) == 0 { recent } else { 0 };
+            let mut drawn = || states[from + rng.below((states.len() - from) as u64) as usize];
+            let (one, two) = (drawn(), drawn());
+            let how = rng.below(4);
+            let mut put = |call: &Call, is_there: &mut dyn FnMut() -> bool| {
+                pages.put(offset, self.log.payload_of(call), u64::MAX, is_there);
+            };
+            match how {
+                0 => {}
+                1 => put(one, &mut || true),
+                2 => put(one, &mut || rng.below(2) == 0),
+                _ => {
+                    put(one, &mut || true);
+                    put(two, &mut || rng.below(2) == 0);
+                }
+            }
+        }
+    }
+}
+
+impl Log {
+    /// The bytes of a write, as far as they were written.
+    fn payload_of(&self, call: &Call) -> &[u8] {
+        match call.kind {
+            Kind::Write => {
+                let done = call.length.min(call.result as u64) as usize;
+                &self.payload(call)[..done]
+            }
+            _ => self.payload(call),
+        }
+    }
+}
+
+/// Does a call on a file's bytes.
+fn put(
+    log: &Log,
+    call: &Call,
+    pages: &mut Pages,
+    covered: bool,
+    is_there: &mut dyn FnMut() -> bool,
+) {
+    match call.kind {
+        Kind::Write => {
+            let bytes = log.payload_of(call);
+            pages.put(call.offset, bytes, call.begin, is_there);
+            if covered {
+                pages.set_stamps(call.offset, bytes.len() as u64, call.begin);
+            }
+        }
+        // Allocation never shortens.
+        Kind::Length if call.offset == 1 => pages.length = pages.length.max(call.length),
+        Kind::Length => pages.cut(call.length),
+        Kind::Punch => pages.zero(call.offset, call.length),
+        _ => {}
+    }
+}
