@@ -13,6 +13,7 @@ mod crash;
 mod cycles;
 mod faults;
 mod kills;
+mod long;
 mod model;
 mod newest;
 mod processes;
