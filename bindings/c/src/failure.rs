@@ -35,7 +35,7 @@ codes! {
     NOTABLE = -30693, c"there is no such table";
     TXNFULL = -30692, c"the transaction is larger than its limit";
     READONLY = -30691, c"the database accepts no commits";
-    EXPIRED = -30690, c"the snapshot has ended: it was older than the limit";
+    EXPIRED = -30690, c"the snapshot has ended: it was open for too long";
     TOOLONG = -30689, c"a key or a value is too long";
     ENDED = -30688, c"the transaction has ended";
     FORKED = -30687, c"the handle belongs to the parent process";

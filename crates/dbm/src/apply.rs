@@ -107,7 +107,12 @@ impl Core {
             self.fill_tail(&mut writer);
         }
         // Another thread may have taken it for the log but not written it yet.
-        Ok(tail && is_in_tail())
+        let is_in_tail = tail && is_in_tail();
+        let ended = std::mem::take(&mut writer.ended);
+        drop(writer);
+        // Outside of the lock: much may depend on them.
+        drop(ended);
+        Ok(is_in_tail)
     }
 
     fn apply_some(&self, writer: &mut Writer) -> Result<(), DbmError> {
@@ -129,7 +134,8 @@ impl Core {
             catalogue,
         };
         while let Some(node) = last.next().cloned() {
-            if node.decide(&self.options.pause) {
+            // The node of a turn has no commit, and the number of the one before it.
+            if node.number() > last.number() {
                 if pending.bytes.is_empty() {
                     // Room for the header of the group.
                     pending.bytes.extend_from_slice(&[0; 8]);
@@ -258,8 +264,21 @@ impl Core {
         }
         touched.clear();
         let mut needed = std::mem::take(&mut writer.needed);
+        // Looked at only now and then: it takes each open snapshot into account.
+        let most = self.options.overlap_bytes;
+        let is_due = node.bytes() - writer.overlap_checked > most / 16;
         {
             let mut registry = self.registry.lock();
+            if is_due {
+                writer.overlap_checked = node.bytes();
+                let ended = registry.expire(|open| {
+                    let start = open.start.as_ref();
+                    start.is_some_and(|start| node.bytes_since(start) > most)
+                });
+                writer
+                    .ended
+                    .extend(ended.into_iter().filter_map(|open| open.start));
+            }
             registry.visible = Visible {
                 commit,
                 node,
@@ -364,19 +383,20 @@ fn each_change(
     next_table: &mut u32,
     mut work: impl FnMut(&Change<'_>, Option<&[u8]>) -> Result<(), DbmError>,
 ) -> Result<(), DbmError> {
-    let writes = &node.work.writes;
-    if let Some(table) = &node.work.table {
-        work(&table.change(*next_table), None)?;
-        if matches!(table, TableChange::Create { .. }) {
-            *next_table += 1;
+    if let Some(rare) = &node.rare {
+        if let Some(table) = &rare.table {
+            work(&table.change(*next_table), None)?;
+            if matches!(table, TableChange::Create { .. }) {
+                *next_table += 1;
+            }
+        }
+        for (table, (from, to)) in rare.ranges.iter() {
+            work(&Change::DeleteRange(table, from, to), None)?;
         }
     }
-    for range in &writes.ranges {
-        let change = Change::DeleteRange(range.table, &range.from, range.to.as_deref());
-        work(&change, None)?;
-    }
-    let arena = writes.arena();
-    for op in writes.ops() {
+    let changes = node.take_changes();
+    let arena = &*changes.arena;
+    for op in &changes.ops {
         let key = op.key.of(arena);
         match op.value.map(|value| value.of(arena)) {
             None => work(&Change::Delete(op.table, key), None)?,

@@ -2,8 +2,9 @@
 //! Writes without reads: batches, and the bulk load of records with ascending keys.
 
 use crate::commit::Work;
+use crate::ranges::Range;
 use crate::transaction::{check_record, commit_work};
-use crate::writes::{Range, WriteSet};
+use crate::writes::WriteSet;
 use crate::{Database, DbmError, Durability, Snapshot, Table};
 
 /// Approximate bytes of records in one commit of a bulk load.
@@ -148,16 +149,15 @@ impl Database {
         tables: &[Table],
         durability: Durability,
     ) -> Result<(), DbmError> {
-        let (seen, start) = self.core().see();
-        let snapshot = Snapshot::new(seen);
+        let mut snapshot = Snapshot::new(self.core().see_to_change());
         for table in tables {
             snapshot.info(table)?;
         }
-        let work = Work {
+        let mut work = Work {
             writes,
             ..Work::default()
         };
-        commit_work(snapshot, start, work, durability).map(drop)
+        commit_work(&mut snapshot, &mut work, None, durability).map(drop)
     }
 
     /// Loads records whose keys ascend and come after all keys of the table. It reads no page for a

@@ -27,7 +27,7 @@ use rustc_hash::FxHashSet;
 
 use crate::DbmError;
 use crate::codec::{Reader, put_bytes, put_number};
-use crate::core::{Core, MapPlaces, Maps, Seen};
+use crate::core::{Core, Entry, MapPlaces, Maps, Seen};
 use crate::dirty::Began;
 use crate::entry::Kind;
 use crate::log::{Label, Position, append_bytes};
@@ -209,13 +209,9 @@ impl Core {
         let Some(most) = self.options.max_snapshot_age else {
             return;
         };
-        self.registry.lock().open.retain(|open| {
-            let young = open.since.elapsed() <= most;
-            if !young {
-                open.expired.store(true, Ordering::Release);
-            }
-            young
-        });
+        let is_old = |open: &Entry| open.since.elapsed() > most;
+        let ended = self.registry.lock().expire(is_old);
+        drop(ended);
     }
 
     fn write_checkpoint(self: &Arc<Core>, maps: &mut Maps, most: usize) -> Result<(), DbmError> {
@@ -298,7 +294,7 @@ impl Core {
                 continue;
             }
             self.turn_tail(&log, &mut writer);
-            let (seen, _) = self.see();
+            let seen = self.see();
             let number = self.space.started.fetch_add(1, Ordering::AcqRel) + 1;
             log.begun = log.changes;
             let began = Began {

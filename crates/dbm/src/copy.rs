@@ -278,7 +278,7 @@ impl Database {
             ..Options::default()
         };
         let copy = Database::open(to, options)?;
-        let (seen, _) = self.core().see();
+        let seen = self.core().see();
         let mut copying = Copying {
             from: Snapshot::new(seen),
             to: &copy,

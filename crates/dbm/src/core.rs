@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -35,7 +36,6 @@ thread_local! {
 }
 
 /// The state that a new snapshot sees.
-#[derive(Clone)]
 pub(crate) struct Visible {
     pub commit: u64,
     pub node: Arc<Node>,
@@ -53,10 +53,25 @@ pub(crate) struct Open {
     pub live: u64,
 }
 
+/// An open snapshot, in the registry.
+pub(crate) struct Entry {
+    open: Arc<Open>,
+    /// Of a transaction: the newest node in its snapshot. It holds the list of commits from there
+    /// on.
+    pub start: Option<Arc<Node>>,
+}
+
+impl Deref for Entry {
+    type Target = Open;
+    fn deref(&self) -> &Open {
+        &self.open
+    }
+}
+
 pub(crate) struct Registry {
     pub visible: Visible,
     /// In the order of opening, which is the order of their commits.
-    pub open: VecDeque<Arc<Open>>,
+    pub open: VecDeque<Entry>,
     next: u64,
 }
 
@@ -152,6 +167,29 @@ impl Registry {
         needed.push(self.visible.commit);
         needed.dedup();
     }
+
+    /// Ends snapshots. Drop the result without the lock: much may depend on it.
+    #[must_use]
+    pub fn expire(&mut self, mut is_due: impl FnMut(&Entry) -> bool) -> Vec<Entry> {
+        let mut ended = Vec::new();
+        for entry in std::mem::take(&mut self.open) {
+            if is_due(&entry) {
+                entry.expired.store(true, Ordering::Release);
+                ended.push(entry);
+            } else {
+                self.open.push_back(entry);
+            }
+        }
+        ended
+    }
+
+    fn leave(&mut self, number: u64) -> Option<Entry> {
+        if self.open.back()?.number == number {
+            return self.open.pop_back();
+        }
+        let found = self.open.binary_search_by_key(&number, |open| open.number);
+        self.open.remove(found.ok()?)
+    }
 }
 
 /// A registered reader: the versions that it sees stay.
@@ -160,17 +198,15 @@ pub(crate) struct Seen {
     pub commit: u64,
     open: Arc<Open>,
     pub catalogue: Arc<Catalogue>,
+    is_closed: bool,
 }
 
 impl Drop for Seen {
     fn drop(&mut self) {
-        let mut registry = self.core.registry.lock();
-        let number = self.open.number;
-        if let Ok(nth) = registry
-            .open
-            .binary_search_by_key(&number, |open| open.number)
-        {
-            registry.open.remove(nth);
+        if !self.is_closed {
+            let entry = self.core.registry.lock().leave(self.open.number);
+            // Outside of the lock.
+            drop(entry);
         }
     }
 }
@@ -179,6 +215,13 @@ impl Seen {
     /// It was ended because it was too old.
     pub fn is_expired(&self) -> bool {
         self.open.expired.load(Ordering::Acquire)
+    }
+
+    /// Closes a transaction's snapshot. Returns the newest node in it, if it has not expired.
+    pub fn close(&mut self) -> Option<Arc<Node>> {
+        self.is_closed = true;
+        let entry = self.core.registry.lock().leave(self.open.number);
+        entry?.start
     }
 }
 
@@ -243,28 +286,42 @@ impl Core {
     }
 
     /// Registers a reader of the newest commit.
-    pub fn see(self: &Arc<Core>) -> (Seen, Arc<Node>) {
+    pub fn see(self: &Arc<Core>) -> Seen {
+        self.register(false)
+    }
+
+    /// Registers a transaction, which holds the list of commits after its snapshot.
+    pub fn see_to_change(self: &Arc<Core>) -> Seen {
+        self.register(true)
+    }
+
+    fn register(self: &Arc<Core>, changes: bool) -> Seen {
         let since = Instant::now();
         let mut registry = self.registry.lock();
-        let visible = registry.visible.clone();
+        let visible = &registry.visible;
+        let (commit, catalogue) = (visible.commit, Arc::clone(&visible.catalogue));
+        let start = changes.then(|| Arc::clone(&visible.node));
         let number = registry.next;
         registry.next += 1;
         let open = Arc::new(Open {
-            commit: visible.commit,
+            commit,
             number,
             since,
             expired: AtomicBool::new(false),
             live: self.space.live.load(Ordering::Relaxed),
         });
-        registry.open.push_back(Arc::clone(&open));
+        registry.open.push_back(Entry {
+            open: Arc::clone(&open),
+            start,
+        });
         drop(registry);
-        let seen = Seen {
+        Seen {
             core: Arc::clone(self),
-            commit: visible.commit,
+            commit,
             open,
-            catalogue: visible.catalogue,
-        };
-        (seen, visible.node)
+            catalogue,
+            is_closed: false,
+        }
     }
 
     /// Ends writing, with the reason.

@@ -8,11 +8,15 @@ use std::time::Duration;
 
 use senko_io::{Device, FileId, FileOptions, FlashFile, PAGE_SIZE};
 
-use crate::commit::{Node, TableChange, Work};
+use crate::commit::{Node, TableChange};
 use crate::core::Core;
+use crate::fairness::Taken;
 use crate::maintain::{Behind, Keeper};
 use crate::open::{FIRST_PAGES, open};
+use crate::ranges::RangeSet;
+use crate::reads::ReadSet;
 use crate::room::Size;
+use crate::writes::Changes;
 use crate::{DbmError, Durability, OpenSnapshot, Options, Snapshot, Table, Transaction};
 
 /// Counts and sizes.
@@ -406,11 +410,7 @@ impl Database {
 
     fn change_table(&self, change: TableChange) -> Result<(), DbmError> {
         let core = self.core();
-        let (seen, start) = core.see();
-        let work = Work {
-            table: Some(change.clone()),
-            ..Work::default()
-        };
+        let mut seen = core.see_to_change();
         // Read from the snapshot with which validation starts. Otherwise a change between the two
         // would be missed.
         let there = match &change {
@@ -425,7 +425,10 @@ impl Database {
             changes: 1,
             only_deletes: matches!(change, TableChange::Drop { .. }),
         };
-        core.commit(work, start, Durability::Synced, &size)
+        let start = seen.close().ok_or(DbmError::SnapshotExpired)?;
+        let node = Node::new(Changes::default(), RangeSet::default(), Some(change));
+        let reads = &mut ReadSet::default();
+        core.commit(node, start, reads, None, Durability::Synced, &size)
             .map(drop)
     }
 
@@ -440,8 +443,8 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn begin(&self) -> Transaction {
-        let (seen, start) = self.core().see();
-        Transaction::new(Snapshot::new(seen), start)
+        let turn = self.core().take_turn();
+        Transaction::new(Snapshot::new(self.core().see_to_change()), turn)
     }
 
     /// Runs a transaction, repeatedly while it conflicts with others, and commits it.
@@ -490,7 +493,7 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::new(self.core().see().0)
+        Snapshot::new(self.core().see())
     }
 
     /// Makes all earlier commits durable.
@@ -591,23 +594,25 @@ fn is_empty(path: &Path) -> bool {
 }
 
 impl Core {
-    /// Gives a transaction its place in the order, applies it, and waits as requested.
+    /// Gives a transaction its place in the order, applies it, and waits as requested. `start` is
+    /// the newest node of its snapshot.
     pub(crate) fn commit(
         self: &Arc<Core>,
-        work: Work,
+        node: Arc<Node>,
         start: Arc<Node>,
+        reads: &mut ReadSet,
+        turn: Option<Taken>,
         durability: Durability,
         size: &Size,
     ) -> Result<u64, DbmError> {
         let _admitted = self.admit(size)?;
-        let node = Node::new(work, &start);
-        node.append(&start, &self.options.pause);
-        if !node.decide(&self.options.pause) {
-            self.conflicts.fetch_add(1, Ordering::Relaxed);
+        let taken = turn.as_ref().map(Taken::turn);
+        let Some(number) = Node::append(node, &start, reads, taken, &self.options.pause) else {
+            self.count_conflict(std::mem::take(reads), turn.as_ref());
             return Err(DbmError::Conflict);
-        }
-        let number = node.number();
-        drop((node, start));
+        };
+        self.count_commit();
+        drop((start, turn));
         let in_tail = self.apply_until(number, durability == Durability::Buffered)?;
         match durability {
             Durability::Synced => self.write_until(number)?,

@@ -78,8 +78,9 @@ pub enum DbmError {
     /// An earlier write or flush failed, or the database is open for reading only.
     #[error("the database accepts no commits: {0}")]
     ReadOnly(String),
-    /// The snapshot was older than `Options::max_snapshot_age` when its space was needed.
-    #[error("the snapshot has ended: it was older than the limit")]
+    /// The snapshot was older than `Options::max_snapshot_age` when its space was needed. Or others
+    /// wrote more than `Options::overlap_bytes` of keys while the transaction was open.
+    #[error("the snapshot has ended: it was open for too long")]
     SnapshotExpired,
     /// A setting or an argument that cannot be used.
     #[error("{0}")]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use senko_io::PAGE_SIZE;
 
-use crate::core::Core;
+use crate::core::{Core, Entry};
 
 /// An open snapshot or transaction.
 ///
@@ -25,6 +25,9 @@ pub struct OpenSnapshot {
     /// Bytes of pages and long values that it can see and that newer snapshots cannot. A page that
     /// several snapshots see is counted for each of them.
     pub held_bytes: u64,
+    /// Bytes of keys that others committed since a transaction began, for the comparison at its
+    /// commit. Of all transactions, the oldest one's count. Snapshots have 0.
+    pub overlap_bytes: u64,
 }
 
 impl Core {
@@ -34,11 +37,17 @@ impl Core {
         let writer = self.writer.lock();
         let mut open: Vec<OpenSnapshot> = {
             let registry = self.registry.lock();
+            let newest = &registry.visible.node;
+            let overlap = |open: &Entry| {
+                let start = open.start.as_ref();
+                start.map_or(0, |start| newest.bytes_since(start))
+            };
             let open = registry.open.iter();
             open.map(|open| OpenSnapshot {
                 commit: open.commit,
                 age: now.saturating_duration_since(open.since),
                 held_bytes: 0,
+                overlap_bytes: overlap(open),
             })
             .collect()
         };

@@ -2,7 +2,7 @@
 //! A transactional, ordered DBM for flash (paper D, extended).
 //!
 //! ```text
-//! commit -> order (decided without locks) -> pages in DRAM (new versions) -> log: changes, one write, one flush
+//! commit -> order (validated without locks) -> pages in DRAM (new versions) -> log: changes, one write, one flush
 //! checkpoint -> log: pages merged, translation table -> superblock
 //! get -> translation table: page -> version as of the snapshot -> DRAM, or one read
 //! ```
@@ -32,8 +32,13 @@ mod salvage;
 mod sink;
 
 // A transaction's path: what it did, its place in the order, into the trees, to the device.
+mod ranges; // sets of key ranges
 mod writes;
+mod reads;
+mod merge; // a transaction's view: the snapshot, and its own writes over it
 mod commit;
+mod turn; // others wait for a transaction
+mod fairness; // who failed often takes a turn
 mod apply;
 mod dirty; // pages that changed, oldest first
 mod tree;

@@ -26,6 +26,10 @@ pub struct Options {
     pub cache_bytes: usize,
     /// Most bytes of a transaction: its writes, and the keys and ranges that it read.
     pub transaction_bytes: usize,
+    /// Most bytes of keys that others write while a transaction is open. The database keeps them in
+    /// DRAM for the comparison at its commit. If there are more, the transaction ends: its next use
+    /// returns [`DbmError::SnapshotExpired`]. Snapshots keep no such keys.
+    pub overlap_bytes: u64,
     /// Checkpoints keep the log that recovery would read below this many bytes, or two sevenths of
     /// the live bytes if that is more; at least 256 KiB. A larger value means a longer recovery,
     /// larger files and fewer writes.
@@ -55,6 +59,7 @@ impl Default for Options {
         Options {
             cache_bytes: 64 << 20,
             transaction_bytes: 64 << 20,
+            overlap_bytes: 64 << 20,
             log_bytes: 512 << 10,
             max_bytes: None,
             max_snapshot_age: None,
@@ -72,6 +77,7 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("cache_bytes", &self.cache_bytes)
             .field("transaction_bytes", &self.transaction_bytes)
+            .field("overlap_bytes", &self.overlap_bytes)
             .field("log_bytes", &self.log_bytes)
             .field("max_bytes", &self.max_bytes)
             .field("max_snapshot_age", &self.max_snapshot_age)

@@ -5,8 +5,10 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use crate::commit::Node;
 use crate::core::{Core, Seen};
 use crate::keys::after_prefix;
+use crate::node::Page;
 use crate::table::{Catalogue, TableInfo};
 use crate::tree::Found;
 use crate::{DbmError, Table};
@@ -40,6 +42,15 @@ impl Snapshot {
 
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.seen.core
+    }
+
+    /// Closes a transaction's snapshot ([`Seen::close`]).
+    pub(crate) fn close(&mut self) -> Option<Arc<Node>> {
+        Arc::get_mut(&mut self.seen)?.close()
+    }
+
+    pub(crate) fn is_expired(&self) -> bool {
+        self.seen.is_expired()
     }
 
     /// The number of the commit that it shows.
@@ -318,6 +329,18 @@ impl Snapshot {
         Ok((found, nth))
     }
 
+    /// The records of a tree in one direction; see [`Walk::seek`].
+    pub(crate) fn walk(&self, root: u32, back: bool) -> Walk<'_> {
+        Walk {
+            snapshot: self,
+            root,
+            back,
+            leaf: None,
+            nth: 0,
+            is_at_end: true,
+        }
+    }
+
     /// The neighbour of a leaf, with the place where it begins.
     fn beside(
         &self,
@@ -334,6 +357,94 @@ impl Snapshot {
             .find(self.seen.commit, root, Some(border), back)?;
         let nth = if back { found.page.count() } else { 0 };
         Ok(Some((found, nth)))
+    }
+}
+
+/// A place in a tree, for many steps in one direction. The caller checks at the end whether the
+/// snapshot was there all the time ([`Snapshot::valid`]).
+pub(crate) struct Walk<'a> {
+    snapshot: &'a Snapshot,
+    root: u32,
+    back: bool,
+    leaf: Option<Found>,
+    /// The record on the leaf; backwards, the one after it.
+    nth: usize,
+    is_at_end: bool,
+}
+
+impl Walk<'_> {
+    /// Goes to the first record from `border` on; backwards, to the last one below it. Without a
+    /// border, to the first or the last record of the tree.
+    pub fn seek(&mut self, border: Option<&[u8]>) -> Result<(), DbmError> {
+        let (snapshot, back) = (self.snapshot, self.back);
+        let (leaf, nth) = snapshot.place(self.root, border, !back, back, &mut self.leaf)?;
+        (self.leaf, self.nth, self.is_at_end) = (Some(leaf), nth, false);
+        Ok(())
+    }
+
+    /// Goes beyond the record.
+    pub fn pass(&mut self) {
+        match self.back {
+            false => self.nth += 1,
+            true => self.nth -= 1,
+        }
+    }
+
+    /// Goes beyond all records.
+    pub fn end(&mut self) {
+        self.is_at_end = true;
+    }
+
+    /// Whether there is a record; the leaf is the one that has it.
+    pub fn settle(&mut self) -> Result<bool, DbmError> {
+        while let Some(leaf) = self.leaf.as_ref().filter(|_| !self.is_at_end) {
+            let has_record = match self.back {
+                false => self.nth < leaf.page.count(),
+                true => self.nth > 0,
+            };
+            if has_record {
+                return Ok(true);
+            }
+            match self.snapshot.beside(self.root, leaf, self.back)? {
+                Some((leaf, nth)) => (self.leaf, self.nth) = (Some(leaf), nth),
+                None => self.is_at_end = true,
+            }
+        }
+        Ok(false)
+    }
+
+    fn record(&self) -> Option<(&Page, usize)> {
+        let leaf = self.leaf.as_ref().filter(|_| !self.is_at_end)?;
+        Some((&leaf.page, self.nth - usize::from(self.back)))
+    }
+
+    /// The key of the record; only after [`Walk::settle`] returned true.
+    pub fn key(&self) -> &[u8] {
+        self.record().map_or(b"", |(page, nth)| page.key(nth))
+    }
+
+    /// As [`Walk::key`], with the value.
+    pub fn copy(&self) -> Result<Record, DbmError> {
+        let Some((page, nth)) = self.record() else {
+            return Ok(Record::default());
+        };
+        let value = match page.value(nth) {
+            (value, false) => value.to_vec(),
+            (reference, true) => self.snapshot.core().long_value(reference)?,
+        };
+        Ok((page.key(nth).to_vec(), value))
+    }
+
+    /// Goes up beyond the records of this leaf that are below `to`, and counts them.
+    pub fn pass_leaf(&mut self, to: Option<&[u8]>) -> u64 {
+        let Some(leaf) = &self.leaf else { return 0 };
+        let end = match to {
+            Some(to) => leaf.page.search(to).unwrap_or_else(|nth| nth),
+            None => leaf.page.count(),
+        };
+        let passed = end.saturating_sub(self.nth);
+        self.nth += passed;
+        passed as u64
     }
 }
 

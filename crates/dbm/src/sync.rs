@@ -14,10 +14,16 @@ pub(crate) use real::*;
 #[cfg(feature = "shuttle")]
 pub(crate) use stepped::*;
 
+/// The number of the calling thread.
+pub(crate) fn this_thread() -> ThreadId {
+    current().id()
+}
+
 #[cfg(not(feature = "shuttle"))]
 mod real {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
-    pub(crate) use std::thread::yield_now;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use std::thread::{ThreadId, current, yield_now};
+    pub(crate) use std::thread_local;
 
     pub(crate) use arc_swap::ArcSwapOption;
     pub(crate) use once_cell::race::OnceBox;
@@ -37,10 +43,10 @@ mod stepped {
     use std::sync::{Arc, PoisonError, TryLockError};
 
     use arc_swap::Guard;
-    pub(crate) use shuttle::sync::atomic::{
-        AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
-    };
-    pub(crate) use shuttle::thread::yield_now;
+    use shuttle::sync::atomic::AtomicU8;
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use shuttle::thread::{ThreadId, current, yield_now};
+    pub(crate) use shuttle::thread_local;
 
     pub(crate) mod waiting {
         pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};

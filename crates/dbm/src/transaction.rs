@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use crate::blob::MAX_VALUE_BYTES;
 use crate::commit::{Node, Work};
+use crate::fairness::Taken;
 use crate::keys::after_prefix;
+use crate::merge::{Merged, count};
 use crate::node::{MAX_INLINE, MAX_KEY_BYTES};
+use crate::ranges::{Range, after};
 use crate::room::Size;
 use crate::snapshot::Record;
-use crate::writes::{Own, Range};
+use crate::writes::{Changes, Op, Own, Span};
 use crate::{DbmError, Durability, PendingCommit, Snapshot, Table};
 
 /// A transaction. If it is dropped without a commit, it has no effect.
@@ -30,32 +33,47 @@ use crate::{DbmError, Durability, PendingCommit, Snapshot, Table};
 /// ```
 pub struct Transaction {
     snapshot: Snapshot,
-    start: Arc<Node>,
     work: Work,
+    turn: Option<Taken>,
     /// The table and the key of the last append, if nothing was written since.
     appended: Option<(u32, Vec<u8>)>,
 }
 
-/// The first key after `key`.
-fn after(key: &[u8]) -> Vec<u8> {
-    let mut after = key.to_vec();
-    after.push(0);
-    after
-}
-
 impl Transaction {
-    pub(crate) fn new(snapshot: Snapshot, start: Arc<Node>) -> Transaction {
+    pub(crate) fn new(snapshot: Snapshot, turn: Option<Taken>) -> Transaction {
         Transaction {
             snapshot,
-            start,
             work: Work::default(),
+            turn,
             appended: None,
         }
     }
 
-    fn limit(&self, more: usize) -> Result<(), DbmError> {
+    /// Before each step: whether it may take `more` bytes. `key` is the one that it writes.
+    fn limit(&mut self, more: usize, key: Option<(u32, &[u8])>) -> Result<(), DbmError> {
+        if self.snapshot.is_expired() {
+            return Err(DbmError::SnapshotExpired);
+        }
+        if let Some(turn) = &self.turn {
+            turn.turn().step();
+        }
         let limit = self.snapshot.core().options.transaction_bytes;
-        let bytes = self.work.writes.bytes() + self.work.reads.bytes() + more;
+        match self.work.bytes() + more > limit {
+            true => self.limit_exactly(more, key, limit),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn limit_exactly(
+        &mut self,
+        more: usize,
+        key: Option<(u32, &[u8])>,
+        limit: usize,
+    ) -> Result<(), DbmError> {
+        self.work.reads.settle();
+        let replaced = key.map_or(0, |(table, key)| self.work.writes.replaced(table, key));
+        let bytes = self.work.bytes() + more - replaced.min(more);
         if bytes > limit {
             return Err(DbmError::TransactionTooLarge { bytes, limit });
         }
@@ -82,7 +100,7 @@ impl Transaction {
             Own::Deleted => return Ok(None),
             Own::Untouched => {}
         }
-        self.limit(key.len())?;
+        self.limit(key.len(), None)?;
         let found = self.snapshot.get(table, key)?;
         self.work.reads.key(table.id, key);
         Ok(found)
@@ -125,7 +143,7 @@ impl Transaction {
         self.appended = None;
         self.snapshot.info(table)?;
         check_record(key, value)?;
-        self.limit(key.len() + value.len())?;
+        self.limit(key.len() + value.len(), Some((table.id, key)))?;
         self.work.writes.write(table.id, key, Some(value));
         Ok(())
     }
@@ -196,7 +214,7 @@ impl Transaction {
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<(), DbmError> {
         self.appended = None;
         self.snapshot.info(table)?;
-        self.limit(key.len())?;
+        self.limit(key.len(), Some((table.id, key)))?;
         if key.len() <= MAX_KEY_BYTES {
             self.work.writes.write(table.id, key, None);
         }
@@ -223,7 +241,7 @@ impl Transaction {
     ) -> Result<(), DbmError> {
         self.appended = None;
         self.snapshot.info(table)?;
-        self.limit(from.len() + to.map_or(0, <[u8]>::len))?;
+        self.limit(from.len() + to.map_or(0, <[u8]>::len), None)?;
         self.work.writes.delete_range(Range {
             table: table.id,
             from: from.to_vec(),
@@ -335,8 +353,9 @@ impl Transaction {
         self.before(table, None)
     }
 
-    /// Records of a table, including own writes. If the transaction wrote to the table, they are
-    /// counted one by one, and the commit conflicts if another transaction writes to the table.
+    /// Records of a table, including own writes. Each key that the transaction wrote is looked up,
+    /// and the records of deleted ranges are counted one by one. The commit conflicts if another
+    /// transaction writes to the table.
     ///
     /// # Errors
     /// As [`Transaction::next`].
@@ -350,16 +369,8 @@ impl Transaction {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn count(&mut self, table: &Table) -> Result<u64, DbmError> {
-        let mut count = 0;
-        if self.work.writes.writes_to(table.id) {
-            let mut step = self.look(table, Some(b""), true, false)?;
-            while let Some((key, _)) = step {
-                count += 1;
-                step = self.look(table, Some(&key), false, false)?;
-            }
-        } else {
-            count = self.snapshot.count(table)?;
-        }
+        self.limit(0, None)?;
+        let count = count(&self.snapshot, &self.work.writes, table)?;
         self.work.reads.range(Range {
             table: table.id,
             from: Vec::new(),
@@ -412,17 +423,22 @@ impl Transaction {
         to: Option<&[u8]>,
         most: usize,
     ) -> Result<Vec<Record>, DbmError> {
-        self.limit(from.len() + to.map_or(0, <[u8]>::len) + MAX_KEY_BYTES)?;
+        let borders = from.len() + to.map_or(0, <[u8]>::len);
+        self.limit(borders + MAX_KEY_BYTES, None)?;
         let mut range = Range {
             table: table.id,
             from: from.to_vec(),
             to: to.map(<[u8]>::to_vec),
         };
         let mut records = Vec::new();
-        let mut step = self.look(table, Some(from), true, false)?;
-        while let Some(record) = step {
+        let (snapshot, writes) = (&self.snapshot, &self.work.writes);
+        let mut merged = Merged::new(snapshot, writes, table, Some(from), false)?;
+        while let Some(record) = merged.next()? {
             if to.is_some_and(|to| *record.0 >= *to) {
                 break;
+            }
+            if let Some(turn) = &self.turn {
+                turn.turn().step();
             }
             if records.len() + 1 >= most {
                 // Later records were not read.
@@ -430,9 +446,10 @@ impl Transaction {
                 records.push(record);
                 break;
             }
-            step = self.look(table, Some(&record.0), false, false)?;
             records.push(record);
         }
+        let empty = merged.empty();
+        self.work.writes.note_empty(empty);
         self.work.reads.range(range);
         Ok(records)
     }
@@ -459,73 +476,29 @@ impl Transaction {
         inclusive: bool,
         back: bool,
     ) -> Result<Option<Record>, DbmError> {
-        self.limit(from.map_or(0, <[u8]>::len) + MAX_KEY_BYTES)?;
-        let record = self.look(table, from, inclusive, back)?;
-        let found = record.as_ref().map(|(key, _)| key.as_slice());
-        // From the requested key to the found one, both inclusive if they were.
-        let (low, high) = match back {
-            false => (
-                from.map_or(Vec::new(), |from| match inclusive {
-                    true => from.to_vec(),
-                    false => after(from),
-                }),
-                found.map(after),
-            ),
-            true => (
-                found.map_or(Vec::new(), <[u8]>::to_vec),
-                from.map(|from| {
-                    if inclusive {
-                        after(from)
-                    } else {
-                        from.to_vec()
-                    }
-                }),
-            ),
+        self.limit(from.map_or(0, <[u8]>::len) + MAX_KEY_BYTES, None)?;
+        // Upwards a border is in the range, downwards it is not.
+        let border = from.map(|from| match inclusive == back {
+            true => after(from),
+            false => from.to_vec(),
+        });
+        let (snapshot, writes) = (&self.snapshot, &self.work.writes);
+        let mut merged = Merged::new(snapshot, writes, table, border.as_deref(), back)?;
+        let record = merged.next()?;
+        let empty = merged.empty();
+        self.work.writes.note_empty(empty);
+        // From the requested key to the found one.
+        let found = record.as_ref().map(|(key, _)| key);
+        let (from, to) = match back {
+            false => (border.unwrap_or_default(), found.map(|key| after(key))),
+            true => (found.cloned().unwrap_or_default(), border),
         };
         self.work.reads.range(Range {
             table: table.id,
-            from: low,
-            to: high,
+            from,
+            to,
         });
         Ok(record)
-    }
-
-    /// The next record of snapshot and own writes together; the read is not recorded.
-    fn look(
-        &mut self,
-        table: &Table,
-        from: Option<&[u8]>,
-        inclusive: bool,
-        back: bool,
-    ) -> Result<Option<Record>, DbmError> {
-        let root = self.snapshot.info(table)?.root;
-        let mut leaf = None;
-        let mut base = self.snapshot.step(root, from, inclusive, back, &mut leaf)?;
-        // Keys that the transaction itself deleted or wrote are not read from the snapshot.
-        while let Some((key, _)) = &base {
-            if matches!(self.work.writes.get(table.id, key), Own::Untouched) {
-                break;
-            }
-            let key = key.clone();
-            base = self
-                .snapshot
-                .step(root, Some(&key), false, back, &mut leaf)?;
-        }
-        let own = match from {
-            Some(from) => self.work.writes.step(table.id, from, inclusive, back),
-            // Without a place: after the longest possible key, or before all keys.
-            None if back => {
-                let end = [u8::MAX; MAX_KEY_BYTES + 1];
-                self.work.writes.step(table.id, &end, true, true)
-            }
-            None => self.work.writes.step(table.id, b"", true, false),
-        };
-        let own = own.map(|(key, value)| (key.to_vec(), value.to_vec()));
-        Ok(match (base, own) {
-            (Some(base), Some(own)) if (base.0 < own.0) != back => Some(base),
-            (_, Some(own)) => Some(own),
-            (base, None) => base,
-        })
     }
 
     /// Commits: either everything or nothing. Returns when the commit is as durable as `durability`
@@ -564,8 +537,8 @@ impl Transaction {
     /// assert_eq!(db.snapshot().commit(), number);
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
-    pub fn commit_numbered(self, durability: Durability) -> Result<u64, DbmError> {
-        commit_work(self.snapshot, self.start, self.work, durability)
+    pub fn commit_numbered(mut self, durability: Durability) -> Result<u64, DbmError> {
+        commit_work(&mut self.snapshot, &mut self.work, self.turn, durability)
     }
 
     /// Gives the transaction its place in the order and returns. Other transactions then see it,
@@ -588,14 +561,14 @@ impl Transaction {
     /// commit.wait()?;
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
-    pub fn commit_async(self, durability: Durability) -> Result<PendingCommit, DbmError> {
+    pub fn commit_async(mut self, durability: Durability) -> Result<PendingCommit, DbmError> {
         let core = Arc::clone(self.snapshot.core());
         let handed = match durability {
             Durability::Synced => Durability::None,
             other => other,
         };
         let wrote = !self.work.writes.is_empty();
-        let number = commit_work(self.snapshot, self.start, self.work, handed)?;
+        let number = commit_work(&mut self.snapshot, &mut self.work, self.turn, handed)?;
         if durability == Durability::Synced && wrote {
             core.ask_for_sync();
         }
@@ -618,47 +591,45 @@ pub(crate) fn check_record(key: &[u8], value: &[u8]) -> Result<(), DbmError> {
 
 /// Commits a transaction's work; returns its number.
 pub(crate) fn commit_work(
-    snapshot: Snapshot,
-    start: Arc<Node>,
-    mut work: Work,
+    snapshot: &mut Snapshot,
+    work: &mut Work,
+    turn: Option<Taken>,
     durability: Durability,
 ) -> Result<u64, DbmError> {
     if work.writes.is_empty() {
         return Ok(snapshot.commit());
     }
-    work.writes.settle();
-    let core = Arc::clone(snapshot.core());
-    let long: usize = work
-        .writes
-        .ops()
-        .iter()
-        .filter_map(|op| op.value)
-        .filter(|value| value.len() > MAX_INLINE)
-        .map(|value| value.len() / 500)
-        .sum();
-    let ops = work.writes.ops();
+    let bytes = work.writes.bytes();
+    let (changes, ranges) = work.writes.finish();
+    let ops = &*changes.ops;
+    let long = |op: &Op| {
+        let value = op.value.map_or(0, Span::len);
+        if value > MAX_INLINE { value / 500 } else { 0 }
+    };
     let size = Size {
-        bytes: work.writes.bytes() + long,
-        changes: ops.len() + work.writes.ranges.len(),
+        bytes: bytes + ops.iter().map(long).sum::<usize>(),
+        changes: ops.len() + ranges.len(),
         only_deletes: ops.iter().all(|op| op.value.is_none()),
     };
-    warm(&snapshot, &work)?;
+    warm(snapshot, &changes)?;
     // Its own snapshot would hold the space that its commit releases.
-    drop(snapshot);
-    core.commit(work, start, durability, &size)
+    let start = snapshot.close().ok_or(DbmError::SnapshotExpired)?;
+    work.reads.settle();
+    let node = Node::new(changes, ranges, None);
+    let core = snapshot.core();
+    core.commit(node, start, &mut work.reads, turn, durability, &size)
 }
 
 /// Reads the leaves that a commit changes. So damaged or unreadable leaves make it fail before
 /// anything is done.
-fn warm(snapshot: &Snapshot, work: &Work) -> Result<(), DbmError> {
+fn warm(snapshot: &Snapshot, changes: &Changes) -> Result<(), DbmError> {
     let core = snapshot.core();
     if core.space.cold.load(std::sync::atomic::Ordering::Relaxed) == 0 {
         return Ok(());
     }
-    let arena = work.writes.arena();
     let mut last: Option<(u32, Option<Vec<u8>>)> = None;
-    for op in work.writes.ops() {
-        let key = op.key.of(arena);
+    for op in &changes.ops {
+        let key = op.key.of(&changes.arena);
         let on_last = last.as_ref().is_some_and(|(table, to)| {
             *table == op.table && to.as_deref().is_none_or(|to| key < to)
         });

@@ -40,7 +40,7 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn verify(&self) -> Result<VerifyReport, DbmError> {
-        let (seen, _) = self.core().see();
+        let seen = self.core().see();
         let mut report = VerifyReport::default();
         for table in seen.catalogue.iter() {
             report.tables += 1;

@@ -67,6 +67,10 @@ pub(crate) struct Writer {
     pub heads: Vec<Arc<Version>>,
     /// Commits that snapshots need; kept for its memory.
     pub needed: Vec<u64>,
+    /// Bytes of the list of commits when the open transactions were last looked at.
+    pub overlap_checked: u64,
+    /// Of transactions that ended: the nodes that they held. Dropped without the lock.
+    pub ended: Vec<Arc<Node>>,
     pub tail: Option<Tail>,
     /// Whether the device was asked for memory.
     pub asked_for_tail: bool,
@@ -99,6 +103,8 @@ impl Writer {
             touched: Touched::default(),
             heads: Vec::new(),
             needed: Vec::new(),
+            overlap_checked: 0,
+            ended: Vec::new(),
             tail: None,
             asked_for_tail: false,
             in_tail: 0,

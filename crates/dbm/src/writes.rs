@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The writes and reads of a transaction, private until the commit.
+//! The writes of a transaction, private until the commit.
 //!
-//! Writes are in one arena, sorted by table and key. Writes out of order wait in a short tail,
-//! which is merged when it is long. WRITESET-1: a key has one entry, that of its newest write.
-//! WRITESET-2: a deleted range comes before all keys, because its keys were dropped when it came.
+//! Keys and values are in one arena. The list of writes is sorted by table and key, in chunks, so
+//! that a write between others moves only a few of them. Ascending writes stay in one chunk.
+//! WRITESET-1: a key has one entry, that of its newest write. WRITESET-2: a deleted range comes
+//! before all keys, because its keys were dropped when it came. WRITESET-3: at most half of the
+//! arena is bytes of overwritten values, and the limit of a transaction does not count them.
 
 use std::cmp::Ordering;
+use std::mem::take;
 
-/// Initial bytes of an arena.
+use crate::ranges::{Range, RangeSet};
+
+/// Initial bytes of an arena, and writes of a list.
 const FIRST_BYTES: usize = 128;
+const FIRST_OPS: usize = 4;
+/// A longer chunk is divided before a write is put between others.
+const CHUNK: usize = 128;
+/// Fewer dead bytes than this are never collected.
+const LEAST_DEAD: usize = 4096;
 
 /// Bytes of the arena.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +28,16 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    /// Adds bytes to an arena.
+    pub fn add(arena: &mut Vec<u8>, bytes: &[u8]) -> Span {
+        let start = arena.len();
+        arena.extend_from_slice(bytes);
+        Span {
+            start,
+            len: bytes.len(),
+        }
+    }
+
     pub fn of(self, arena: &[u8]) -> &[u8] {
         &arena[self.start..self.start + self.len]
     }
@@ -35,25 +55,6 @@ pub(crate) struct Op {
     pub value: Option<Span>,
 }
 
-/// Keys of a table from `from` on, below `to`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Range {
-    pub table: u32,
-    pub from: Vec<u8>,
-    pub to: Option<Vec<u8>>,
-}
-
-impl Range {
-    pub fn has(&self, table: u32, key: &[u8]) -> bool {
-        self.table == table && *self.from <= *key && self.to.as_deref().is_none_or(|to| key < to)
-    }
-
-    pub fn meets(&self, other: &Range) -> bool {
-        let below = |from: &[u8], to: &Option<Vec<u8>>| to.as_deref().is_none_or(|to| from < to);
-        self.table == other.table && below(&self.from, &other.to) && below(&other.from, &self.to)
-    }
-}
-
 /// The state of a key in a transaction's own writes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Own<'a> {
@@ -62,213 +63,281 @@ pub(crate) enum Own<'a> {
     Untouched,
 }
 
+/// A place in the list of writes: before the write `nth` of a chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    chunk: usize,
+    nth: usize,
+}
+
+/// The writes of a transaction as they are applied.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub arena: Vec<u8>,
+    /// Sorted by table and key.
+    pub ops: Vec<Op>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct WriteSet {
     arena: Vec<u8>,
-    sorted: Vec<Op>,
-    tail: Vec<Op>,
-    pub ranges: Vec<Range>,
+    /// Bytes of the arena that belong to no write any more.
+    dead: usize,
+    /// Writes.
+    count: usize,
+    /// All chunks but the last one.
+    chunks: Vec<Vec<Op>>,
+    last: Vec<Op>,
+    /// Deleted ranges.
+    pub ranges: RangeSet,
+    /// Ranges that are known to have no record: none of the snapshot that was not deleted, and no
+    /// put. See `merge.rs`.
+    pub empty: RangeSet,
 }
 
 impl WriteSet {
     pub fn is_empty(&self) -> bool {
-        self.sorted.is_empty() && self.tail.is_empty() && self.ranges.is_empty()
+        self.count == 0 && self.ranges.is_empty()
     }
 
-    pub fn arena(&self) -> &[u8] {
-        &self.arena
-    }
-
-    /// Approximate bytes that it takes.
+    /// Approximate bytes that it takes, without those of overwritten values.
     pub fn bytes(&self) -> usize {
-        self.arena.len() + (self.sorted.len() + self.tail.len()) * size_of::<Op>()
+        self.arena.len() - self.dead + self.count * size_of::<Op>() + self.ranges.bytes()
     }
 
     fn order(&self, op: &Op, table: u32, key: &[u8]) -> Ordering {
         (op.table, op.key.of(&self.arena)).cmp(&(table, key))
     }
 
-    fn span(&mut self, bytes: &[u8]) -> Span {
-        let start = self.arena.len();
-        self.arena.extend_from_slice(bytes);
-        Span {
-            start,
-            len: bytes.len(),
+    fn chunk(&self, nth: usize) -> &[Op] {
+        self.chunks.get(nth).unwrap_or(&self.last)
+    }
+
+    fn chunk_mut(&mut self, nth: usize) -> &mut Vec<Op> {
+        self.chunks.get_mut(nth).unwrap_or(&mut self.last)
+    }
+
+    /// The place of a key, or the one that it would have.
+    fn find(&self, table: u32, key: &[u8]) -> Result<Place, Place> {
+        let is_below = |chunk: &Vec<Op>| {
+            let last = chunk.last();
+            last.is_none_or(|last| self.order(last, table, key) == Ordering::Less)
+        };
+        let chunk = self.chunks.partition_point(is_below);
+        let found = self
+            .chunk(chunk)
+            .binary_search_by(|op| self.order(op, table, key));
+        match found {
+            Ok(nth) => Ok(Place { chunk, nth }),
+            Err(nth) => Err(Place { chunk, nth }),
         }
     }
 
     pub fn write(&mut self, table: u32, key: &[u8], value: Option<&[u8]>) {
-        let behind = self.tail.is_empty()
-            && self
-                .sorted
-                .last()
-                .is_none_or(|last| self.order(last, table, key) == Ordering::Less);
-        if self.arena.capacity() == 0 {
-            self.arena.reserve(FIRST_BYTES);
+        if value.is_some() && !self.empty.is_empty() {
+            self.empty.cut(table, key);
         }
-        let key = self.span(key);
-        let value = value.map(|value| self.span(value));
-        let op = Op { table, key, value };
-        if behind {
-            self.sorted.push(op);
+        let end = self.last.last().or_else(|| self.chunks.last()?.last());
+        if end.is_none_or(|end| self.order(end, table, key) == Ordering::Less) {
+            if self.arena.capacity() == 0 {
+                self.arena = Vec::with_capacity(FIRST_BYTES);
+                self.last = Vec::with_capacity(FIRST_OPS);
+            }
+            let op = self.op(table, key, value);
+            self.last.push(op);
             return;
         }
-        self.tail.push(op);
-        if self.tail.len() > 64 + 4 * self.sorted.len().isqrt() {
-            self.settle();
+        match self.find(table, key) {
+            Ok(at) => self.overwrite(at, value),
+            Err(at) => {
+                let op = self.op(table, key, value);
+                let at = self.divide(at);
+                self.chunk_mut(at.chunk).insert(at.nth, op);
+            }
         }
     }
 
-    /// Merges the tail.
-    pub fn settle(&mut self) {
-        if self.tail.is_empty() {
+    /// A new write.
+    fn op(&mut self, table: u32, key: &[u8], value: Option<&[u8]>) -> Op {
+        self.count += 1;
+        let key = Span::add(&mut self.arena, key);
+        let value = value.map(|value| Span::add(&mut self.arena, value));
+        Op { table, key, value }
+    }
+
+    fn overwrite(&mut self, at: Place, value: Option<&[u8]>) {
+        let old = self.chunk(at.chunk)[at.nth].value;
+        let room = old.map_or(0, Span::len);
+        let new = match (old, value) {
+            (Some(old), Some(value)) if value.len() <= room => {
+                self.arena[old.start..old.start + value.len()].copy_from_slice(value);
+                self.dead += room - value.len();
+                Some(Span {
+                    start: old.start,
+                    len: value.len(),
+                })
+            }
+            (_, value) => {
+                self.dead += room;
+                value.map(|value| Span::add(&mut self.arena, value))
+            }
+        };
+        self.chunk_mut(at.chunk)[at.nth].value = new;
+        self.collect();
+    }
+
+    /// Divides the chunk of a place, if it is long. Returns where the place is then.
+    fn divide(&mut self, at: Place) -> Place {
+        const PIECE: usize = CHUNK / 2;
+        let Place { chunk, nth } = at;
+        if self.chunk(chunk).len() <= CHUNK {
+            return at;
+        }
+        let long = take(self.chunk_mut(chunk));
+        let mut pieces: Vec<Vec<Op>> = long.chunks(PIECE).map(<[Op]>::to_vec).collect();
+        if chunk == self.chunks.len() {
+            self.last = pieces.pop().unwrap_or_default();
+            self.chunks.append(&mut pieces);
+        } else {
+            self.chunks.splice(chunk..=chunk, pieces);
+        }
+        // Behind the last write of a piece, rather than before the first of the next one.
+        let before = nth.saturating_sub(1) / PIECE;
+        Place {
+            chunk: chunk + before,
+            nth: nth - before * PIECE,
+        }
+    }
+
+    /// Makes the arena anew, if most of it is dead (WRITESET-3).
+    fn collect(&mut self) {
+        if self.dead < LEAST_DEAD.max(self.arena.len() / 2) {
             return;
         }
-        let arena = &self.arena;
-        let key = |op: &Op| (op.table, op.key.of(arena));
-        // Stable sorts, so the newest of equal keys is the last of them.
-        self.sorted.append(&mut self.tail);
-        self.sorted.sort_by(|a, b| key(a).cmp(&key(b)));
-        self.sorted.dedup_by(|later, kept| {
-            let same = key(later) == key(kept);
-            if same {
-                *kept = *later;
-            }
-            same
-        });
+        let old = take(&mut self.arena);
+        self.arena.reserve(old.len() - self.dead);
+        self.dead = 0;
+        for op in self.chunks.iter_mut().flatten().chain(&mut self.last) {
+            op.key = Span::add(&mut self.arena, op.key.of(&old));
+            op.value = op
+                .value
+                .map(|value| Span::add(&mut self.arena, value.of(&old)));
+        }
+    }
+
+    /// Bytes that a write of `key` would make dead.
+    pub fn replaced(&self, table: u32, key: &[u8]) -> usize {
+        let found = self.find(table, key).ok();
+        let op = found.map(|at| self.chunk(at.chunk)[at.nth]);
+        op.map_or(0, |op| op.key.len() + op.value.map_or(0, Span::len))
     }
 
     pub fn delete_range(&mut self, range: Range) {
-        self.settle();
-        let arena = &self.arena;
-        self.sorted
-            .retain(|op| !range.has(op.table, op.key.of(arena)));
-        self.ranges.push(range);
+        let (table, from, to) = (range.table, &*range.from, range.to.as_deref());
+        let place = |found: Result<Place, Place>| found.unwrap_or_else(|at| at);
+        let first = place(self.find(table, from));
+        let end = match to {
+            Some(to) => place(self.find(table, to)),
+            None => place(self.find(table + 1, b"")),
+        };
+        if (first.chunk, first.nth) < (end.chunk, end.nth) {
+            for chunk in first.chunk..=end.chunk {
+                let ops = self.chunk_mut(chunk);
+                let from = if chunk == first.chunk { first.nth } else { 0 };
+                let to = if chunk == end.chunk {
+                    end.nth
+                } else {
+                    ops.len()
+                };
+                let bytes = |op: Op| op.key.len() + op.value.map_or(0, Span::len);
+                let dropped: usize = ops.drain(from..to).map(bytes).sum();
+                self.dead += dropped;
+                self.count -= to - from;
+            }
+            self.chunks.retain(|chunk| !chunk.is_empty());
+            self.collect();
+        }
+        self.ranges.add(range);
     }
 
-    /// All writes in their order; only after [`WriteSet::settle`].
-    pub fn ops(&self) -> &[Op] {
-        debug_assert!(self.tail.is_empty());
-        &self.sorted
+    /// Remembers ranges without a record (VIEW-1).
+    pub fn note_empty(&mut self, ranges: Vec<Range>) {
+        ranges.into_iter().for_each(|range| self.empty.add(range));
+    }
+
+    /// Ends the writing.
+    pub fn finish(&mut self) -> (Changes, RangeSet) {
+        let (arena, mut ops) = (take(&mut self.arena), take(&mut self.last));
+        if !self.chunks.is_empty() {
+            self.chunks.push(ops);
+            ops = self.chunks.concat();
+        }
+        (Changes { arena, ops }, take(&mut self.ranges))
     }
 
     pub fn get(&self, table: u32, key: &[u8]) -> Own<'_> {
-        let in_tail = self
-            .tail
-            .iter()
-            .rev()
-            .find(|op| self.order(op, table, key) == Ordering::Equal);
-        let op = in_tail.or_else(|| {
-            let nth = self
-                .sorted
-                .binary_search_by(|op| self.order(op, table, key))
-                .ok()?;
-            Some(&self.sorted[nth])
-        });
-        match op {
-            Some(op) => match op.value {
+        if self.is_empty() {
+            return Own::Untouched;
+        }
+        if let Ok(at) = self.find(table, key) {
+            return match self.chunk(at.chunk)[at.nth].value {
                 Some(value) => Own::Put(value.of(&self.arena)),
                 None => Own::Deleted,
-            },
-            None if self.ranges.iter().any(|range| range.has(table, key)) => Own::Deleted,
+            };
+        }
+        match self.ranges.find(table, key) {
+            Some(_) => Own::Deleted,
             None => Own::Untouched,
         }
     }
 
-    /// The first put from `from` on (or after it), or the last one below it (or at it).
-    pub fn step(
-        &mut self,
-        table: u32,
-        from: &[u8],
-        inclusive: bool,
-        back: bool,
-    ) -> Option<(&[u8], &[u8])> {
-        self.settle();
-        let split = self.sorted.partition_point(|op| {
-            let order = self.order(op, table, from);
-            order == Ordering::Less || (order == Ordering::Equal && inclusive == back)
-        });
-        let is_put = |op: &&Op| op.table == table && op.value.is_some();
-        let op = match back {
-            false => self.sorted[split..]
-                .iter()
-                .take_while(|op| op.table == table)
-                .find(is_put),
-            true => self.sorted[..split]
-                .iter()
-                .rev()
-                .take_while(|op| op.table == table)
-                .find(is_put),
-        }?;
-        Some((op.key.of(&self.arena), op.value?.of(&self.arena)))
+    /// The place of the first write from `key` on; without a key, that behind a table's last one.
+    pub fn place(&self, table: u32, key: Option<&[u8]>) -> Place {
+        let found = match key {
+            Some(key) => self.find(table, key),
+            None => self.find(table + 1, b""),
+        };
+        found.unwrap_or_else(|at| at)
     }
 
-    /// Whether any write touches a key of `reads`.
-    pub fn touches(&self, reads: &ReadSet) -> bool {
-        let of_key = |&(table, key): &(u32, Span)| {
-            !matches!(self.get(table, key.of(&reads.arena)), Own::Untouched)
+    /// The write of a table at a place, or that before it, and the place beyond it.
+    pub fn at(&self, table: u32, at: Place, back: bool) -> Option<(Written<'_>, Place)> {
+        let Place { mut chunk, mut nth } = at;
+        if back {
+            while nth == 0 {
+                chunk = chunk.checked_sub(1)?;
+                nth = self.chunk(chunk).len();
+            }
+            nth -= 1;
+        } else {
+            while nth == self.chunk(chunk).len() {
+                chunk += 1;
+                nth = 0;
+                if chunk > self.chunks.len() {
+                    return None;
+                }
+            }
+        }
+        let op = &self.chunk(chunk)[nth];
+        let beyond = Place {
+            chunk,
+            nth: nth + usize::from(!back),
         };
-        let of_range = |read: &Range| {
-            let from = self
-                .sorted
-                .partition_point(|op| self.order(op, read.table, &read.from) == Ordering::Less);
-            self.sorted
-                .get(from)
-                .is_some_and(|op| read.has(op.table, op.key.of(&self.arena)))
-                || self.ranges.iter().any(|range| range.meets(read))
-        };
-        reads.keys.iter().any(of_key) || reads.ranges.iter().any(of_range)
+        let key = op.key.of(&self.arena);
+        let value = op.value.map(|value| value.of(&self.arena));
+        (op.table == table).then_some(((key, value), beyond))
     }
 
     /// Whether it writes to a table.
     pub fn writes_to(&self, table: u32) -> bool {
-        self.sorted.iter().any(|op| op.table == table)
-            || self.ranges.iter().any(|range| range.table == table)
+        self.at(table, self.place(table, Some(b"")), false)
+            .is_some()
+            || self.ranges.has_table(table)
     }
 }
 
-/// What a transaction read.
-#[derive(Debug, Default)]
-pub(crate) struct ReadSet {
-    arena: Vec<u8>,
-    keys: Vec<(u32, Span)>,
-    ranges: Vec<Range>,
-}
-
-impl ReadSet {
-    pub fn bytes(&self) -> usize {
-        self.arena.len() + self.keys.len() * 24 + self.ranges.len() * 64
-    }
-
-    pub fn key(&mut self, table: u32, key: &[u8]) {
-        let start = self.arena.len();
-        self.arena.extend_from_slice(key);
-        let len = key.len();
-        self.keys.push((table, Span { start, len }));
-    }
-
-    /// Adds a range. A range that continues the last one extends it.
-    pub fn range(&mut self, range: Range) {
-        if let Some(last) = self.ranges.last_mut()
-            && last.table == range.table
-        {
-            if last.to.as_ref() == Some(&range.from) {
-                last.to = range.to;
-                return;
-            }
-            if range.to.as_ref() == Some(&last.from) {
-                last.from = range.from;
-                return;
-            }
-        }
-        self.ranges.push(range);
-    }
-
-    pub fn reads_of(&self, table: u32) -> bool {
-        self.keys.iter().any(|(of, _)| *of == table)
-            || self.ranges.iter().any(|range| range.table == table)
-    }
-}
+/// A key, and its new value.
+pub(crate) type Written<'a> = (&'a [u8], Option<&'a [u8]>);
 
 #[cfg(test)]
 mod tests {
@@ -284,52 +353,72 @@ mod tests {
         };
         let mut writes = WriteSet::default();
         let mut model: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
-        for round in 0..20_000u64 {
-            let key = next(500).to_be_bytes().to_vec();
-            match next(100) {
-                0 => {
-                    let to = (next(500) + 20).to_be_bytes().to_vec();
+        for round in 0..40_000u64 {
+            let key = next(2000).to_be_bytes().to_vec();
+            match next(1000) {
+                0..2 => {
+                    let to = (next(2000) + 20).to_be_bytes().to_vec();
                     let range = Range {
                         table: 1,
                         from: key.clone(),
                         to: Some(to.clone()),
                     };
                     writes.delete_range(range);
-                    for (_, value) in model.iter_mut().filter(|(k, _)| **k >= key && **k < to) {
-                        *value = None;
-                    }
+                    model.retain(|k, _| *k < key || *k >= to);
                 }
-                1..20 => {
+                2..200 => {
                     writes.write(1, &key, None);
                     model.insert(key, None);
                 }
-                20..80 => {
-                    let value = round.to_le_bytes().to_vec();
+                200..800 => {
+                    let value = vec![round as u8; next(20) as usize];
                     writes.write(1, &key, Some(&value));
                     model.insert(key, Some(value));
                 }
                 _ => {
-                    let expected = model.get(&key).cloned().flatten();
                     let found = match writes.get(1, &key) {
                         Own::Put(value) => Some(value.to_vec()),
-                        _ => None,
+                        Own::Deleted | Own::Untouched => None,
                     };
-                    assert_eq!(found, expected);
-                    let ahead = model
-                        .range(key.clone()..)
-                        .find(|(_, v)| v.is_some())
-                        .map(|(k, _)| k.clone());
-                    let step = writes.step(1, &key, true, false).map(|(k, _)| k.to_vec());
-                    assert_eq!(step, ahead);
-                    let behind = model
-                        .range(..key.clone())
-                        .rev()
-                        .find(|(_, v)| v.is_some())
-                        .map(|(k, _)| k.clone());
-                    let step = writes.step(1, &key, false, true).map(|(k, _)| k.to_vec());
-                    assert_eq!(step, behind);
+                    assert_eq!(found, model.get(&key).cloned().flatten());
+                    let owned = |(k, v): Written<'_>| (k.to_vec(), v.map(<[u8]>::to_vec));
+                    let at = writes.place(1, Some(&key));
+                    let ahead = writes.at(1, at, false).map(|(op, _)| owned(op));
+                    let expected = model.range(key.clone()..).next();
+                    assert_eq!(ahead, expected.map(|(k, v)| (k.clone(), v.clone())));
+                    let behind = writes.at(1, at, true).map(|(op, _)| owned(op));
+                    let expected = model.range(..key.clone()).next_back();
+                    assert_eq!(behind, expected.map(|(k, v)| (k.clone(), v.clone())));
                 }
             }
+            assert!(
+                writes.dead <= LEAST_DEAD.max(writes.arena.len() / 2),
+                "WRITESET-3"
+            );
+        }
+        let live: usize = model
+            .iter()
+            .map(|(k, v)| k.len() + v.as_ref().map_or(0, Vec::len))
+            .sum();
+        assert_eq!(writes.arena.len() - writes.dead, live);
+        assert_eq!(writes.count, model.len());
+        assert!(writes.chunks.len() > 10 && writes.chunks.iter().all(|c| c.len() <= CHUNK + 1));
+        let (changes, _) = writes.finish();
+        let all = changes.ops.iter().map(|op| {
+            let value = op.value.map(|value| value.of(&changes.arena).to_vec());
+            (op.key.of(&changes.arena).to_vec(), value)
+        });
+        assert!(all.eq(model));
+    }
+
+    /// A key that was overwritten again and again used to count with all its old values.
+    #[test]
+    fn overwritten_values_take_no_space() {
+        let mut writes = WriteSet::default();
+        for round in 0..1000usize {
+            writes.write(1, b"key", Some(&vec![0; 1000 + round]));
+            assert!(writes.bytes() < 2200);
+            assert!(writes.arena.len() < 10_000);
         }
     }
 }

@@ -6,35 +6,52 @@ use std::sync::Arc;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
-use super::{Node, Work};
-use crate::writes::Range;
+use super::Node;
+use crate::ranges::Range;
+use crate::reads::ReadSet;
+use crate::writes::WriteSet;
 
 /// Threads that commit, and commits of each.
 const THREADS: u8 = 3;
-const COMMITS: u8 = 2;
+const COMMITS: u8 = 3;
 
 fn key() -> [u8; 1] {
     [thread_rng().gen_range(0..4)]
 }
 
-/// The work of a transaction at random: it reads a key or a range, and writes a key.
-fn work() -> Work {
-    let mut work = Work::default();
+/// What a transaction at random read: a key or a range.
+fn reads() -> ReadSet {
+    let mut reads = ReadSet::default();
     if thread_rng().gen_bool(0.5) {
-        work.reads.key(1, &key());
+        reads.key(1, &key());
     } else {
         let from = key().to_vec();
         let to = Some(vec![from[0] + 2]);
-        work.reads.range(Range { table: 1, from, to });
+        reads.range(Range { table: 1, from, to });
     }
-    work.writes.write(1, &key(), Some(b"x"));
-    work.writes.settle();
-    work
+    reads.settle();
+    reads
 }
 
-/// Threads append to one list of commits and decide each other's transactions. Each must reach the
-/// result that follows from the list alone. Their numbers are the places in the list, and a
-/// decision never changes (ORDER-1 to ORDER-3).
+fn node() -> Arc<Node> {
+    let mut writes = WriteSet::default();
+    writes.write(1, &key(), Some(b"x"));
+    let (changes, ranges) = writes.finish();
+    Node::new(changes, ranges, None)
+}
+
+/// A transaction that ended.
+struct Ended {
+    /// The newest commit in its snapshot.
+    start: u64,
+    reads: ReadSet,
+    /// Its number, if it committed.
+    number: Option<u64>,
+}
+
+/// Threads append to one list of commits. All numbers are the places in the list. A transaction is
+/// in the list only if no node between its snapshot and itself wrote what it read (ORDER-2), and
+/// one is missing only if a node after its snapshot did.
 ///
 /// # Panics
 /// If that does not hold.
@@ -44,33 +61,27 @@ pub fn commits_of_threads() {
         .map(|_| {
             let mut start = Arc::clone(&first);
             thread::spawn(move || {
-                let mut decided = Vec::new();
+                let mut all = Vec::new();
                 for _ in 0..COMMITS {
-                    let node = Node::new(work(), &start);
-                    node.append(&start, &None);
-                    // Another thread's transaction first, like the applying thread.
-                    if thread_rng().gen_bool(0.5)
-                        && let Some(next) = start.next()
-                    {
-                        let next = Arc::clone(next);
-                        let decision = next.decide(&None);
-                        decided.push((next, decision));
-                    }
-                    let decision = node.decide(&None);
-                    decided.push((Arc::clone(&node), decision));
-                    // The next one has a snapshot of this one, or of the state before it.
-                    if thread_rng().gen_bool(0.5) {
-                        start = node;
+                    let reads = reads();
+                    let number = Node::append(node(), &start, &reads, None, &None);
+                    all.push(Ended {
+                        start: start.number(),
+                        reads,
+                        number,
+                    });
+                    // The next one has a later snapshot, or the same.
+                    for _ in 0..thread_rng().gen_range(0..3) {
+                        start = start.next().cloned().unwrap_or(start);
                     }
                 }
-                (decided, start)
+                all
             })
         })
         .collect();
-    // Kept, as a commit keeps the start of its snapshot until it is decided.
-    let ended: Vec<_> = threads
+    let ended: Vec<Ended> = threads
         .into_iter()
-        .map(|thread| thread.join().expect("no panic"))
+        .flat_map(|thread| thread.join().expect("no panic"))
         .collect();
     let mut list = Vec::new();
     let mut at = first.next().cloned();
@@ -78,32 +89,18 @@ pub fn commits_of_threads() {
         at = node.next().cloned();
         list.push(node);
     }
-    assert_eq!(list.len(), usize::from(THREADS * COMMITS), "ORDER-1");
+    let mut numbers: Vec<u64> = ended.iter().filter_map(|ended| ended.number).collect();
+    numbers.sort_unstable();
+    assert!(list.iter().map(|node| node.number()).eq(numbers), "ORDER-1");
     for (nth, node) in list.iter().enumerate() {
-        assert_eq!(node.number(), 8 + nth as u64, "ORDER-1");
+        assert_eq!(node.number(), 8 + nth as u64, "ORDER-3");
     }
-    for (node, decision) in ended.iter().flat_map(|(decided, _)| decided) {
-        assert_eq!(node.decide(&None), *decision, "ORDER-2");
-        assert_eq!(
-            node.commits_alone(&first),
-            *decision,
-            "a function of the list"
-        );
-    }
-}
-
-impl Node {
-    /// Whether this node commits, by the list read from its beginning.
-    fn commits_alone(self: &Arc<Node>, first: &Arc<Node>) -> bool {
-        let start = self.start.upgrade().map_or(0, |start| start.number());
-        let mut at = first.next();
-        while let Some(node) = at.filter(|node| node.number() < self.number()) {
-            if node.number() > start && node.commits_alone(first) && self.work.rests_on(&node.work)
-            {
-                return false;
-            }
-            at = node.next();
-        }
-        true
+    for one in &ended {
+        let end = one.number.unwrap_or(u64::MAX);
+        let mut between = list
+            .iter()
+            .filter(|node| node.number() > one.start && node.number() < end);
+        let conflicts = between.any(|node| node.touches(&one.reads));
+        assert_eq!(conflicts, one.number.is_none(), "ORDER-2");
     }
 }

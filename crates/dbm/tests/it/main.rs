@@ -18,6 +18,7 @@ mod cycles;
 mod faults;
 mod full;
 mod kills;
+mod long;
 mod model;
 mod newest;
 mod processes;
