@@ -12,7 +12,7 @@ use crate::commit::{Node, TableChange, Work};
 use crate::core::Core;
 use crate::flush::Size;
 use crate::maintain::{Behind, Keeper};
-use crate::open::{FIRST_PAGES, open};
+use crate::open::{FIRST_PAGES, changing_pages, open};
 use crate::{DbmError, Durability, OpenSnapshot, Options, Snapshot, Table, Transaction};
 
 /// Counts and sizes.
@@ -89,6 +89,11 @@ impl Drop for Inner {
 pub struct Database {
     inner: Arc<Inner>,
 }
+
+/// How often a damaged database is opened for reading before the damage is told, and how often
+/// while something changes it.
+const FEW_ATTEMPTS: u32 = 3;
+const MOST_ATTEMPTS: u32 = 100;
 
 /// Bytes of changes that wait for a commit which is written to the log.
 const MOST_UNLOGGED: usize = 256 << 10;
@@ -202,7 +207,7 @@ impl Database {
             create: false,
             ..options
         };
-        for attempt in 0.. {
+        for attempt in 0u32.. {
             let device = FlashFile::open(path, &file).map_err(opened)?;
             let seen = crate::superblock::Superblock::read(&device)?;
             let Some(seen) = seen else {
@@ -217,7 +222,19 @@ impl Database {
             if again != Some(seen) || grown {
                 continue;
             }
-            let core = open(Arc::new(device), options.clone(), true)?;
+            let device = Arc::new(device);
+            let before = changing_pages(&*device)?;
+            let core = match open(Arc::clone(&device) as _, options.clone(), true) {
+                // What a living writer changes meanwhile looks like damage. It also changes these
+                // pages, unless the device has no memory for it.
+                Err(DbmError::Damaged { .. })
+                    if attempt < FEW_ATTEMPTS
+                        || attempt < MOST_ATTEMPTS && changing_pages(&*device)? != before =>
+                {
+                    continue;
+                }
+                opened => opened?,
+            };
             let _ = core.failed.set("it was opened to be read".to_owned());
             let keeper = Keeper::start(&core)?;
             return Ok(Database {

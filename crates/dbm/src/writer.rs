@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use crate::blob::BlobIds;
+use crate::blob::{Blob, BlobIds};
 use crate::commit::Node;
 use crate::dirty::Dirty;
 use crate::mapping::Version;
@@ -109,7 +109,7 @@ impl Writer {
 #[derive(Default)]
 pub(crate) struct Pending {
     pub bytes: Vec<u8>,
-    /// Long values: the number of the first part, and the value.
-    pub blobs: Vec<(u32, Arc<[u8]>)>,
+    /// Long values.
+    pub blobs: Vec<(Blob, Arc<[u8]>)>,
     pub commit: u64,
 }

@@ -12,6 +12,8 @@ mod copies;
 mod crash;
 mod cycles;
 mod faults;
+mod flips;
+mod holes;
 mod kills;
 mod model;
 mod newest;
