@@ -342,8 +342,12 @@ pub unsafe extern "C" fn senko_verify(
     guard(|| {
         // SAFETY: the caller's promise.
         let report = unsafe { SenkoDb::of(db) }?.db().verify()?;
-        for (table, error) in &report.problems {
-            let sentence = CString::new(format!("table {table}: {error}")).unwrap_or_default();
+        let sentence_of = |(table, error): &(String, senko_dbm::DbmError)| match &**table {
+            "" => error.to_string(),
+            table => format!("table {table}: {error}"),
+        };
+        for one in &report.problems {
+            let sentence = CString::new(sentence_of(one)).unwrap_or_default();
             if let Some(problem) = problem {
                 // SAFETY: the caller's function; the sentence lives until it returns.
                 unsafe { problem(arg, sentence.as_ptr()) };
@@ -351,7 +355,7 @@ pub unsafe extern "C" fn senko_verify(
         }
         match report.problems.first() {
             None => Ok(()),
-            Some((table, error)) => Err(Failure::with(DAMAGED, format!("table {table}: {error}"))),
+            Some(one) => Err(Failure::with(DAMAGED, sentence_of(one))),
         }
     })
 }

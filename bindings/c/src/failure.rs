@@ -76,7 +76,7 @@ impl From<DbmError> for Failure {
             DbmError::Conflict => CONFLICT,
             DbmError::Io { .. } | DbmError::Open(_) => error.errno().unwrap_or(libc::EIO),
             DbmError::Damaged { .. } => DAMAGED,
-            DbmError::Foreign(_) => FOREIGN,
+            DbmError::Foreign(_) | DbmError::OlderVersion { .. } => FOREIGN,
             DbmError::NewerVersion { .. } => NEWER,
             DbmError::NoTable(_) => NOTABLE,
             DbmError::Exists => EXISTS,

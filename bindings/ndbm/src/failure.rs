@@ -37,7 +37,7 @@ impl From<DbmError> for Failure {
             | DbmError::KeyTooLong(_)
             | DbmError::ValueTooLong(_)
             | DbmError::Invalid(_) => libc::EINVAL,
-            DbmError::NewerVersion { .. } => libc::EOPNOTSUPP,
+            DbmError::NewerVersion { .. } | DbmError::OlderVersion { .. } => libc::EOPNOTSUPP,
             _ => libc::EIO,
         };
         let text = error.to_string();

@@ -96,7 +96,10 @@ fn to_write(path: &Path, access: Access) -> Result<Content, DbmError> {
     let unusable = |error: &DbmError| {
         matches!(
             error,
-            DbmError::Foreign(_) | DbmError::Damaged { .. } | DbmError::NewerVersion { .. }
+            DbmError::Foreign(_)
+                | DbmError::Damaged { .. }
+                | DbmError::NewerVersion { .. }
+                | DbmError::OlderVersion { .. }
         )
     };
     if access.truncate && opened.as_ref().is_err_and(unusable) {

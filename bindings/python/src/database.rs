@@ -124,7 +124,10 @@ fn open(
     let unusable = |error: &DbmError| {
         matches!(
             error,
-            DbmError::Foreign(_) | DbmError::Damaged { .. } | DbmError::NewerVersion { .. }
+            DbmError::Foreign(_)
+                | DbmError::Damaged { .. }
+                | DbmError::NewerVersion { .. }
+                | DbmError::OlderVersion { .. }
         )
     };
     if flag == 'n' && opened.as_ref().is_err_and(unusable) {

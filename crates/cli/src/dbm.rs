@@ -183,7 +183,7 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
     },
-    /// Checks every page and every long value
+    /// Checks every page and every long value, the superblocks, the checkpoint and the log
     Verify(Place),
     /// Prints counts and sizes
     Stats(Place),
@@ -549,10 +549,13 @@ fn copied(
         let from = from.unwrap_or("the first key".to_owned());
         let to = to.unwrap_or("the end".to_owned());
         let missing = lost.missing;
-        writeln!(
-            out,
-            "lost in table {table:?}, which misses {missing} records: from {from} to {to}: {why}"
-        )?;
+        match &**table {
+            "" => writeln!(out, "lost: {why}")?,
+            _ => writeln!(
+                out,
+                "lost in table {table:?}, which misses {missing} records: from {from} to {to}: {why}"
+            )?,
+        }
     }
     let (tables, records, bytes) = (report.tables, report.records, report.bytes);
     if place.json {
@@ -586,7 +589,10 @@ fn verify(place: &Place, out: &mut impl Write) -> Result<bool> {
         writeln!(out, "{line}")?;
     } else {
         for (table, error) in &report.problems {
-            writeln!(out, "table {table:?}: {error}")?;
+            match &**table {
+                "" => writeln!(out, "{error}")?,
+                table => writeln!(out, "table {table:?}: {error}")?,
+            }
         }
         let (tables, pages, records) = (report.tables, report.pages, report.records);
         writeln!(

@@ -17,6 +17,7 @@ use crate::blob::{Blob, BlobIds};
 use crate::changes::{Change, begin_commit, end_commit};
 use crate::commit::{Node, TableChange};
 use crate::core::{Core, Visible};
+use crate::log::GROUP_HEAD;
 use crate::mapping::Version;
 use crate::node::MAX_INLINE;
 use crate::table::{Catalogue, TableInfo};
@@ -69,10 +70,7 @@ impl Changing<'_> {
         let root = self.catalogue[nth].root;
         let (more, fewer) = match *change {
             Change::Put(_, key, value) => (self.batch.put(root, key, value, false)?, 0),
-            Change::PutLong(_, key, bytes, first) => {
-                let reference = Blob::encode(bytes, first);
-                (self.batch.put(root, key, &reference, true)?, 0)
-            }
+            Change::PutLong(_, key, blob) => (self.batch.put(root, key, &blob.encode(), true)?, 0),
             Change::Delete(_, key) => (false, u64::from(self.batch.delete(root, key)?)),
             Change::DeleteRange(_, from, to) => (false, self.batch.delete_range(root, from, to)?),
             Change::DropTable(id) => {
@@ -84,7 +82,7 @@ impl Changing<'_> {
         };
         if more || fewer > 0 {
             let info = &mut Arc::make_mut(&mut self.catalogue)[nth];
-            info.count = info.count + u64::from(more) - fewer;
+            info.count = (info.count + u64::from(more)).saturating_sub(fewer);
         }
         Ok(())
     }
@@ -138,16 +136,16 @@ impl Core {
             if node.number() > last.number() {
                 if pending.bytes.is_empty() {
                     // Room for the header of the group.
-                    pending.bytes.extend_from_slice(&[0; 8]);
+                    pending.bytes.extend_from_slice(&[0; GROUP_HEAD]);
                 }
                 let begun = begin_commit(&mut pending.bytes, node.number());
-                each_change(&node, blob_ids, next_table, |change, blob| {
+                each_change(&node, blob_ids, next_table, |change, value| {
                     change.encode(&mut pending.bytes);
-                    if let (Change::PutLong(.., first), Some(value)) = (change, blob) {
+                    if let (Change::PutLong(.., blob), Some(value)) = (change, value) {
                         let value: Arc<[u8]> = value.into();
-                        self.unwritten.lock().insert(*first, Arc::clone(&value));
-                        born.insert(*first, (node.number(), Blob::parts(value.len() as u64)));
-                        pending.blobs.push((*first, value));
+                        self.unwritten.lock().insert(blob.first, Arc::clone(&value));
+                        born.insert(blob.first, (node.number(), blob.parts()));
+                        pending.blobs.push((*blob, value));
                     }
                     changing.change(change)
                 })?;
@@ -178,9 +176,9 @@ impl Core {
         self.written.store(commit, Ordering::Release);
         for change in changes {
             match *change {
-                Change::PutLong(_, _, bytes, first) => {
-                    writer.blob_ids.reserve(first, Blob::parts(bytes));
-                    writer.born.insert(first, (commit, Blob::parts(bytes)));
+                Change::PutLong(_, _, blob) => {
+                    writer.blob_ids.reserve(blob.first, blob.parts());
+                    writer.born.insert(blob.first, (commit, blob.parts()));
                 }
                 Change::CreateTable(id, _) => writer.next_table = writer.next_table.max(id + 1),
                 _ => {}
@@ -213,6 +211,8 @@ impl Core {
             dirty,
             changed,
             changed_blobs,
+            blob_ids,
+            ids,
             ..
         } = writer;
         touched.end();
@@ -247,12 +247,16 @@ impl Core {
         }
         self.dirty.store(dirty.len(), Ordering::Relaxed);
         self.shaped.store(dirty.shaped(), Ordering::Relaxed);
-        self.pages
-            .store(writer.ids.next as usize, Ordering::Relaxed);
-        let map_parts = map_parts(&writer.ids, &writer.blob_ids);
+        self.pages.store(ids.next as usize, Ordering::Relaxed);
+        let map_parts = map_parts(ids, blob_ids);
         self.map_parts.store(map_parts, Ordering::Relaxed);
         for blobs in touched.freed_blobs.drain(..) {
             let (first, count) = blobs;
+            let end = first.checked_add(count);
+            if end.is_none_or(|end| end > blob_ids.next) {
+                // Only a damaged record names such parts.
+                continue;
+            }
             // The next checkpoint no longer names them.
             changed_blobs.extend(first / CHUNK..(first + count).div_ceil(CHUNK));
             let node = None;
@@ -338,8 +342,9 @@ impl Core {
             }
             let (first, count) = limbo.blobs;
             for id in first..first + count {
-                self.space
-                    .release(self.blobs.at(id).swap(0, Ordering::AcqRel));
+                if let Some(word) = self.blobs.get(id) {
+                    self.space.release(word.swap(0, Ordering::AcqRel));
+                }
                 writer.changed_blobs.insert(id / CHUNK);
             }
             if count > 0 {
@@ -404,9 +409,13 @@ fn each_change(
                 work(&Change::Put(op.table, key, value), None)?;
             }
             Some(value) => {
-                let bytes = value.len() as u64;
-                let first = blob_ids.take(Blob::parts(bytes));
-                work(&Change::PutLong(op.table, key, bytes, first), Some(value))?;
+                let mut blob = Blob {
+                    bytes: value.len() as u64,
+                    first: 0,
+                    commit: node.number() as u32,
+                };
+                blob.first = blob_ids.take(blob.parts());
+                work(&Change::PutLong(op.table, key, blob), Some(value))?;
             }
         }
     }

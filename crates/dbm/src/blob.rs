@@ -8,29 +8,77 @@ use senko_io::le;
 /// The longest value.
 pub const MAX_VALUE_BYTES: usize = 1 << 30;
 
-/// The reference to a long value in its record.
-pub(crate) struct Blob;
+/// The reference to a long value in its record. It and every part name the value's commit: so a
+/// part is never taken for one of another value that had its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blob {
+    pub bytes: u64,
+    /// The number of its first part.
+    pub first: u32,
+    /// The lower half of the number of its commit.
+    pub commit: u32,
+}
 
 impl Blob {
+    /// Bytes of an entry before a part: its number, and the commit.
+    pub const HEAD: usize = 8;
     /// Bytes of a value in one entry.
-    pub const PART: usize = crate::entry::BODY - 4;
+    pub const PART: usize = crate::entry::BODY - Blob::HEAD;
 
-    pub fn parts(bytes: u64) -> u32 {
-        bytes.div_ceil(Blob::PART as u64) as u32
+    /// `None` if it has more bytes or numbers than a value may have.
+    pub fn checked(bytes: u64, first: u32, commit: u64) -> Option<Blob> {
+        let commit = commit as u32;
+        let is_value = bytes <= MAX_VALUE_BYTES as u64
+            && first
+                .checked_add(bytes.div_ceil(Blob::PART as u64) as u32)
+                .is_some();
+        is_value.then_some(Blob {
+            bytes,
+            first,
+            commit,
+        })
     }
 
-    pub fn encode(bytes: u64, first: u32) -> [u8; 16] {
+    pub fn parts(&self) -> u32 {
+        self.bytes.div_ceil(Blob::PART as u64) as u32
+    }
+
+    /// The numbers of its parts.
+    pub fn numbers(&self) -> std::ops::Range<u32> {
+        self.first..self.first + self.parts()
+    }
+
+    pub fn encode(&self) -> [u8; 16] {
         let mut reference = [0; 16];
-        reference[..8].copy_from_slice(&bytes.to_le_bytes());
-        reference[8..12].copy_from_slice(&first.to_le_bytes());
+        reference[..8].copy_from_slice(&self.bytes.to_le_bytes());
+        reference[8..12].copy_from_slice(&self.first.to_le_bytes());
+        reference[12..].copy_from_slice(&self.commit.to_le_bytes());
         reference
     }
 
-    /// Bytes of the value, and the number of its first part.
-    pub fn parse(reference: &[u8]) -> (u64, u32) {
-        let bytes = le::u64_at(reference, 0);
-        let first = le::u32_at(reference, 8);
-        (bytes, first)
+    /// From a record; `None` if it is not a reference.
+    pub fn parse(reference: &[u8]) -> Option<Blob> {
+        if reference.len() != 16 {
+            return None;
+        }
+        let (first, commit) = (le::u32_at(reference, 8), le::u32_at(reference, 12));
+        Blob::checked(le::u64_at(reference, 0), first, u64::from(commit))
+    }
+
+    /// Fills the body of an entry with part `number`, and returns how many bytes it used.
+    pub fn fill(&self, body: &mut [u8], number: u32, part: &[u8]) -> usize {
+        body[..4].copy_from_slice(&number.to_le_bytes());
+        body[4..8].copy_from_slice(&self.commit.to_le_bytes());
+        body[Blob::HEAD..Blob::HEAD + part.len()].copy_from_slice(part);
+        Blob::HEAD + part.len()
+    }
+
+    /// The bytes of part `number`, if they are in this body of an entry.
+    pub fn part<'a>(&self, number: u32, body: &'a [u8]) -> Option<&'a [u8]> {
+        let is_part = body.len() >= Blob::HEAD
+            && le::u32_at(body, 0) == number
+            && le::u32_at(body, 4) == self.commit;
+        is_part.then(|| &body[Blob::HEAD..])
     }
 }
 

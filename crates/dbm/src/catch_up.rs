@@ -14,13 +14,13 @@ use std::sync::atomic::Ordering;
 use rustc_hash::FxHashMap;
 
 use crate::DbmError;
-use crate::blob::Blob;
 use crate::changes::Change;
 use crate::core::Core;
 use crate::entry::commit_of;
 use crate::mapping::Version;
 use crate::node::Page;
 use crate::table::Catalogue;
+use crate::tree::out_of_order;
 
 impl Core {
     /// Applies the changes of a commit before the checkpoint to the leaves that lack them. Tables,
@@ -61,9 +61,7 @@ impl Late<'_> {
     fn change(&mut self, change: &Change<'_>) -> Result<(), DbmError> {
         match *change {
             Change::Put(table, key, value) => self.put(table, key, value, false),
-            Change::PutLong(table, key, bytes, first) => {
-                self.put(table, key, &Blob::encode(bytes, first), true)
-            }
+            Change::PutLong(table, key, blob) => self.put(table, key, &blob.encode(), true),
             Change::Delete(table, key) => {
                 let Some((leaf, _)) = self.leaf(table, key)? else {
                     return Ok(());
@@ -147,6 +145,7 @@ impl Late<'_> {
                 }
             }
             match behind {
+                Some(next) if next <= at => return Err(out_of_order()),
                 Some(next) if to.is_none_or(|to| *next < *to) => at = next,
                 _ => return Ok(()),
             }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The changes of commits in the log: encoding and decoding.
 //!
-//! A group of changes begins with 8 bytes: the entry up to which the log was durable when the group
-//! was written. Then come commits, oldest first. The log contains the changes, not the changed
-//! pages: replay applies them to the trees of the last checkpoint.
+//! A group of changes begins with 16 bytes: the entry up to which the log was durable when the
+//! group was written, and the database's number. Then come commits, oldest first. The log contains
+//! the changes, not the changed pages: replay applies them to the trees of the last checkpoint.
 
+use crate::blob::Blob;
 use crate::codec::{Reader, put_bytes, put_number};
 use crate::commit::TableChange;
 
@@ -14,8 +15,8 @@ pub(crate) enum Change<'a> {
     Put(u32, &'a [u8], &'a [u8]),
     Delete(u32, &'a [u8]),
     DeleteRange(u32, &'a [u8], Option<&'a [u8]>),
-    /// A long value: its bytes, and the number of its first part.
-    PutLong(u32, &'a [u8], u64, u32),
+    /// A long value. Its commit is that of the change, and is not encoded with it.
+    PutLong(u32, &'a [u8], Blob),
     CreateTable(u32, &'a [u8]),
     DropTable(u32),
 }
@@ -43,11 +44,11 @@ impl Change<'_> {
                     put_bytes(to, end);
                 }
             }
-            Change::PutLong(table, key, bytes, first) => {
+            Change::PutLong(table, key, blob) => {
                 head(5, table);
                 put_bytes(to, key);
-                put_number(to, bytes);
-                put_number(to, u64::from(first));
+                put_number(to, blob.bytes);
+                put_number(to, u64::from(blob.first));
             }
             Change::CreateTable(table, name) => {
                 head(6, table);
@@ -59,7 +60,7 @@ impl Change<'_> {
 }
 
 impl<'a> Change<'a> {
-    fn decode(from: &mut Reader<'a>) -> Option<Change<'a>> {
+    fn decode(from: &mut Reader<'a>, commit: u64) -> Option<Change<'a>> {
         let code = from.u8()?;
         let table = u32::try_from(from.number()?).ok()?;
         // The next table gets the next number.
@@ -80,10 +81,7 @@ impl<'a> Change<'a> {
             5 => {
                 let (key, bytes) = (key(from)?, from.number()?);
                 let first = u32::try_from(from.number()?).ok()?;
-                let fits = bytes <= crate::blob::MAX_VALUE_BYTES as u64;
-                let parts = crate::blob::Blob::parts(if fits { bytes } else { 0 });
-                let fits = fits && first.checked_add(parts).is_some();
-                fits.then_some(Change::PutLong(table, key, bytes, first))?
+                Change::PutLong(table, key, Blob::checked(bytes, first, commit)?)
             }
             6 => Change::CreateTable(table, from.bytes()?),
             7 => Change::DropTable(table),
@@ -111,7 +109,7 @@ pub(crate) fn next_commit<'a>(from: &mut Reader<'a>) -> Option<(u64, Vec<Change<
     let mut rest = Reader(from.take(bytes as usize)?);
     let mut changes = Vec::new();
     while !rest.0.is_empty() {
-        changes.push(Change::decode(&mut rest)?);
+        changes.push(Change::decode(&mut rest, number)?);
     }
     Some((number, changes))
 }
@@ -145,7 +143,7 @@ mod tests {
             Change::Delete(2, b"key"),
             Change::DeleteRange(2, b"a", Some(b"b")),
             Change::DeleteRange(2, b"", None),
-            Change::PutLong(1, b"key", 1 << 30, 77),
+            Change::PutLong(1, b"key", Blob::checked(1 << 30, 77, 5).expect("it fits")),
             Change::CreateTable(9, b"name"),
             Change::DropTable(9),
         ];

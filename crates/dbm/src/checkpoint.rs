@@ -29,7 +29,7 @@ use crate::DbmError;
 use crate::codec::{Reader, put_bytes, put_number};
 use crate::core::{Core, Entry, MapPlaces, Maps, Seen};
 use crate::dirty::Began;
-use crate::entry::Kind;
+use crate::entry::{Kind, page_of};
 use crate::log::{Label, Position, append_bytes};
 use crate::mapping::Version;
 use crate::node::Page;
@@ -58,6 +58,8 @@ pub(crate) struct CheckpointRecord {
     pub next_table: u32,
     pub maps: MapPlaces,
     pub catalogue: Catalogue,
+    /// A random number of the database.
+    pub database: u64,
 }
 
 impl CheckpointRecord {
@@ -84,6 +86,7 @@ impl CheckpointRecord {
             put_number(&mut to, table.count);
             put_bytes(&mut to, table.name.as_bytes());
         }
+        to.extend_from_slice(&self.database.to_le_bytes());
         to
     }
 
@@ -112,6 +115,7 @@ impl CheckpointRecord {
                 name: std::str::from_utf8(from.bytes()?).ok()?.into(),
             });
         }
+        let database = from.u64()?;
         from.0.is_empty().then_some(CheckpointRecord {
             commit,
             replay,
@@ -121,7 +125,25 @@ impl CheckpointRecord {
             next_table,
             maps: MapPlaces { nodes, blobs },
             catalogue,
+            database,
         })
+    }
+
+    /// Whether its numbers are ones that a database may have, in which pages and parts of long
+    /// values have numbers below `most`.
+    pub fn is_sound(&self, most: u32) -> bool {
+        let parts = |next: u32| next.div_ceil(CHUNK) as usize;
+        let tables = &self.catalogue;
+        let are_ascending = tables.windows(2).all(|pair| pair[0].id < pair[1].id);
+        self.replay.sequence > 0
+            && self.next_node <= most
+            && self.next_blob <= most
+            && self.maps.nodes.len() <= parts(self.next_node)
+            && self.maps.blobs.len() <= parts(self.next_blob)
+            && are_ascending
+            && tables
+                .iter()
+                .all(|table| table.id < u32::MAX && table.root < self.next_node)
     }
 }
 
@@ -256,13 +278,14 @@ impl Core {
             self.durable.fetch_max(written, Ordering::AcqRel);
             (at, log.written)
         };
-        Superblock {
+        let superblock = Superblock {
             checkpoint: number,
             at,
             // The end is first left out of the superblock, then cut.
             pages: u64::from(self.space.segments()) * SEGMENT,
-        }
-        .write(&*self.device)?;
+        };
+        superblock.write(&*self.device)?;
+        maps.superblock = Some(superblock);
         maps.places = places;
         let pages = self.images.lock().open_segment();
         let mut log = self.log.lock();
@@ -270,6 +293,7 @@ impl Core {
         let mut open = log.open_segments();
         open.extend(pages);
         log.checkpoint = number;
+        log.mark();
         log.written -= written;
         log.replayed = replayed;
         for place in old {
@@ -303,7 +327,7 @@ impl Core {
                 changes: log.changes,
             };
             let (pages, replay) = writer.dirty.begin(began, most, |id| {
-                named.get(id as usize).copied().unwrap_or(0)
+                named.get(id as usize).copied().map_or(0, page_of)
             });
             let record = CheckpointRecord {
                 commit: seen.commit,
@@ -314,6 +338,7 @@ impl Core {
                 next_table: writer.next_table,
                 maps: MapPlaces::default(),
                 catalogue: seen.catalogue.to_vec(),
+                database: log.database,
             };
             self.due.store(pages.len(), Ordering::Relaxed);
             self.dirty.store(writer.dirty.len(), Ordering::Relaxed);
@@ -448,7 +473,10 @@ impl Core {
             (chunk * CHUNK..(chunk + 1) * CHUNK)
                 .map(|id| match is_absent(id) {
                     true => 0,
-                    false => self.blobs.at(id).load(Ordering::Acquire),
+                    false => self
+                        .blobs
+                        .get(id)
+                        .map_or(0, |word| word.load(Ordering::Acquire)),
                 })
                 .collect()
         };

@@ -14,6 +14,7 @@ use senko_io::{FileId, Unfinished};
 use crate::node::Page;
 use crate::snapshot::Record;
 use crate::table::TableInfo;
+use crate::tree::check_level;
 use crate::{Database, DbmError, Durability, Options, Snapshot, Table};
 
 /// Approximate bytes of records in one transaction of a copy.
@@ -321,7 +322,7 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
         let (records, lost) = (self.report.records, self.report.lost.len());
         let name = table.name.to_string();
         let to = self.to.create_table(&name)?;
-        self.tree(&to, table.root, (None, None))?;
+        self.tree(&to, table.root, (None, None), None)?;
         self.put(&to)?;
         self.report.tables += 1;
         let missing = table.count.saturating_sub(self.report.records - records);
@@ -351,11 +352,22 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
         Ok(())
     }
 
-    fn tree(&mut self, to: &Table, id: u32, (low, high): (Border, Border)) -> Result<(), DbmError> {
+    fn tree(
+        &mut self,
+        to: &Table,
+        id: u32,
+        (low, high): (Border, Border),
+        above: Option<u8>,
+    ) -> Result<(), DbmError> {
         let (core, commit) = (Arc::clone(self.from.core()), self.from.commit());
-        self.reached.insert(id);
-        let page = match self.from.valid(core.page_at(id, commit)) {
-            Ok(page) => page,
+        let is_new = self.reached.insert(id);
+        let page = self.from.valid(core.page_at(id, commit));
+        let page = match page.and_then(|page| check_level(&page, above).map(|()| page)) {
+            Ok(page) if is_new => page,
+            Ok(_) => {
+                let what = format!("page {id} has two places in the trees");
+                return self.lose(to, (low, high), DbmError::damaged(0, what));
+            }
             Err(why) => return self.lose(to, (low, high), why),
         };
         let count = page.count();
@@ -369,7 +381,7 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
                     nth if nth == count => high.clone(),
                     nth => Some(page.key(nth).to_vec()),
                 };
-                self.tree(to, page.child(nth), (low, high))?;
+                self.tree(to, page.child(nth), (low, high), Some(page.level()))?;
             }
             return Ok(());
         }

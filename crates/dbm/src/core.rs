@@ -16,7 +16,7 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 use crate::DbmError;
 use crate::blob::Blob;
 use crate::commit::Node;
-use crate::entry::{Head, Kind};
+use crate::entry::{HEAD, Head, Kind, page_of};
 use crate::group::Group;
 use crate::growing::Growing;
 use crate::images::Images;
@@ -25,6 +25,7 @@ use crate::mapping::{Nodes, Version};
 use crate::node::Page;
 use crate::options::Options;
 use crate::space::Space;
+use crate::superblock::Superblock;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex};
 use crate::table::Catalogue;
 use crate::writer::{Writer, map_parts};
@@ -80,7 +81,7 @@ pub(crate) struct Core {
     pub options: Options,
     pub space: Arc<Space>,
     pub nodes: Nodes,
-    /// The page of each part of a long value.
+    /// The place of each part of a long value.
     pub blobs: Growing<AtomicU64>,
     /// Long values that are not in the log yet.
     pub unwritten: Mutex<HashMap<u32, Arc<[u8]>>>,
@@ -135,6 +136,8 @@ pub(crate) struct MapPlaces {
 /// The contents of the newest durable checkpoint.
 #[derive(Default)]
 pub(crate) struct Maps {
+    /// What names it.
+    pub superblock: Option<Superblock>,
     pub places: MapPlaces,
     /// The place of each page of a tree.
     pub nodes: Vec<u64>,
@@ -340,7 +343,7 @@ impl Core {
         }
     }
 
-    /// Reads an entry, and passes it to `work` if it is intact.
+    /// Reads the entry that a place names, and passes it to `work` if it is intact.
     fn read_entry<T>(
         &self,
         place: u64,
@@ -348,13 +351,18 @@ impl Core {
         work: impl FnOnce(&[u8], Head) -> Result<T, DbmError>,
     ) -> Result<T, DbmError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
+        let number = page_of(place);
         FRAME.with_borrow_mut(|page| {
             self.device
-                .read(place, page, Tag::dbm(Purpose::Lookup))
+                .read(number, page, Tag::dbm(Purpose::Lookup))
                 .map_err(DbmError::io("reading a page"))?;
             match Head::read(page) {
-                Some(head) if head.kind == kind => work(page, head),
-                _ => Err(DbmError::damaged(place, "a page is not whole")),
+                Some(head) if head.kind != kind || !head.is_at(place) => {
+                    let what = "a page holds another entry than the one that belongs there";
+                    Err(DbmError::damaged(number, what))
+                }
+                Some(head) => work(page, head),
+                None => Err(DbmError::damaged(number, "a page is not whole")),
             }
         })
     }
@@ -374,7 +382,10 @@ impl Core {
                 spare
                     .read(bytes)
                     .filter(|page| page.id() == version.id)
-                    .ok_or_else(|| DbmError::damaged(place, "a page of a tree is not well formed"))
+                    .ok_or_else(|| {
+                        let what = "a page of a tree is not well formed";
+                        DbmError::damaged(page_of(place), what)
+                    })
             });
             match read {
                 Ok(page) => {
@@ -435,32 +446,36 @@ impl Core {
 
     /// A long value, from the reference in its record.
     pub fn long_value(&self, reference: &[u8]) -> Result<Vec<u8>, DbmError> {
-        let (bytes, first) = Blob::parse(reference);
+        let Some(blob) = Blob::parse(reference) else {
+            let what = "a record has a reference to no long value";
+            return Err(DbmError::damaged(0, what));
+        };
         let mut value = Vec::new();
-        for nth in 0..Blob::parts(bytes) {
-            let id = first + nth;
-            if let Some(whole) = self.unwritten.lock().get(&first) {
+        for id in blob.numbers() {
+            if let Some(whole) = self.unwritten.lock().get(&blob.first) {
                 return Ok(whole.to_vec());
             }
+            let place_now = || match self.blobs.get(id) {
+                Some(word) => word.load(Ordering::Acquire),
+                None => 0,
+            };
             let part = loop {
-                let place = self.blobs.at(id).load(Ordering::Acquire);
+                let place = place_now();
                 let read = self.read_entry(place, Kind::Blob, |page, head| {
-                    let body = &page[crate::entry::HEAD..];
-                    let used = usize::from(head.used);
-                    if used < 4 || body[..4] != id.to_le_bytes() {
+                    let body = &page[HEAD..HEAD + usize::from(head.used)];
+                    blob.part(id, body).map(<[u8]>::to_vec).ok_or_else(|| {
                         let what = "a part of a long value is not its own";
-                        return Err(DbmError::damaged(place, what));
-                    }
-                    Ok(body[4..used].to_vec())
+                        DbmError::damaged(page_of(place), what)
+                    })
                 });
                 match read {
-                    Err(_) if self.blobs.at(id).load(Ordering::Acquire) != place => {}
+                    Err(_) if place_now() != place => {}
                     other => break other?,
                 }
             };
             value.extend_from_slice(&part);
         }
-        if value.len() as u64 != bytes {
+        if value.len() as u64 != blob.bytes {
             let what = "a long value has another length than its record says";
             return Err(DbmError::damaged(0, what));
         }

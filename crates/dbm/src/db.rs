@@ -12,7 +12,7 @@ use crate::commit::{Node, TableChange};
 use crate::core::Core;
 use crate::fairness::Taken;
 use crate::maintain::{Behind, Keeper};
-use crate::open::{FIRST_PAGES, open};
+use crate::open::{FIRST_PAGES, changing_pages, open};
 use crate::ranges::RangeSet;
 use crate::reads::ReadSet;
 use crate::room::Size;
@@ -110,6 +110,11 @@ impl Drop for Inner {
 pub struct Database {
     inner: Arc<Inner>,
 }
+
+/// How often a damaged database is opened for reading before the damage is told, and how often
+/// while something changes it.
+const FEW_ATTEMPTS: u32 = 3;
+const MOST_ATTEMPTS: u32 = 100;
 
 /// Bytes of changes that wait for a commit which is written to the log.
 const MOST_UNLOGGED: usize = 256 << 10;
@@ -238,7 +243,7 @@ impl Database {
             create: false,
             ..options
         };
-        for attempt in 0.. {
+        for attempt in 0u32.. {
             let device = FlashFile::open(path, &file).map_err(opened)?;
             let seen = crate::superblock::Superblock::read(&device)?;
             let Some(seen) = seen else {
@@ -253,11 +258,23 @@ impl Database {
             if again != Some(seen) || grown {
                 continue;
             }
+            let device = Arc::new(device);
+            let before = changing_pages(&*device)?;
+            let core = match open(Arc::clone(&device) as _, options.clone(), true) {
+                // What a living writer changes meanwhile looks like damage. It also changes these
+                // pages, unless the device has no memory for it.
+                Err(DbmError::Damaged { .. })
+                    if attempt < FEW_ATTEMPTS
+                        || attempt < MOST_ATTEMPTS && changing_pages(&*device)? != before =>
+                {
+                    continue;
+                }
+                opened => opened?,
+            };
             let place = Place {
                 path: absolute,
                 file: device.id().map_err(opened)?,
             };
-            let core = open(Arc::new(device), options.clone(), true)?;
             let _ = core.failed.set("it was opened to be read".to_owned());
             let keeper = Keeper::start(&core)?;
             return Ok(Database {

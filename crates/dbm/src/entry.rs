@@ -68,6 +68,22 @@ pub(crate) struct Head {
     pub first: bool,
 }
 
+/// Bits of a place that are the page's number; the others are a part of its entry's checksum.
+const PAGE_BITS: u32 = 40;
+/// The most pages of a device.
+pub(crate) const MOST_PAGES: u64 = 1 << PAGE_BITS;
+
+/// Where an entry lies, and which one: its page, and the lower 24 bits of its checksum. 0: nowhere.
+/// A page where an older entry lies, because a write was lost or went elsewhere, is found out.
+pub(crate) fn place_of(page: u64, crc: u32) -> u64 {
+    page | u64::from(crc) << PAGE_BITS
+}
+
+/// The page of a place.
+pub(crate) fn page_of(place: u64) -> u64 {
+    place % MOST_PAGES
+}
+
 /// The commit that a page of a tree is as of, from its entry.
 pub(crate) fn commit_of(page: &[u8]) -> u64 {
     u64_at(page, 16)
@@ -93,6 +109,11 @@ impl Head {
         let crc = checksum(page);
         page[..4].copy_from_slice(&crc.to_le_bytes());
         crc
+    }
+
+    /// Whether this is the entry that a place names, if its page is right.
+    pub fn is_at(&self, place: u64) -> bool {
+        place == place_of(page_of(place), self.crc)
     }
 
     /// The head of an intact page; `None` for anything else.

@@ -49,6 +49,17 @@ pub enum DbmError {
         /// The newest version that this build can read.
         known: u32,
     },
+    /// An earlier version wrote the file.
+    #[error(
+        "the database has format version {found}, this program knows version {known}: dump it with \
+         the program that wrote it, and load the dump here"
+    )]
+    OlderVersion {
+        /// The version in the file.
+        found: u32,
+        /// The version that this build can read.
+        known: u32,
+    },
     /// There is no table of that name.
     #[error("there is no table {0:?}")]
     NoTable(String),
@@ -112,7 +123,7 @@ impl DbmError {
     pub(crate) fn damaged(page: u64, what: impl Into<String>) -> DbmError {
         DbmError::Damaged {
             what: what.into(),
-            offset: page * senko_io::PAGE_SIZE as u64,
+            offset: page.saturating_mul(senko_io::PAGE_SIZE as u64),
         }
     }
 }

@@ -15,12 +15,9 @@ use crate::DbmError;
 use crate::blob::Blob;
 use crate::core::Core;
 use crate::entry::{BODY, Kind};
-use crate::log::{Label, Log, append_bytes};
+use crate::log::{GROUP_HEAD, GroupHead, Label, Log, append_bytes};
 use crate::tail::Tail;
 use crate::writer::{CHUNK, Pending, Writer};
-
-/// Bytes before a group's commits.
-pub(crate) const GROUP_HEAD: usize = 8;
 
 impl Core {
     /// Returns when a commit is durable.
@@ -59,27 +56,26 @@ impl Core {
     fn write_group(&self, log: &mut Log, mut pending: Pending, sync: bool) -> Result<(), DbmError> {
         let mut places = Vec::new();
         if !pending.bytes.is_empty() {
-            pending.bytes[..8].copy_from_slice(&log.durable.to_le_bytes());
+            let head = GroupHead {
+                durable: log.durable,
+                database: log.database,
+            };
+            head.encode(&mut pending.bytes);
             let parts: usize = pending
                 .blobs
                 .iter()
-                .map(|(_, value)| Blob::parts(value.len() as u64) as usize)
+                .map(|(blob, _)| blob.parts() as usize)
                 .sum();
             let entries = parts + pending.bytes.len().div_ceil(BODY);
-            for (first, value) in &pending.blobs {
-                for (nth, part) in value.chunks(Blob::PART).enumerate() {
-                    let id = first + nth as u32;
+            for (blob, value) in &pending.blobs {
+                for (id, part) in blob.numbers().zip(value.chunks(Blob::PART)) {
                     let label = Label {
                         kind: Kind::Blob,
                         commit: pending.commit,
                         left: (entries - 1 - places.len()) as u32,
                         first: places.is_empty(),
                     };
-                    let place = log.append(label, |body| {
-                        body[..4].copy_from_slice(&id.to_le_bytes());
-                        body[4..4 + part.len()].copy_from_slice(part);
-                        4 + part.len()
-                    })?;
+                    let place = log.append(label, |body| blob.fill(body, id, part))?;
                     places.push((id, place));
                 }
             }
@@ -100,8 +96,8 @@ impl Core {
             }
         }
         let mut unwritten = self.unwritten.lock();
-        for (first, _) in &pending.blobs {
-            unwritten.remove(first);
+        for (blob, _) in &pending.blobs {
+            unwritten.remove(&blob.first);
         }
         drop(unwritten);
         self.written.fetch_max(pending.commit, Ordering::AcqRel);

@@ -108,7 +108,7 @@ pub fn tail(data: &[u8]) -> usize {
         let _ = device.write(1 + nth as u64, &page, TAG);
     }
     let halves = crate::tail::read(&*device).unwrap_or_default();
-    halves.iter().map(|(_, commits)| changes(commits)).sum()
+    halves.iter().map(|half| changes(&half.commits)).sum()
 }
 
 /// A database whose log is made of the input's entries: it is opened, verified, repaired from and
@@ -292,8 +292,8 @@ mod tests {
                 .collect();
             put("dbm_tail", name, &tail);
             let halves = crate::tail::read(&*device).expect("it reads");
-            for (nth, (_, commits)) in halves.iter().enumerate() {
-                put("dbm_changes", &format!("{name}{nth}"), commits);
+            for (nth, half) in halves.iter().enumerate() {
+                put("dbm_changes", &format!("{name}{nth}"), &half.commits);
             }
             let long = vec![9; 5000];
             let done = db.run(Durability::Synced, |tx| tx.put(&table, b"long", &long));

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::DbmError;
-use crate::entry::{HEAD, Head};
+use crate::entry::{HEAD, Head, place_of};
 use crate::log::Label;
 use crate::space::{SEGMENT, Space};
 
@@ -82,7 +82,7 @@ impl Images {
             let segment = self.space.take(self.checkpoint)?;
             self.next = u64::from(segment) * SEGMENT;
         }
-        let place = self.next;
+        let number = self.next;
         let at = self.buffered * PAGE_SIZE;
         let page = &mut self.buf[at..at + PAGE_SIZE];
         let used = fill(&mut page[HEAD..]);
@@ -99,7 +99,7 @@ impl Images {
             kind: label.kind,
             first: label.first,
         };
-        head.seal(page);
+        let place = place_of(number, head.seal(page));
         let stamp = &self.space.of(place).stamp;
         stamp.store(self.sequence, Ordering::Release);
         self.buffered += 1;

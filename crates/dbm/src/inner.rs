@@ -37,7 +37,7 @@ pub(crate) struct Inner {
     scale: f64,
     /// The length of the keys, if all have the same and the numbers hold them completely.
     bytes: Option<usize>,
-    above_leaves: bool,
+    pub level: u8,
 }
 
 /// A child.
@@ -102,7 +102,7 @@ impl Inner {
             scale: count.saturating_sub(1) as f64 / between.max(1) as f64,
             entries,
             bytes: even.then_some(bytes),
-            above_leaves: page.level() == 1,
+            level: page.level(),
         }
     }
 
@@ -197,7 +197,7 @@ impl Inner {
 
     /// Stores what is known of a leaf. `version` is the place of its version.
     pub fn keep(&self, place: Place, version: usize, page: &Page) {
-        if !self.above_leaves {
+        if self.level != 1 {
             return;
         }
         let address = std::ptr::from_ref(page.bytes()).addr();

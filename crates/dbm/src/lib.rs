@@ -65,6 +65,7 @@ mod resident; // which pages' bytes leave DRAM next
 mod inner; // an inner page as numbers, with the places of its leaves
 mod log;
 mod tail;
+mod mark; // how far the log reached
 mod entry;
 mod changes;
 mod blob; // long values

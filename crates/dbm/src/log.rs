@@ -5,6 +5,9 @@
 //! name. Entries come in groups: either all entries of a group are valid, or none. A commit is
 //! durable by one write of its group and one flush.
 //!
+//! An end of the log that is damage is told from one that a crash left: something durable names a
+//! later entry ([`LogEnd`]).
+//!
 //! ENTRY-1: the place of the next entry never holds a valid entry. ENTRY-2: a page that holds an
 //! entry is not written again until its segment is free (`space.rs`). ENTRY-3: after a failed write
 //! or flush nothing more is written.
@@ -15,7 +18,8 @@ use std::sync::atomic::Ordering;
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, le};
 
 use crate::DbmError;
-use crate::entry::{BODY, HEAD, Head, Kind};
+use crate::entry::{BODY, HEAD, Head, Kind, place_of};
+use crate::mark::{Mark, Marks};
 use crate::space::{SEGMENT, Space};
 
 /// The place of an entry, and the values that it needs to follow the previous one.
@@ -52,11 +56,17 @@ pub(crate) struct Log {
     /// The segment after the current one; `None` before the first entry of a segment.
     next_segment: Option<u32>,
     life: u32,
+    /// The number of the database.
+    pub database: u64,
+    /// The memory for marks, once it was asked for.
+    marks: Option<Option<Marks>>,
     /// Entries that were not written yet, in adjacent pages.
     buf: AlignedBuf,
     buffered: usize,
     /// Whether something was written since the last flush.
     unflushed: bool,
+    /// The last entry that was written.
+    pub reached: u64,
     /// The last durable entry.
     pub durable: u64,
     /// The newest durable checkpoint.
@@ -78,6 +88,7 @@ impl Log {
         next: Position,
         next_segment: Option<u32>,
         life: u32,
+        database: u64,
     ) -> Log {
         Log {
             device: Arc::clone(device),
@@ -85,9 +96,12 @@ impl Log {
             next,
             next_segment,
             life,
+            database,
+            marks: None,
             buf: AlignedBuf::new(SEGMENT as usize),
             buffered: 0,
             unflushed: true,
+            reached: next.sequence - 1,
             durable: 0,
             checkpoint: 0,
             written: 0,
@@ -117,7 +131,7 @@ impl Log {
     }
 
     /// Appends an entry. `fill` writes its body and returns how many bytes it used. Returns the
-    /// entry's page.
+    /// entry's place.
     pub fn append(
         &mut self,
         label: Label,
@@ -130,7 +144,7 @@ impl Log {
                 *self.next_segment.insert(segment)
             }
         };
-        let place = self.next.page;
+        let page_number = self.next.page;
         let at = self.buffered * PAGE_SIZE;
         let page = &mut self.buf[at..at + PAGE_SIZE];
         let used = fill(&mut page[HEAD..]);
@@ -149,6 +163,7 @@ impl Log {
         };
         let crc = head.seal(page);
         self.buffered += 1;
+        let place = place_of(page_number, crc);
         let segment = self.space.of(place);
         let last = &segment.last;
         last.fetch_max(self.next.sequence, Ordering::AcqRel);
@@ -159,15 +174,35 @@ impl Log {
         self.written += 1;
         self.changes += u64::from(label.kind == Kind::Changes);
         if self.next.page.is_multiple_of(SEGMENT) {
-            self.write_out()?;
+            self.put_out()?;
             self.next.page = u64::from(next_segment) * SEGMENT;
             self.next_segment = None;
         }
         Ok(place)
     }
 
-    /// Writes what is buffered.
+    /// Writes what is buffered, which ends with a whole group.
     pub fn write_out(&mut self) -> Result<(), DbmError> {
+        self.put_out()?;
+        self.mark();
+        Ok(())
+    }
+
+    /// Stores how far the log reaches (MARK-1). What it names was written.
+    pub fn mark(&mut self) {
+        self.reached = self.next.sequence - 1;
+        let of = || Marks::of(&*self.device, self.database);
+        if let Some(marks) = self.marks.get_or_insert_with(of) {
+            marks.store(Mark {
+                durable: self.durable,
+                written: self.reached,
+                checkpoint: self.checkpoint,
+            });
+        }
+    }
+
+    /// Writes what is buffered.
+    fn put_out(&mut self) -> Result<(), DbmError> {
         if self.buffered == 0 {
             return Ok(());
         }
@@ -192,13 +227,14 @@ impl Log {
                 .write_durable(first, bytes, tag)
                 .map_err(failed)?;
         } else {
-            self.write_out()?;
+            self.put_out()?;
             if self.unflushed {
                 self.device.flush(tag).map_err(failed)?;
                 self.unflushed = false;
             }
         }
         self.durable = self.next.sequence - 1;
+        self.mark();
         Ok(())
     }
 }
@@ -222,8 +258,41 @@ pub(crate) struct Group {
     pub kind: Kind,
     /// The bodies of all entries except blobs, one after the other.
     pub bytes: Vec<u8>,
-    /// Page of each part of a long value.
+    /// Place of each part of a long value.
     pub blobs: Vec<(u32, u64)>,
+}
+
+/// The bytes before a group's commits: the last entry that was durable when the group was written,
+/// and the number of the database.
+pub(crate) const GROUP_HEAD: usize = 16;
+
+/// The head of a group of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupHead {
+    pub durable: u64,
+    pub database: u64,
+}
+
+impl GroupHead {
+    pub fn encode(&self, to: &mut [u8]) {
+        to[..8].copy_from_slice(&self.durable.to_le_bytes());
+        to[8..GROUP_HEAD].copy_from_slice(&self.database.to_le_bytes());
+    }
+
+    pub fn read(bytes: &[u8]) -> Option<GroupHead> {
+        (bytes.len() >= GROUP_HEAD).then(|| GroupHead {
+            durable: le::u64_at(bytes, 0),
+            database: le::u64_at(bytes, 8),
+        })
+    }
+}
+
+/// An intact entry after the end of a log, in the page where the log would have had it.
+pub(crate) struct Remain {
+    pub at: Position,
+    pub first: bool,
+    /// Of the first entry of a group of changes.
+    pub group: Option<GroupHead>,
 }
 
 impl<'a> Scan<'a> {
@@ -273,7 +342,7 @@ impl<'a> Scan<'a> {
         self.visited.push(next.page);
         self.next = Position {
             page: next.page + 1,
-            sequence: next.sequence + 1,
+            sequence: next.sequence.wrapping_add(1),
             previous: head.crc,
         };
         self.next_segment = Some(head.next_segment);
@@ -293,7 +362,7 @@ impl<'a> Scan<'a> {
             let is_first = group.is_none();
             let taken = &mut group;
             let mut fits = true;
-            let head = self.entry(|head, body, place| {
+            let head = self.entry(|head, body, page| {
                 fits = head.first == is_first && (is_first || head.left + 1 == left);
                 if !fits {
                     return;
@@ -305,7 +374,7 @@ impl<'a> Scan<'a> {
                 });
                 if head.kind == Kind::Blob {
                     let id = le::u32_at(body, 0);
-                    group.blobs.push((id, place));
+                    group.blobs.push((id, place_of(page, head.crc)));
                 } else {
                     group.kind = head.kind;
                     group
@@ -328,28 +397,60 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// After the end: an entry that says that what should be here was durable. Then this is damage,
-    /// not the end.
-    pub fn check_end(&mut self) -> Result<(), DbmError> {
-        let end = self.next;
-        let within = end.page..(end.page / SEGMENT + 1) * SEGMENT;
-        let behind = self.next_segment.map(u64::from).unwrap_or(0) * SEGMENT;
-        for page in within.chain(behind..behind + SEGMENT) {
-            let Some(bytes) = self.page(page)? else { break };
-            let Some(head) = Head::read(bytes) else {
-                continue;
-            };
-            let says = head.kind == Kind::Changes && head.first && head.sequence > end.sequence;
-            let durable = le::u64_at(bytes, HEAD);
-            if says && durable >= end.sequence {
-                return Err(DbmError::damaged(
-                    end.page,
-                    "an entry of the log is not whole",
-                ));
+    /// The entries after the end that lie where the log would have had them, as far as they name
+    /// their segments. Remains of what a crash cut off are among them.
+    pub fn remains(&mut self) -> Result<Vec<Remain>, DbmError> {
+        let mut remains = Vec::new();
+        let (mut page, mut sequence) = (self.next.page, self.next.sequence);
+        let mut next_segment = self.next_segment;
+        loop {
+            let before = remains.len();
+            for page in page..(page / SEGMENT + 1) * SEGMENT {
+                let Some(bytes) = self.page(page)? else { break };
+                let head = Head::read(bytes).filter(|head| head.sequence == sequence);
+                if let Some(head) = head {
+                    let is_group = head.kind == Kind::Changes && head.first;
+                    next_segment = Some(head.next_segment);
+                    remains.push(Remain {
+                        at: Position {
+                            page,
+                            sequence,
+                            previous: head.previous,
+                        },
+                        first: head.first,
+                        group: GroupHead::read(&bytes[HEAD..HEAD + usize::from(head.used)])
+                            .filter(|_| is_group),
+                    });
+                }
+                sequence = sequence.wrapping_add(1);
             }
+            // A hole may take the last page of a segment, but no whole segment.
+            let is_begun = page % SEGMENT > 0 || remains.len() > before;
+            match next_segment.take() {
+                Some(next) if is_begun => page = u64::from(next) * SEGMENT,
+                _ => return Ok(remains),
+            }
+        }
+    }
+
+    /// After the end: an error if something says that what should be here was there. Then this is
+    /// damage, not the end.
+    pub fn check_end(&mut self, database: u64, mark: &Mark) -> Result<(), DbmError> {
+        let end = self.next;
+        let was_there = |remain: &Remain| {
+            let group = remain.group.filter(|group| group.database == database);
+            group.is_some_and(|group| group.durable >= end.sequence)
+        };
+        if mark.reach() >= end.sequence || self.remains()?.iter().any(was_there) {
+            return Err(hole(end.page));
         }
         Ok(())
     }
+}
+
+/// An entry of the log is missing.
+pub(crate) fn hole(page: u64) -> DbmError {
+    DbmError::damaged(page, "an entry of the log is not whole")
 }
 
 /// Appends a group of bytes that may need several entries.
@@ -359,24 +460,21 @@ pub(crate) fn append_bytes(
     commit: u64,
     first: bool,
     bytes: &[u8],
-) -> Result<u64, DbmError> {
-    let mut place = None;
+) -> Result<(), DbmError> {
     let entries = bytes.len().div_ceil(BODY).max(1);
-    for (nth, part) in (0..entries).map(|nth| {
+    for nth in 0..entries {
         let from = nth * BODY;
-        (nth, &bytes[from..(from + BODY).min(bytes.len())])
-    }) {
+        let part = &bytes[from..(from + BODY).min(bytes.len())];
         let label = Label {
             kind,
             commit,
             left: (entries - 1 - nth) as u32,
             first: first && nth == 0,
         };
-        let at = log.append(label, |body| {
+        log.append(label, |body| {
             body[..part.len()].copy_from_slice(part);
             part.len()
         })?;
-        place.get_or_insert(at);
     }
-    Ok(place.unwrap_or(0))
+    Ok(())
 }

@@ -24,7 +24,7 @@ use senko_io::{AlignedBuf, PAGE_SIZE, Purpose, Tag, le};
 
 use crate::DbmError;
 use crate::core::{Core, Maps};
-use crate::entry::{HEAD, Head, Kind};
+use crate::entry::{HEAD, Head, Kind, place_of};
 use crate::log::{Label, Log};
 use crate::space::SEGMENT;
 use crate::sync::Mutex;
@@ -283,10 +283,10 @@ impl Core {
             .read(first, &mut pages, Tag::dbm(Purpose::Reclaim))
             .map_err(DbmError::io("reading a segment to clean it"))?;
         for (nth, page) in pages.chunks(PAGE_SIZE).enumerate() {
-            let place = first + nth as u64;
             let Some(head) = Head::read(page) else {
                 continue;
             };
+            let place = place_of(first + nth as u64, head.crc);
             let id = le::u32_at(page, HEAD);
             match head.kind {
                 Kind::Node => {
@@ -349,10 +349,10 @@ impl Core {
     }
 
     fn move_blob(&self, id: u32, place: u64, head: &Head, page: &[u8]) -> Result<(), DbmError> {
-        let word = self.blobs.at(id);
-        if word.load(Ordering::Acquire) != place {
+        let word = self.blobs.get(id);
+        let Some(word) = word.filter(|word| word.load(Ordering::Acquire) == place) else {
             return Ok(());
-        }
+        };
         // A moved part is a separate entry, so that replay does not take it for a part of a
         // commit's group.
         let to = self.write_again(head, page)?;

@@ -28,7 +28,7 @@ pub(crate) struct Version {
     pub freed: bool,
     /// There until the drop, which takes it apart.
     body: Option<ArcSwapOption<Page>>,
-    /// The page of the device; 0: it was not written yet.
+    /// Its place on the device; 0: it was not written yet.
     place: AtomicU64,
     /// The previous version, if it may be needed. It is rarely read, so a lock costs less than an
     /// exchange that waits for readers.

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 use crate::core::Core;
 use crate::inner::Inner;
+use crate::node::MAX_LEVEL;
 use crate::{Database, DbmError, Table};
 
 /// Tries before a snapshot is taken, while others commit.
@@ -62,6 +63,7 @@ impl Core {
         take: impl FnOnce(&[u8]) -> T,
     ) -> Option<Cached<T>> {
         let (mut id, mut above, mut likely) = (root, None, None);
+        let mut level = MAX_LEVEL + 1;
         loop {
             let newest = self.nodes.get(id)?.load();
             let version = newest.as_deref()?;
@@ -75,6 +77,10 @@ impl Core {
             let inner = version.inner.get();
             let told = inner.and_then(|inner| Some((inner, inner.place(key)?)));
             if let Some((inner, place)) = told {
+                if inner.level >= level {
+                    return None;
+                }
+                level = inner.level;
                 likely = inner.likely(place);
                 id = inner.child(place);
                 above = Some((newest, place));
@@ -82,7 +88,12 @@ impl Core {
             }
             let body = version.body().load();
             let page = body.as_deref()?;
-            if page.level() > 0 {
+            if page.level() >= level {
+                // Damage (TREE-3), which a read of the key tells.
+                return None;
+            }
+            level = page.level();
+            if level > 0 {
                 if used && inner.is_none() {
                     version.inner.get_or_init(|| Box::new(Inner::of(page)));
                 }

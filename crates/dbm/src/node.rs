@@ -22,6 +22,8 @@ pub const MAX_KEY_BYTES: usize = 1024;
 /// Most bytes of key and value together; longer values are stored outside of the leaf.
 pub(crate) const MAX_INLINE: usize = 1200;
 const MAX_CELL: usize = MAX_INLINE + CELL_HEAD;
+/// The highest level: more than a tree of all numbers of pages needs.
+pub(crate) const MAX_LEVEL: u8 = 63;
 const CELL_HEAD: usize = 4;
 const SLOTS: usize = HEAD + 16;
 /// The flag of a dense leaf, and the lengths of its keys and values.
@@ -67,7 +69,7 @@ impl Page {
         self.0 = *bytes;
     }
 
-    /// Whether all cells and the slots lie inside.
+    /// Whether all cells and the slots lie inside, and the cells take the bytes that the head says.
     pub fn is_well_formed(&self) -> bool {
         if self.0[FORM] != 0 {
             let (key, bytes) = self.shape();
@@ -79,13 +81,14 @@ impl Page {
                 && (bytes > 0 || self.count() < 2);
         }
         let (count, low) = (self.count(), usize::from(self.u16(HEAD + 8)));
-        if low > PAGE_SIZE || SLOTS + 2 * count > low {
+        if low > PAGE_SIZE || SLOTS + 2 * count > low || self.level() > MAX_LEVEL {
             return false;
         }
         let is_leaf = self.level() == 0;
         let slots = self.0[SLOTS..SLOTS + 2 * count].chunks_exact(2);
         let mut at = slots.map(|slot| usize::from(le::u16_at(slot, 0)));
-        at.all(|at| {
+        let mut taken = usize::from(self.u16(HEAD + 10));
+        let are_inside = at.all(|at| {
             if at < low || at + CELL_HEAD > PAGE_SIZE {
                 return false;
             }
@@ -93,13 +96,15 @@ impl Page {
             let (key, is_long) = ((head & 0xffff) as usize, head >> 31 == 1);
             let value = (head >> 16 & u32::from(!BLOB)) as usize;
             let bytes = CELL_HEAD + key + value;
+            taken += bytes;
             let fits = match (is_leaf, is_long) {
                 (true, true) => value == 16,
                 (true, false) => true,
                 (false, _) => value == 4 && !is_long,
             };
             fits && bytes <= MAX_CELL && at + bytes <= PAGE_SIZE
-        })
+        });
+        are_inside && taken == PAGE_SIZE - low
     }
 
     /// Whether keys ascend (NODE-1).

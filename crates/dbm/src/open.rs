@@ -10,33 +10,46 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, content_of};
 
 use crate::DbmError;
 use crate::blob::BlobIds;
+use crate::changes::Change;
 use crate::changes::next_commit;
 use crate::checkpoint::CheckpointRecord;
 use crate::codec::Reader;
 use crate::core::{Core, MapPlaces, Maps};
 use crate::dirty::{Began, Dirty};
-use crate::entry::{BODY, HEAD, Head, Kind};
-use crate::flush::GROUP_HEAD;
+use crate::entry::{BODY, HEAD, Head, Kind, MOST_PAGES, page_of};
 use crate::growing::Growing;
 use crate::images::Images;
-use crate::log::{Log, Position, Scan, append_bytes};
+use crate::log::{GROUP_HEAD, Group, GroupHead, Log, Position, Scan, append_bytes, hole};
 use crate::mapping::{Nodes, Version};
+use crate::mark::{self, Mark};
 use crate::options::Options;
 use crate::space::{SEGMENT, Space, write_zeros};
 use crate::superblock::Superblock;
 use crate::sync::{ArcSwapOption, AtomicU64};
-use crate::tail;
+use crate::tail::{self, Half};
 use crate::writer::{CHUNK, Ids, Writer};
 
 /// Pages of a new database: the superblock's segment, the log's first segment, and the one after
 /// it.
 pub(crate) const FIRST_PAGES: u64 = 3 * SEGMENT;
 
-fn life() -> u32 {
+/// A random number.
+fn draw() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // The standard library draws new hash keys in each process.
     let drawn = std::hash::RandomState::new().build_hasher().finish();
-    (drawn >> 32) as u32 ^ drawn as u32 ^ std::process::id()
+    drawn ^ u64::from(std::process::id())
+}
+
+fn life() -> u32 {
+    let drawn = draw();
+    (drawn >> 32) as u32 ^ drawn as u32
+}
+
+/// One more than the highest number of a page or of a part of a long value. Each of them had a page
+/// of the device while it existed, and their numbers are reused.
+fn most_numbers(pages: u64) -> u32 {
+    u32::try_from(pages.saturating_mul(16).saturating_add(65_536)).unwrap_or(u32::MAX)
 }
 
 /// Opens what a device holds, or makes a database on it.
@@ -47,12 +60,20 @@ pub(crate) fn open(
 ) -> Result<Arc<Core>, DbmError> {
     let options = options.checked()?;
     if device.pages() < FIRST_PAGES {
+        if let Some(superblock) = Superblock::read(&*device)? {
+            return Err(cut(&*device, &superblock));
+        }
         let text = format!(
             "a database has at least {FIRST_PAGES} pages, the device has {}",
             device.pages()
         );
         return Err(DbmError::Invalid(text));
     }
+    if device.pages() > MOST_PAGES {
+        let text = format!("a database has at most {MOST_PAGES} pages");
+        return Err(DbmError::Invalid(text));
+    }
+    let marks = mark::read(&*device)?;
     let superblock = match Superblock::read(&*device)? {
         Some(superblock) => superblock,
         None if options.create && !beside_writer => {
@@ -64,34 +85,71 @@ pub(crate) fn open(
             return Err(DbmError::Foreign(text));
         }
     };
-    if superblock.pages > device.pages() {
-        return Err(DbmError::damaged(
-            device.pages(),
-            format!(
-                "the database has {} pages, the file has {}: it was cut",
-                superblock.pages,
-                device.pages()
-            ),
-        ));
-    }
-    let mut scan = Scan::new(&*device, superblock.at);
-    let record = match scan.group()? {
-        Some(group) if group.kind == Kind::Checkpoint => CheckpointRecord::decode(&group.bytes),
-        _ => None,
-    };
-    // A page and a part of a value each had a page of the device while they existed, and their
-    // numbers are reused.
-    let most = u32::try_from(16 * device.pages() + 65_536).unwrap_or(u32::MAX);
-    let record = record
-        .filter(|record| record.next_node <= most && record.next_blob <= most)
-        .ok_or_else(|| DbmError::damaged(superblock.at.page, "the checkpoint is not whole"))?;
+    let record = checkpoint_of(&*device, &superblock)?;
+    let mark = marks.of(record.database);
     let space = Arc::new(Space::new(Arc::clone(&device), options.max_bytes));
     space
         .started
         .store(superblock.checkpoint, Ordering::Release);
-    let core = load(&device, options, &space, &record, superblock.checkpoint)?;
-    replay(&core, &record, superblock.checkpoint, beside_writer)?;
+    let core = load(&device, options, &space, &record, &superblock)?;
+    replay(&core, &record, &superblock, &mark, beside_writer)?;
     Ok(Arc::new(core))
+}
+
+/// The device is shorter than the database.
+fn cut(device: &dyn Device, superblock: &Superblock) -> DbmError {
+    let (has, pages) = (device.pages(), superblock.pages);
+    let what = format!("the database has {pages} pages, the file has {has}: it was cut");
+    DbmError::damaged(has, what)
+}
+
+/// The pages that are written in place: the superblocks, the mark and the tail.
+pub(crate) fn changing_pages(device: &dyn Device) -> Result<Vec<u8>, DbmError> {
+    let mut pages = AlignedBuf::new(SEGMENT.min(device.pages()) as usize);
+    device
+        .read(0, &mut pages, Tag::dbm(Purpose::Recover))
+        .map_err(DbmError::io("reading the superblock"))?;
+    Ok(pages.to_vec())
+}
+
+/// The checkpoint that a superblock names.
+fn checkpoint_of(
+    device: &dyn Device,
+    superblock: &Superblock,
+) -> Result<CheckpointRecord, DbmError> {
+    if superblock.pages > device.pages() {
+        return Err(cut(device, superblock));
+    }
+    let record = match Scan::new(device, superblock.at).group()? {
+        Some(group) if group.kind == Kind::Checkpoint => CheckpointRecord::decode(&group.bytes),
+        _ => None,
+    };
+    let most = most_numbers(device.pages());
+    record
+        .filter(|record| record.is_sound(most))
+        .ok_or_else(|| DbmError::damaged(superblock.at.page, "the checkpoint is not whole"))
+}
+
+/// Checks the superblock, and the log from there to entry `last`, of a database that is open.
+/// Returns the problems.
+pub(crate) fn check(
+    device: &dyn Device,
+    superblock: &Superblock,
+    last: u64,
+) -> Result<Vec<DbmError>, DbmError> {
+    let newest = Superblock::read(device)?.unwrap_or(*superblock);
+    let mut problems = newest.broken_copies(device)?;
+    let mark = Mark {
+        written: last,
+        ..Mark::default()
+    };
+    let read = checkpoint_of(device, superblock)
+        .and_then(|record| read_log(device, superblock, &record, &mark, |_, _| Ok(())));
+    match read {
+        Err(error @ DbmError::Damaged { .. }) => problems.push(error),
+        other => drop(other?),
+    }
+    Ok(problems)
 }
 
 /// Refuses a device with foreign content, even if the superblocks' pages are zero, as in some file
@@ -120,7 +178,8 @@ fn make(device: &Arc<dyn Device>, options: &Options) -> Result<Superblock, DbmEr
     let space = Arc::new(Space::new(Arc::clone(device), options.max_bytes));
     let first = space.take(0)?;
     debug_assert_eq!(first, 1, "the log begins in the lowest segment");
-    let mut log = Log::new(device, &space, Position::START, None, life());
+    let database = draw();
+    let mut log = Log::new(device, &space, Position::START, None, life(), database);
     let record = CheckpointRecord {
         commit: 0,
         replay: Position::START,
@@ -130,6 +189,7 @@ fn make(device: &Arc<dyn Device>, options: &Options) -> Result<Superblock, DbmEr
         next_table: 1,
         maps: MapPlaces::default(),
         catalogue: Vec::new(),
+        database,
     };
     append_bytes(&mut log, Kind::Checkpoint, 0, true, &record.encode())?;
     log.sync()?;
@@ -144,21 +204,23 @@ fn make(device: &Arc<dyn Device>, options: &Options) -> Result<Superblock, DbmEr
 
 /// Reads the words of one part of the translation table.
 pub(crate) fn map_words(device: &dyn Device, place: u64) -> Result<Vec<u64>, DbmError> {
-    let damaged = || DbmError::damaged(place, "a part of the translation table is not whole");
-    if place >= device.pages() {
+    let number = page_of(place);
+    let damaged = || DbmError::damaged(number, "a part of the translation table is not whole");
+    if number >= device.pages() {
         return Err(damaged());
     }
     let mut page = AlignedBuf::new(1);
     device
-        .read(place, &mut page, Tag::dbm(Purpose::Recover))
+        .read(number, &mut page, Tag::dbm(Purpose::Recover))
         .map_err(DbmError::io("reading the translation table"))?;
-    let head = Head::read(&page).filter(|head| head.kind == Kind::Map);
+    let head = Head::read(&page).filter(|head| head.kind == Kind::Map && head.is_at(place));
     let used = usize::from(head.ok_or_else(damaged)?.used);
     let words: Vec<u64> = page[HEAD..HEAD + used]
         .chunks_exact(8)
         .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
         .collect();
-    if words.len() != CHUNK as usize || words.iter().any(|word| *word >= device.pages()) {
+    let is_outside = |word: &u64| page_of(*word) >= device.pages();
+    if words.len() != CHUNK as usize || words.iter().any(is_outside) {
         return Err(damaged());
     }
     Ok(words)
@@ -200,9 +262,10 @@ fn load(
     options: Options,
     space: &Arc<Space>,
     record: &CheckpointRecord,
-    checkpoint: u64,
+    superblock: &Superblock,
 ) -> Result<Core, DbmError> {
     let mut maps = Maps {
+        superblock: Some(*superblock),
         places: record.maps.clone(),
         ..Maps::default()
     };
@@ -244,7 +307,7 @@ fn load(
     })?;
     let catalogue = record.catalogue.clone();
     let dirty = Dirty::new(Began {
-        number: checkpoint,
+        number: superblock.checkpoint,
         position: record.replay,
         changes: 0,
     });
@@ -253,7 +316,7 @@ fn load(
         writer.next_table = writer.next_table.max(record.next_table);
         writer
     };
-    let log = Log::new(device, space, record.replay, None, life());
+    let log = Log::new(device, space, record.replay, None, life(), record.database);
     let images = Images::new(device, space, life());
     Ok(Core::new(
         Arc::clone(device),
@@ -271,19 +334,20 @@ fn load(
 
 /// Applies the commits of the tail that the log does not have to the trees, and returns them as a
 /// group of changes for the log.
-fn replay_tail(
-    core: &Core,
-    halves: impl Iterator<Item = (Position, Vec<u8>)>,
-) -> Result<Vec<u8>, DbmError> {
+fn replay_tail(core: &Core, halves: &[Half]) -> Result<Vec<u8>, DbmError> {
     let mut group = vec![0; GROUP_HEAD];
-    for (position, bytes) in halves {
-        let mut reader = Reader(&bytes);
+    for half in halves {
+        let mut reader = Reader(&half.commits);
         while !reader.0.is_empty() {
             let before = reader.0;
             let (commit, changes) = next_commit(&mut reader).ok_or_else(|| {
-                DbmError::damaged(position.page, "commits in the tail are not well formed")
+                DbmError::damaged(
+                    half.position.page,
+                    "commits in the tail are not well formed",
+                )
             })?;
             if commit > core.registry.lock().visible.commit {
+                check_numbers(core, half.position, &changes)?;
                 core.replay(commit, &changes)?;
                 group.extend_from_slice(&before[..before.len() - reader.0.len()]);
             }
@@ -292,78 +356,167 @@ fn replay_tail(
     Ok(group)
 }
 
+/// Refuses numbers of parts of long values that no log has.
+fn check_numbers(core: &Core, at: Position, changes: &[Change<'_>]) -> Result<(), DbmError> {
+    let most = most_numbers(core.device.pages());
+    let is_wrong = |change: &Change<'_>| matches!(change, Change::PutLong(.., blob) if blob.numbers().end > most);
+    match changes.iter().any(is_wrong) {
+        true => Err(DbmError::damaged(
+            at.page,
+            "changes in the log are not well formed",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// The end of a log that was read.
+pub(crate) struct LogEnd {
+    next: Position,
+    next_segment: Option<u32>,
+    /// The segments that the log takes, with the last entry of each.
+    visited: HashMap<u32, u64>,
+    /// The halves of the tail that continue it.
+    halves: Vec<Half>,
+}
+
+/// Reads the log from a checkpoint's replay position to its end. `each` gets each group and its
+/// position.
+///
+/// The end is the first place without a whole group. It is damage, and an error, if anything says
+/// that a group was there: the superblock, whose checkpoint comes after everything that it needs;
+/// the mark; a later entry. So a log never ends before an entry that was durable, nor, while the
+/// system has not lost power, before one that was written.
+pub(crate) fn read_log(
+    device: &dyn Device,
+    superblock: &Superblock,
+    record: &CheckpointRecord,
+    mark: &Mark,
+    mut each: impl FnMut(Position, &Group) -> Result<(), DbmError>,
+) -> Result<LogEnd, DbmError> {
+    if mark.checkpoint > superblock.checkpoint {
+        let what = "the newest superblock is lost";
+        return Err(DbmError::damaged(0, what));
+    }
+    // The tail is read before the log: everything that a half says is in the log is in it by then.
+    let halves = tail::read(device)?;
+    let mut follows = vec![false; halves.len()];
+    let mut scan = Scan::new(device, record.replay);
+    let mut visited: HashMap<u32, u64> = HashMap::new();
+    let mut has_checkpoint = false;
+    loop {
+        let before = scan.next;
+        for (nth, half) in halves.iter().enumerate() {
+            follows[nth] |= half.position == before;
+        }
+        let Some(group) = scan.group()? else { break };
+        has_checkpoint |= before == superblock.at;
+        for page in scan.visited.drain(..) {
+            visited.insert((page / SEGMENT) as u32, scan.next.sequence - 1);
+        }
+        each(before, &group)?;
+    }
+    if !has_checkpoint {
+        return Err(hole(scan.next.page));
+    }
+    scan.check_end(record.database, mark)?;
+    let halves = halves.into_iter().zip(follows);
+    let halves: Vec<Half> = halves
+        .filter_map(|(half, follows)| follows.then_some(half))
+        .collect();
+    if let Some(half) = halves.iter().find(|half| half.is_cut) {
+        let what = "commits beside the log are not whole";
+        return Err(DbmError::damaged(half.position.page, what));
+    }
+    Ok(LogEnd {
+        next: scan.next,
+        next_segment: scan.next_segment,
+        visited,
+        halves,
+    })
+}
+
 /// Applies the commits of the log to the trees, and finds the log's end.
 fn replay(
     core: &Core,
     record: &CheckpointRecord,
-    checkpoint: u64,
+    superblock: &Superblock,
+    mark: &Mark,
     beside_writer: bool,
 ) -> Result<(), DbmError> {
-    // The tail is read before the log: everything that a half says is in the log is in it by then.
-    let halves = tail::read(&*core.device)?;
-    let mut follows = vec![false; halves.len()];
-    let mut scan = Scan::new(&*core.device, record.replay);
-    let mut visited: HashMap<u32, u64> = HashMap::new();
     let mut entries = 0;
-    loop {
-        let before = scan.next;
-        for (nth, (position, _)) in halves.iter().enumerate() {
-            follows[nth] |= *position == before;
-        }
-        let Some(group) = scan.group()? else { break };
-        for page in scan.visited.drain(..) {
-            visited.insert((page / SEGMENT) as u32, scan.next.sequence - 1);
-        }
-        let mut reader = Reader(&group.bytes);
+    let most = most_numbers(core.device.pages());
+    let end = read_log(&*core.device, superblock, record, mark, |at, group| {
+        let damaged = || DbmError::damaged(at.page, "changes in the log are not well formed");
         if group.kind != Kind::Changes {
-            continue;
+            return Ok(());
         }
         entries += group.bytes.len().div_ceil(BODY) as u64;
         // The table has the earlier ones.
-        let is_new = before.sequence >= record.began;
+        let is_new = at.sequence >= record.began;
         for &(id, place) in group.blobs.iter().filter(|_| is_new) {
+            if id >= most {
+                return Err(damaged());
+            }
             core.space.hold(place);
             let old = core.blobs.at(id).swap(place, Ordering::AcqRel);
             core.space.release(old);
             core.writer.lock().changed_blobs.insert(id / CHUNK);
         }
-        let damaged = || DbmError::damaged(before.page, "changes in the log are not well formed");
-        reader.u64().ok_or_else(damaged)?;
+        let head = GroupHead::read(&group.bytes);
+        head.filter(|head| head.database == record.database)
+            .ok_or_else(damaged)?;
+        let mut reader = Reader(&group.bytes[GROUP_HEAD..]);
         while !reader.0.is_empty() {
             let (commit, changes) = next_commit(&mut reader).ok_or_else(damaged)?;
+            check_numbers(core, at, &changes)?;
             if commit <= record.commit {
                 core.catch_up(commit, &changes)?;
             } else if commit > core.registry.lock().visible.commit {
                 core.replay(commit, &changes)?;
             }
         }
+        Ok(())
+    })?;
+    let segments = core.device.pages() / SEGMENT;
+    if let Some(segment) = end.next_segment
+        && !(1..segments).contains(&u64::from(segment))
+    {
+        let what = "an entry of the log names a segment that is not there";
+        return Err(DbmError::damaged(end.next.page, what));
     }
-    if !beside_writer {
-        scan.check_end()?;
-    }
-    for (segment, last) in &visited {
+    for (segment, last) in &end.visited {
         core.space
             .segment(*segment)
             .last
             .store(*last, Ordering::Release);
     }
-    let (next, next_segment) = (scan.next, scan.next_segment);
+    let (next, next_segment) = (end.next, end.next_segment);
     let in_log = |segment: u32| {
-        visited.contains_key(&segment)
+        end.visited.contains_key(&segment)
             || u64::from(segment) == next.page / SEGMENT
             || Some(segment) == next_segment
     };
-    core.space.settle(checkpoint, &in_log);
-    let mut log = Log::new(&core.device, &core.space, next, next_segment, life());
-    log.checkpoint = checkpoint;
+    core.space.settle(superblock.checkpoint, &in_log);
+    let database = record.database;
+    let mut log = Log::new(
+        &core.device,
+        &core.space,
+        next,
+        next_segment,
+        life(),
+        database,
+    );
+    log.checkpoint = superblock.checkpoint;
+    log.durable = mark.durable;
     log.written = next.sequence - record.replay.sequence;
     log.changes = entries;
-    let halves = halves.into_iter().zip(follows);
-    let commits = replay_tail(
-        core,
-        halves.filter_map(|(half, follows)| follows.then_some(half)),
-    )?;
+    let mut commits = replay_tail(core, &end.halves)?;
     if !beside_writer && commits.len() > GROUP_HEAD {
+        let head = GroupHead {
+            durable: log.durable,
+            database,
+        };
+        head.encode(&mut commits);
         let newest = core.registry.lock().visible.commit;
         append_bytes(&mut log, Kind::Changes, newest, true, &commits)?;
         log.sync()?;

@@ -2,10 +2,15 @@
 //! Repair of a database that does not open: without its superblock or checkpoint, or with a part of
 //! the translation table or of the log lost.
 //!
-//! Every page of the file is read. The newest complete checkpoint names the tables and their
-//! roots. The newest page of each number, as of that checkpoint, replaces the translation table.
-//! Then the commits of the log are applied, including those after a hole if a later entry says that
-//! the hole was durable. Everything goes into a new database.
+//! Every page of the file is read. The checkpoint of the superblock, or else the newest complete
+//! one, names the tables and their roots. The newest page of each number, as of that checkpoint,
+//! replaces lost parts of the translation table. Then the commits of the log are applied, including
+//! those after a hole if something says that the hole was not the log's end. Everything goes into a
+//! new database.
+//!
+//! SALVAGE-1: a key gets only values that it had. A part of a long value names its value's commit,
+//! and a leaf gives only the keys that belong to it. SALVAGE-2: what is missing, or may be an old
+//! one, is listed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -20,13 +25,14 @@ use crate::checkpoint::CheckpointRecord;
 use crate::codec::Reader;
 use crate::copy::{CopyReport, Lost, owner, unowned};
 use crate::core::MapPlaces;
-use crate::entry::{HEAD, Head, Kind};
-use crate::flush::GROUP_HEAD;
-use crate::log::{Position, Scan};
+use crate::entry::{HEAD, Head, Kind, commit_of, page_of, place_of};
+use crate::log::{GROUP_HEAD, GroupHead, Position, Remain, Scan};
+use crate::mark::{self, Mark};
 use crate::node::Page;
 use crate::space::SEGMENT;
 use crate::superblock::Superblock;
 use crate::table::TableInfo;
+use crate::tree::check_level;
 use crate::writer::CHUNK;
 use crate::{Database, DbmError, Durability, Options, Table};
 
@@ -38,11 +44,11 @@ const BATCH: usize = 1000;
 struct Remains {
     /// The places of each page of a tree, with the commit and the sequence of each.
     nodes: HashMap<u32, Vec<(u64, u64, u64)>>,
-    /// The newest place of each part of a long value, with its sequence.
-    blobs: HashMap<u32, (u64, u64)>,
+    /// The place of each part of a long value, by its number and the value's commit.
+    blobs: HashMap<(u32, u32), u64>,
     checkpoints: Vec<Position>,
     /// First entries of groups of changes, and of groups that begin with long values.
-    groups: BTreeMap<u64, Position>,
+    groups: BTreeMap<u64, Vec<Position>>,
 }
 
 struct Salvage<'a> {
@@ -60,8 +66,12 @@ struct Salvage<'a> {
     writes: usize,
     visited: HashSet<u32>,
     report: CopyReport,
-    /// Keys whose long values were not found, and which have no newer ones so far.
+    /// Keys whose long values were not found, and which have no newer ones so far; by the number
+    /// of the new table.
     lost_values: BTreeMap<(u32, Vec<u8>), String>,
+    /// The leaves, by new table and the lowest key that belongs to each: the commit that each is as
+    /// of, 0 for a lost one, and the first key after it.
+    leaves: BTreeMap<(u32, Vec<u8>), (u64, Border)>,
 }
 
 impl Database {
@@ -99,16 +109,18 @@ impl Database {
         };
         let device = FlashFile::open(path, &file).map_err(open)?;
         let found = look(&device, &mut progress)?;
-        // The checkpoint that the superblock names, or else the newest.
-        let superblock = Superblock::read(&device).ok().flatten();
         let whole = |at: &Position| {
             let group = Scan::new(&device, *at).group().ok().flatten()?;
             CheckpointRecord::decode(&group.bytes).filter(|_| group.kind == Kind::Checkpoint)
         };
+        let superblock = Superblock::read(&device).ok().flatten();
+        let named = superblock.and_then(|superblock| Some((superblock.at, whole(&superblock.at)?)));
         let records = found.checkpoints.iter();
-        let newest = records
-            .filter_map(|at| Some((*at, whole(at)?)))
-            .max_by_key(|(at, record)| (record.commit, at.sequence));
+        let newest = || {
+            let records = records.filter_map(|at| Some((*at, whole(at)?)));
+            records.max_by_key(|(at, record)| (record.commit, at.sequence))
+        };
+        let newest = named.or_else(newest);
         if superblock.is_none() && newest.is_none() && found.groups.is_empty() {
             let text = "no page of it is one of a database".to_owned();
             return Err(DbmError::Foreign(text));
@@ -118,7 +130,14 @@ impl Database {
             (None, Some(_)) => true,
             (_, None) => false,
         };
-        let record = newest.map_or_else(nothing, |(_, record)| record);
+        let mut record = newest.map_or_else(nothing, |(_, record)| record);
+        let mark = mark::read(&device).map_or(Mark::default(), |marks| marks.of(record.database));
+        let is_newest = is_newest
+            && superblock.is_none_or(|superblock| superblock.checkpoint >= mark.checkpoint);
+        // A name that no table may have is not one of ours.
+        record
+            .catalogue
+            .retain(|table| crate::changes::is_name(&table.name));
         let (unfinished, file) = Unfinished::create(to).map_err(open)?;
         drop(file);
         let options = Options {
@@ -139,6 +158,7 @@ impl Database {
             visited: HashSet::new(),
             report: CopyReport::default(),
             lost_values: BTreeMap::new(),
+            leaves: BTreeMap::new(),
         };
         if !is_newest {
             let page = superblock.map_or(0, |superblock| superblock.at.page);
@@ -162,7 +182,8 @@ impl Database {
         } else if !salvage.report.lost.is_empty() {
             salvage.orphan_leaves()?;
         }
-        salvage.log(&record)?;
+        let reached = superblock.map_or(0, |superblock| superblock.at.sequence);
+        salvage.log(&record, mark.reach().max(reached))?;
         salvage.commit()?;
         let mut report = salvage.report;
         let now = salvage.to.snapshot();
@@ -189,6 +210,7 @@ fn nothing() -> CheckpointRecord {
         next_table: 1,
         maps: MapPlaces::default(),
         catalogue: Vec::new(),
+        database: 0,
     }
 }
 
@@ -217,28 +239,29 @@ fn look(device: &dyn Device, progress: &mut impl FnMut(u64) -> bool) -> Result<R
 }
 
 impl Remains {
-    fn take(&mut self, head: &Head, page: &[u8], place: u64) {
+    fn take(&mut self, head: &Head, page: &[u8], page_number: u64) {
         let number = le::u32_at(page, HEAD);
         let at = Position {
-            page: place,
+            page: page_number,
             sequence: head.sequence,
             previous: head.previous,
         };
+        let place = place_of(page_number, head.crc);
         match head.kind {
             Kind::Node => {
                 let places = self.nodes.entry(number).or_default();
                 places.push((head.commit, head.sequence, place));
             }
             Kind::Blob => {
-                let newest = self.blobs.entry(number).or_default();
-                *newest = (*newest).max((head.sequence, place));
+                let commit = le::u32_at(page, HEAD + 4);
+                self.blobs.insert((number, commit), place);
                 if head.first && head.left > 0 {
-                    self.groups.insert(head.sequence, at);
+                    self.groups.entry(head.sequence).or_default().push(at);
                 }
             }
             Kind::Checkpoint if head.first => self.checkpoints.push(at),
             Kind::Changes if head.first => {
-                self.groups.insert(head.sequence, at);
+                self.groups.entry(head.sequence).or_default().push(at);
             }
             Kind::Changes | Kind::Checkpoint | Kind::Map => {}
         }
@@ -287,7 +310,7 @@ impl Salvage<'_> {
     fn table(&mut self, info: &TableInfo) -> Result<(), DbmError> {
         let (records, lost) = (self.report.records, self.report.lost.len());
         let table = self.make(info.id, &info.name)?;
-        self.tree(&table, info.root, None, None)?;
+        self.tree(&table, info.root, (None, None), None)?;
         let missing = info.count.saturating_sub(self.report.records - records);
         for lost in &mut self.report.lost[lost..] {
             lost.missing = missing;
@@ -306,21 +329,30 @@ impl Salvage<'_> {
                 }
                 Err(_) => {
                     let what = "a part of the translation table is lost: records may be old ones";
-                    self.lose("", None, None, DbmError::damaged(*part, what));
+                    let why = DbmError::damaged(page_of(*part), what);
+                    self.lose("", None, None, why);
                 }
             }
         }
     }
 
-    fn read(&self, place: u64) -> Option<AlignedBuf> {
+    /// The entry that a place names, if it is whole.
+    fn read(&self, place: u64, kind: Kind) -> Option<(Head, AlignedBuf)> {
         let mut page = AlignedBuf::new(1);
-        let read = self
-            .device
-            .read(place, &mut page, Tag::dbm(Purpose::Recover));
-        read.ok().map(|()| page)
+        self.device
+            .read(page_of(place), &mut page, Tag::dbm(Purpose::Recover))
+            .ok()?;
+        let head = Head::read(&page)?;
+        (head.kind == kind && head.is_at(place)).then_some((head, page))
     }
 
-    fn tree(&mut self, table: &Table, id: u32, from: Border, to: Border) -> Result<(), DbmError> {
+    fn tree(
+        &mut self,
+        table: &Table,
+        id: u32,
+        (from, to): (Border, Border),
+        above: Option<u8>,
+    ) -> Result<(), DbmError> {
         // A page that was already reached does not belong here.
         let places = self
             .found
@@ -333,10 +365,15 @@ impl Salvage<'_> {
             Some(place) => Some(*place),
             None => newest.map(|(.., place)| *place),
         };
-        let page = place.and_then(|place| self.node(id, place));
+        let page = place
+            .and_then(|place| self.node(id, place))
+            .filter(|page| check_level(page, above).is_ok());
         let Some(page) = page else {
             let why = DbmError::damaged(0, format!("page {id} of the tree is nowhere whole"));
-            self.lose(table.name(), from, to, why);
+            self.lose(table.name(), from.clone(), to.clone(), why);
+            // All that the log has of these keys is missing here.
+            self.leaves
+                .insert((table.id, from.unwrap_or_default()), (0, to));
             return Ok(());
         };
         let count = page.count();
@@ -352,23 +389,34 @@ impl Salvage<'_> {
                 } else {
                     Some(page.key(nth).to_vec())
                 };
-                self.tree(table, page.child(nth), low, high)?;
+                self.tree(table, page.child(nth), (low, high), Some(page.level()))?;
             }
             return Ok(());
         }
-        self.leaf(table, &page)
+        self.leaf(table, &page, (from.clone(), to.clone()))?;
+        let commit = commit_of(page.bytes());
+        self.leaves
+            .insert((table.id, from.unwrap_or_default()), (commit, to));
+        Ok(())
     }
 
-    /// The records of a leaf.
-    fn leaf(&mut self, table: &Table, page: &Page) -> Result<(), DbmError> {
+    /// The records of a leaf that belong to it: an older version of it may have others.
+    fn leaf(
+        &mut self,
+        table: &Table,
+        page: &Page,
+        (from, to): (Border, Border),
+    ) -> Result<(), DbmError> {
         for nth in 0..page.count() {
             let key = page.key(nth).to_vec();
+            if from.as_ref().is_some_and(|from| key < *from)
+                || to.as_ref().is_some_and(|to| key >= *to)
+            {
+                continue;
+            }
             let value = match page.value(nth) {
                 (value, false) => Some(value.to_vec()),
-                (reference, true) => {
-                    let (bytes, first) = Blob::parse(reference);
-                    self.long_value(bytes, first)
-                }
+                (reference, true) => Blob::parse(reference).and_then(|blob| self.long_value(blob)),
             };
             match value {
                 Some(value) => {
@@ -376,7 +424,10 @@ impl Salvage<'_> {
                     self.report.records += 1;
                     self.wrote(key.len() + value.len())?;
                 }
-                None => self.lose_value(table.name(), key),
+                None => {
+                    let name = table.name().to_owned();
+                    self.lost_values.insert((table.id, key), name);
+                }
             }
         }
         Ok(())
@@ -409,7 +460,7 @@ impl Salvage<'_> {
                 }
             };
             let before = self.report.records;
-            self.leaf(&table, &leaf)?;
+            self.leaf(&table, &leaf, (None, None))?;
             let found = self.report.records - before;
             self.report.found(table.name(), found);
         }
@@ -426,8 +477,7 @@ impl Salvage<'_> {
 
     /// A page of a tree, if a place has it intact.
     fn node(&self, id: u32, place: u64) -> Option<Page> {
-        let bytes = self.read(place)?;
-        Head::read(&bytes).filter(|head| head.kind == Kind::Node)?;
+        let (_, bytes) = self.read(place, Kind::Node)?;
         Page::read(&bytes).filter(|page| page.id() == id)
     }
 
@@ -438,7 +488,7 @@ impl Salvage<'_> {
         let mut named: HashSet<u32> = HashSet::new();
         for (id, places) in &self.found.nodes {
             let newest = places.iter().max();
-            let page = newest.and_then(|(.., place)| Page::read(&self.read(*place)?));
+            let page = newest.and_then(|(.., place)| self.node(*id, *place));
             if let (Some(page), Some((commit, ..))) = (page, newest) {
                 if page.level() > 0 {
                     named.extend((0..=page.count()).map(|nth| page.child(nth)));
@@ -457,7 +507,7 @@ impl Salvage<'_> {
                 None if level == 0 => leaves.insert(self.unowned("recovered")?).clone(),
                 _ => self.unowned(&format!("recovered-{id}"))?,
             };
-            self.tree(&table, id, None, None)?;
+            self.tree(&table, id, (None, None), None)?;
             let what = format!("the name of the table of page {id} is lost");
             self.lose(table.name(), None, None, DbmError::damaged(0, what));
         }
@@ -470,29 +520,32 @@ impl Salvage<'_> {
         self.lose(table, Some(key), Some(behind), why);
     }
 
-    fn long_value(&self, bytes: u64, first: u32) -> Option<Vec<u8>> {
+    fn long_value(&self, blob: Blob) -> Option<Vec<u8>> {
         let mut value = Vec::new();
-        for nth in 0..Blob::parts(bytes) {
-            let (_, place) = self.found.blobs.get(&first.checked_add(nth)?)?;
-            let page = self.read(*place)?;
-            let used = usize::from(Head::read(&page)?.used);
-            value.extend_from_slice(page.get(HEAD + 4..HEAD + used)?);
+        for number in blob.numbers() {
+            let place = self.found.blobs.get(&(number, blob.commit))?;
+            let (head, page) = self.read(*place, Kind::Blob)?;
+            let body = &page[HEAD..HEAD + usize::from(head.used)];
+            value.extend_from_slice(blob.part(number, body)?);
         }
-        (value.len() as u64 == bytes).then_some(value)
+        (value.len() as u64 == blob.bytes).then_some(value)
     }
 
-    /// Adds the commits of the log, and of the tail that continues it.
-    fn log(&mut self, record: &CheckpointRecord) -> Result<(), DbmError> {
-        // Leaves that the checkpoint did not write lack commits up to its own. Other leaves get
-        // these commits a second time, which is harmless: puts and deletes may be repeated in their
-        // order.
+    /// Adds the commits of the log, and of the tail that continues it. The log has an entry
+    /// `reached`.
+    fn log(&mut self, record: &CheckpointRecord, mut reached: u64) -> Result<(), DbmError> {
         let (device, mut done, has) = (self.device, 0, record.commit);
         let halves = crate::tail::read(device).unwrap_or_default();
         let mut follows = vec![false; halves.len()];
         let mut scan = Scan::new(device, record.replay);
+        // A group of this database, and the last entry that was durable when it was written.
+        let of = |group: GroupHead| {
+            let is_ours = record.database == 0 || group.database == record.database;
+            is_ours.then_some(group.durable)
+        };
         loop {
-            for (nth, (position, _)) in halves.iter().enumerate() {
-                follows[nth] |= *position == scan.next;
+            for (nth, half) in halves.iter().enumerate() {
+                follows[nth] |= half.position == scan.next;
             }
             if let Some(group) = scan.group()? {
                 if group.kind == Kind::Changes {
@@ -501,27 +554,53 @@ impl Salvage<'_> {
                 }
                 continue;
             }
-            // Only decoding tells whether something after the end is a group.
             let end = scan.next;
-            let was_durable = |at: &&Position| {
-                let group = Scan::new(device, **at).group().ok().flatten();
-                group.is_some_and(|group| {
-                    let durable = Reader(&group.bytes).u64();
-                    group.kind == Kind::Changes && durable >= Some(end.sequence)
+            let remains = scan.remains()?;
+            let told = |remain: &Remain| remain.group.and_then(of).unwrap_or(0);
+            reached = reached.max(remains.iter().map(told).max().unwrap_or(0));
+            // What lies where the log would have gone on, or else what says that it was durable.
+            let mut behind = remains
+                .iter()
+                .filter(|remain| remain.first && remain.at.sequence > end.sequence)
+                .filter(|remain| {
+                    let sequence = remain.at.sequence;
+                    reached >= end.sequence && (sequence <= reached || told(remain) >= end.sequence)
                 })
-            };
-            let mut behind = self.found.groups.range(end.sequence + 1..);
-            let goes_on = behind.by_ref().map(|(_, at)| at).find(was_durable);
-            let Some(at) = goes_on else { break };
-            scan = Scan::new(device, *at);
+                .map(|remain| remain.at)
+                .filter(|at| Scan::new(device, *at).group().ok().flatten().is_some());
+            let goes_on = behind.next().or_else(|| {
+                let was_durable = |at: &&Position| {
+                    let group = Scan::new(device, **at).group().ok().flatten();
+                    group.is_some_and(|group| {
+                        let durable = GroupHead::read(&group.bytes).and_then(of);
+                        group.kind == Kind::Changes && durable >= Some(end.sequence)
+                    })
+                };
+                let groups = self.found.groups.range(end.sequence.saturating_add(1)..);
+                groups.flat_map(|(_, at)| at).find(was_durable).copied()
+            });
+            if goes_on.is_none() && reached < end.sequence {
+                break;
+            }
             let why = DbmError::damaged(
                 end.page,
                 "an entry of the log is lost, with its commits if it had any",
             );
             self.lose("", None, None, why);
+            let next = goes_on.map_or(reached.saturating_add(1), |at| at.sequence);
+            for (nth, half) in halves.iter().enumerate() {
+                follows[nth] |= (end.sequence..=next).contains(&half.position.sequence);
+            }
+            let Some(at) = goes_on else { break };
+            scan = Scan::new(device, at);
         }
-        for ((_, commits), _) in halves.iter().zip(follows).filter(|(_, follows)| *follows) {
-            self.commits(commits, &mut done, has)?;
+        for (half, _) in halves.iter().zip(follows).filter(|(_, follows)| *follows) {
+            self.commits(&half.commits, &mut done, has)?;
+            if half.is_cut {
+                let what = "commits beside the log are lost";
+                let why = DbmError::damaged(half.position.page, what);
+                self.lose("", None, None, why);
+            }
         }
         for ((_, key), table) in std::mem::take(&mut self.lost_values) {
             self.lose_value(&table, key);
@@ -538,10 +617,50 @@ impl Salvage<'_> {
                 for change in changes {
                     use Change::{CreateTable, DropTable};
                     let is_new = number > has;
-                    if is_new || !matches!(change, CreateTable(..) | DropTable(_)) {
-                        self.change(&change, is_new)?;
+                    if is_new {
+                        self.change(&change, true)?;
+                    } else if !matches!(change, CreateTable(..) | DropTable(_)) {
+                        self.catch_up(number, &change)?;
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies a change up to the checkpoint's commit to the leaves that lack it.
+    fn catch_up(&mut self, number: u64, change: &Change<'_>) -> Result<(), DbmError> {
+        let (id, from, to) = match *change {
+            Change::Put(id, key, _) | Change::PutLong(id, key, _) | Change::Delete(id, key) => {
+                (id, key, Some([key, &[0]].concat()))
+            }
+            Change::DeleteRange(id, from, to) => (id, from, to.map(<[u8]>::to_vec)),
+            Change::CreateTable(..) | Change::DropTable(_) => return Ok(()),
+        };
+        let Some(table) = self.tables.get(&id).map(|table| table.id) else {
+            return Ok(());
+        };
+        let first = self.leaves.range(..=(table, from.to_vec())).next_back();
+        let first = first.filter(|((of, _), _)| *of == table);
+        let first = first.map_or(Vec::new(), |((_, from), _)| from.clone());
+        let late: Vec<(Vec<u8>, Border)> = self
+            .leaves
+            .range((table, first)..)
+            .take_while(|((of, low), _)| *of == table && to.as_ref().is_none_or(|to| low < to))
+            .filter(|(_, (commit, _))| *commit < number)
+            .map(|((_, low), (_, high))| (low.clone(), high.clone()))
+            .collect();
+        for (low, high) in late {
+            match *change {
+                Change::DeleteRange(id, from, to) => {
+                    let ends = [high.as_deref(), to].into_iter().flatten();
+                    let change = Change::DeleteRange(id, from.max(&low), ends.min());
+                    self.change(&change, false)?;
+                }
+                ref change if high.as_deref().is_none_or(|high| from < high) => {
+                    self.change(change, false)?;
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -569,41 +688,41 @@ impl Salvage<'_> {
             }
             Change::DropTable(id) => {
                 self.commit()?;
-                self.lost_values.retain(|(table, _), _| *table != id);
                 if let Some(table) = self.tables.remove(&id) {
+                    self.lost_values.retain(|(of, _), _| *of != table.id);
                     self.to.drop_table(&table)?;
                     self.tx = self.to.begin();
                 }
             }
             Change::Put(id, key, value) => {
                 if let Some(table) = self.table_of(id, is_new)? {
-                    self.lost_values.remove(&(id, key.to_vec()));
+                    self.lost_values.remove(&(table.id, key.to_vec()));
                     self.tx.put(&table, key, value)?;
                     self.wrote(key.len() + value.len())?;
                 }
             }
             Change::Delete(id, key) => {
                 if let Some(table) = self.table_of(id, is_new)? {
-                    self.lost_values.remove(&(id, key.to_vec()));
+                    self.lost_values.remove(&(table.id, key.to_vec()));
                     self.tx.delete(&table, key)?;
                 }
             }
             Change::DeleteRange(id, from, to) => {
                 if let Some(table) = self.table_of(id, is_new)? {
-                    self.lost_values.retain(|(table, key), _| {
+                    self.lost_values.retain(|(of, key), _| {
                         let inside = &key[..] >= from && to.is_none_or(|to| &key[..] < to);
-                        *table != id || !inside
+                        *of != table.id || !inside
                     });
                     self.tx.delete_range(&table, from, to)?;
                 }
             }
-            Change::PutLong(id, key, bytes, first) => {
+            Change::PutLong(id, key, blob) => {
                 let Some(table) = self.table_of(id, is_new)? else {
                     return Ok(());
                 };
-                match self.long_value(bytes, first) {
+                match self.long_value(blob) {
                     Some(value) => {
-                        self.lost_values.remove(&(id, key.to_vec()));
+                        self.lost_values.remove(&(table.id, key.to_vec()));
                         self.tx.put(&table, key, &value)?;
                         self.wrote(key.len() + value.len())?;
                     }
@@ -611,7 +730,7 @@ impl Salvage<'_> {
                         // The earlier value is not the right one either.
                         self.tx.delete(&table, key)?;
                         let name = table.name().to_owned();
-                        self.lost_values.insert((id, key.to_vec()), name);
+                        self.lost_values.insert((table.id, key.to_vec()), name);
                     }
                 }
             }

@@ -10,7 +10,7 @@ use crate::core::{Core, Seen};
 use crate::keys::after_prefix;
 use crate::node::Page;
 use crate::table::{Catalogue, TableInfo};
-use crate::tree::Found;
+use crate::tree::{Found, out_of_order};
 use crate::{DbmError, Table};
 
 /// A key and its value.
@@ -188,10 +188,10 @@ impl Snapshot {
             Err(nth) => nth,
         };
         while nth >= found.page.count() {
-            let Some(border) = found.to else {
+            let Some((next, _)) = self.beside(root, &found, false)? else {
                 return Ok(None);
             };
-            found = find(&border)?;
+            found = next;
             nth = 0;
         }
         Ok(Some(found.page.key(nth).to_vec()))
@@ -352,11 +352,21 @@ impl Snapshot {
         let Some(border) = border else {
             return Ok(None);
         };
-        let found = self
+        let next = self
             .core()
             .find(self.seen.commit, root, Some(border), back)?;
-        let nth = if back { found.page.count() } else { 0 };
-        Ok(Some((found, nth)))
+        let goes_on = match back {
+            false => next.to.as_deref().is_none_or(|to| border.as_slice() < to),
+            true => next
+                .from
+                .as_deref()
+                .is_none_or(|from| from < border.as_slice()),
+        };
+        if !goes_on {
+            return Err(out_of_order());
+        }
+        let nth = if back { next.page.count() } else { 0 };
+        Ok(Some((next, nth)))
     }
 }
 

@@ -6,9 +6,9 @@
 //! needs: no named page, and no part of the log. Versions and names are counted separately: a page
 //! that changed since the checkpoint has a name and no version. SEGMENT-2: it is reused, punched or
 //! cut only when no other process reads from a checkpoint older than the time when the segment
-//! became free. SEGMENT-3: a free segment has storage that was written before, so that no write into
-//! it meets a full disk or waits for the file system's journal. A segment that was punched is a
-//! *hole* and not free; [`Space::grow`] fills holes before it makes the device longer.
+//! became free. SEGMENT-3: a free segment has storage that was written before, so that no write
+//! into it meets a full disk or waits for the file system's journal. A segment that was punched is
+//! a *hole* and not free; [`Space::grow`] fills holes before it makes the device longer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, Tag};
 
 use crate::DbmError;
+use crate::entry::page_of;
 use crate::growing::Growing;
 use crate::resident::Resident;
 use crate::spare::Spare;
@@ -145,7 +146,7 @@ impl Space {
     }
 
     pub fn of(&self, place: u64) -> &Segment {
-        self.segments.at((place / SEGMENT) as u32)
+        self.segments.at((page_of(place) / SEGMENT) as u32)
     }
 
     pub fn segment(&self, number: u32) -> &Segment {

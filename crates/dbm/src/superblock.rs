@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The superblock: it names the newest checkpoint. It has two slots, used in turn, so that a torn
-//! write leaves the other one.
+//! write leaves the other one. Each slot has two copies, so that damage of one loses nothing.
 
-use senko_io::{AlignedBuf, Device, Purpose, Tag, le};
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, le};
 
 use crate::DbmError;
 use crate::log::Position;
 
 pub(crate) const MAGIC: [u8; 8] = *b"SENKODB\0";
-pub(crate) const VERSION: u32 = 1;
-/// Page of each slot.
-pub(crate) const SLOTS: [u64; 2] = [0, 8];
+pub(crate) const VERSION: u32 = 2;
+/// First page of each slot.
+const SLOTS: [u64; 2] = [0, 8];
+/// Adjacent pages of a slot, each with a copy.
+const COPIES: u64 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
@@ -47,9 +49,12 @@ impl Superblock {
         }
         let (u32_at, u64_at) = (|at| le::u32_at(page, at), |at| le::u64_at(page, at));
         let found = u32_at(8);
-        if found > VERSION {
-            let known = VERSION;
+        let known = VERSION;
+        if found > known {
             return Err(DbmError::NewerVersion { found, known });
+        }
+        if found < known {
+            return Err(DbmError::OlderVersion { found, known });
         }
         Ok(Some(Superblock {
             checkpoint: u64_at(16),
@@ -62,35 +67,31 @@ impl Superblock {
         }))
     }
 
-    /// Writes it to its slot, durably.
+    /// Writes both copies to its slot, durably.
     pub fn write(&self, device: &dyn Device) -> Result<(), DbmError> {
-        let mut page = AlignedBuf::new(1);
-        self.encode(&mut page);
+        let mut pages = AlignedBuf::new(COPIES as usize);
+        for copy in pages.chunks_mut(PAGE_SIZE) {
+            self.encode(copy);
+        }
         let slot = SLOTS[(self.checkpoint % 2) as usize];
         device
-            .write_durable(slot, &page, Tag::dbm(Purpose::Meta))
+            .write_durable(slot, &pages, Tag::dbm(Purpose::Meta))
             .map_err(DbmError::io("writing the superblock"))
     }
 
     /// The newest one; `None` if the device was never a database.
     pub fn read(device: &dyn Device) -> Result<Option<Superblock>, DbmError> {
-        let mut page = AlignedBuf::new(1);
         let mut newest: Option<Superblock> = None;
         let (mut zero, mut magic) = (true, false);
-        for slot in SLOTS {
-            if slot >= device.pages() {
-                continue;
-            }
-            device
-                .read(slot, &mut page, Tag::dbm(Purpose::Recover))
-                .map_err(DbmError::io("reading the superblock"))?;
+        each_copy(device, |_, page| {
             zero &= page.iter().all(|byte| *byte == 0);
             magic |= page[..8] == MAGIC;
-            let found = Superblock::decode(&page)?;
+            let found = Superblock::decode(page)?;
             if found.map(|s| s.checkpoint) > newest.map(|s| s.checkpoint) {
                 newest = found;
             }
-        }
+            Ok(())
+        })?;
         match newest {
             None if magic => Err(DbmError::damaged(0, "no superblock is whole")),
             None if !zero => {
@@ -100,12 +101,44 @@ impl Superblock {
             found => Ok(found),
         }
     }
+
+    /// The copies that are not whole, although this superblock is there.
+    pub fn broken_copies(&self, device: &dyn Device) -> Result<Vec<DbmError>, DbmError> {
+        let mut broken = Vec::new();
+        each_copy(device, |number, page| {
+            // A new database has one slot.
+            let is_unused = self.checkpoint == 1 && number < SLOTS[1];
+            if !is_unused && Superblock::decode(page)?.is_none() {
+                let what = "a copy of the superblock is not whole";
+                broken.push(DbmError::damaged(number, what));
+            }
+            Ok(())
+        })?;
+        Ok(broken)
+    }
+}
+
+/// Reads all copies; `work` gets the number of each page, and its bytes.
+fn each_copy(
+    device: &dyn Device,
+    mut work: impl FnMut(u64, &[u8]) -> Result<(), DbmError>,
+) -> Result<(), DbmError> {
+    let mut page = AlignedBuf::new(1);
+    for number in SLOTS.into_iter().flat_map(|slot| slot..slot + COPIES) {
+        if number >= device.pages() {
+            continue;
+        }
+        device
+            .read(number, &mut page, Tag::dbm(Purpose::Recover))
+            .map_err(DbmError::io("reading the superblock"))?;
+        work(number, &page)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use senko_io::PAGE_SIZE;
 
     /// The byte table of docs/formats/dbm.md.
     #[test]
@@ -121,16 +154,18 @@ mod tests {
         };
         let mut page = vec![0xff; PAGE_SIZE];
         superblock.encode(&mut page);
-        assert_eq!(page[..12], *b"SENKODB\0\x01\0\0\0");
+        assert_eq!(page[..12], *b"SENKODB\0\x02\0\0\0");
         for (at, value) in [(16, 0x11), (24, 0x22), (32, 0x33), (40, 0x44), (48, 0x55)] {
             assert_eq!(page[at..at + 4], [value, value, 0, 0], "at byte {at}");
         }
         assert_eq!(Superblock::decode(&page).expect("known"), Some(superblock));
-        page[8] = 2;
-        page[12..16].fill(0);
-        let crc = crc32c::crc32c(&page).to_le_bytes();
-        page[12..16].copy_from_slice(&crc);
-        let newer = Superblock::decode(&page).expect_err("of a later version");
-        assert!(newer.to_string().contains("version 2"), "{newer}");
+        for (version, text) in [(3, "version 3"), (1, "dump")] {
+            page[8] = version;
+            page[12..16].fill(0);
+            let crc = crc32c::crc32c(&page).to_le_bytes();
+            page[12..16].copy_from_slice(&crc);
+            let other = Superblock::decode(&page).expect_err("of another version");
+            assert!(other.to_string().contains(text), "{other}");
+        }
     }
 }

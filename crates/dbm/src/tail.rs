@@ -10,6 +10,9 @@
 //! its commits follow. Then come frames of commits, each with a checksum that continues the
 //! previous one. So frames of an earlier filling are never read.
 //!
+//! A half also says how far its frames go. While the system has not lost power ([`Device::boot`]),
+//! fewer frames are damage.
+//!
 //! HALF-1: when a half begins, every commit is in the log before it or in the other half, and is in
 //! this one before the next commit does. So all pending commits go to the log first. Otherwise a
 //! half would be overwritten whose commits are nowhere else. After a log that reaches a half's
@@ -18,22 +21,31 @@
 //! pending may still be on its way to the log. So a `Buffered` commit returns only when the tail
 //! has it, or when the write of its group has returned.
 
+use std::sync::atomic::{Ordering, compiler_fence};
+
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, le};
 
 use crate::DbmError;
 use crate::log::Position;
 
 /// The first page of each half, between the superblock's slots and the log.
-const PLACES: [u64; 2] = [1, 9];
-const PAGES: usize = 7;
+const PLACES: [u64; 2] = [2, 10];
+const PAGES: usize = 5;
 const HALF: usize = PAGES * PAGE_SIZE;
 const MAGIC: u32 = 0x4c54_4b53;
-const HEAD: usize = 32;
+/// Bytes of a head, at the end of which is where the frames end and the checksum of the last one.
+const HEAD: usize = 56;
+const END: usize = HEAD - 8;
+/// The copies of the head: at the beginning, and in another page.
+const HEADS: [usize; 2] = [0, MOST];
+/// Where frames end at the latest.
+const MOST: usize = HALF - HEAD;
 const FRAME: usize = 8;
 
 /// The memory, as the writing thread holds it.
 pub(crate) struct Tail {
     halves: [AlignedBuf; 2],
+    boot: u128,
     /// The half in use, and the place of its next frame.
     half: usize,
     at: usize,
@@ -48,8 +60,9 @@ impl Tail {
         let map = |place: u64| device.map(place, PAGES).ok()?;
         Some(Tail {
             halves: [map(PLACES[0])?, map(PLACES[1])?],
+            boot: device.boot().unwrap_or(0),
             half: 1,
-            at: HALF,
+            at: MOST,
             crc: 0,
         })
     }
@@ -57,27 +70,45 @@ impl Tail {
     /// Continues in the other half; the log has all commits before `position`.
     pub fn begin(&mut self, position: Position) {
         self.half = 1 - self.half;
-        let mut head = [0; HEAD];
+        let mut head = [0; END];
         head[4..8].copy_from_slice(&MAGIC.to_le_bytes());
         head[8..16].copy_from_slice(&position.page.to_le_bytes());
         head[16..24].copy_from_slice(&position.sequence.to_le_bytes());
         head[24..28].copy_from_slice(&position.previous.to_le_bytes());
+        head[32..].copy_from_slice(&self.boot.to_le_bytes());
         self.crc = crc32c::crc32c(&head[4..]);
         head[..4].copy_from_slice(&self.crc.to_le_bytes());
-        self.halves[self.half][..HEAD].copy_from_slice(&head);
+        let half = &mut self.halves[self.half];
+        // While one copy changes, the other is whole, and the frames of neither are missing.
+        for at in HEADS {
+            half[at + END..at + HEAD].fill(0);
+            compiler_fence(Ordering::Release);
+            half[at..at + END].copy_from_slice(&head);
+            compiler_fence(Ordering::Release);
+        }
         self.at = HEAD;
+        self.tell();
+    }
+
+    /// Stores where the frames end.
+    fn tell(&mut self) {
+        let end = (self.at as u64 | u64::from(self.crc) << 32).to_le_bytes();
+        compiler_fence(Ordering::Release);
+        for at in HEADS {
+            self.halves[self.half][at + END..at + HEAD].copy_from_slice(&end);
+        }
     }
 
     /// Accepts nothing more before the next half.
     pub fn end(&mut self) {
-        self.at = HALF;
+        self.at = MOST;
     }
 
     /// Appends whole commits. False if there is no room. Then the half ends, because later commits
     /// would follow a gap.
     pub fn append(&mut self, commits: &[u8]) -> bool {
         let end = self.at + FRAME + commits.len();
-        if end > HALF {
+        if end > MOST {
             self.end();
             return false;
         }
@@ -87,50 +118,76 @@ impl Tail {
         half[self.at + 4..self.at + FRAME].copy_from_slice(&self.crc.to_le_bytes());
         half[self.at..self.at + 4].copy_from_slice(&(commits.len() as u32).to_le_bytes());
         self.at = end;
+        self.tell();
         true
     }
 }
 
-/// Reads the state that a process left: each half's place in the log, and its commits in order.
-pub(crate) fn read(device: &dyn Device) -> Result<Vec<(Position, Vec<u8>)>, DbmError> {
+/// A half, as a process left it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Half {
+    /// The place in the log after which its commits follow.
+    pub position: Position,
+    /// Its commits in order.
+    pub commits: Vec<u8>,
+    /// Whether frames are missing that must be there.
+    pub is_cut: bool,
+}
+
+/// Reads the state that a process left.
+pub(crate) fn read(device: &dyn Device) -> Result<Vec<Half>, DbmError> {
     let mut halves = Vec::new();
-    let mut half = AlignedBuf::new(PAGES);
+    let (mut half, mut last) = (AlignedBuf::new(PAGES), AlignedBuf::new(1));
     for place in PLACES {
-        device
-            .read(place, &mut half, Tag::dbm(Purpose::Recover))
-            .map_err(DbmError::io("reading commits that are not in the log"))?;
-        halves.extend(read_half(&half));
+        let read = |page, to: &mut [u8]| {
+            device
+                .read(page, to, Tag::dbm(Purpose::Recover))
+                .map_err(DbmError::io("reading commits that are not in the log"))
+        };
+        // Both copies of the head are read before the frames: a living writer may add some.
+        read(place + PAGES as u64 - 1, &mut last)?;
+        read(place, &mut half)?;
+        halves.extend(read_half(&half, &last[PAGE_SIZE - HEAD..], device.boot()));
     }
-    halves.sort_by_key(|(position, _)| position.sequence);
+    halves.sort_by_key(|half| half.position.sequence);
     Ok(halves)
 }
 
-fn read_half(half: &[u8]) -> Option<(Position, Vec<u8>)> {
-    let (u32_at, u64_at) = (|at| le::u32_at(half, at), |at| le::u64_at(half, at));
-    let mut crc = crc32c::crc32c(&half[4..HEAD]);
-    if u32_at(0) != crc || u32_at(4) != MAGIC {
-        return None;
-    }
-    let position = Position {
-        page: u64_at(8),
-        sequence: u64_at(16),
-        previous: u32_at(24),
+/// The half that `copy` of the head and these bytes have.
+fn read_half(half: &[u8], copy: &[u8], boot: Option<u128>) -> Option<Half> {
+    let is_whole = |head: &&[u8]| {
+        le::u32_at(head, 0) == crc32c::crc32c(&head[4..END]) && le::u32_at(head, 4) == MAGIC
     };
+    // A copy of an earlier half is left if the process was killed when it began this one.
+    let heads = [&half[..HEAD], copy].into_iter().filter(is_whole);
+    let head = heads.max_by_key(|head| (le::u64_at(head, 16), le::u32_at(head, END)))?;
+    let position = Position {
+        page: le::u64_at(head, 8),
+        sequence: le::u64_at(head, 16),
+        previous: le::u32_at(head, 24),
+    };
+    let mut crc = le::u32_at(head, 0);
     let (mut at, mut commits) = (HEAD, Vec::new());
-    while at + FRAME <= HALF {
+    while at + FRAME <= MOST {
         let from = at + FRAME;
-        let bytes = half.get(from..from + u32_at(at) as usize);
+        let bytes = half[..MOST].get(from..from + le::u32_at(half, at) as usize);
         let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
             break;
         };
         crc = crc32c::crc32c_append(crc, bytes);
-        if u32_at(at + 4) != crc {
+        if le::u32_at(half, at + 4) != crc {
             break;
         }
         commits.extend_from_slice(bytes);
         at = from + bytes.len();
     }
-    Some((position, commits))
+    let of = u128::from(le::u64_at(head, 40)) << 64 | u128::from(le::u64_at(head, 32));
+    let is_cut = of != 0 && boot == Some(of) && at < le::u32_at(head, END) as usize;
+    Some(Half {
+        position,
+        commits,
+        is_cut,
+    })
 }
 
 #[cfg(test)]
@@ -139,7 +196,7 @@ mod tests {
 
     /// The byte table of docs/formats/dbm.md, and what is read of a half that was cut anywhere.
     #[test]
-    fn a_half_lies_as_documented_and_ends_where_it_was_cut() {
+    fn a_half_lies_as_documented_and_tells_where_it_was_cut() {
         let device = senko_io::faulty::FaultyDevice::new(100, 1);
         let mut tail = Tail::of(&*device).expect("the device has memory");
         let position = Position {
@@ -149,37 +206,67 @@ mod tests {
         };
         tail.begin(position);
         assert!(tail.append(b"first") && tail.append(b"second"));
-        let memory = &tail.halves[0];
+        let boot = device.boot();
+        let memory = tail.halves[0].to_vec();
         assert_eq!(memory[4..8], *b"SKTL");
         assert_eq!(memory[8..28], (1..=20).collect::<Vec<u8>>()[..]);
-        assert_eq!(memory[32..36], 5u32.to_le_bytes());
-        assert_eq!(memory[40..45], *b"first");
-        for (cut, left) in [
-            (0, None),
-            (39, Some("")),
-            (44, Some("")),
-            (45, Some("first")),
-            (58, Some("first")),
-            (59, Some("firstsecond")),
+        assert_eq!(memory[32..48], boot.expect("it has one").to_le_bytes());
+        assert_eq!(memory[48..52], 83u32.to_le_bytes());
+        assert_eq!(memory[56..60], 5u32.to_le_bytes());
+        assert_eq!(memory[64..69], *b"first");
+        let whole = |commits: &str, is_cut| {
+            Some(Half {
+                position,
+                commits: commits.as_bytes().to_vec(),
+                is_cut,
+            })
+        };
+        assert_eq!(
+            read_half(&memory, &memory[MOST..], boot),
+            whole("firstsecond", false)
+        );
+        // The copy of the head serves, and says what is missing.
+        for (zeros, left) in [
+            (0..1, whole("firstsecond", false)),
+            (0..PAGE_SIZE, whole("", true)),
+            (60..61, whole("", true)),
+            (68..69, whole("", true)),
+            (69..HALF, whole("first", true)),
+            (82..83, whole("first", true)),
+            (83..HALF, whole("firstsecond", false)),
+            (0..HALF, None),
         ] {
-            let mut half = memory[..HALF].to_vec();
-            half[cut..].fill(0);
-            let left = left.map(|left| (position, left.as_bytes().to_vec()));
-            assert_eq!(read_half(&half), left, "cut at {cut}");
+            let mut half = memory.clone();
+            half[zeros.clone()].fill(0);
+            assert_eq!(
+                read_half(&half, &half[MOST..], boot),
+                left,
+                "zeros at {zeros:?}"
+            );
+            // After another boot, a power cut may have taken it.
+            let left = left.map(|half| Half {
+                is_cut: false,
+                ..half
+            });
+            assert_eq!(
+                read_half(&half, &half[MOST..], Some(u128::MAX)),
+                left,
+                "zeros at {zeros:?}"
+            );
         }
         tail.begin(Position {
             sequence: 1,
             ..position
         });
-        let most = HALF - HEAD - FRAME;
+        let most = MOST - HEAD - FRAME;
         assert!(tail.append(&vec![7; most]) && !tail.append(b""));
         let halves = read(&*device).expect("it has");
         assert_eq!(
             halves
                 .iter()
-                .map(|(_, commits)| commits.len())
+                .map(|half| (half.commits.len(), half.is_cut))
                 .collect::<Vec<_>>(),
-            [most, 11]
+            [(most, false), (11, false)]
         );
     }
 }

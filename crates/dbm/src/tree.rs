@@ -6,14 +6,15 @@
 //! parent.
 //!
 //! TREE-1: each page of a tree but the root has exactly one parent. TREE-2: the keys below child n
-//! lie from separator n (inclusive) to n + 1.
+//! lie from separator n (inclusive) to n + 1. TREE-3: a child's level is its parent's less one.
+//! Every way down checks that ([`check_level`]), so that also a forged tree has an end.
 
 use std::sync::Arc;
 
 use crate::DbmError;
 use crate::blob::Blob;
 use crate::core::Core;
-use crate::node::Page;
+use crate::node::{MAX_LEVEL, Page};
 use crate::touched::{Leaf, Touched};
 use crate::writer::Ids;
 
@@ -27,6 +28,24 @@ pub(crate) struct Batch<'a> {
     core: &'a Core,
     pub ids: &'a mut Ids,
     touched: &'a mut Touched,
+}
+
+/// Checks the level of a page that another page, or the catalogue, names (TREE-3). `above` is that
+/// page's level.
+pub(crate) fn check_level(page: &Page, above: Option<u8>) -> Result<(), DbmError> {
+    if above.is_none_or(|above| page.level() + 1 == above) {
+        return Ok(());
+    }
+    let what = format!(
+        "page {} of a tree has another level than belongs there",
+        page.id()
+    );
+    Err(DbmError::damaged(0, what))
+}
+
+/// A page's keys, or its separators, are not in their order.
+pub(crate) fn out_of_order() -> DbmError {
+    DbmError::damaged(0, "a page of a tree has keys that are not in their order")
 }
 
 /// The path to a page: its ancestors, each with the child that was taken.
@@ -97,17 +116,18 @@ impl<'a> Batch<'a> {
         key: &[u8],
         mut step: impl FnMut(u32, usize, &Page),
     ) -> Result<Leaf, DbmError> {
-        let (mut id, mut is_last) = (root, true);
+        let (mut id, mut is_last, mut above) = (root, true, None);
         loop {
             let down = self.look(id, |page| {
+                check_level(page, above.replace(page.level()))?;
                 if page.level() == 0 {
-                    return None;
+                    return Ok(None);
                 }
                 let nth = page.child_for(key, false);
                 is_last &= nth == page.count();
                 step(id, nth, page);
-                Some(page.child(nth))
-            })?;
+                Ok(Some(page.child(nth)))
+            })??;
             match down {
                 Some(child) => id = child,
                 None => return Ok(Leaf { id, is_last }),
@@ -124,8 +144,9 @@ impl<'a> Batch<'a> {
     }
 
     fn drop_blob(&mut self, reference: &[u8]) {
-        let (bytes, first) = Blob::parse(reference);
-        self.touched.freed_blobs.push((first, Blob::parts(bytes)));
+        if let Some(blob) = Blob::parse(reference) {
+            self.touched.freed_blobs.push((blob.first, blob.parts()));
+        }
     }
 
     /// Puts a record; true if the key is new.
@@ -202,6 +223,9 @@ impl<'a> Batch<'a> {
             let below = self.ids.take();
             let root = self.page(id)?;
             let level = root.level() + 1;
+            if level > MAX_LEVEL {
+                return Err(DbmError::damaged(0, "a tree has too many levels"));
+            }
             let mut content = std::mem::replace(root, Page::new(id, level));
             root.set_first_child(below);
             content.set_id(below);
@@ -314,6 +338,7 @@ impl<'a> Batch<'a> {
                 self.shrink(&mut path, leaf.id)?;
             }
             match border {
+                Some(next) if next <= at => return Err(out_of_order()),
                 Some(next) if to.is_none_or(|to| *next < *to) => at = next,
                 _ => return Ok(removed),
             }
@@ -369,7 +394,10 @@ impl<'a> Batch<'a> {
                 page.key(left).to_vec(),
             )
         })?;
+        let above = self.look(parent, Page::level)?;
         let right = self.look(b, Page::clone)?;
+        check_level(&right, Some(above))?;
+        self.look(a, |page| check_level(page, Some(above)))??;
         let (used_a, level) = self.look(a, |page| (page.used(), page.level()))?;
         let (used_b, used) = (right.used(), self.look(a, |page| page.used_with(&right))?);
         let extra = if level > 0 { separator.len() + 10 } else { 0 };
@@ -397,8 +425,9 @@ impl<'a> Batch<'a> {
 
     /// A root with one child takes over that child's contents.
     fn lower_root(&mut self, root: u32) -> Result<(), DbmError> {
-        let child = self.look(root, |page| page.child(0))?;
+        let (child, level) = self.look(root, |page| (page.child(0), page.level()))?;
         let mut content = self.look(child, Page::clone)?;
+        check_level(&content, Some(level))?;
         content.set_id(root);
         let again = content.level() > 0 && content.count() == 0;
         self.touched.pages.insert(root, Arc::new(content));
@@ -446,7 +475,9 @@ impl Core {
             if nth < page.count() {
                 found.to = Some(page.key(nth).to_vec());
             }
-            found.page = self.page_at(page.child(nth), commit)?;
+            let child = self.page_at(page.child(nth), commit)?;
+            check_level(&child, Some(page.level()))?;
+            found.page = child;
         }
         Ok(found)
     }
@@ -472,7 +503,9 @@ impl Core {
     fn leaf(&self, commit: u64, root: u32, key: &[u8]) -> Result<Arc<Page>, DbmError> {
         let mut page = self.page_at(root, commit)?;
         while page.level() > 0 {
-            page = self.page_at(page.child(page.child_for(key, false)), commit)?;
+            let child = self.page_at(page.child(page.child_for(key, false)), commit)?;
+            check_level(&child, Some(page.level()))?;
+            page = child;
         }
         Ok(page)
     }

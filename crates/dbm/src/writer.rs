@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use crate::blob::BlobIds;
+use crate::blob::{Blob, BlobIds};
 use crate::commit::Node;
 use crate::dirty::Dirty;
 use crate::mapping::Version;
@@ -120,7 +120,7 @@ pub(crate) fn map_parts(ids: &Ids, blob_ids: &BlobIds) -> usize {
 #[derive(Default)]
 pub(crate) struct Pending {
     pub bytes: Vec<u8>,
-    /// Long values: the number of the first part, and the value.
-    pub blobs: Vec<(u32, Arc<[u8]>)>,
+    /// Long values.
+    pub blobs: Vec<(Blob, Arc<[u8]>)>,
     pub commit: u64,
 }

@@ -89,6 +89,12 @@ pub trait Device: Send + Sync {
         let _ = (page, pages);
         Ok(None)
     }
+    /// A number that changes when writes that were not flushed may be lost: the boot of the system.
+    /// As long as it is the same, everything that was written is there, even if the process that
+    /// wrote it was killed. `None`: unknown.
+    fn boot(&self) -> Option<u128> {
+        crate::boot::this_boot()
+    }
     /// Tells the device that these pages are no longer used.
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError>;
     /// Makes the device at most `pages` long. A device that can't become shorter keeps its length.

@@ -165,6 +165,14 @@ struct State {
     stalled: bool,
     mapped: Vec<Mapped>,
     stats: DiskStats,
+    /// Another after each loss of power.
+    boot: u128,
+}
+
+/// The number of a boot that no device had before.
+fn next_boot() -> u128 {
+    static BOOTS: AtomicU64 = AtomicU64::new(1);
+    u128::from(BOOTS.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A device in memory that fails on request, or at random from its seed. It is shared by `Arc` and
@@ -192,6 +200,7 @@ impl FaultyDevice {
             stalled: false,
             mapped: Vec::new(),
             stats: DiskStats::default(),
+            boot: next_boot(),
         };
         Arc::new(FaultyDevice {
             pages,
@@ -286,6 +295,7 @@ impl FaultyDevice {
         state.now = content.clone();
         state.durable = content;
         state.unflushed.clear();
+        state.boot = next_boot();
         report
     }
 
@@ -302,7 +312,9 @@ impl FaultyDevice {
     pub fn copy(&self, seed: u64) -> Arc<FaultyDevice> {
         let mut state = self.lock();
         state.settle();
-        FaultyDevice::with_content(self.pages, seed, state.now.clone())
+        let copy = FaultyDevice::with_content(self.pages, seed, state.now.clone());
+        copy.lock().boot = state.boot;
+        copy
     }
 
     /// Another device in the same state, with the same unflushed writes. Another process finds such
@@ -316,6 +328,7 @@ impl FaultyDevice {
             of_fork.durable = state.durable.clone();
             of_fork.unflushed = state.unflushed.clone();
             of_fork.writes = state.writes;
+            of_fork.boot = state.boot;
         }
         fork
     }
@@ -385,10 +398,20 @@ impl Mapped {
 }
 
 impl State {
-    /// Copies the contents of mapped memory to what reads see.
+    /// Copies the contents of mapped memory to what reads see, as they are at one moment, although
+    /// other threads may store there.
     fn settle(&mut self) {
-        for mapped in &self.mapped {
-            for (nth, bytes) in mapped.bytes().chunks(PAGE_SIZE).enumerate() {
+        let look = |mapped: &[Mapped]| mapped.iter().map(Mapped::bytes).collect::<Vec<_>>();
+        let mut bytes = look(&self.mapped);
+        loop {
+            let again = look(&self.mapped);
+            if again == bytes {
+                break;
+            }
+            bytes = again;
+        }
+        for (mapped, bytes) in self.mapped.iter().zip(bytes) {
+            for (nth, bytes) in bytes.chunks(PAGE_SIZE).enumerate() {
                 self.now.write(mapped.page + nth as u64, 0, bytes);
             }
         }
@@ -597,6 +620,10 @@ impl Device for FaultyDevice {
 
     fn flush(&self, tag: Tag) -> Result<(), IoError> {
         self.flush_before(u64::MAX, tag)
+    }
+
+    fn boot(&self) -> Option<u128> {
+        Some(self.lock().boot)
     }
 
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {

@@ -81,6 +81,9 @@ impl Device for Watched {
     fn map(&self, page: u64, pages: usize) -> std::io::Result<Option<senko_io::AlignedBuf>> {
         self.device.map(page, pages)
     }
+    fn boot(&self) -> Option<u128> {
+        self.device.boot()
+    }
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
         self.device.discard(page, pages, tag)
     }
@@ -419,6 +422,9 @@ impl Device for Gate {
     }
     fn map(&self, page: u64, pages: usize) -> std::io::Result<Option<senko_io::AlignedBuf>> {
         self.device.map(page, pages)
+    }
+    fn boot(&self) -> Option<u128> {
+        self.device.boot()
     }
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
         self.device.discard(page, pages, tag)
