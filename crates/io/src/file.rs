@@ -408,7 +408,8 @@ impl Device for FlashFile {
         if self.block_device || self.read_only {
             return Some(0);
         }
-        durable::space_left(&self.path)
+        // Not by the path: the process may have another folder by now.
+        durable::space_left_for(&self.file)
     }
 
     fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {

@@ -103,10 +103,10 @@ impl Unfinished {
             }
             _ => failed("make", &draft, &error),
         })?;
-        let path = path.to_path_buf();
+        // The process may change its folder before the file is complete.
         let unfinished = Unfinished {
-            path,
-            draft,
+            path: std::path::absolute(path)?,
+            draft: std::path::absolute(draft)?,
             before,
         };
         Ok((unfinished, file))

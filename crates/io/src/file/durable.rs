@@ -113,10 +113,26 @@ pub(super) fn space_left(path: &std::path::Path) -> Option<u64> {
     if unsafe { libc::statvfs(name.as_ptr(), &mut stats) } != 0 {
         return None;
     }
+    Some(left(&stats))
+}
+
+/// Bytes that this process may still allocate for an open file, if the system knows.
+pub(super) fn space_left_for(file: &std::fs::File) -> Option<u64> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: as above.
+    let mut stats: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open until the call returns.
+    if unsafe { libc::fstatvfs(file.as_raw_fd(), &mut stats) } != 0 {
+        return None;
+    }
+    Some(left(&stats))
+}
+
+fn left(stats: &libc::statvfs) -> u64 {
     // SAFETY: takes no memory, and can't fail. Reserved blocks are root's.
     let blocks = match unsafe { libc::geteuid() } {
         0 => stats.f_bfree,
         _ => stats.f_bavail,
     };
-    Some(blocks * stats.f_frsize)
+    blocks * stats.f_frsize
 }
