@@ -188,6 +188,12 @@ impl Log {
         Ok(())
     }
 
+    /// Stores no marks. A new database has none before its superblock: whoever finds a mark alone
+    /// takes it for another program's data.
+    pub fn leave_out_marks(&mut self) {
+        self.marks = Some(None);
+    }
+
     /// Stores how far the log reaches (MARK-1). What it names was written.
     pub fn mark(&mut self) {
         self.reached = self.next.sequence - 1;

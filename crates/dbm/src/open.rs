@@ -180,6 +180,7 @@ fn make(device: &Arc<dyn Device>, options: &Options) -> Result<Superblock, DbmEr
     debug_assert_eq!(first, 1, "the log begins in the lowest segment");
     let database = draw();
     let mut log = Log::new(device, &space, Position::START, None, life(), database);
+    log.leave_out_marks();
     let record = CheckpointRecord {
         commit: 0,
         replay: Position::START,

@@ -40,6 +40,7 @@ pub use page_index::PageIndex;
 pub use record::{BlockRecord, MAX_PAGE_BYTES, MIN_PAGE_BYTES};
 pub use scan::BlockScan;
 pub use verify::{Problem, verify_block};
+pub(crate) use writer::extent_bytes;
 pub use writer::{BlockWriter, bytes_expected, bytes_needed};
 
 use crate::element::ExtentRef;

@@ -24,6 +24,7 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, ReadRequest, Tag};
 use crate::block::{BlockScan, HashEntry};
 use crate::core::Core;
 use crate::element::Element;
+use crate::extent::UNIT_BYTES;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates};
 use crate::seal::Output;
@@ -169,6 +170,43 @@ impl Core {
             }
         }
         (Vec::new(), Reason::Asked)
+    }
+
+    /// The blocks to compact for space: those that waste the most, as many as fit. None if that
+    /// would free nothing, as far as the store knows.
+    pub fn wasteful(&self, version: &Version) -> Vec<(u32, Arc<BlockHandle>)> {
+        let part = self.block_part() as f64;
+        let waste = |handle: &BlockHandle| {
+            let record = handle.block.record();
+            let pages = f64::from(record.data_pages) * f64::from(record.page_bytes)
+                + f64::from(record.head_pages) * PAGE_SIZE as f64;
+            let live = pages * handle.live_elements_share();
+            let dead_large = handle.bytes() as f64 * (1.0 - handle.live_share());
+            let own = handle.held.extent().bytes() as f64;
+            (live, (own - live).max(dead_large))
+        };
+        let mut blocks: Vec<(u32, &Arc<BlockHandle>, (f64, f64))> = version
+            .blocks()
+            .map(|(slot, handle)| (slot, handle, waste(handle)))
+            .collect();
+        let share = |(live, waste): (f64, f64)| waste / (live + waste).max(1.0);
+        blocks.sort_by(|one, other| share(other.2).total_cmp(&share(one.2)));
+        let most = self.space.stored_bytes() as f64;
+        let (mut taken, mut freed) = (0.0, 0.0);
+        let mut chosen = Vec::new();
+        for (slot, handle, (live, waste)) in blocks.into_iter().take(MAX_VICTIMS) {
+            if !chosen.is_empty() && taken + live + part > most {
+                break;
+            }
+            taken += live;
+            freed += waste;
+            chosen.push((slot, Arc::clone(handle)));
+        }
+        // The last block ends within a part.
+        if freed < part + UNIT_BYTES as f64 / 8.0 && taken > 0.0 {
+            return Vec::new();
+        }
+        chosen
     }
 
     /// Moves what is alive in `victims`; returns the bytes written. The caller holds `block_work`.

@@ -7,12 +7,13 @@
 //! progress.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::core::Core;
 use crate::options::check_key;
 use crate::scan::Merge;
 use crate::seal::Versions;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, again_if_ended};
 use crate::value::Value;
 use crate::write::Write;
 use crate::{Store, StoreError, WriteOptions};
@@ -88,6 +89,12 @@ impl Core {
                 return Ok(Some(time));
             }
         }
+    }
+
+    /// Counts the keys that have a value now; it stops at `most`. The snapshot is this call's own. If
+    /// a write needs its space, the count begins again.
+    fn count_now(self: &Arc<Core>, most: u64) -> Result<u64, StoreError> {
+        again_if_ended(|| self.count_keys(&Snapshot::new(self), most))
     }
 
     /// Counts the keys that have a value in a snapshot; it stops at `most`.
@@ -227,7 +234,7 @@ impl Store {
     /// # Errors
     /// As [`Store::scan`].
     pub fn len(&self) -> Result<u64, StoreError> {
-        self.core.count_keys(&self.snapshot()?, u64::MAX)
+        self.core.count_now(u64::MAX)
     }
 
     /// Whether no key has a value. It stops reading at the first key that has one.
@@ -241,6 +248,6 @@ impl Store {
     /// # Errors
     /// As [`Store::scan`].
     pub fn is_empty(&self) -> Result<bool, StoreError> {
-        Ok(self.core.count_keys(&self.snapshot()?, 1)? == 0)
+        Ok(self.core.count_now(1)? == 0)
     }
 }

@@ -3,11 +3,11 @@
 //!
 //! Each part owns its state. Its file in `state/` has all the code that changes it.
 //!
-//! Locks, always taken in this order: the turns of block work and map work (one piece of work of
-//! each kind at a time); `writer` (appends); `manifests` (held during a write of the manifest);
+//! Locks, always taken in this order: `writer` (appends); the turns of block work and map work (one
+//! piece of work of each kind at a time); `manifests` (held during a write of the manifest);
 //! `spare`; the swap of versions (for moments only); `requests` (work of the background). Readers
 //! take none of them. A writer that continues in a prepared log does not wait for a commit of the
-//! manifest.
+//! manifest. The background prepares a log only if nobody holds `writer`.
 //!
 //! Always holds:
 //! - CHANGE-1: a change of blocks or logs is on flash (the manifest's commit) before a version
@@ -16,6 +16,7 @@
 //!   is never tried again.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, MutexGuard};
 use senko_io::Device;
@@ -28,8 +29,9 @@ use crate::record_cache::RecordCache;
 use crate::space::Space;
 use crate::state::counters::Counters;
 use crate::state::health::Health;
-use crate::state::logs::{Reserve, Spare, Writer};
+use crate::state::logs::{Spare, Writer};
 use crate::state::manifests::{Manifests, Target};
+use crate::state::mark::Mark;
 use crate::state::pins::Pins;
 use crate::state::requests::Requests;
 use crate::state::view::View;
@@ -46,9 +48,11 @@ pub(crate) struct Core {
     pub writer: Mutex<Writer>,
     pub manifests: Mutex<Manifests>,
     pub spare: Spare,
-    pub reserve: Reserve,
+    /// Bytes of the longest element, as far as it is known.
+    pub longest: AtomicU64,
     pub requests: Requests,
     pub health: Health,
+    pub mark: Mark,
     pub large: LargeValues,
     pub pins: Pins,
     pub pace: Pace,
@@ -117,8 +121,12 @@ impl Core {
         let (change, spare) = manifests.commit_with(&self.target(), |manifests| {
             manifests.edit(|manifest| change.enter(manifest, &self.current()));
             // One more record in the same commit costs nothing. Without space for a log none is
-            // prepared, and the writer that needs it reports that.
-            let wanted = !self.spare.is_there() && self.room_for_spare();
+            // prepared, and the writer that needs it makes room.
+            let writer = self.writer.try_lock();
+            let wanted = !self.spare.is_there()
+                && writer
+                    .as_ref()
+                    .is_some_and(|writer| self.room_for_spare(writer));
             let spare = wanted.then(|| self.enter_log(manifests));
             Ok((change, spare.and_then(Result::ok)))
         })?;
@@ -143,7 +151,8 @@ impl Core {
         // Counts as a commit: the manifest in memory may already name more than the durable one.
         let _latch = self.health.latch_on_panic();
         let bytes = self.options.log_bytes;
-        let held = self.with_expiry(|space| space.allocate_log(bytes))?;
+        let held = self.space.allocate_log(bytes)?;
+        self.health.check_writable()?;
         let id = manifests.take_id();
         let (device, hasher) = (Arc::clone(&self.device), self.hasher.clone());
         let log = Log::create(device, id, held.extent(), hasher)?;

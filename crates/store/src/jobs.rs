@@ -2,8 +2,9 @@
 //! The background work of a store. One thread seals logs and compacts blocks, one merges maps, and
 //! one writes full chunks of the active log.
 //!
-//! Without threads (`background: false`) [`Core::maintain`] does the same work, and so does a
-//! writer that cannot continue otherwise. A failure ends writing (CHANGE-2); readers continue.
+//! Without threads (`background: false`) [`Core::maintain`] does the same work. With or without
+//! them, a writer that cannot continue takes a turn and does a piece itself. A failure ends writing
+//! (CHANGE-2); readers continue.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -13,7 +14,7 @@ use crate::StoreError;
 use crate::compact::Reason;
 use crate::core::Core;
 use crate::options::MAX_FROZEN;
-use crate::state::requests::{Waited, Work};
+use crate::state::requests::Work;
 use crate::version::{BlockHandle, Version};
 
 /// The number of compactions that may run before a waiting log is sealed.
@@ -56,7 +57,9 @@ impl Threads {
 impl Core {
     fn block_thread(&self) {
         let piece = |core: &Core, _| {
+            let working = core.requests.block_work();
             let done = core.block_piece();
+            drop(working);
             if matches!(done, Ok(Work::Nothing)) {
                 core.shrink_if_idle();
             }
@@ -84,10 +87,10 @@ impl Core {
     fn work_until_stopped(
         &self,
         piece: impl Fn(&Core, bool) -> Result<Work, StoreError>,
-        counts: bool,
+        held_back: bool,
     ) {
         let mut seen = 0;
-        while let Some(idle) = self.requests.next(&mut seen, counts) {
+        while let Some(idle) = self.requests.next(&mut seen, held_back) {
             let result = if self.health.is_latched() {
                 Ok(Work::Nothing)
             } else {
@@ -101,13 +104,12 @@ impl Core {
                     Work::Nothing
                 }
             };
-            self.requests.looked(work, counts);
+            self.requests.looked(work);
         }
     }
 
-    /// Does the most urgent piece of work on blocks.
+    /// Does the most urgent piece of work on blocks. The caller holds `block_work`.
     fn block_piece(&self) -> Result<Work, StoreError> {
-        let _working = self.requests.block_work();
         match self.prepare_spare() {
             Ok(true) => return Ok(Work::Done),
             // Compaction comes before sealing.
@@ -115,12 +117,7 @@ impl Core {
             Err(error) => return Err(error),
         }
         let version = self.current();
-        let hurry = self.requests.hurry();
-        let (mut victims, mut reason) = self.victims(&version, false);
-        if hurry && reason != Reason::Space {
-            // The bound on the file is nearer than the one that the ratio sets.
-            (victims, reason) = self.victims(&version, true);
-        }
+        let (victims, reason) = self.victims(&version, false);
         let usage = self.usage(&version);
         let block_bytes = self.options.block_bytes;
         let excess = usage.excess(self.options.space_ratio, block_bytes) / usage.slack(block_bytes);
@@ -128,10 +125,10 @@ impl Core {
         let frozen = version.logs.len() > 1;
         // The compaction rate is kept by waiting between compactions, without the lock of block
         // work. So logs are sealed meanwhile, and do not cut the wait short.
-        let held_back = self.requests.compaction_waits() && excess <= 0.5 && !hurry;
+        let held_back = self.requests.compaction_waits() && excess <= 0.5;
         // Logs wait for a few compactions at most, unless there is no space to seal them.
         let turns = self.requests.turns();
-        let urgent = reason == Reason::Space && (turns < MOST_TURNS || excess > 1.0 || hurry);
+        let urgent = reason == Reason::Space && (turns < MOST_TURNS || excess > 1.0);
         if !victims.is_empty() && !held_back && (urgent || !frozen) {
             self.requests.set_turns(turns + 1);
             let started = Instant::now();
@@ -152,23 +149,20 @@ impl Core {
         if !frozen {
             return Ok(Work::Nothing);
         }
-        match self.seal_one() {
-            Ok(true) => Ok(Work::Done),
-            Ok(false) => Ok(Work::Nothing),
-            Err(StoreError::NoSpace(_))
-                if hurry && !victims.is_empty() && reason != Reason::Small =>
-            {
-                self.compact_what_fits(&self.current(), &victims)?;
-                Ok(Work::Done)
-            }
-            Err(error) => Err(error),
+        match self.seal_one()? {
+            true => Ok(Work::Done),
+            false => Ok(Work::Nothing),
         }
     }
 
     /// Makes the next log before it is needed.
     fn prepare_spare(&self) -> Result<bool, StoreError> {
+        // A writer that is at it takes its own next log, or needs the space.
+        let Some(writer) = self.writer.try_lock() else {
+            return Ok(false);
+        };
         let mut manifests = self.manifests.lock();
-        if self.spare.is_there() || self.options.read_only || !self.room_for_spare() {
+        if self.spare.is_there() || !self.room_for_spare(&writer) {
             return Ok(false);
         }
         let made = self.make_log(&mut manifests)?;
@@ -194,6 +188,11 @@ impl Core {
                 return Ok(true);
             }
         }
+        let _working = self.requests.block_work();
+        self.piece_for_caller()
+    }
+
+    fn piece_for_caller(&self) -> Result<bool, StoreError> {
         match self.block_piece() {
             Ok(Work::Done) => Ok(true),
             Ok(Work::Nothing) => Ok(false),
@@ -201,56 +200,16 @@ impl Core {
         }
     }
 
-    /// Waits until a frozen log was sealed; false if that will not happen.
-    pub fn wait_for_seal(&self) -> Result<bool, StoreError> {
-        self.health.check_takes_writes()?;
-        if !self.options.background {
-            let _working = self.requests.block_work();
-            return match self.seal_one() {
-                Err(StoreError::NoSpace(why)) => match self.compact_emptiest()? {
-                    true => Ok(true),
-                    false => Err(StoreError::NoSpace(why)),
-                },
-                other => other,
-            };
-        }
-        // A log may have been sealed just before the wait began.
-        if self.wait_for_work(false)? || self.current().logs.len() <= MAX_FROZEN {
+    /// Does a piece of work, or waits for the one under way, since too many logs wait to be sealed.
+    /// False if there is nothing to do, or no space.
+    pub fn work_off(&self) -> Result<bool, StoreError> {
+        let _working = self.requests.block_work();
+        if self.current().logs.len() <= MAX_FROZEN {
             return Ok(true);
         }
-        // With haste, compaction may free the missing space.
-        if self.wait_for_space()? {
-            return Ok(true);
-        }
-        Err(StoreError::NoSpace(
-            "the logs are full, and there is no space to seal one".to_owned(),
-        ))
-    }
-
-    /// Lets the background free space; false if it has nothing to do.
-    pub fn wait_for_space(&self) -> Result<bool, StoreError> {
-        self.health.check_takes_writes()?;
-        if !self.options.background {
-            let _working = self.requests.block_work();
-            return match self.seal_one() {
-                Ok(true) => Ok(true),
-                Ok(false) | Err(StoreError::NoSpace(_)) => self.compact_emptiest(),
-                Err(error) => Err(error),
-            };
-        }
-        self.wait_for_work(true)
-    }
-
-    /// Waits until the background did a piece of work. False if it looked for work after this call
-    /// and found none.
-    fn wait_for_work(&self, hurry: bool) -> Result<bool, StoreError> {
-        match self
-            .requests
-            .wait_for_work(hurry, || !self.health.is_latched())
-        {
-            Waited::InVain => self.health.check_writable().map(|()| false),
-            // The background stops only for a close.
-            Waited::Done | Waited::Stopped => self.health.check_takes_writes().map(|()| true),
+        match self.piece_for_caller() {
+            Err(StoreError::NoSpace(_)) => Ok(false),
+            other => other,
         }
     }
 
@@ -266,23 +225,43 @@ impl Core {
     }
 
     /// Compacts these blocks. If there is no space for their live elements, it compacts only the
-    /// emptiest block, which may have none. If even that fails, it uses the space kept for a log,
-    /// until the space of a log is free again.
+    /// emptiest block, which may have none.
     fn compact_what_fits(
         &self,
         version: &Version,
         victims: &[(u32, Arc<BlockHandle>)],
     ) -> Result<u64, StoreError> {
-        let mut done = self.compact(version, victims);
-        if matches!(done, Err(StoreError::NoSpace(_))) && victims.len() > 1 {
-            done = self.compact(version, &victims[..1]);
+        match self.compact(version, victims) {
+            Err(StoreError::NoSpace(_)) if victims.len() > 1 => {
+                self.compact(version, &victims[..1])
+            }
+            other => other,
         }
-        // Without an active log, this space is for the next log.
-        let given = || !self.current().logs.is_empty() && self.reserve.give_up();
-        if matches!(done, Err(StoreError::NoSpace(_))) && given() {
-            done = self.compact(version, &victims[..1]);
+    }
+
+    /// Compacts the blocks that waste the most space; false if that frees none. The caller holds
+    /// `block_work`.
+    pub fn compact_waste(&self) -> Result<bool, StoreError> {
+        let version = self.current();
+        let victims = self.wasteful(&version);
+        if victims.is_empty() {
+            return Ok(false);
         }
-        done
+        let before = (self.usage(&version).blocks, self.counters.dropped());
+        let mut done = self.compact(&version, &victims);
+        for nth in 0..victims.len() {
+            if !matches!(done, Err(StoreError::NoSpace(_))) {
+                break;
+            }
+            // The free space may be in pieces that are too short.
+            done = self.compact(&version, &victims[nth..=nth]);
+        }
+        match done {
+            Err(StoreError::NoSpace(_)) => return Ok(false),
+            other => other?,
+        };
+        let after = (self.usage(&self.current()).blocks, self.counters.dropped());
+        Ok(after.0 < before.0 || after.1 > before.1)
     }
 }
 
@@ -298,7 +277,7 @@ mod tests {
         let device = senko_io::faulty::FaultyDevice::new(1 << 20, 1);
         let core = Arc::new(crate::open::open(device, Options::default()).unwrap());
         let threads = Threads::start(&core).unwrap();
-        let looks = || core.requests.idle_looks();
+        let looks = || core.requests.looks();
         let start = Instant::now();
         while looks() == 0 {
             std::thread::sleep(NAP / 20);
@@ -309,9 +288,41 @@ mod tests {
             core.requests.signal();
             std::thread::sleep(NAP / 100);
         }
-        let most = 3 + (start.elapsed().as_millis() / NAP.as_millis()) as u64;
+        let most = 6 + 2 * (start.elapsed().as_millis() / NAP.as_millis()) as u64;
         let counted = looks() - before;
         assert!(counted <= most, "{counted} looks, not {most}");
+        threads.join(&core);
+    }
+
+    /// A writer without space and the map thread used to wake each other without a pause: 1.5
+    /// million times in 30 seconds. Threads look for work when a piece was done, when a log was
+    /// frozen, and after a nap.
+    #[test]
+    fn a_writer_without_space_wakes_nobody_in_vain() {
+        let device = senko_io::faulty::FaultyDevice::new(10 << 8, 1);
+        let options = Options {
+            block_bytes: 1 << 20,
+            ..Options::default()
+        };
+        let core = Arc::new(crate::open::open(device, options).unwrap());
+        let threads = Threads::start(&core).unwrap();
+        let start = Instant::now();
+        let put =
+            |key: u64| core.write_one(&key.to_be_bytes(), Some(&[1; 1000]), Default::default());
+        let stored = (0..).take_while(|&key| put(key).is_ok()).count() as u64;
+        for key in 0..stored {
+            core.write_one(&key.to_be_bytes(), None, Default::default())
+                .unwrap();
+        }
+        let counters = &core.counters;
+        let count = |counter: &std::sync::atomic::AtomicU64| {
+            counter.load(std::sync::atomic::Ordering::Relaxed)
+        };
+        let pieces =
+            count(&counters.seals) + count(&counters.compactions) + count(&counters.merges);
+        let naps = (start.elapsed().as_millis() / NAP.as_millis()) as u64;
+        let (looks, most) = (core.requests.looks(), 2 * (3 * pieces + naps) + 10);
+        assert!(stored > 1000 && looks <= most, "{looks} looks, not {most}");
         threads.join(&core);
     }
 }

@@ -60,6 +60,7 @@ mod repair;
 mod change;
 mod core;
 mod reserve;
+mod room;
 mod state;
 mod version;
 

@@ -28,6 +28,7 @@
 mod page; // one page: header, checksum, chain
 mod tail; // the end of the log in DRAM
 mod index; // from a hash to the newest element, and back along its versions
+mod packing; // what its elements take in blocks, at most
 mod append; // elements into the tail and the index, chunks to the device
 mod commit; // who writes and flushes, and who waits
 mod lookup; // from a key to its element
@@ -54,6 +55,7 @@ pub use crate::Durability;
 
 pub use append::MAX_ELEMENT;
 pub use lookup::{LogElement, LogFind, LogRead};
+pub(crate) use packing::Packing;
 pub use page::{HEADER, LABEL, PAYLOAD, VERSION, read_label};
 pub use salvage::{Salvaged, salvage, salvage_known};
 pub use sorted::{LogEntry, SortedLog};
@@ -131,6 +133,7 @@ pub struct Log {
     appender: Mutex<Appender>,
     tail: RwLock<Tail>,
     index: LogIndex,
+    packing: Packing,
     group: Group<Threads>,
     /// Pages on the device: a copy of the tail's count, for look-ups without a lock.
     written: AtomicU32,
@@ -217,6 +220,7 @@ impl Log {
             appender: Mutex::new(Appender::new(newest)),
             tail: RwLock::new(tail),
             index,
+            packing: Packing::default(),
             group: Group::new(written),
             written: AtomicU32::new(written),
             flushed: AtomicU32::new(0),
@@ -349,6 +353,11 @@ impl Log {
     /// ```
     pub fn elements(&self) -> u64 {
         self.index.len()
+    }
+
+    /// How its elements would be packed into blocks.
+    pub(crate) fn packing(&self) -> &Packing {
+        &self.packing
     }
 
     /// Whether the log has no elements.

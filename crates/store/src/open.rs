@@ -14,6 +14,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -29,8 +30,9 @@ use crate::saved_index;
 use crate::space::Space;
 use crate::state::counters::Counters;
 use crate::state::health::{CLOSED, Health, READ_ONLY};
-use crate::state::logs::{Reserve, Spare, Writer};
+use crate::state::logs::{Spare, Writer};
 use crate::state::manifests::Manifests;
+use crate::state::mark::Mark;
 use crate::state::pins::Pins;
 use crate::state::requests::Requests;
 use crate::state::view::View;
@@ -116,11 +118,11 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
         core.health.latch(READ_ONLY);
     } else {
         core.check_bound()?;
-        // Before anything else is taken, and before the background begins. A manifest or a block
-        // would take a part of the place that was kept for the deletes of a full store. The reserve
-        // is taken only where that place is there.
-        if core.space.first_fit(core.options.log_bytes).is_some() {
-            core.refill_reserve();
+        core.mark.open(&*core.device);
+        // The beginning of this opening made durable what lies there.
+        let version = core.current();
+        for handle in version.logs.iter().rev() {
+            core.mark.note(handle.log.id(), handle.log.end().pages());
         }
         core.manifests.lock().prepare(&core.space);
     }
@@ -186,9 +188,10 @@ fn assemble(
         writer: Mutex::new(Writer::new(manifest.last_time)),
         manifests: Mutex::new(Manifests::new(superblock, manifest)),
         spare: Spare::default(),
-        reserve: Reserve::default(),
+        longest: AtomicU64::new(0),
         requests: Requests::default(),
         health: Health::default(),
+        mark: Mark::default(),
         large: LargeValues::default(),
         pins: Pins::default(),
         pace: Pace::new(capacity),
@@ -228,6 +231,7 @@ fn load(core: &Core) -> Result<(), StoreError> {
             .map(|place| core.large.holder(&core.space, place.extent))
             .collect::<Result<_, _>>()?;
         let handle = Arc::new(BlockHandle::new(block, held, large, *live));
+        core.saw_length(record.key_value_bytes.div_ceil(record.elements.max(1)));
         let slot = version.add_block(Arc::clone(&handle));
         handles.push((slot, handle));
     }
@@ -268,7 +272,7 @@ fn load_logs(
         if pages < u64::from(record.pages) {
             let offset = (record.extent.first + pages) * PAGE_SIZE as u64;
             let what = format!(
-                "log {} ends after {pages} pages, and had {} when the store was closed",
+                "log {} ends after {pages} pages, and {} of it were durable",
                 record.id, record.pages
             );
             return Err(StoreError::damaged(offset, what));
@@ -280,7 +284,7 @@ fn load_logs(
         if let Some(before) = logs.last()
             && log.follows() != before.log.chain()
         {
-            if log.durable_pages() > 0 {
+            if log.durable_pages() > 0 || record.pages > 0 {
                 let offset = before.log.extent().first * PAGE_SIZE as u64;
                 let what = "the end of a log is gone, though the next log was made durable";
                 return Err(StoreError::damaged(offset, what));
@@ -291,6 +295,7 @@ fn load_logs(
             continue;
         }
         last_time = last_time.max(log.last_time());
+        core.saw_length(log.packing().longest());
         let mut large = Vec::new();
         for place in log.large()? {
             large.push(core.large.holder(&core.space, place.extent)?);
@@ -336,7 +341,7 @@ fn load_logs(
     }
     if let Some(active) = logs.last() {
         active.log.erase_end()?;
-        writer.turn_to(Arc::clone(active), false);
+        writer.turn_to(Arc::clone(active));
     }
     core.view
         .publish(|next| next.logs = logs.into_iter().rev().collect());

@@ -1,194 +1,253 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The reserve, which makes it possible to empty a full store. It has the space for a log, and the
-//! space in which logs are sealed and blocks compacted (SPACE-6 of `space.rs`).
+//! The space that stays free so that a full store can be emptied (SPACE-6 of `space.rs`).
+//!
+//! ```text
+//! seal all logs, oldest first | a log to go on in | compact any block | puts: deletes until then
+//! ```
+//!
+//! The active log has a *budget*: the bytes that it may take as blocks. A budget is granted only if
+//! the free space is enough for all of the above with it. Whatever else takes space (another log, a
+//! large value) is checked against the same sum, under the writer's lock. So a log can always be
+//! sealed, and then there is space to compact. Deletes need less than puts, so puts end first.
+//! When a budget is used up, `room.rs` frees space.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use crate::StoreError;
-use crate::block::bytes_expected;
+use crate::block::extent_bytes;
 use crate::core::Core;
 use crate::extent::UNIT_BYTES;
-use crate::log::Log;
-use crate::space::{Held, Space};
-use crate::state::counters::Counters;
+use crate::log::Packing;
+use crate::space::Held;
+use crate::state::logs::Writer;
+use crate::version::Version;
 
-/// A log for the deletes of a full store takes this fraction of another log's elements and is then
-/// sealed. After that there is space to compact a block, and the deletes free more.
-const TIGHT: u64 = 5;
+/// The first budget of a new store's log, in bytes. So a small store has a small file.
+const FIRST_BUDGET: u64 = 1 << 20;
 
-/// The longest wait for the reads of an ended snapshot, in milliseconds.
-const RELEASE_MS: u32 = 100;
+/// What a write needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    /// It only deletes, so it may use the space kept for deletes.
+    pub deletes: bool,
+    /// The most that it takes in blocks, in bytes.
+    pub sealed: u64,
+}
+
+/// What counts for the space that must stay free.
+struct Ledger {
+    /// The most that the frozen logs take as blocks, oldest first.
+    frozen: Vec<u64>,
+    /// The most that the active log takes as blocks now.
+    active: u64,
+    /// Whether a log is ready to go on in.
+    spare: bool,
+    /// There is only a first log.
+    young: bool,
+    log_bytes: u64,
+    /// The most that a block can take, the most that one takes, and what all take together.
+    block_most: u64,
+    longest_block: u64,
+    all_blocks: u64,
+    /// What blocks and pieces of free space may waste without a compaction freeing anything: a part
+    /// of an extent each.
+    wasted: u64,
+}
+
+impl Ledger {
+    /// Bytes that must be free if the active log takes `active` bytes as blocks.
+    fn needed(&self, active: u64, deletes: bool) -> u64 {
+        let (mut taken, mut most) = (0, 0);
+        for &sealed in self.frozen.iter().chain([&active]) {
+            most = most.max(taken + sealed as i64);
+            taken += sealed as i64 - self.log_bytes as i64;
+        }
+        let next = if self.spare { 0 } else { self.log_bytes };
+        let logs = || self.frozen.iter().chain([&active]);
+        let longest = logs().fold(self.longest_block, |longest, &sealed| longest.max(sealed));
+        let mut work = longest.min(self.block_most);
+        if !deletes {
+            // Deletes of everything take no more than what they delete.
+            let all = self.all_blocks + logs().sum::<u64>();
+            work += (2 * self.block_most / 5).min(all / 2 + UNIT_BYTES) + self.wasted;
+        }
+        most.max(taken + (next + work) as i64) as u64
+    }
+}
 
 impl Core {
-    /// Allocates space. If there is none, it ends the oldest snapshot and tries again.
+    /// Allocates space.
     pub fn allocate(&self, bytes: u64) -> Result<Held, StoreError> {
         self.allocate_between(bytes, bytes)
     }
 
     /// Allocates up to `most` bytes in one piece, and at least `least`; see
-    /// [`Space::allocate_between`].
+    /// [`crate::space::Space::allocate_between`].
     pub fn allocate_between(&self, most: u64, least: u64) -> Result<Held, StoreError> {
-        self.with_expiry(|space| space.allocate_between(most, least))
+        let held = self.space.allocate_between(most, least)?;
+        // After a failure, extents are released that the manifest on the device may still name.
+        // They must not be reused. The latch is set before they are released, so a thread that got
+        // one sees the latch.
+        self.health.check_writable()?;
+        Ok(held)
     }
 
-    /// Allocates space with `take`. If there is none, it ends the oldest snapshot and tries again.
-    pub fn with_expiry(
-        &self,
-        take: impl Fn(&Arc<Space>) -> Result<Held, StoreError>,
-    ) -> Result<Held, StoreError> {
-        loop {
-            match take(&self.space) {
-                Err(StoreError::NoSpace(why)) => {
-                    if !self.expire_oldest_snapshot() {
-                        return Err(StoreError::NoSpace(why));
-                    }
-                }
-                Ok(held) => {
-                    // After a failure, extents are released that the manifest on the device may
-                    // still name. They must not be reused. The latch is set before they are
-                    // released, so a thread that got one sees the latch.
-                    self.health.check_writable()?;
-                    return Ok(held);
-                }
-                Err(error) => return Err(error),
-            }
+    /// The part of an extent by which blocks become longer.
+    pub fn block_part(&self) -> u64 {
+        (self.options.block_bytes / 128).next_multiple_of(UNIT_BYTES)
+    }
+
+    /// The most bytes that these elements take as blocks.
+    pub fn sealed_most(&self, packing: &Packing) -> u64 {
+        if packing.elements() == 0 {
+            return 0;
+        }
+        let page_bytes = self.options.page_bytes;
+        let pages = packing.data_pages(page_bytes);
+        let bytes = extent_bytes(pages, packing.elements(), packing.large(), page_bytes);
+        // The writer may end a block early, because it expected less.
+        let blocks = 1 + bytes / self.options.block_bytes;
+        bytes + blocks * self.block_part()
+    }
+
+    fn ledger(&self, version: &Version) -> Ledger {
+        let sealed = |nth: usize| {
+            let handle = version.logs.get(nth);
+            handle.map_or(0, |handle| self.sealed_most(handle.log.packing()))
+        };
+        let extents = version
+            .blocks()
+            .map(|(_, handle)| handle.held.extent().bytes());
+        let (blocks, longest_block, all_blocks) = extents
+            .fold((0, 0, 0), |(blocks, longest, all), bytes| {
+                (blocks + 1, bytes.max(longest), all + bytes)
+            });
+        Ledger {
+            frozen: (1..version.logs.len()).rev().map(sealed).collect(),
+            active: sealed(0),
+            spare: self.spare.is_there(),
+            young: blocks == 0 && version.logs.len() < 2,
+            log_bytes: self.options.log_bytes,
+            block_most: self.options.block_bytes + self.options.block_bytes / 4,
+            longest_block,
+            all_blocks,
+            wasted: (4 + blocks) * self.block_part(),
         }
     }
 
-    /// The most space that a log takes as blocks, or that a block takes when it is compacted.
-    fn sealed_most(&self) -> u64 {
-        let most = self.options.block_bytes.max(self.options.log_bytes);
-        most + most / 4
-    }
-
-    /// Space to seal a log and then to compact a block (SPACE-6 of `space.rs`), and for manifests.
-    /// The sealed log gives its own space to the compaction.
-    pub fn work_bytes(&self) -> u64 {
-        let most = self.options.block_bytes.max(self.options.log_bytes);
-        self.sealed_most() + most / 4 + 4 * UNIT_BYTES
-    }
-
-    /// Whether a log with `elements` and `bytes` more needs more space to be sealed than is kept
-    /// for it (SPACE-6). `tight`: the log was allocated for deletes in a full store.
-    pub fn seals_to_the_most(&self, log: &Log, tight: bool, elements: u64, bytes: u64) -> bool {
-        let most = self.sealed_most();
-        let most = if tight { most / TIGHT } else { most };
-        self.sealed_bytes(log, elements, bytes) > most
-    }
-
-    /// Whether the space for a log is kept, with the space to seal a short log and then to compact
-    /// a block.
-    pub fn reserve_is_whole(&self) -> bool {
-        let there = self.reserve.is_there() || self.spare.is_there();
-        let bytes = self.work_bytes() - self.options.log_bytes;
-        there && self.space.left_in_file(bytes) >= bytes
-    }
-
-    /// Bytes of the blocks that a log becomes, with `elements` and `bytes` more.
-    fn sealed_bytes(&self, log: &Log, elements: u64, bytes: u64) -> u64 {
-        let elements = log.elements() + elements;
-        bytes_expected(elements, log.bytes_used() + bytes, self.options.page_bytes)
-    }
-
-    /// Bytes that sealing all logs takes, beyond the space that they give back.
-    fn sealing_bytes(&self) -> u64 {
-        let version = self.current();
-        let more = version.logs.iter().map(|handle| {
-            let sealed = self.sealed_bytes(&handle.log, 0, 0);
-            sealed.saturating_sub(self.options.log_bytes)
-        });
-        more.sum()
-    }
-
-    /// Whether a log can be prepared without using the space for sealing, and without ending a
-    /// snapshot.
-    pub fn room_for_spare(&self) -> bool {
-        let log = self.options.log_bytes;
-        let bytes = self.work_bytes() + log;
-        self.space.left(bytes) >= bytes && self.space.has_place_for_log(log)
-    }
-
-    /// Whether space must be kept for deletes and compaction before `bytes` are allocated. A store
-    /// that has only its first log keeps none on a file system with plenty of space, so its file
-    /// stays small.
-    pub fn keeps_reserve(&self, bytes: u64) -> bool {
-        let version = self.current();
-        let more = version.logs.len() > 1 || version.blocks().next().is_some();
-        let reserve = self.work_bytes() + self.options.log_bytes;
-        more || self.space.bounded() || !self.space.plenty(reserve.saturating_add(bytes))
-    }
-
-    /// Allocates the space for a log that deletes need, if it is free in one piece.
-    pub fn refill_reserve(&self) {
-        if self.keeps_reserve(0) {
-            self.reserve
-                .fill(|| self.space.allocate_log(self.options.log_bytes).ok());
-            self.record_storage();
-        }
-    }
-
-    /// Commits a manifest that says which of the reserve's space has storage (SPACE-4 of
-    /// `space.rs`).
-    fn record_storage(&self) {
+    /// Free bytes, up to `wanted`, that are in the file already, because the file system may be
+    /// full when they are needed.
+    fn free_bytes(&self, wanted: u64) -> u64 {
+        let free = self.space.left_in_file(wanted, self.longest());
         if self.space.unrecorded() && !self.health.is_latched() {
-            // After a failure the store is latched. Without space it tries again later.
+            // The manifest is to say which of this space has storage (SPACE-4). After a failure the
+            // store is latched. Without space it tries again later.
             let _ = self.commit();
         }
+        free
     }
 
-    /// Makes sure that values leave the space that deletes and compaction need: a log in one piece,
-    /// a block, and manifests. This space must be in the file already, because the file system may
-    /// be full when it is needed. Otherwise a full store could never be emptied. If there is less,
-    /// snapshots end, and the background gets the chance to free some.
-    ///
-    /// `bytes` returns what the write will take. It is called again each time, because the
-    /// background may have allocated that space for the write.
-    pub fn leave_reserve(&self, bytes: impl Fn() -> u64) -> Result<(), StoreError> {
-        let mut last_look = false;
-        loop {
-            let bytes = bytes();
-            if !self.keeps_reserve(bytes) {
-                break;
-            }
-            self.refill_reserve();
-            let wanted = self.work_bytes() + self.sealing_bytes();
-            let wanted = wanted.saturating_add(bytes);
-            let enough = self.space.left_in_file(wanted) >= wanted;
-            if enough && self.reserve.is_there() {
-                self.record_storage();
-                break;
-            }
-            if last_look {
-                return Err(StoreError::NoSpace(
-                    "all but what deletes and compaction need is in use".to_owned(),
-                ));
-            }
-            // Try once more: a reader may have released the missing space meanwhile.
-            last_look = !self.expire_oldest_snapshot() && !self.wait_for_space()?;
-        }
-        Ok(())
-    }
-
-    /// Ends the oldest snapshot; false if there is none. It waits for the snapshot's reads under
-    /// way, since its space is not free before.
-    pub fn expire_oldest_snapshot(&self) -> bool {
-        let Some(version) = self.pins.end_oldest() else {
-            return false;
+    /// The largest useful budget of the active log, if it can have `wanted` bytes or more while
+    /// `beside` bytes are taken for something else.
+    fn budget(&self, ledger: &Ledger, wanted: u64, deletes: bool, beside: u64) -> Option<u64> {
+        let usual = self.options.log_bytes + self.options.log_bytes / 4;
+        let most = match ledger.young {
+            true => usual.min((2 * wanted).max(FIRST_BUDGET)),
+            false => usual,
         };
-        Counters::add(&self.counters.snapshots_expired, 1);
-        if Arc::ptr_eq(&version, &self.current()) {
+        let most = most.max(wanted);
+        let needed = |budget: u64| beside.saturating_add(ledger.needed(budget, deletes));
+        let free = self.free_bytes(needed(most));
+        if needed(most) <= free {
+            return Some(most);
+        }
+        if needed(wanted) > free {
+            return None;
+        }
+        let (mut fits, mut too_much) = (wanted, most);
+        while too_much - fits > UNIT_BYTES {
+            let middle = (fits + too_much) / 2;
+            match needed(middle) <= free {
+                true => fits = middle,
+                false => too_much = middle,
+            }
+        }
+        Some(fits)
+    }
+
+    /// Lets the active log take `sealed` bytes as blocks; false if there is no space for that.
+    pub fn grant(&self, writer: &mut Writer, deletes: bool, sealed: u64) -> bool {
+        if sealed <= writer.budget(deletes) {
             return true;
         }
-        let held = Arc::downgrade(&version);
-        drop(version);
-        // Background work may hold it too, and is not waited for.
-        for _ in 0..RELEASE_MS {
-            if held.strong_count() == 0 {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        let ledger = self.ledger(&self.current());
+        let budget = self.budget(&ledger, sealed, deletes, 0);
+        if let Some(budget) = budget {
+            writer.set_budget(budget, deletes);
         }
-        true
+        budget.is_some()
+    }
+
+    /// Whether another log can take over and then take `wish`, while the active one waits to be
+    /// sealed.
+    pub fn room_for_next(&self, wish: Wish) -> bool {
+        let mut ledger = self.ledger(&self.current());
+        let beside = if ledger.spare { 0 } else { ledger.log_bytes };
+        ledger.frozen.push(ledger.active);
+        ledger.spare = false;
+        ledger.young = false;
+        // A log with a small budget is soon full again.
+        let useful = wish.sealed.max(ledger.log_bytes / 8);
+        let wish = self.budget(&ledger, useful, wish.deletes, beside);
+        wish.is_some()
+    }
+
+    /// Whether the next log can be prepared.
+    pub fn room_for_spare(&self, writer: &Writer) -> bool {
+        let mut ledger = self.ledger(&self.current());
+        let (log_bytes, active) = (ledger.log_bytes, writer.budget(true).max(ledger.active));
+        ledger.spare = true;
+        let needed = log_bytes + ledger.needed(active, false);
+        // The caller commits the manifest.
+        let free = self.space.left_in_file(needed, self.longest());
+        free >= needed && self.space.has_place_for_log(log_bytes)
+    }
+
+    /// Allocates space for a large value, if enough is left.
+    pub fn allocate_large(&self, writer: &mut Writer, bytes: u64) -> Result<Held, StoreError> {
+        let ledger = self.ledger(&self.current());
+        if self.budget(&ledger, ledger.active, false, bytes).is_none() {
+            return Err(self.full());
+        }
+        // The active log's budget is granted anew, without this space.
+        writer.forget_budget();
+        self.allocate(bytes)
+    }
+
+    /// Free bytes that stay in the file when it shrinks.
+    pub fn kept_bytes(&self, writer: &Writer) -> u64 {
+        let mut ledger = self.ledger(&self.current());
+        if !ledger.young {
+            // Of blocks of any size, because it may be filled again.
+            ledger.longest_block = ledger.block_most;
+            ledger.all_blocks = ledger.all_blocks.max(2 * ledger.block_most);
+        }
+        ledger.needed(writer.budget(true).max(ledger.active), false)
+    }
+
+    /// The error of a write without space.
+    pub fn full(&self) -> StoreError {
+        StoreError::NoSpace("all but what deletes and compaction need is in use".to_owned())
+    }
+
+    /// The longest element, as far as it is known: a part of a piece of free space that is shorter
+    /// takes none.
+    fn longest(&self) -> u64 {
+        self.longest.load(Ordering::Relaxed)
+    }
+
+    /// Notes the length of elements.
+    pub fn saw_length(&self, longest: u64) {
+        self.longest.fetch_max(longest, Ordering::Relaxed);
     }
 }

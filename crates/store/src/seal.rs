@@ -281,24 +281,11 @@ impl Core {
         let paced = handle.log.bytes_used();
         self.seal(&version, handle)?;
         self.pace.sealed(paced);
-        drop(version);
-        // The log's space is free now, in one piece.
-        self.refill_reserve();
         Ok(true)
     }
 
-    /// Seals the frozen logs, oldest first, and then the active one, which was frozen as well. The
-    /// caller holds `block_work` and the writer's lock.
-    pub fn seal_all_logs(&self) -> Result<(), StoreError> {
-        while self.seal_one()? {}
-        let version = self.current();
-        match version.logs.first() {
-            Some(handle) => self.seal(&version, handle),
-            None => Ok(()),
-        }
-    }
-
-    fn seal(&self, version: &Version, handle: &Arc<LogHandle>) -> Result<(), StoreError> {
+    /// Seals a log that takes nothing more, which is the oldest. The caller holds `block_work`.
+    pub fn seal(&self, version: &Version, handle: &Arc<LogHandle>) -> Result<(), StoreError> {
         self.health.check_writable()?;
         // The log's last bytes may still be in memory.
         handle

@@ -3,7 +3,7 @@
 //! for a while.
 //!
 //! ```text
-//! take the reserve -> cut off the end -> manifest with the coming holes -> punch
+//! what must stay -> cut off the end -> manifest with the coming holes -> punch
 //! ```
 //!
 //! After a crash at any point, the manifest may name holes that do not exist, but never misses one
@@ -61,15 +61,10 @@ impl Core {
     /// Gives back free space: all of it, or `most` bytes.
     fn shrink(&self, most: Option<u64>) -> Result<Released, StoreError> {
         self.health.check_takes_writes()?;
+        let writer = self.writer.lock();
         // The turn prevents seals and compactions meanwhile, which would make the file grow again.
         let _working = self.requests.block_work();
-        let mut keep = LEAST_KEPT;
-        if self.keeps_reserve(0) {
-            self.refill_reserve();
-            keep = keep.max(self.work_bytes());
-        } else {
-            self.reserve.give_up();
-        }
+        let mut keep = LEAST_KEPT.max(self.kept_bytes(&writer));
         if let Some(most) = most {
             keep = keep.max(self.space.stored_bytes().saturating_sub(most));
         }
@@ -77,6 +72,7 @@ impl Core {
             .space
             .release(keep)
             .map_err(|error| self.failed(error))?;
+        drop(writer);
         if let Err(error) = self.commit() {
             self.space.keep_storage();
             return Err(error);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Snapshots: a version that is held, and the time up to which its elements count.
 //!
-//! Making a snapshot costs nothing. It keeps the blocks and logs that it can reach. If a writer or
-//! compaction finds no space, the oldest snapshot ends. From then on its calls fail with
-//! [`StoreError::SnapshotExpired`].
+//! Making a snapshot costs nothing. It keeps the blocks and logs that it can reach. If a write
+//! would be refused without the space that only snapshots hold, the oldest one ends. From then on
+//! its calls fail with [`StoreError::SnapshotExpired`]. The background ends none.
 
 use std::sync::Arc;
 
@@ -12,6 +12,23 @@ use crate::core::Core;
 use crate::scan::Scan;
 use crate::state::pins::Pin;
 use crate::value::{Entry, Value};
+
+/// How often work begins again whose snapshot was ended.
+const TRIES: u32 = 100;
+
+/// Does work that takes a snapshot of its own. If a write needed the snapshot's space, the work
+/// begins again with a new one.
+pub(crate) fn again_if_ended<T>(
+    mut work: impl FnMut() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    for _ in 1..TRIES {
+        match work() {
+            Err(StoreError::SnapshotExpired) => {}
+            other => return other,
+        }
+    }
+    work()
+}
 
 /// The store as it was at one moment.
 ///

@@ -15,10 +15,10 @@
 //!   part enters the list before it is punched. It leaves the list after it got storage; until then
 //!   it counts as a hole after a crash. The reserve for deletes is not kept in such a part.
 //! - SPACE-5: the space that deletes and compaction need is never punched.
-//! - SPACE-6: a log takes no more elements than can be sealed in the reserved space, however short
-//!   they are. A log for the deletes of a full store takes few elements, so that after its seal
-//!   there is still space to compact any block. So deletes always find space: compaction frees that
-//!   of the deleted elements.
+//! - SPACE-6: after any write, the free space with storage is enough to seal all logs one after the
+//!   other, however their elements are packed, and then to go on in a log and compact any block.
+//!   Puts leave more: space for the deletes between two compactions, and what blocks may waste
+//!   without a compaction freeing it. So a delete always finds space (`reserve.rs`, `room.rs`).
 //!
 //! `docs/architecture/store.md` says how a store becomes smaller.
 
@@ -57,6 +57,16 @@ const LEAST_PIECE: u64 = 32;
 /// in its file.
 const PLENTY: u64 = 4;
 
+/// Units for the manifests of changes under way.
+const MANIFESTS: u64 = 4;
+
+/// Units that are free and of no use to blocks: some of each piece, and some of all.
+#[derive(Clone, Copy, Default)]
+struct Lost {
+    of_piece: u64,
+    in_all: u64,
+}
+
 /// The free units, and the file's length.
 #[derive(Debug, Default)]
 struct Free {
@@ -86,6 +96,26 @@ impl Free {
     /// Free units that have storage.
     fn stored(&self) -> u64 {
         self.units - self.used - self.holes.total() - self.punching.total()
+    }
+
+    /// How many of `wanted` units blocks can use: of each piece that they take, they lose some. Some
+    /// units are to be left in any case.
+    fn useful(&self, wanted: u64, lost: Lost) -> u64 {
+        let pieces = self.runs.iter().map(|(_, length)| length);
+        let logs = self.logs.iter().map(|_| self.log_units);
+        let mut pieces: Vec<u64> = pieces.chain(logs).collect();
+        pieces.sort_unstable_by_key(|&length| std::cmp::Reverse(length));
+        let (mut useful, mut taken) = (0, 0);
+        for length in pieces {
+            if useful >= wanted || length <= lost.of_piece {
+                break;
+            }
+            let part = (wanted - useful).min(length - lost.of_piece);
+            useful += part;
+            taken += part + lost.of_piece;
+        }
+        let left = self.stored().saturating_sub(taken);
+        useful.saturating_sub(lost.in_all.saturating_sub(left))
     }
 
     /// Removes units from the free ones.
@@ -469,14 +499,9 @@ impl Space {
         held.extent.pages = (keep * UNIT_PAGES) as u32;
     }
 
-    /// Whether the file has a bound of its own.
-    pub fn bounded(&self) -> bool {
-        self.limit < u64::MAX
-    }
-
     /// Whether the file system has [`PLENTY`] times `bytes` free. Then no free space need be kept
     /// in the file.
-    pub fn plenty(&self, bytes: u64) -> bool {
+    fn plenty(&self, bytes: u64) -> bool {
         let room = self.device.room().unwrap_or(0);
         room / PLENTY >= bytes
     }
@@ -484,34 +509,34 @@ impl Space {
     /// How many of `wanted` bytes can be allocated within the bound. If the file system may become
     /// full first, the file grows for them now, so that no other program can take that space.
     pub fn left(&self, wanted: u64) -> u64 {
-        self.left_of(wanted, self.plenty(wanted))
+        let lost = (!self.plenty(wanted)).then(Lost::default);
+        self.left_of(wanted, lost)
     }
 
     /// As [`Space::left`], with all of it already in the file, because other programs may fill the
-    /// file system at any time.
-    pub fn left_in_file(&self, wanted: u64) -> u64 {
-        self.left_of(wanted, false)
+    /// file system at any time. Counts what blocks can use, with elements of up to `longest` bytes:
+    /// each piece of free space has a head, and an end that is too short for the next element. The
+    /// next manifests find space as well.
+    pub fn left_in_file(&self, wanted: u64, longest: u64) -> u64 {
+        let lost = Lost {
+            of_piece: 1 + longest / UNIT_BYTES + u64::from(longest % UNIT_BYTES > UNIT_BYTES / 8),
+            in_all: MANIFESTS,
+        };
+        self.left_of(wanted, Some(lost))
     }
 
-    fn left_of(&self, wanted: u64, plenty: bool) -> u64 {
+    /// How much of `wanted` is left. With `lost`, it is in the file.
+    fn left_of(&self, wanted: u64, lost: Option<Lost>) -> u64 {
         let units = wanted.div_ceil(UNIT_BYTES);
         let mut free = self.free.lock();
         let mut left = units.min(self.limit.saturating_sub(free.used));
-        if !plenty {
-            let lacks = left.saturating_sub(free.stored());
+        if let Some(lost) = lost {
+            let lacks = left.saturating_sub(free.useful(left, lost));
             // If it does not get the space, the code below sees that.
             self.store_more(&mut free, lacks);
-            left = left.min(free.stored());
+            left = free.useful(left, lost);
         }
         wanted.min(left * UNIT_BYTES)
-    }
-
-    /// The first page of the first free run that is long enough.
-    pub fn first_fit(&self, bytes: u64) -> Option<u64> {
-        let units = bytes.div_ceil(UNIT_BYTES);
-        let free = self.free.lock();
-        let mut fits = free.runs.iter().filter(|&(_, length)| length >= units);
-        fits.next().map(|(first, _)| first * UNIT_PAGES)
     }
 
     /// Bytes in use, and bytes of the file.

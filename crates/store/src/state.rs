@@ -3,7 +3,8 @@
 
 pub(crate) mod counters; // what was done since the opening
 pub(crate) mod health; // whether the store takes writes
-pub(crate) mod logs; // who appends, the next log, the reserve
+pub(crate) mod logs; // who appends, and the next log
+pub(crate) mod mark; // how far the youngest log is durable
 pub(crate) mod manifests; // what the manifest says, and its commits
 pub(crate) mod pins; // versions that snapshots hold
 pub(crate) mod requests; // what the background is asked to do

@@ -95,6 +95,9 @@ impl Store {
     /// used. The error is one sentence in each case.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store, StoreError> {
         let path = path.as_ref();
+        // The process may change its folder meanwhile.
+        let place = std::path::absolute(path);
+        let place = place.map_err(|error| StoreError::Open(Arc::new(error)))?;
         // Checked before the file is created.
         let checked = options.clone().checked()?;
         let existing = crate::open::look_at(path)?;
@@ -130,8 +133,8 @@ impl Store {
             // The file was empty when it was locked, and is still locked. So it holds only an
             // unfinished store.
             let cleared = match existing {
-                None => std::fs::remove_file(path),
-                Some(_) => std::fs::File::create(path).map(drop),
+                None => std::fs::remove_file(&place),
+                Some(_) => std::fs::File::create(&place).map(drop),
             };
             // Returns the reason why the store could not be made, not an error of the clean-up.
             let _ = cleared;

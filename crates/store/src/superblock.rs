@@ -20,6 +20,7 @@ use crate::block::BlockRecord;
 use crate::extent::{Extent, UNIT_PAGES};
 use crate::index::IndexKind;
 use crate::space::{Held, Space};
+use crate::state::mark;
 use crate::{Options, StoreError};
 use std::sync::Arc;
 
@@ -41,8 +42,8 @@ pub(crate) struct LogRecord {
     pub id: u64,
     /// The log's extent.
     pub extent: Extent,
-    /// Pages that it had at the last clean close, or more. If the log ends earlier, something was
-    /// lost. 0: unknown.
+    /// Pages that were durable at the last clean close, or later. If the log ends earlier,
+    /// something was lost. 0: unknown.
     pub pages: u32,
 }
 
@@ -415,7 +416,12 @@ impl Superblock {
                 StoreError::Foreign("its first bytes are not a superblock".to_owned())
             });
         };
-        let manifest = read_manifest(device, &slot)?;
+        let mut manifest = read_manifest(device, &slot)?;
+        if let Some((log, pages)) = mark::read(device) {
+            for record in manifest.logs.iter_mut().filter(|record| record.id == log) {
+                record.pages = record.pages.max(pages);
+            }
+        }
         let superblock = Superblock {
             shape: slot.shape,
             sequence: slot.sequence,

@@ -4,8 +4,10 @@
 //! `backup.rs`.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::backup::{BackupReport, GoOn};
+use crate::snapshot::{Snapshot, again_if_ended};
 use crate::{Store, StoreError};
 
 impl Store {
@@ -22,19 +24,7 @@ impl Store {
     /// # Errors
     /// As [`Store::put`].
     pub fn seal(&self) -> Result<(), StoreError> {
-        {
-            let mut writer = self.core.writer.lock();
-            if writer.active().is_some_and(|active| !active.log.is_empty()) {
-                self.core.rotate(&mut writer, true)?;
-            }
-        }
-        self.seal_all()
-    }
-
-    fn seal_all(&self) -> Result<(), StoreError> {
-        let _working = self.core.requests.block_work();
-        while self.core.seal_one()? {}
-        Ok(())
+        self.core.seal_everything()
     }
 
     /// Seals the logs, merges all maps into one, and compacts until no dead elements are left, as
@@ -85,7 +75,7 @@ impl Store {
             if !go_on() {
                 return Ok(false);
             }
-            self.merge_all()?;
+            self.core.merge_all()?;
             // Under steady overwriting there are always dead elements, so this ends after as many
             // pieces as there are blocks now. Logs are sealed between pieces, because writers wait
             // for that.
@@ -94,7 +84,7 @@ impl Store {
                 if !go_on() {
                     return Ok(false);
                 }
-                match self.seal_all() {
+                match self.core.seal_frozen() {
                     // Compaction may free the missing space.
                     Ok(()) | Err(StoreError::NoSpace(_)) => {}
                     Err(error) => return Err(error),
@@ -116,18 +106,11 @@ impl Store {
         if !go_on() {
             return Ok(false);
         }
-        self.merge_all()?;
+        self.core.merge_all()?;
         if !sealed {
             self.seal()?;
         }
         Ok(true)
-    }
-
-    /// One map for all blocks.
-    fn merge_all(&self) -> Result<(), StoreError> {
-        let _working = self.core.requests.map_work();
-        let generations = self.core.generations();
-        self.core.merge(&generations).map(|_| ())
     }
 
     /// Does one piece of the work that background threads would do; false if there is none.
@@ -147,7 +130,8 @@ impl Store {
 
     /// Copies the current state of the store into a new one at `to`, which must not exist. Writes
     /// continue meanwhile. The copy is named `TO.part` until it is complete, and removed after a
-    /// failure. `progress` gets the number of written elements, and may stop the work ([`GoOn`]).
+    /// failure. `progress` gets the number of written elements, and may stop the work ([`GoOn`]). If a
+    /// full store needs the space that the copy still reads, the copy begins again.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -165,8 +149,14 @@ impl Store {
     pub fn backup<G: GoOn>(
         &self,
         to: impl AsRef<Path>,
-        progress: impl FnMut(u64) -> G,
+        mut progress: impl FnMut(u64) -> G,
     ) -> Result<BackupReport, StoreError> {
-        crate::backup::backup(&self.core, &self.snapshot()?, to.as_ref(), progress)
+        // A draft that is begun again lies where the first one lay.
+        let to =
+            std::path::absolute(to.as_ref()).map_err(|error| StoreError::Open(Arc::new(error)))?;
+        again_if_ended(|| {
+            let snapshot = Snapshot::new(&self.core);
+            crate::backup::backup(&self.core, &snapshot, &to, &mut progress)
+        })
     }
 }

@@ -15,20 +15,16 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use crate::core::Core;
 use crate::element::{Element, LARGE, MORE, TOMBSTONE};
-use crate::log::{AppendError, Ticket};
-use crate::options::{LAST_EXPIRY, MAX_FROZEN, MAX_VALUE_BYTES, check_key};
+use crate::log::{AppendError, Packing, Ticket};
+use crate::options::{LAST_EXPIRY, MAX_VALUE_BYTES, check_key};
+use crate::reserve::Wish;
 use crate::space::Held;
 use crate::state::counters::Counters;
 use crate::state::logs::Writer;
 use crate::version::LogHandle;
 use crate::{Durability, KeyHash, StoreError, WriteOptions};
-
-/// A batch of this many elements is checked before the log takes it (SPACE-6).
-const LOOKED_AT: usize = 16;
 
 /// One operation of a batch.
 #[derive(Clone, Debug)]
@@ -340,6 +336,7 @@ impl Core {
             .commit(ticket, options.durability)
             .map_err(|error| self.failed(error))?;
         if options.durability == Durability::Synced {
+            self.mark.note(active.log.id(), active.log.durable_pages());
             // If a flush failed elsewhere meanwhile, writes that this one should make durable may
             // be lost (CHANGE-2).
             self.health.check_writable()?;
@@ -365,98 +362,41 @@ impl Core {
     /// Appends to the active log, or to the next one if it is full.
     fn append(
         &self,
-        writer: &mut MutexGuard<'_, Writer>,
-        elements: &[(KeyHash, Element<'_>)],
-    ) -> Result<(Arc<LogHandle>, Ticket), StoreError> {
-        loop {
-            let deletes = || elements.iter().all(|(_, element)| element.is_tombstone());
-            let Some(active) = writer.active() else {
-                // The log was sealed, and there was no space for another one.
-                self.rotate(writer, deletes())?;
-                continue;
-            };
-            match self.append_to(&active, writer, elements) {
-                Ok(ticket) => return Ok((active, ticket)),
-                Err(AppendError::Full) if active.log.is_empty() => {
-                    let bytes = elements
-                        .iter()
-                        .map(|(_, element)| element.encoded_len() as u64);
-                    return Err(StoreError::BatchTooLarge {
-                        bytes: bytes.sum(),
-                        limit: active.log.capacity(),
-                    });
-                }
-                Err(AppendError::Full) => {
-                    self.rotate(writer, deletes())?;
-                }
-                Err(AppendError::Store(error)) => return Err(self.failed(error)),
-            }
-        }
-    }
-
-    /// Appends to the active log if it can still be sealed on a full file system afterwards
-    /// (SPACE-6 of `space.rs`). A large batch is checked before the append, and a log whenever it
-    /// has another page.
-    fn append_to(
-        &self,
-        active: &LogHandle,
         writer: &mut Writer,
         elements: &[(KeyHash, Element<'_>)],
-    ) -> Result<Ticket, AppendError> {
-        let log = &active.log;
-        if !writer.is_full() && elements.len() > LOOKED_AT && !log.is_empty() {
-            let bytes = elements.iter().map(|(_, element)| element.encoded_len());
-            let bytes = bytes.sum::<usize>() as u64;
-            writer.set_full(self.seals_to_the_most(
-                log,
-                writer.is_tight(),
-                elements.len() as u64,
-                bytes,
-            ));
+    ) -> Result<(Arc<LogHandle>, Ticket), StoreError> {
+        let packing = Packing::default();
+        for (_, element) in elements {
+            packing.add(element);
         }
-        if writer.is_full() {
-            return Err(AppendError::Full);
-        }
-        let ticket = log.append(elements)?;
-        if writer.has_another_page(ticket.pages()) {
-            writer.set_full(self.seals_to_the_most(log, writer.is_tight(), 0, 0));
-        }
-        Ok(ticket)
-    }
-
-    /// Makes room for a log that takes deletes. If the reserve is smaller than the next log, the
-    /// active log is sealed, and compaction drops the elements that it deletes. Meanwhile there is
-    /// no active log. True if the next log is to be a short one.
-    fn make_room_for_deletes(&self, writer: &mut Writer) -> Result<bool, StoreError> {
-        if self.room_for_spare() {
-            return Ok(false);
-        }
-        self.refill_reserve();
-        if self.reserve_is_whole() {
-            return Ok(true);
-        }
-        if let Some(active) = writer.active() {
-            active.log.freeze();
-            drop(active);
-            let _working = self.requests.block_work();
-            match self.seal_all_logs() {
-                Ok(()) => {
-                    writer.let_go();
-                    // Before a compaction takes the log's space.
-                    self.refill_reserve();
+        self.saw_length(packing.longest());
+        let wish = Wish {
+            deletes: elements.iter().all(|(_, element)| element.is_tombstone()),
+            sealed: self.sealed_most(&packing),
+        };
+        loop {
+            if let Some(active) = writer.active() {
+                // SPACE-6 of `space.rs`: whatever a log takes can be sealed.
+                let sealed = self.sealed_most(&active.log.packing().and(&packing));
+                if self.grant(writer, wish.deletes, sealed) {
+                    match active.log.append(elements) {
+                        Ok(ticket) => return Ok((active, ticket)),
+                        Err(AppendError::Full) if active.log.is_empty() => {
+                            let bytes = elements
+                                .iter()
+                                .map(|(_, element)| element.encoded_len() as u64);
+                            return Err(StoreError::BatchTooLarge {
+                                bytes: bytes.sum(),
+                                limit: active.log.capacity(),
+                            });
+                        }
+                        Err(AppendError::Full) => {}
+                        Err(AppendError::Store(error)) => return Err(self.failed(error)),
+                    }
                 }
-                Err(StoreError::NoSpace(_)) => {}
-                Err(error) => return Err(error),
             }
+            self.rotate(writer, wish)?;
         }
-        let pieces = self.current().blocks().count() + 1;
-        for _ in 0..pieces {
-            self.refill_reserve();
-            if self.reserve_is_whole() || !self.wait_for_space()? {
-                break;
-            }
-        }
-        Ok(true)
     }
 
     /// Writes values that are too large for the log; returns the position and the encoded reference
@@ -487,20 +427,13 @@ impl Core {
         Ok((references, holders))
     }
 
-    /// Allocates space for a write. If there is none, the background gets the chance to free some.
+    /// Allocates space for a large value.
     fn with_space(&self, bytes: u64) -> Result<Held, StoreError> {
-        self.leave_reserve(|| bytes)?;
-        loop {
-            match self.allocate(bytes) {
-                Err(StoreError::NoSpace(_)) => {
-                    if !self.wait_for_space()? {
-                        // A reader may have released the missing space meanwhile.
-                        return self.allocate(bytes);
-                    }
-                }
-                other => return other,
-            }
-        }
+        let mut writer = self.writer.lock();
+        self.health.check_takes_writes()?;
+        self.make_room(&mut writer, false, |core, writer, _| {
+            core.allocate_large(writer, bytes)
+        })
     }
 
     /// Makes every earlier write durable.
@@ -521,6 +454,7 @@ impl Core {
                 .log
                 .commit(handle.log.end(), Durability::Synced)
                 .map_err(|error| self.failed(error))?;
+            self.mark.note(handle.log.id(), handle.log.durable_pages());
         }
         Ok(())
     }
@@ -539,107 +473,8 @@ impl Core {
                 .log
                 .commit(active.log.end(), Durability::Synced)
                 .map_err(|error| self.failed(error))?;
+            self.mark.note(active.log.id(), active.log.durable_pages());
         }
-        Ok(())
-    }
-
-    /// If the next log would take space that compaction needs, the frozen logs are sealed first.
-    /// The next log then takes the space of one of them.
-    fn seal_if_tight(&self) -> Result<(), StoreError> {
-        for _ in 0..=MAX_FROZEN {
-            let prepared = self.spare.is_there();
-            if prepared || self.current().logs.len() < 2 || self.room_for_spare() {
-                break;
-            }
-            match self.wait_for_seal() {
-                Ok(true) => {}
-                // After this the reserve is there.
-                Ok(false) | Err(StoreError::NoSpace(_)) => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Freezes the active log and continues in the next one. The space reserved for deletes is used
-    /// only if `reserve` says so.
-    pub fn rotate(
-        &self,
-        writer: &mut MutexGuard<'_, Writer>,
-        reserve: bool,
-    ) -> Result<(), StoreError> {
-        self.health.check_writable()?;
-        if !reserve {
-            // If no log is prepared, the next log takes free space. One may be prepared while this
-            // waits.
-            self.leave_reserve(|| match self.spare.is_there() {
-                true => 0,
-                false => self.options.log_bytes,
-            })?;
-        }
-        while self.current().logs.len() > MAX_FROZEN {
-            if !self.wait_for_seal()? {
-                break;
-            }
-        }
-        self.seal_if_tight()?;
-        let tight = reserve && self.make_room_for_deletes(writer)?;
-        let old = writer.active();
-        if let Some(old) = &old {
-            // Writes acknowledged from now on must not survive a kill that loses an end of this log
-            // (WRITE-3).
-            old.log
-                .commit(old.log.end(), Durability::Buffered)
-                .map_err(|error| self.failed(error))?;
-            old.log.freeze();
-        }
-        let spare = self.spare.take();
-        let mut last_try = false;
-        let fresh = match spare {
-            Some(spare) => spare,
-            None => loop {
-                // The log takes the reserved space, and none that compaction needs. No compaction
-                // takes that space between the two steps below.
-                let short = reserve && !self.room_for_spare();
-                let working = short.then(|| self.requests.block_work());
-                let mut manifests = self.manifests.lock();
-                // A log that was prepared meanwhile comes first. Logs must be used in the
-                // manifest's order; otherwise a recovery would take a later log for the end.
-                if let Some(spare) = self.spare.take() {
-                    break spare;
-                }
-                if short {
-                    self.reserve.give_up();
-                }
-                let made = self.make_log(&mut manifests);
-                drop(manifests);
-                drop(working);
-                match made {
-                    Err(StoreError::NoSpace(why)) => {
-                        let given = reserve && self.reserve.give_up();
-                        if !given && !self.wait_for_space()? {
-                            if last_try {
-                                return Err(StoreError::NoSpace(why));
-                            }
-                            // A merge of maps may still hold blocks that were compacted meanwhile.
-                            last_try = true;
-                            drop(self.requests.map_work());
-                        }
-                    }
-                    other => break other?,
-                }
-            },
-        };
-        if let Some(old) = &old {
-            fresh.log.follow(old.log.chain());
-        }
-        self.view
-            .publish(|next| next.logs.insert(0, Arc::clone(&fresh)));
-        if let Some(old) = &old {
-            self.pace.froze(old.log.bytes_used());
-        }
-        writer.turn_to(fresh, tight);
-        self.requests.ask();
         Ok(())
     }
 }

@@ -567,7 +567,9 @@ pub fn bytes_expected(elements: u64, encoded_bytes: u64, page_bytes: usize) -> u
     )
 }
 
-fn extent_bytes(data_pages: u64, elements: u64, large: u64, page_bytes: usize) -> u64 {
+/// Bytes of an extent with this many data pages, and a head for the elements; `large` of them name
+/// a value with its own extent.
+pub(crate) fn extent_bytes(data_pages: u64, elements: u64, large: u64, page_bytes: usize) -> u64 {
     let head = head::pages_bound(data_pages, elements, large);
     let pages = data_pages * (page_bytes / PAGE_SIZE) as u64 + head;
     pages.next_multiple_of(UNIT_PAGES) * PAGE_SIZE as u64

@@ -97,7 +97,8 @@ impl Log {
         }
         let ticket = Ticket { pages: tail.end() };
         drop(tail);
-        for ((hash, _), located) in elements.iter().zip(placed.iter()) {
+        for ((hash, element), located) in elements.iter().zip(placed.iter()) {
+            self.packing.add(element);
             self.index.insert(*hash, *located);
         }
         appender.last_time = time;

@@ -18,6 +18,7 @@ use crate::{Extent, Hasher, KeyHash, StoreError};
 
 use super::Log;
 use super::index::{Located, LogIndex, MAX_AGE, MAX_ELEMENTS, MAX_PAGES};
+use super::packing::Packing;
 use super::page::{self, PageHeader, UNKNOWN};
 use super::stream::{Assembler, Spot, Visitor, read_pages};
 use super::tail::Tail;
@@ -25,6 +26,7 @@ use super::tail::Tail;
 /// Collects a batch, then puts it into the index.
 struct Rebuild<'a> {
     index: &'a LogIndex,
+    packing: &'a Packing,
     hasher: &'a Hasher,
     extent: Extent,
     batch: Vec<(KeyHash, Located)>,
@@ -60,6 +62,8 @@ impl Visitor for Rebuild<'_> {
         self.time = element.time;
         let located = Located::new(spot.place, spot.pages, element.time, element.flags);
         self.batch.push((self.hasher.hash(element.key), located));
+        // An element of a void batch counts as well; the sum is a bound.
+        self.packing.add(element);
         Ok(())
     }
 
@@ -117,9 +121,10 @@ impl Log {
         hasher: Hasher,
     ) -> Result<Log, StoreError> {
         super::check_extent(&*device, extent)?;
-        let index = LogIndex::new(extent.pages);
+        let (index, packing) = (LogIndex::new(extent.pages), Packing::default());
         let mut rebuild = Rebuild {
             index: &index,
+            packing: &packing,
             hasher: &hasher,
             extent,
             batch: Vec::new(),
@@ -157,7 +162,8 @@ impl Log {
         let mut tail = Tail::new(id, extent, life.unwrap_or(u16::MAX), end, assembler.prev());
         // After 65,536 lives, pages of an earlier one could follow: such a log is only read.
         tail.full |= life.is_none();
-        let log = Log::assemble(device, id, extent, hasher, tail, index, oldest, newest);
+        let mut log = Log::assemble(device, id, extent, hasher, tail, index, oldest, newest);
+        log.packing = packing;
         log.follows.store(assembler.follows(), Ordering::Relaxed);
         log.flushed.store(rest.durable, Ordering::Relaxed);
         log.stale_end.store(stale_end, Ordering::Relaxed);

@@ -23,6 +23,11 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// Dead elements that compaction dropped.
+    pub fn dropped(&self) -> u64 {
+        self.dropped_elements.load(Ordering::Relaxed)
+    }
+
     pub fn add(counter: &AtomicU64, by: u64) {
         counter.fetch_add(by, Ordering::Relaxed);
     }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The active log, the one after it, and the space reserved for deletes. Part of `core.rs`.
+//! The active log and the one after it. Part of `core.rs`.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::space::Held;
 use crate::version::LogHandle;
 
 /// The state of the thread that appends.
@@ -15,12 +14,12 @@ pub(crate) struct Writer {
     active: Option<Arc<LogHandle>>,
     /// The time of the last write.
     last_time: u64,
-    /// Pages of the active log when it was last checked whether it takes more (SPACE-6).
-    looked_at: u32,
-    /// The active log takes no more.
-    full: bool,
-    /// The active log was allocated for deletes, although the store is full.
-    tight: bool,
+    /// The most that the active log may take as blocks, in bytes: after puts, and after deletes
+    /// (SPACE-6).
+    budgets: [u64; 2],
+    /// A put found no space after this write and with this much space in use. Until one of them
+    /// changes, there is none.
+    refused: Option<(u64, u64)>,
 }
 
 impl Writer {
@@ -29,9 +28,8 @@ impl Writer {
         Writer {
             active: None,
             last_time,
-            looked_at: 0,
-            full: false,
-            tight: false,
+            budgets: [0; 2],
+            refused: None,
         }
     }
 
@@ -40,18 +38,38 @@ impl Writer {
         self.active.clone()
     }
 
-    /// Makes a log the active one. `tight`: it was allocated for deletes, although the store is
-    /// full.
-    pub fn turn_to(&mut self, log: Arc<LogHandle>, tight: bool) {
+    /// Makes a log the active one. It has no budget yet.
+    pub fn turn_to(&mut self, log: Arc<LogHandle>) {
         self.active = Some(log);
-        self.looked_at = 0;
-        self.full = false;
-        self.tight = tight;
+        self.forget_budget();
     }
 
-    /// Whether the active log was allocated for deletes, although the store is full.
-    pub fn is_tight(&self) -> bool {
-        self.tight
+    /// The budget of the active log.
+    pub fn budget(&self, deletes: bool) -> u64 {
+        self.budgets[usize::from(deletes)]
+    }
+
+    /// Sets the budget of the active log. Deletes may use what puts may.
+    pub fn set_budget(&mut self, budget: u64, deletes: bool) {
+        self.budgets[1] = budget.max(if deletes { 0 } else { self.budgets[1] });
+        if !deletes {
+            self.budgets[0] = budget;
+        }
+    }
+
+    /// Takes the budget back: space was used for something else.
+    pub fn forget_budget(&mut self) {
+        self.budgets = [0; 2];
+    }
+
+    /// Notes that a put found no space.
+    pub fn refuse(&mut self, used: u64) {
+        self.refused = Some((self.last_time, used));
+    }
+
+    /// Whether a put found no space, and nothing was written or released since.
+    pub fn is_refused(&self, used: u64) -> bool {
+        self.refused == Some((self.last_time, used))
     }
 
     /// Notes that the log was sealed. There is no active log until [`Writer::turn_to`].
@@ -67,22 +85,6 @@ impl Writer {
     /// Sets the time of the last write.
     pub fn wrote(&mut self, time: u64) {
         self.last_time = time;
-    }
-
-    /// Whether the active log takes no more, although it has room (SPACE-6).
-    pub fn is_full(&self) -> bool {
-        self.full
-    }
-
-    /// Sets whether the active log takes no more.
-    pub fn set_full(&mut self, full: bool) {
-        self.full = full;
-    }
-
-    /// Whether the log has another number of pages than at the last call; `pages` is the number
-    /// now.
-    pub fn has_another_page(&mut self, pages: u32) -> bool {
-        std::mem::replace(&mut self.looked_at, pages) != pages
     }
 }
 
@@ -106,31 +108,5 @@ impl Spare {
     /// Stores a log for later.
     pub fn put(&self, log: Arc<LogHandle>) {
         *self.log.lock() = Some(log);
-    }
-}
-
-/// The space for a log that a full store needs for deletes.
-#[derive(Default)]
-pub(crate) struct Reserve {
-    held: Mutex<Option<Held>>,
-}
-
-impl Reserve {
-    /// Whether the space is reserved.
-    pub fn is_there(&self) -> bool {
-        self.held.lock().is_some()
-    }
-
-    /// Releases the space to all users; false if none was reserved.
-    pub fn give_up(&self) -> bool {
-        self.held.lock().take().is_some()
-    }
-
-    /// Reserves the space if it is not reserved.
-    pub fn fill(&self, take: impl FnOnce() -> Option<Held>) {
-        let mut held = self.held.lock();
-        if held.is_none() {
-            *held = take();
-        }
     }
 }

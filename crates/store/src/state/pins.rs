@@ -39,9 +39,9 @@ impl Pin {
         self.seconds
     }
 
-    /// Ends the snapshot and returns the version that it held; `None` if it had ended.
-    fn expire(&self) -> Option<Arc<Version>> {
-        self.version.lock().take()
+    /// Ends the snapshot; false if it had ended.
+    fn expire(&self) -> bool {
+        self.version.lock().take().is_some()
     }
 
     /// The version, if the snapshot has not ended.
@@ -67,15 +67,14 @@ impl Pins {
         pins.push_back(Arc::downgrade(pin));
     }
 
-    /// Ends the oldest snapshot, and returns the version that it held; `None` if there is no
-    /// snapshot.
-    pub fn end_oldest(&self) -> Option<Arc<Version>> {
+    /// Ends the oldest snapshot; false if there is none.
+    pub fn end_oldest(&self) -> bool {
         let mut pins = self.pins.lock();
         while let Some(pin) = pins.pop_front() {
-            if let Some(version) = pin.upgrade().and_then(|pin| pin.expire()) {
-                return Some(version);
+            if pin.upgrade().is_some_and(|pin| pin.expire()) {
+                return true;
             }
         }
-        None
+        false
     }
 }

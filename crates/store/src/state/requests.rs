@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests to the background threads, and the threads that wait for them. Part of `core.rs`;
+//! Requests to the background threads, and the turns of all who do their work. Part of `core.rs`;
 //! `jobs.rs` does the work.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,14 +22,10 @@ struct Asked {
     stop: bool,
     /// Incremented when there may be work.
     asked: u64,
-    /// Incremented when a piece of work is done.
-    done: u64,
-    /// Incremented when the block thread found no work, or no space to do it in.
-    idle_looks: u64,
+    /// Looks for work.
+    looks: u64,
     /// When the rate limit allows the next compaction.
     compact_from: Option<Instant>,
-    /// Someone waits for space, so compaction ignores its rate limit.
-    hurry: bool,
 }
 
 /// Requests to the threads of the store, and the turns that they take.
@@ -45,17 +41,6 @@ pub(crate) struct Requests {
     map_work: Mutex<()>,
     /// Compactions since the last seal.
     turns: AtomicU32,
-}
-
-/// The result of a wait for the background.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waited {
-    /// A piece of work was done.
-    Done,
-    /// The background looked for work after the call, and could do nothing.
-    InVain,
-    /// The background stops.
-    Stopped,
 }
 
 impl Requests {
@@ -140,46 +125,16 @@ impl Requests {
         Some(idle)
     }
 
-    /// Notes the result of a look for work. `counts`: waiting writers count this look.
-    pub fn looked(&self, work: Work, counts: bool) {
+    /// Notes the result of a look for work. A piece of work may have made more, of either kind. A
+    /// look that found none wakes nobody.
+    pub fn looked(&self, work: Work) {
         let mut jobs = self.asked.lock();
-        match work {
-            Work::Done => {
-                jobs.done += 1;
-                jobs.asked += 1;
-            }
-            Work::Nothing => jobs.idle_looks += u64::from(counts),
-        }
-        drop(jobs);
-        self.changed.notify_all();
-    }
-
-    /// Waits until the background did a piece of work, while `goes_on` says that it can. `hurry`:
-    /// compaction ignores its rate limit.
-    pub fn wait_for_work(&self, hurry: bool, goes_on: impl Fn() -> bool) -> Waited {
-        let mut jobs = self.asked.lock();
-        let (done, looks) = (jobs.done, jobs.idle_looks);
-        jobs.hurry |= hurry;
-        while !jobs.stop && jobs.done == done {
-            // One look may have been under way already.
-            if jobs.idle_looks >= looks + 2 || !goes_on() {
-                jobs.hurry &= !hurry;
-                return Waited::InVain;
-            }
+        jobs.looks += 1;
+        if work == Work::Done {
             jobs.asked += 1;
+            drop(jobs);
             self.changed.notify_all();
-            self.changed.wait_for(&mut jobs, NAP);
         }
-        if jobs.stop {
-            Waited::Stopped
-        } else {
-            Waited::Done
-        }
-    }
-
-    /// Whether someone waits for space.
-    pub fn hurry(&self) -> bool {
-        self.asked.lock().hurry
     }
 
     /// Whether the rate limit holds compaction back.
@@ -188,20 +143,17 @@ impl Requests {
         from.is_some_and(|from| Instant::now() < from)
     }
 
-    /// Notes that a compaction ended and no writer waits for space any more. `next`, if given, is
-    /// the earliest start of the next one.
+    /// Notes that a compaction ended; `next`, if given, is the earliest start of the next one.
     pub fn compacted(&self, next: Option<Instant>) {
-        let mut jobs = self.asked.lock();
-        jobs.hurry = false;
         if next.is_some() {
-            jobs.compact_from = next;
+            self.asked.lock().compact_from = next;
         }
     }
 
-    /// How often the block thread found nothing to do.
+    /// How often the threads looked for work.
     #[cfg(test)]
-    pub fn idle_looks(&self) -> u64 {
-        self.asked.lock().idle_looks
+    pub fn looks(&self) -> u64 {
+        self.asked.lock().looks
     }
 
     /// Wakes the background although there is no work.

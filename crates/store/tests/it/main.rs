@@ -4,7 +4,10 @@
 
 mod basics; // each call once, compared with the model
 mod crash; // a power failure after every write and flush
-mod faults; // failing calls of the device, flipped bits
+mod faults;
+mod full; // a full store is emptied
+mod flips; // a flipped byte is told
+mod folder; // a process that changes its folder // failing calls of the device, flipped bits
 mod conditional; // compare and swap, update, and the count of keys
 mod versions; // stores that keep several versions of a key
 mod space; // the bound on the file

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A full store: every key can be deleted, and writes work again once there is room. With every
+//! length of values and batches, with the background threads and without, after a reopening, and if
+//! other files take the rest of the file system.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use senko_io::Device;
+use senko_io::faulty::FaultyDevice;
+use senko_store::{Batch, Clock, Options, Store, StoreError, WriteOptions};
+use senko_workload::Rng;
+
+use crate::support::hooked::Hooked;
+
+const MIB: u64 = 1 << 20;
+
+fn options(background: bool) -> Options {
+    let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
+    Options {
+        block_bytes: MIB,
+        background,
+        cache_bytes: 0,
+        clock: Clock::Own(Arc::new(move || clock.fetch_add(3, Ordering::Relaxed))),
+        ..Options::default()
+    }
+}
+
+/// Deterministic contents of a key's value.
+fn value(key: u64, bytes: u64) -> Vec<u8> {
+    (0..bytes).map(|at| (key ^ at) as u8).collect()
+}
+
+fn write(
+    store: &Store,
+    keys: &[u64],
+    batch: usize,
+    bytes: impl Fn(u64) -> Option<u64>,
+) -> Result<(), (usize, StoreError)> {
+    for (nth, some) in keys.chunks(batch).enumerate() {
+        let mut operations = Batch::new();
+        for &key in some {
+            match bytes(key) {
+                Some(bytes) => operations.put(&key.to_be_bytes(), &value(key, bytes)),
+                None => operations.delete(&key.to_be_bytes()),
+            };
+        }
+        let written = store.write(&operations, WriteOptions::default());
+        written.map_err(|error| (nth * batch, error))?;
+    }
+    Ok(())
+}
+
+/// Puts keys from `first` on until the store is full.
+fn fill(store: &Store, first: u64, batch: u64, bytes: impl Fn(u64) -> u64) -> u64 {
+    let mut next = first;
+    loop {
+        let keys: Vec<u64> = (next..next + batch).collect();
+        match write(store, &keys, batch as usize, |key| Some(bytes(key))) {
+            Ok(()) => next += batch,
+            Err((_, StoreError::NoSpace(_))) => return next,
+            Err((_, error)) => panic!("{error}"),
+        }
+    }
+}
+
+fn delete(store: &Store, keys: &[u64], batch: usize, what: &str) {
+    if let Err((at, error)) = write(store, keys, batch, |_| None) {
+        let of = keys.len();
+        panic!("{what}: delete {at} of {of}: {error}; {:?}", store.stats());
+    }
+}
+
+/// Deletes used to be refused, depending on the pace of the background: a log for deletes was
+/// begun while older logs could no longer be sealed. And puts were refused after all keys were
+/// deleted: the deletes lay in the active log, which nothing sealed.
+#[test]
+fn a_full_store_is_emptied_and_filled_again() {
+    // MiB of the device, bytes of a value, puts and deletes of a batch.
+    let cases: [(u64, u64, u64, usize); 9] = [
+        (10, 60, 1000, 1000),
+        (10, 1000, 1, 1),
+        (20, 1000, 100, 7),
+        (14, 2100, 100, 1),
+        (20, 2100, 1, 500),
+        (14, 6000, 1, 7),
+        (20, 60_000, 4, 500),
+        (10, 60_000, 1, 1),
+        (10, 300_000, 1, 500),
+    ];
+    for (nth, (mib, bytes, puts, deletes)) in cases.into_iter().enumerate() {
+        for background in [false, true] {
+            let device = FaultyDevice::new(mib * MIB / 4096, 1);
+            let open = || {
+                let device: Arc<dyn Device> = Arc::clone(&device) as _;
+                Store::open_device(device, options(background)).unwrap()
+            };
+            let what = format!("{mib} MiB, {bytes} bytes, {puts} and {deletes}, {background}");
+            empty_and_fill(&open, nth as u64, bytes, (puts, deletes), &what);
+            assert_eq!(device.pages(), mib * MIB / 4096);
+        }
+    }
+}
+
+fn empty_and_fill(
+    open: &dyn Fn() -> Store,
+    seed: u64,
+    bytes: u64,
+    (puts, deletes): (u64, usize),
+    what: &str,
+) {
+    let mut rng = Rng::new(seed);
+    let mut store = open();
+    let mut least = 0;
+    for round in 0..3 {
+        let stored = fill(&store, 0, puts, |_| bytes);
+        assert!(
+            stored > 0 && stored >= least,
+            "{what}: round {round}: {stored}, not {least}: {:?}",
+            store.stats()
+        );
+        least = stored * 3 / 4;
+        if round == 1 {
+            store.close().unwrap();
+            store = open();
+        }
+        let mut keys: Vec<u64> = (0..stored).collect();
+        if round > 0 {
+            shuffle(&mut keys, &mut rng);
+        }
+        delete(&store, &keys, deletes, what);
+        assert_eq!(store.len().unwrap(), 0, "{what}");
+        println!("{what}: {stored} keys");
+    }
+}
+
+fn shuffle(keys: &mut [u64], rng: &mut Rng) {
+    for at in (1..keys.len()).rev() {
+        keys.swap(at, rng.below(at as u64 + 1) as usize);
+    }
+}
+
+/// Any order of writes, compactions and openings on any small device: no delete is refused, and the
+/// store has what a model has.
+#[test]
+fn no_order_of_writes_makes_a_delete_fail() {
+    for seed in 0..6 {
+        let mut rng = Rng::new(seed);
+        let units = 130 + rng.below(200);
+        let bounded = seed % 3 == 0;
+        let device: Arc<dyn Device> = match bounded {
+            true => Hooked::limited(seed, units * 16),
+            false => FaultyDevice::new(units * 16, seed),
+        };
+        let background = seed % 2 == 0;
+        let open = || Store::open_device(Arc::clone(&device), options(background)).unwrap();
+        let mut store = open();
+        let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+        let lengths = [10, 100, 1000, 2030, 2100, 4000, 9000, 100_000, 200_000];
+        let mut next = 0;
+        for step in 0..12 {
+            let what = format!("seed {seed}, {units} units, step {step}");
+            let batch = [1, 10, 100][rng.below(3) as usize];
+            match rng.below(6) {
+                // Fills it, with one length or all.
+                0 | 1 => {
+                    let some = lengths[rng.below(9) as usize];
+                    let mixed = rng.below(2) == 0;
+                    let length = |key: u64| match mixed {
+                        true => lengths[(key % 7) as usize],
+                        false => some,
+                    };
+                    let batch = if some > 1000 || mixed {
+                        batch.min(4)
+                    } else {
+                        100
+                    };
+                    let end = fill(&store, next, batch as u64, length);
+                    model.extend((next..end).map(|key| (key, length(key))));
+                    next = end;
+                }
+                // Deletes some, and keys that are not there.
+                2 | 3 => {
+                    let share = 1 + rng.below(4);
+                    let mut keys: Vec<u64> = model.keys().copied().collect();
+                    keys.retain(|_| rng.below(share) == 0);
+                    keys.truncate(if batch == 1 { 2000 } else { usize::MAX });
+                    let mut shuffled = keys.clone();
+                    shuffle(&mut shuffled, &mut rng);
+                    delete(&store, &shuffled, batch, &what);
+                    model.retain(|key, _| keys.binary_search(key).is_err());
+                    let absent: Vec<u64> = (next..next + 500).collect();
+                    delete(&store, &absent, 50, &what);
+                }
+                4 => {
+                    if let Err(error) = store.compact() {
+                        panic!("{what}: compact: {error}: {:?}", store.stats());
+                    }
+                }
+                _ => {
+                    store.close().unwrap();
+                    store = open();
+                }
+            }
+            assert!(device.pages() <= units * 16);
+        }
+        assert_eq!(store.len().unwrap(), model.len() as u64, "seed {seed}");
+        for (&key, &length) in &model {
+            let got = store.get(&key.to_be_bytes()).unwrap();
+            assert_eq!(got.as_deref(), Some(&value(key, length)[..]), "seed {seed}");
+        }
+        let keys: Vec<u64> = model.keys().copied().collect();
+        delete(&store, &keys, 100, &format!("seed {seed}, the end"));
+        assert!(store.is_empty().unwrap());
+        store.put(b"key", b"value").unwrap();
+    }
+}
+
+/// A store that was small when other files took the rest of the file system kept nothing for its
+/// deletes: the 116th was refused.
+#[test]
+fn other_files_take_the_rest_at_any_size() {
+    for first in [0, 1, 50, 300, 1500, 4000] {
+        let device = Hooked::limited(1, 24 * MIB / 4096);
+        let open = || {
+            let device: Arc<dyn Device> = Arc::clone(&device) as _;
+            Store::open_device(device, options(first % 100 == 0)).unwrap()
+        };
+        let mut store = open();
+        let keys: Vec<u64> = (0..first).collect();
+        write(&store, &keys, 1, |_| Some(1008)).unwrap();
+        device.fill_up();
+        for round in 0..3 {
+            let end = fill(&store, first, 1, |_| 1008);
+            let keys: Vec<u64> = (0..end).collect();
+            delete(&store, &keys, 1, &format!("{first}, round {round}"));
+            store.compact().unwrap();
+            store.close().unwrap();
+            store = open();
+            assert!(store.is_empty().unwrap());
+        }
+    }
+}
+
+/// `len` used to fail although nobody had a snapshot: the background, short of space, ended the one
+/// that `len` had just taken.
+#[test]
+fn keys_are_counted_while_space_is_short() {
+    let device = FaultyDevice::new(14 * MIB / 4096, 1);
+    let store = Store::open_device(device, options(true)).unwrap();
+    let stored = fill(&store, 0, 100, |_| 2100);
+    std::thread::scope(|scope| {
+        let deleting = scope.spawn(|| {
+            for key in 0..stored {
+                store.delete(&key.to_be_bytes()).unwrap();
+                let _ = store.put(b"other", &[1; 2100]);
+            }
+        });
+        let mut before = u64::MAX;
+        while !deleting.is_finished() {
+            let keys = store.len().unwrap();
+            assert!(keys <= before.saturating_add(1), "{keys} after {before}");
+            before = keys;
+            assert!(before > 0 || store.is_empty().is_ok());
+        }
+    });
+}
+
+/// A file system that belongs to one test.
+struct FileSystem(crate::support::Folder);
+
+impl FileSystem {
+    /// A tmpfs; `None` if this process may not mount one.
+    fn new(name: &str, bytes: u64) -> Option<FileSystem> {
+        let folder = crate::support::Folder::new(name);
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "senko-test"])
+            .arg(&folder.0)
+            .output();
+        match mounted {
+            Ok(done) if done.status.success() => Some(FileSystem(folder)),
+            other => {
+                println!("skipped: cannot mount a tmpfs: {other:?}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        let unmounted = std::process::Command::new("umount").arg(&self.0.0).status();
+        assert!(unmounted.is_ok_and(|status| status.success()));
+    }
+}
+
+/// The same on a real file system that is full.
+#[test]
+fn a_store_that_fills_a_file_system_is_emptied() {
+    for (mib, first, bytes, puts, deletes) in [
+        (10, 50, 1008, 1, 1),
+        (14, 0, 2100, 100, 1),
+        (17, 1200, 2100, 185, 185),
+        (24, 0, 3900, 33, 33),
+    ] {
+        let Some(system) = FileSystem::new("full", mib * MIB) else {
+            return;
+        };
+        let path = system.0.0.join("kv");
+        let open = || Store::open(&path, options(true)).unwrap();
+        let what = format!("{mib} MiB, {first} first, {bytes} bytes, {puts} and {deletes}");
+        if first > 0 {
+            let store = open();
+            let keys: Vec<u64> = (0..first).collect();
+            write(&store, &keys, 50, |_| Some(bytes)).unwrap();
+            store.close().unwrap();
+            let mut other = std::fs::File::create(system.0.0.join("other")).unwrap();
+            while std::io::Write::write_all(&mut other, &[1; 4096]).is_ok() {}
+        }
+        empty_and_fill(&open, 1, bytes, (puts, deletes), &what);
+    }
+}
