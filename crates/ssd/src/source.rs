@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::generate::{Arrival, Generator, Phase};
-use crate::trace::{Fold, Folder, Reader, Summary, TraceSpec};
-use crate::{Error, Request, Time};
+use crate::trace::{Fold, Folder, MAX_TRANSFER, Reader, Summary, TraceSpec};
+use crate::{Error, Op, Request, Time};
 use spool::Spool;
 
 /// Requests that a summary reads between two calls that ask whether to continue.
@@ -85,8 +85,8 @@ impl Workload {
     /// relative to the first one, as in a trace.
     ///
     /// # Errors
-    /// If there is none, or a time is before its predecessor's. The error names the request,
-    /// counted from 0.
+    /// If there is none, a time is before its predecessor's, or a read or write is longer than in
+    /// any trace (4 GiB). The error names the request, counted from 0.
     ///
     /// ```
     /// use senko_ssd::{Op, Request, source::Workload};
@@ -109,6 +109,17 @@ impl Workload {
                 return Err(Error::Request(format!(
                     "request {nth}: its time is before that of request {}",
                     nth - 1
+                )));
+            }
+            if request.op != Op::Trim && request.bytes > MAX_TRANSFER {
+                return Err(Error::Request(format!(
+                    "request {nth}: it is for {} bytes, and a request has at most {MAX_TRANSFER}",
+                    request.bytes
+                )));
+            }
+            if request.offset.checked_add(request.bytes).is_none() {
+                return Err(Error::Request(format!(
+                    "request {nth}: it ends beyond 2^64 bytes"
                 )));
             }
             last = request.time;

@@ -64,6 +64,7 @@ pub use column_order::Columns;
 pub use fold::{Devices, Fold, FoldError, Folder, Range, WAYS};
 pub use footprint::Footprint;
 pub use format::{Format, Options, TraceSpec};
+pub(crate) use reader::MAX_TRANSFER;
 pub use reader::{Counts, Damage, Reader};
 pub use summary::{DeviceSummary, Mix, Summary};
 pub use unit::TimeUnit;

@@ -25,7 +25,7 @@ use crate::{Op, Request, Time};
 const NAMED: usize = 8;
 /// A read or write of more bytes than this is damaged: no interface can carry it. Trims may be as
 /// long as a drive.
-const MAX_TRANSFER: u64 = 1 << 32;
+pub(crate) const MAX_TRANSFER: u64 = 1 << 32;
 
 /// A damaged line or record.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
