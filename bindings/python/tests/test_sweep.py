@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -51,6 +52,31 @@ def test_rows_come_in_the_order_of_the_grid():
     best = table.best("mean_us")
     assert best.result.mean_us == min(row.result.mean_us for row in table if row.result)
     assert "failed" in repr(table) and table._repr_html_().count("<tr>") == 49
+
+
+def test_a_sweep_leaves_the_filters_of_warnings_alone():
+    """Cells on threads set the filters and set them back, in any order: after a sweep, all later
+    warnings of the program could be silent for good.
+    """
+    before = list(warnings.filters)
+    grid = {"workload": [f"uniform:count={n}" for n in (50, 3000, 300, 9000)], "seed": [1, 2]}
+    for _ in range(5):
+        ssd.sweep(grid, progress=False)
+        assert list(warnings.filters) == before
+
+
+def test_a_workload_can_be_requests():
+    """"The cell was not run: expected str, bytes or os.PathLike object, not list"."""
+    few = [(n / 100, "write", n * 4096, 4096) for n in range(20)]
+    more = few + [(1.0, "read", 0, 4096)]
+    one = ssd.sweep({"workload": few, "seed": [1, 2]}, progress=False)
+    assert [row.result.requests for row in one] == [20, 20]
+    two = ssd.sweep({"workload": [few, iter(more)], "seed": [1, 2]}, progress=False)
+    assert [row.result.requests for row in two] == [20, 20, 21, 21]
+    cells = ssd.sweep([{"workload": iter(few)}, {"workload": more}], progress=False)
+    assert [row.result for row in cells] == [ssd.simulate(few), ssd.simulate(more)]
+    with concurrent.futures.ProcessPoolExecutor(1) as processes:
+        assert ssd.sweep({"workload": few, "seed": [1, 2]}, processes, progress=False) == one
 
 
 def test_a_table_for_others():

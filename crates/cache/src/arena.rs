@@ -112,7 +112,7 @@ const fn segment_lines() -> [u16; SEGMENT_STEPS] {
 
 /// Chunk sizes for items: steps of a twelfth for the sizes of most items, and of a sixth from 2 KiB
 /// on, where finer classes would each hold a page for few items.
-fn item_sizes() -> Vec<usize> {
+pub(crate) fn item_sizes() -> Vec<usize> {
     let mut sizes = Vec::new();
     let mut size = 96_usize;
     while size < MAX_CHUNK {

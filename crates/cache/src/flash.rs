@@ -13,7 +13,7 @@ mod frames; // a read waits for a frame, fills it and ends
 pub(crate) mod health; // the state of the device under a log
 mod invalid; // positions of a log that may not be read: flushed, unwritten, hidden
 pub(crate) mod log; // where records go: pages, write buffers, positions
-mod open_pages; // pages of a log that small records may go to
+pub(crate) mod open_pages; // pages of a log that small records may go to
 mod outage; // watches for a device that stalls, or is well again
 pub(crate) mod read; // reads in flight
 pub(crate) mod reclaim; // the progress of a log's reclaim

@@ -13,6 +13,7 @@ mod arena; // memory: pages cut into chunks
 mod config; // the settings that a shard is made from
 mod dram; // the DRAM tier: items, and the policies that evict them
 mod flash; // the flash tier: logs, reads in flight, admission, health
+mod footprint; // what items take in each tier, for plans
 #[doc(hidden)]
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing; // the readers of stored data, for the fuzz targets
@@ -29,6 +30,7 @@ mod words; // the state of a shard that outlives its process, word by word
 
 pub use config::{Admission, AdmissionRule, Budget, DeviceSlice, PolicyKind, ShardConfig};
 pub use flash::health::{DeviceState, DeviceTrouble, Pauses};
+pub use footprint::Footprint;
 pub use key::{HashSeed, Key, MAX_KEY};
 pub use record::{Meta, RECORD_HEADER};
 pub use shard::Shard;

@@ -137,17 +137,31 @@ fn list(json: bool) -> Result<()> {
                 json!({ "name": experiment.name(), "source": claim.source, "claim": claim.text });
             writeln!(out, "{line}")
         } else {
-            writeln!(
-                out,
-                "{:<24}{} ({})",
-                experiment.name(),
-                claim.text,
-                claim.source
-            )
+            let text = format!("{} ({})", claim.text, claim.source);
+            write!(out, "{}", listed(experiment.name(), &text))
         }
         .context("cannot write to stdout")?;
     }
     Ok(())
+}
+
+/// A name and its text, in lines of at most 80 columns.
+fn listed(name: &str, text: &str) -> String {
+    const NAME: usize = 24;
+    const LINE: usize = 80;
+    let (mut lines, mut line) = (String::new(), format!("{name:<NAME$}"));
+    for word in text.split(' ') {
+        if line.len() > NAME && line.len() + 1 + word.len() > LINE {
+            lines.push_str(line.trim_end());
+            lines.push('\n');
+            line = " ".repeat(NAME);
+        }
+        if !line.ends_with(' ') {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines + &line + "\n"
 }
 
 fn one(args: &RunArgs) -> Result<()> {

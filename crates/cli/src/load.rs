@@ -17,8 +17,8 @@ use anyhow::{Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use senko_io::bar;
 use senko_load::{
-    Amount, Changes, Gaps, Gather, KeyCount, Pace, Part, Requests, Second, Settings, Step, Stretch,
-    Target, Watch, Wire,
+    Amount, Changes, Gaps, Gather, KeyCount, Login, Pace, Part, Requests, Second, Settings, Step,
+    Stretch, Target, Watch, Wire,
 };
 use senko_workload::units::{count, rate, share, time, time_above_zero};
 use senko_workload::{KeyShape, Popularity, ValueLen};
@@ -113,6 +113,28 @@ pub struct LoadArgs {
     gather: Option<Gather>,
     #[command(flatten)]
     tls: tls::TlsArgs,
+    /// Log in as this user, with --password-file or --password
+    #[arg(long, value_name = "NAME", requires = "secret", help_heading = "Connections",
+        value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    user: Option<String>,
+    /// File whose first line is the user's password
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "user",
+        group = "secret",
+        help_heading = "Connections"
+    )]
+    password_file: Option<PathBuf>,
+    /// The user's password; other users of this machine can see it in the list of processes
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "user",
+        group = "secret",
+        help_heading = "Connections"
+    )]
+    password: Option<String>,
 
     /// Write every key once
     #[arg(long, help_heading = "Steps")]
@@ -332,6 +354,25 @@ impl LoadArgs {
         steps
     }
 
+    fn login(&self) -> Result<Option<Login>> {
+        let Some(user) = self.user.clone() else {
+            return Ok(None);
+        };
+        if user.contains(char::is_whitespace) {
+            bail!("--user \"{user}\": a user's name has no space");
+        }
+        let password = match (&self.password, &self.password_file) {
+            (Some(password), _) => password.clone(),
+            (None, Some(file)) => {
+                let text = std::fs::read_to_string(file)
+                    .map_err(|error| anyhow!("cannot read {}: {error}", file.display()))?;
+                text.lines().next().unwrap_or_default().to_owned()
+            }
+            (None, None) => String::new(),
+        };
+        Ok(Some(Login { user, password }))
+    }
+
     fn reads_back(&self) -> bool {
         self.read_back
             || self.first_key.is_some()
@@ -391,6 +432,7 @@ impl LoadArgs {
         Ok(Settings {
             target: self.server.clone(),
             tls: self.tls.options(),
+            login: self.login()?,
             wire: match self.protocol {
                 ProtocolName::Classic => Wire::Classic,
                 ProtocolName::Meta => Wire::Meta,

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use senko_cache::Footprint;
 use senko_lab::Table;
 use senko_lab::experiments::dram_policy::Basis;
 use senko_lab::experiments::dram_policy::requests::from_trace;
-use senko_lab::plan::{self, Curve, Drawn, FOLLOWED};
+use senko_lab::plan::{self, Curve, FOLLOWED, HIT_RATIO_ERROR};
 use senko_lab::publish::short;
 use senko_server::settings::PolicyKind;
 use senko_ssd::chart::Unit;
@@ -29,6 +30,10 @@ const YEARS: f64 = 5.0;
 const DRAM_HIT: f64 = 0.5;
 /// Bytes of all items, at most: an exabyte.
 const MOST_BYTES: f64 = 1e18;
+/// Bytes of an item, at most, as in the server.
+const MOST_ITEM: u64 = 1 << 30;
+/// Items of one size that are placed on pages, to see how many a page holds.
+const PLACED: u64 = 4096;
 
 /// Arguments of `senko plan`.
 #[derive(Args, Debug)]
@@ -38,7 +43,7 @@ const MOST_BYTES: f64 = 1e18;
     senko plan keys.trace.gz --hit 90% --dram-price 4 --flash-price 0.1\n  \
     senko plan --ratios --paper\n      \
       flash for each byte of DRAM: by price, in a machine, for an index (paper A, chapter 8)\n\n\
-    Hit ratios are those of S3-FIFO, from small simulations of a part of the items, or of LRU, by SHARDS. Writes assume that each miss is stored.")]
+    Hit ratios are those of S3-FIFO, from small simulations of a part of the items, or of LRU, by SHARDS. Hits are counted over the gets of a trace; each miss is stored, and each set.")]
 pub struct PlanArgs {
     /// A trace of keys, compressed or not
     trace: Option<PathBuf>,
@@ -146,6 +151,18 @@ struct Row {
     price: f64,
 }
 
+/// The items, their requests, and what items take in each tier.
+struct Population {
+    /// Its unit is an item, or a byte of a record where items have sizes of their own.
+    curve: Curve,
+    /// Bytes of keys and values.
+    bytes: f64,
+    /// Bytes of pages on flash for a unit.
+    flash: f64,
+    /// Bytes of chunks of DRAM for a unit.
+    dram: f64,
+}
+
 /// Runs `senko plan`.
 pub fn main(args: &PlanArgs) -> Result<()> {
     let premises = ratios::premises(args);
@@ -172,69 +189,62 @@ pub fn main(args: &PlanArgs) -> Result<()> {
             args.hit * 100.0
         );
     }
-    let Drawn {
-        requests,
-        times,
-        warm,
-    } = asked(args)?;
-    // The bytes of one unit of the curve.
-    let (basis, unit) = if requests.sizes.is_some() {
-        (Basis::Bytes, 1.0)
-    } else {
-        (Basis::Objects, args.bytes as f64 * times)
-    };
-    let policy = match args.policy.0 {
-        PolicyKind::Lru => plan::Policy::Lru,
-        PolicyKind::S3Fifo => plan::Policy::S3Fifo,
-    };
-    let curve = Curve::of_policy(policy, &requests, basis, warm, (FOLLOWED, 1));
-    let objects = requests.footprint_objects() as f64 * times;
-    let footprint = curve.footprint as f64 * unit;
-    let mean = footprint / objects.max(1.0);
-    if footprint > MOST_BYTES {
-        bail!(
-            "all items have {}, which is more than a cache can hold; an exabyte is the limit here",
-            Unit::Bytes.show(footprint)
-        );
-    }
-    let best = curve.hit_ratio(u64::MAX);
-    let wanted = |share: f64| curve.size_for(share).map(|size| size as f64 * unit);
-    let Some(flash) = wanted(args.hit) else {
+    let population = Population::of(args)?;
+    let Population { curve, .. } = &population;
+    let Some(size) = curve.size_for(args.hit) else {
         bail!(
             "no cache finds {:.1} % of these requests: with room for all it is {:.1} %, since a trace begins with an empty cache; ask for less with --hit",
             args.hit * 100.0,
-            best * 100.0
+            curve.hit_ratio(u64::MAX) * 100.0
         );
     };
     let dram_hit = args.dram_hit.unwrap_or(DRAM_HIT.min(args.hit));
-    let hot = wanted(dram_hit).unwrap_or(flash);
-    let index = |flash: f64| flash / mean * premises.index_bits / 8.0;
-    let row = |flash: f64| {
-        let hit = curve.hit_ratio((flash / unit) as u64);
-        let host_a_day = (1.0 - hit) * args.rate * mean * DAY;
+    let hot = curve.size_for(dram_hit).unwrap_or(size);
+    // DRAM finds everything that is asked for.
+    let alone = dram_hit >= args.hit;
+    let hot_bytes = hot as f64 * population.dram;
+    let index = |size: u64| {
+        let items = size as f64 / curve.footprint * curve.objects;
+        items * premises.index_bits / 8.0
+    };
+    let a_day = args.rate * population.flash * DAY;
+    let host_a_day = |size: u64| (curve.stored(size) + curve.written_again(size)) * a_day;
+    let row = |size: u64, flash: f64| {
+        let host_a_day = if flash > 0.0 { host_a_day(size) } else { 0.0 };
         let written_a_day = host_a_day * args.write_amplification;
         Row {
             flash,
-            hit,
+            hit: curve.hit_ratio(size),
             host_a_day,
             written_a_day,
             years: (written_a_day > 0.0)
                 .then(|| flash * args.cycles / written_a_day / 365.0)
                 .filter(|years| *years <= LONGEST_YEARS),
-            price: ((hot + index(flash)) * premises.dram_price + flash * premises.flash_price)
+            price: ((hot_bytes + index(size)) * premises.dram_price + flash * premises.flash_price)
                 / 1e9,
         }
     };
-    let chosen = row(flash);
-    let dram = hot + index(flash);
+    let flash_of = |size: u64| size as f64 * population.flash;
+    let chosen = row(size, if alone { 0.0 } else { flash_of(size) });
+    // Sizes for a point less and a point more, as far as hit ratios may be off.
+    let less = curve
+        .size_for((args.hit - HIT_RATIO_ERROR).max(0.0))
+        .unwrap_or(0);
+    let more = curve.size_for(args.hit + HIT_RATIO_ERROR);
+    let more = more.unwrap_or(curve.footprint.ceil() as u64).max(size);
+    let dram = hot_bytes + index(size);
     // Bytes written to the flash's cells.
     let endurance = chosen.written_a_day * 365.0 * YEARS;
-    let drive = (endurance / args.cycles).max(flash);
+    let drive = (endurance / args.cycles).max(chosen.flash);
     let lasting = (dram * premises.dram_price + drive * premises.flash_price) / 1e9;
-    let all_in_dram = flash * premises.dram_price / 1e9;
+    let in_dram = size as f64 * population.dram + index(size);
+    let all_in_dram = in_dram * premises.dram_price / 1e9;
     let sizes: Vec<Row> = (0..7)
         .rev()
-        .map(|halved| row(footprint / f64::from(1 << halved)))
+        .map(|halved| {
+            let size = (curve.footprint / f64::from(1 << halved)).ceil() as u64;
+            row(size, flash_of(size))
+        })
         .collect();
     let mut out = crate::out::stdout();
     if args.json {
@@ -243,14 +253,19 @@ pub fn main(args: &PlanArgs) -> Result<()> {
                 "years": row.years, "years_missing": row.years_missing(), "price": row.price })
         };
         let line = json!({
-            "items": objects, "footprint_bytes": footprint, "followed_share": curve.share,
+            "items": curve.objects, "footprint_bytes": population.bytes, "followed_share": curve.share,
             "five_years_drive_bytes": drive, "five_years_price": lasting,
-            "five_years_host_bytes": endurance / args.write_amplification, "dram_bytes": dram, "index_bytes": index(flash), "plan": show(&chosen),
+            "five_years_host_bytes": endurance / args.write_amplification, "dram_bytes": dram, "index_bytes": index(size), "plan": show(&chosen),
             "all_in_dram_price": all_in_dram, "sizes": sizes.iter().map(show).collect::<Vec<_>>(),
+            "hit_ratio_error": HIT_RATIO_ERROR,
+            "flash_bytes_within": if alone { [0.0; 2] } else { [flash_of(less), flash_of(more)] },
+            "host_bytes_a_day_within": if alone { [0.0; 2] } else { [host_a_day(more), host_a_day(less)] },
+            "dram_alone": alone,
         });
         return writeln!(out, "{line}").context("cannot write to stdout");
     }
     let bytes = |value: f64| Unit::Bytes.show(value);
+    let within = |less: f64, more: f64| format!("{} to {}", bytes(less), bytes(more));
     let columns = ["flash", "hits", "written a day", "life", "price"];
     let mut table = Table::new("Sizes of flash", &columns);
     for row in &sizes {
@@ -262,40 +277,60 @@ pub fn main(args: &PlanArgs) -> Result<()> {
             money(row.price),
         ]);
     }
-    let followed = if times > 1.0 {
-        format!("simulated in groups of {}", short(times))
+    let followed = if curve.times > 1.0 {
+        format!("simulated in groups of at most {}", short(curve.times))
     } else {
         format!("{:.1} % of the items were followed", curve.share * 100.0)
     };
     write!(
         out,
         "{} of {} on average, {} in all; {followed}\n\n\
-         to find {:.1} % of the requests, {:.1} % of them in DRAM:\n  \
-         flash  {}, with {} written a day ({} to its cells) at {} requests a second: {} at {} cycles\n  \
-         for {YEARS:.0} years: a drive of {}, or one rated for {} of writes\n  \
-         DRAM   {}, of which {} index the flash\n  \
-         price  {}, or {} with the drive for {YEARS:.0} years; all in DRAM it would be {}\n\n{}",
-        match objects {
+         to find {:.1} % of the requests, {:.1} % of them in DRAM:\n",
+        match curve.objects {
             1.0 => "1 item".to_owned(),
             objects => format!("{objects:.0} items"),
         },
-        bytes(mean),
-        bytes(footprint),
+        bytes(population.bytes / curve.objects.max(1.0)),
+        bytes(population.bytes),
         chosen.hit * 100.0,
         dram_hit * 100.0,
-        bytes(flash),
-        bytes(chosen.host_a_day),
-        bytes(chosen.written_a_day),
-        short(args.rate),
-        chosen.life(),
-        short(args.cycles),
-        bytes(drive),
-        bytes(endurance / args.write_amplification),
+    )
+    .context("cannot write to stdout")?;
+    if alone {
+        writeln!(out, "  flash  none: DRAM alone finds them")
+    } else {
+        writeln!(
+            out,
+            "  flash  {} ({}), with {} written a day ({}; {} to its cells) at {} requests a second: {} at {} cycles\n  \
+             for {YEARS:.0} years: a drive of {}, or one rated for {} of writes",
+            bytes(chosen.flash),
+            within(flash_of(less), flash_of(more)),
+            bytes(chosen.host_a_day),
+            within(host_a_day(more), host_a_day(less)),
+            bytes(chosen.written_a_day),
+            short(args.rate),
+            chosen.life(),
+            short(args.cycles),
+            bytes(drive),
+            bytes(endurance / args.write_amplification),
+        )
+    }
+    .context("cannot write to stdout")?;
+    let cheaper = match all_in_dram < chosen.price && !alone {
+        true => ", which is cheaper",
+        false => "",
+    };
+    write!(
+        out,
+        "  DRAM   {}, of which {} index the items\n  \
+         price  {}, or {} with the drive for {YEARS:.0} years; all in DRAM it would be {}{cheaper}\n  \
+         error  hits are within {} points of 100; what is in brackets is for so many fewer and more\n\n{}",
         bytes(dram),
-        bytes(index(flash)),
+        bytes(index(size)),
         money(chosen.price),
         money(lasting),
         money(all_in_dram),
+        short(HIT_RATIO_ERROR * 100.0),
         table.to_markdown()
     )
     .context("cannot write to stdout")
@@ -328,25 +363,81 @@ fn money(price: f64) -> String {
     format!("{price:.2}")
 }
 
-/// The requests: either a trace, for which the cache begins empty, or keys by Zipf's law.
-fn asked(args: &PlanArgs) -> Result<Drawn> {
-    if let Some(trace) = &args.trace {
+impl Population {
+    /// That of a trace, for which the cache begins empty, or of keys by Zipf's law.
+    fn of(args: &PlanArgs) -> Result<Population> {
+        let policy = match args.policy.0 {
+            PolicyKind::Lru => plan::Policy::Lru,
+            PolicyKind::S3Fifo => plan::Policy::S3Fifo,
+        };
+        let Some(trace) = &args.trace else {
+            return match args.items {
+                Some(0) => bail!("--items 0: there is nothing to cache"),
+                Some(items) => {
+                    check_bytes(items as f64 * args.bytes as f64)?;
+                    let curve = Curve::of_zipf(policy, items, args.zipf, 1)?;
+                    Population::of_one_size(curve, args.bytes)
+                }
+                None => {
+                    bail!("give a trace of keys, or --items N for keys by Zipf's law; or --ratios")
+                }
+            };
+        };
         ensure!(
             !trace.is_dir(),
             "{} is a folder, and no trace",
             trace.display()
         );
-        return Ok(Drawn {
-            requests: from_trace(trace)?,
-            times: 1.0,
-            warm: 0,
-        });
+        let mut requests = from_trace(trace)?;
+        let curve = |requests, basis| Curve::of_policy(policy, requests, basis, 0, (FOLLOWED, 1));
+        let Some(sizes) = &mut requests.sizes else {
+            return Population::of_one_size(curve(&requests, Basis::Objects), args.bytes);
+        };
+        let bytes: f64 = sizes.iter().map(|size| *size as f64).sum::<f64>() / requests.share;
+        check_bytes(bytes)?;
+        let mut taken = Footprint::default();
+        for size in sizes.iter_mut() {
+            let value = (*size).min(MOST_ITEM) as u32;
+            taken.add(0, value);
+            *size = Footprint::record_bytes(0, value);
+        }
+        let curve = curve(&requests, Basis::Bytes);
+        let units = curve.footprint * requests.share;
+        Ok(Population {
+            curve,
+            bytes,
+            flash: taken.flash_bytes() as f64 / units,
+            dram: taken.dram_bytes() as f64 / units,
+        })
     }
-    match args.items {
-        Some(0) => bail!("--items 0: there is nothing to cache"),
-        Some(items) => plan::by_zipf(items, args.zipf, 1),
-        None => bail!("give a trace of keys, or --items N for keys by Zipf's law; or --ratios"),
+
+    fn of_one_size(curve: Curve, size: u64) -> Result<Population> {
+        let bytes = curve.objects * size as f64;
+        check_bytes(bytes)?;
+        ensure!(
+            size <= MOST_ITEM,
+            "--bytes {size}: an item has at most {MOST_ITEM} bytes"
+        );
+        let mut taken = Footprint::default();
+        for _ in 0..PLACED {
+            taken.add(0, size as u32);
+        }
+        Ok(Population {
+            curve,
+            bytes,
+            flash: taken.flash_bytes() as f64 / PLACED as f64,
+            dram: taken.dram_bytes() as f64 / PLACED as f64,
+        })
     }
+}
+
+fn check_bytes(bytes: f64) -> Result<()> {
+    ensure!(
+        bytes <= MOST_BYTES,
+        "all items have {}, which is more than a cache can hold; an exabyte is the limit here",
+        Unit::Bytes.show(bytes)
+    );
+    Ok(())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ mod transfer; // the direct transfer engine
 
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use senko_io::tell;
 use senko_ssd::Error;
@@ -188,9 +188,13 @@ const STRIPE: &str = "64k";
 /// The options of a drive, shared by all commands that simulate one.
 #[derive(Args, Clone, Debug)]
 struct DriveArgs {
-    /// A profile's name, or the path of a TOML file
+    /// A profile's name, or the path of a TOML file; compare takes several, each with the option
     #[arg(long, value_name = "PROFILE", default_value = DEFAULT)]
-    profile: String,
+    profile: Vec<String>,
+    /// Simulates one part in N of the drive, in place of the profile's: 1 is the whole drive, which
+    /// takes memory and time
+    #[arg(value_parser = at_least_one::<u32>, long, value_name = "N")]
+    scale: Option<u32>,
     /// Bytes of the write buffer, in place of the profile's, such as 2m; 0 beside --buffer none
     #[arg(value_parser = size_text, long, value_name = "SIZE")]
     buffer_size: Option<String>,
@@ -225,7 +229,18 @@ struct DriveArgs {
 impl DriveArgs {
     /// The drives, and when requests come, if the options are valid.
     fn setup(&self) -> Result<Setup> {
-        let mut profile = Profile::find(&self.profile)?;
+        match &self.profile[..] {
+            [name] => self.setup_of(name),
+            _ => bail!("this takes one --profile; senko ssd compare takes several"),
+        }
+    }
+
+    /// The same for one of several profiles.
+    fn setup_of(&self, name: &str) -> Result<Setup> {
+        let mut profile = Profile::find(name)?;
+        if let Some(scale) = self.scale {
+            profile = profile.scaled(scale)?;
+        }
         if let Some(size) = &self.buffer_size {
             profile.buffer_bytes = size_of("--buffer-size", size)?;
         }
@@ -270,6 +285,6 @@ fn size_of(option: &str, text: &str) -> Result<u64> {
 /// The files that a command reads: a picture of them must not take their place.
 fn inputs<'a>(workloads: &'a [Workload], drive: Option<&'a DriveArgs>) -> Vec<&'a Path> {
     let traces = workloads.iter().filter_map(Workload::file);
-    let profile = drive.map(|drive| Path::new(&drive.profile));
-    traces.chain(profile).collect()
+    let profiles = drive.map_or(&[][..], |drive| &drive.profile[..]);
+    traces.chain(profiles.iter().map(Path::new)).collect()
 }

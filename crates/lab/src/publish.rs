@@ -286,12 +286,21 @@ impl Page {
             return;
         };
         self.text.push_str("<p class=\"gap\">Gaps:</p><ul>\n");
+        // A library that is missing leaves several gaps, with one reason.
+        let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
         for (key, why) in missing {
             let why = why.as_str().unwrap_or("no reason was given");
+            let key = format!("<code>{}</code>", escape(key));
+            match reasons.iter_mut().find(|reason| reason.0 == why) {
+                Some((_, keys)) => keys.push(key),
+                None => reasons.push((why, vec![key])),
+            }
+        }
+        for (why, keys) in reasons {
             let _ = writeln!(
                 self.text,
-                "<li class=\"gap\"><code>{}</code>: {}</li>",
-                escape(key),
+                "<li class=\"gap\">{}: {}</li>",
+                keys.join(", "),
                 escape(why)
             );
         }
@@ -556,13 +565,15 @@ mod tests {
     fn what_a_record_says_is_no_markup() {
         let record = json!({
             "experiment": "ftl-table2", "scale": "quick", "bars": { "page_mib": 126.6, "<i>": 1 },
-            "missing": { "a": "<script>alert(1)</script>" }, "settings": { "b": "<img src=x>" },
+            "missing": { "a": "<script>alert(1)</script>", "k": "no libdb", "l": "no libdb" }, "settings": { "b": "<img src=x>" },
             "tables": [{ "title": "<b>", "columns": ["<u>", "us"], "rows": [["<s>", "5"]] }],
         });
         let (page, figures) = page(&[record]);
         assert!(figures >= 2);
         // A gap names the figures that it stands for.
         assert!(page.contains("What is missing would have shown"));
+        // One library that is missing was told of once for each figure.
+        assert!(page.contains("<code>k</code>, <code>l</code>: no libdb"));
         for mark in ["<script", "<img", "<b>", "<u>", "<s>", "<i>"] {
             assert!(!page.contains(mark), "{mark}");
         }

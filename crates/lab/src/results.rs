@@ -184,42 +184,32 @@ fn now() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// Seconds since 1970 as `2026-03-01 12:30 UTC`.
+/// The last second that has a date here: the end of the year 9999.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// Seconds since 1970 as `2026-03-01 12:30 UTC`; a number that cannot be a time of a run as it is.
 pub fn date(seconds: u64) -> String {
-    let (mut day, second) = (seconds / 86_400, seconds % 86_400);
-    let leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    if seconds > LAST_SECOND {
+        return format!("second {seconds}");
+    }
+    // Years begin in March, so that a leap day is the last of its year, and eras of 400 years all
+    // have the same days (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
     };
-    let mut year = 1970;
-    while day >= 365 + u64::from(leap(year)) {
-        day -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let mut month = 1;
-    for days in [
-        31,
-        28 + u64::from(leap(year)),
-        31,
-        30,
-        31,
-        30,
-        31,
-        31,
-        30,
-        31,
-        30,
-    ] {
-        if day < days {
-            break;
-        }
-        day -= days;
-        month += 1;
-    }
     format!(
-        "{year}-{month:02}-{:02} {:02}:{:02} UTC",
-        day + 1,
-        second / 3600,
-        second / 60 % 60
+        "{:04}-{month:02}-{day:02} {:02}:{:02} UTC",
+        era * 400 + year + later,
+        seconds % 86_400 / 3_600,
+        seconds % 3_600 / 60
     )
 }
 
@@ -234,6 +224,12 @@ mod tests {
         assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
         assert_eq!(date(1_767_225_599), "2025-12-31 23:59 UTC");
         assert_eq!(date(4_107_542_400), "2100-03-01 00:00 UTC");
+        assert_eq!(date(253_402_300_799), "9999-12-31 23:59 UTC");
+        // A time of 2^63 kept the report busy for years: it counted one year after the other.
+        assert_eq!(date(1 << 63), "second 9223372036854775808");
+        for day in 0..40_000 {
+            assert!(date(day * 86_400) < date((day + 1) * 86_400));
+        }
     }
 
     #[test]

@@ -353,13 +353,25 @@ impl<'a> Engine<'a> {
         }
         .map_err(|error| error.to_string())?;
         let mut link = None;
+        let failed = |why| format!("cannot connect to {}: {why}", settings.target);
         if let Some(tls) = &self.shared.plan.tls {
             let mut socket = TcpStream::from(stream);
-            let made = tls
-                .connect(&mut socket, settings.timeout)
-                .map_err(|why| format!("cannot connect to {}: {why}", settings.target))?;
+            let made = tls.connect(&mut socket, settings.timeout).map_err(failed)?;
             self.suite = Some(made.suite());
             link = Some(Box::new(made));
+            stream = socket.into();
+        }
+        if let Some(login) = &settings.login {
+            // A Unix socket has the same calls.
+            let mut socket = TcpStream::from(stream);
+            login
+                .perform(
+                    settings.wire,
+                    &mut socket,
+                    link.as_deref_mut(),
+                    settings.timeout,
+                )
+                .map_err(failed)?;
             stream = socket.into();
         }
         let id = self.io.adopt(stream).map_err(|error| error.to_string())?;

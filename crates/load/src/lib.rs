@@ -25,6 +25,7 @@ pub mod connection; // matches requests under way with their answers
 pub mod cpu; // processor time of both sides
 pub mod engine; // one thread: event loop, connections, rounds
 pub mod ledger; // the correct versions
+mod login; // logs a connection in
 pub mod pace; // the schedule of an open loop
 pub mod plan; // the settings bound to numbers: keys, order, lengths
 pub mod reply; // bytes to answers
@@ -56,7 +57,8 @@ pub use changes::{Change, Changes, Requests};
 pub use check::{Fault, FaultKind};
 pub use report::{Asked, REACHED, Report, ServerCpu, StepReport};
 pub use settings::{
-    Amount, Gaps, Gather, KeyCount, Pace, Part, Settings, Step, Target, Wire, reads_and_updates,
+    Amount, Gaps, Gather, KeyCount, Login, Pace, Part, Settings, Step, Target, Wire,
+    reads_and_updates,
 };
 pub use tally::{Counts, Stretch};
 pub use tls::TlsOptions;

@@ -238,8 +238,12 @@ impl Report {
         for step in &self.steps {
             if step.counts.requests == 0 && step.counts.failed > 0 {
                 let why = step.errors.keys().next().map_or("", String::as_str);
+                let way = match asks_for_login(why) {
+                    true => "; the server wants a user (--user, --password-file)",
+                    false => "",
+                };
                 return Err(format!(
-                    "no request of the {} succeeded: {why}",
+                    "no request of the {} succeeded: {why}{way}",
                     step.step.name()
                 ));
             }
@@ -533,6 +537,13 @@ fn bytes(count: u64) -> String {
         value /= 1024.0;
     }
     format!("{value:.2} TiB")
+}
+
+/// Whether a server's error is that of a connection that has not logged in: memcached's text
+/// protocol says `CLIENT_ERROR unauthenticated` or `CLIENT_ERROR authentication failure`, its
+/// binary one `Auth failure.`
+fn asks_for_login(error: &str) -> bool {
+    error.to_ascii_lowercase().contains("auth")
 }
 
 #[cfg(test)]

@@ -24,6 +24,22 @@ pub enum Target {
     Unix(PathBuf),
 }
 
+/// A user of the server.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The name, without a space.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+impl fmt::Debug for Login {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Login({:?})", self.user)
+    }
+}
+
 /// Memcached's port, for an address without one.
 pub const DEFAULT_PORT: u16 = 11211;
 
@@ -197,6 +213,8 @@ pub struct Settings {
     pub target: Target,
     /// How connections are encrypted; `None`: not encrypted.
     pub tls: Option<TlsOptions>,
+    /// The user of each connection; `None`: connections do not log in.
+    pub login: Option<Login>,
     /// The protocol spoken.
     pub wire: Wire,
     /// Connections over all threads.
@@ -261,6 +279,7 @@ impl Default for Settings {
         Settings {
             target: Target::Tcp(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT))),
             tls: None,
+            login: None,
             wire: Wire::Classic,
             connections: 64,
             threads: 1,

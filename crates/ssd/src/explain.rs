@@ -36,6 +36,7 @@ impl Told {
         lines.extend(self.merges());
         lines.extend(self.map());
         lines.extend(self.stalls());
+        lines.extend(self.reads());
         lines.push(self.limit());
         lines.extend(self.life());
         lines.extend(self.report.notes());
@@ -220,6 +221,31 @@ impl Told {
             "Writes stalled: one in a thousand took more than {:.2} ms, {times:.0} times the median; {longest}. The reason: {cause}.",
             writes.p999_us / 1000.0
         ))
+    }
+
+    /// What reads waited for.
+    fn reads(&self) -> Option<String> {
+        let (report, reads) = (&self.report, &self.report.reads);
+        if !report.timed || report.falls_behind() || reads.count == 0 {
+            return None;
+        }
+        let times = reads.p99_us / reads.p50_us.max(0.001);
+        let layer = &report.layer;
+        let cause = if layer.full_merges + layer.partial_merges > 0 {
+            "a merge"
+        } else if layer.folded_blocks > 0 {
+            "a fold"
+        } else if layer.gc_blocks > 0 {
+            "a collection"
+        } else {
+            return None;
+        };
+        (times >= STALL).then(|| {
+            format!(
+                "Reads waited: one in a hundred took more than {:.2} ms, {times:.0} times the median. A read that comes to a plane during {cause} waits until all valid pages of the block are moved, because the simulated drive interrupts neither that nor a program or an erase for a read. Drives that do have shorter tails.",
+                reads.p99_us / 1000.0
+            )
+        })
     }
 
     /// The busiest part, and whether it limits the drive.

@@ -159,6 +159,34 @@ impl Profile {
         Ok(profile)
     }
 
+    /// The same drive, of which one part in `scale` is simulated. Each plane has as many blocks
+    /// fewer or more; the two that a layer keeps open and free are always there.
+    ///
+    /// # Errors
+    /// If the part would be too small, or not of whole blocks.
+    ///
+    /// ```
+    /// use senko_ssd::profile::Profile;
+    /// let profile = Profile::find("nvme-512gb")?;
+    /// let whole = profile.clone().scaled(1)?;
+    /// assert_eq!((whole.scale, whole.user_bytes), (1, 64 * profile.user_bytes));
+    /// assert_eq!(profile.scaled(64)?.geometry.blocks, 258);
+    /// # Ok::<(), senko_ssd::Error>(())
+    /// ```
+    pub fn scaled(mut self, scale: u32) -> Result<Self, Error> {
+        const KEPT: u64 = 2;
+        let (was, now) = (u64::from(self.scale), u64::from(scale.max(1)));
+        let blocks = u64::from(self.geometry.blocks).saturating_sub(KEPT) * was / now + KEPT;
+        let page = u64::from(self.geometry.page_bytes);
+        self.user_bytes = self.user_bytes / page * was / now * page;
+        self.geometry.blocks = u32::try_from(blocks)
+            .map_err(|_| Error::profile(format!("scale {scale}: {blocks} blocks are too many")))?;
+        self.scale = scale.max(1);
+        let named = |error: Error| Error::profile(format!("scale {scale}: {error}"));
+        self.check().map_err(named)?;
+        Ok(self)
+    }
+
     /// Logical pages.
     pub fn user_pages(&self) -> u32 {
         (self.user_bytes / u64::from(self.geometry.page_bytes)) as u32

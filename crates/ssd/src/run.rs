@@ -248,6 +248,17 @@ impl<'a> Outcome<'a> {
         report: &'a Report,
         stopped: bool,
     ) -> Outcome<'a> {
+        let asked = trace
+            .mix
+            .requests()
+            .saturating_mul(u64::from(workload.rounds));
+        let mut notes = report.notes();
+        if report.all.count > asked && !stopped {
+            notes.push(format!(
+                "The fold split the {asked} requests into {} pieces. Counts, rates and response times are of pieces.",
+                report.all.count
+            ));
+        }
         Outcome {
             workload: workload.name(),
             trace,
@@ -257,7 +268,7 @@ impl<'a> Outcome<'a> {
             derived: report.derived(),
             lifetime: Lifetime::of(report, profile.endurance.cycles)
                 .map(|life| life.of_whole(profile.scale)),
-            notes: report.notes(),
+            notes,
         }
     }
 }

@@ -85,8 +85,8 @@ impl Workload {
     /// relative to the first one, as in a trace.
     ///
     /// # Errors
-    /// If there is none, a time is before its predecessor's, or a read or write is longer than 4
-    /// GiB. The error names the request, counted from 0.
+    /// If there is none, a time is before its predecessor's, or a read or write is longer than in
+    /// any trace (4 GiB). The error names the request, counted from 0.
     ///
     /// ```
     /// use senko_ssd::{Op, Request, source::Workload};
@@ -111,9 +111,15 @@ impl Workload {
                     nth - 1
                 )));
             }
-            if request.bytes > MAX_TRANSFER && request.op != Op::Trim {
+            if request.op != Op::Trim && request.bytes > MAX_TRANSFER {
                 return Err(Error::Request(format!(
-                    "request {nth}: it is longer than 4 GiB"
+                    "request {nth}: it is for {} bytes, and a request has at most {MAX_TRANSFER}",
+                    request.bytes
+                )));
+            }
+            if request.offset.checked_add(request.bytes).is_none() {
+                return Err(Error::Request(format!(
+                    "request {nth}: it ends beyond 2^64 bytes"
                 )));
             }
             last = request.time;

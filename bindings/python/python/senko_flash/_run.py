@@ -80,6 +80,14 @@ def simulate(
 
 def run(options: Mapping[str, Any], stop: _native.Stop | None = None) -> Result:
     """`simulate` with its arguments as a mapping. `stop.set()` ends it."""
+    outcome = outcome_of(options, stop)
+    for warning in outcome["trace"]["warnings"]:
+        warnings.warn(f"{outcome['workload']}: {warning}", stacklevel=3)
+    return Result(outcome)
+
+
+def outcome_of(options: Mapping[str, Any], stop: _native.Stop | None = None) -> dict[str, Any]:
+    """What `run` makes a result of, without its warnings."""
     chosen = {**READING, **DRIVE, **options}
     if "workload" not in chosen:
         raise TypeError("a run needs a workload: a trace's file, a generator or requests")
@@ -91,10 +99,8 @@ def run(options: Mapping[str, Any], stop: _native.Stop | None = None) -> Result:
     if chosen:
         names = ", ".join(["workload", *READING, *DRIVE])
         raise TypeError(f"there is no option {', '.join(map(repr, chosen))}; there are {names}")
-    outcome = json.loads(_native.simulate(workload, reading, drive, stop))
-    for warning in outcome["trace"]["warnings"]:
-        warnings.warn(f"{outcome['workload']}: {warning}", stacklevel=3)
-    return Result(outcome)
+    outcome: dict[str, Any] = json.loads(_native.simulate(workload, reading, drive, stop))
+    return outcome
 
 
 def _workload(given: Any, format: str) -> str | _native.Requests:

@@ -10,17 +10,17 @@ from __future__ import annotations
 import hashlib
 import html
 import itertools
+import numbers
 import os
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from typing import Any
 
 from . import _native
 from ._result import Result, shown
-from ._run import run
+from ._run import outcome_of
 
 __all__ = ["Row", "Table", "sweep"]
 
@@ -155,25 +155,42 @@ def _cells(grid: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Iterator[di
         for cell in grid:
             if not isinstance(cell, Mapping):
                 raise _no_grid(cell)
-            yield dict(cell)
+            yield {name: _value(name, value) for name, value in cell.items()}
         return
-    lists = [
-        list(value) if isinstance(value, Iterable) and not isinstance(value, _ONE) else [value]
-        for value in grid.values()
-    ]
+    lists = [_values(name, value) for name, value in grid.items()]
     for values in itertools.product(*lists):
         yield dict(zip(grid, values))
+
+
+def _value(name: str, value: Any) -> Any:
+    """A value of an option. Requests are kept, since an iterator of them can be read only once."""
+    requests = name == "workload" and isinstance(value, Iterable) and not isinstance(value, _ONE)
+    return list(value) if requests else value
+
+
+def _values(name: str, value: Any) -> list[Any]:
+    """The values of an option of a grid. Requests, each a sequence that begins with its time, are
+    one workload.
+    """
+    if not isinstance(value, Iterable) or isinstance(value, _ONE):
+        return [value]
+    values = list(value)
+    if name == "workload" and values and isinstance(values[0], Sequence):
+        first = values[0]
+        if not isinstance(first, _ONE) and first and isinstance(first[0], numbers.Real):
+            return [values]
+    return [_value(name, value) for value in values]
 
 
 def _sent(cell: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a cell as they travel: absolute paths, and what the trace's file hashes to."""
     sent = dict(cell)
     for name in ("workload", "profile"):
-        if name in sent:
+        if isinstance(sent.get(name), _ONE):
             path = os.fspath(sent[name])
             sent[name] = os.path.abspath(path) if os.path.isfile(path) else path
-    if "workload" in sent and os.path.isfile(sent["workload"]):
-        sent["sha256"] = _hash(sent["workload"])
+            if name == "workload" and os.path.isfile(path):
+                sent["sha256"] = _hash(sent[name])
     return sent
 
 
@@ -193,9 +210,9 @@ def _run(
                 return None, f"there is no file {path} on the machine that runs the cell"
             if _hash(path) != expected:
                 return None, f"{path} is another file on the machine that runs the cell"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return run(options, stop), None
+        # Its doubts about a trace are in the result. Threads must not touch the program's filters
+        # of warnings.
+        return Result(outcome_of(options, stop)), None
     except Exception as failure:
         return None, str(failure) or repr(failure)
 
@@ -231,7 +248,8 @@ def sweep(
 
     `grid` is a mapping from options of `simulate` to a value or a list of values, of which every
     combination is run; the last option changes fastest. Or it is a list of mappings, one for each
-    cell. A cell that fails is a row with the error's sentence.
+    cell. A workload can be a list of requests, as in `simulate`. A cell that fails is a row with
+    the error's sentence.
 
     Without an executor, threads run the cells, as many as there are cores. Any executor of
     concurrent.futures will do, and `client.get_executor()` of a Dask client. A trace must lie at

@@ -13,7 +13,7 @@ use crate::record::RECORD_ALIGN;
 /// The most open pages.
 const MOST: usize = 32;
 /// A page with less room than this is closed: no record is smaller.
-pub(super) const SMALLEST_RECORD: usize = 48;
+pub(crate) const SMALLEST_RECORD: usize = 48;
 
 #[derive(Debug)]
 struct OpenPage {
@@ -33,7 +33,7 @@ impl OpenPage {
 
 /// The open pages of a log.
 #[derive(Debug, Default)]
-pub(super) struct OpenPages(Vec<OpenPage>);
+pub(crate) struct OpenPages(Vec<OpenPage>);
 
 impl OpenPages {
     /// Opens an empty page for records. If there are too many open pages, it replaces the page with

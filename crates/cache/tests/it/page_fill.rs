@@ -3,7 +3,8 @@
 //! sizes of Facebook's ETC. Also tests items that fit into no write buffer any more.
 
 use senko_cache::{
-    Admission, AdmissionRule, AllocError, DeviceSlice, HashSeed, Key, Lookup, Shard, ShardConfig,
+    Admission, AdmissionRule, AllocError, DeviceSlice, Footprint, HashSeed, Key, Lookup, Shard,
+    ShardConfig,
 };
 use senko_workload::{Rng, etc};
 
@@ -170,4 +171,57 @@ fn a_large_item_that_is_refused_takes_no_room() {
         pages <= thirds.div_ceil(3) + 2,
         "{pages} pages for {thirds} records: {s:?}"
     );
+}
+
+/// A plan took an item's bytes for its bytes on flash: 63 GB for thirty million items of 2,100
+/// bytes, of which a page holds one, so that they take 123 GB. Counted without a shard, pages are
+/// what a shard writes.
+#[test]
+fn pages_are_counted_as_a_shard_fills_them() {
+    let of_etc = |n: u64| (etc::key_len(n).max(8), etc::value_len(n, 0, 200_000));
+    let mixed = |n: u64| {
+        (
+            10,
+            [80, 700, 2_000, 9_000, 70_000][(n % 5) as usize] + (n % 97) as usize,
+        )
+    };
+    type Sizes<'a> = &'a dyn Fn(u64) -> (usize, usize);
+    let populations: [(&str, Sizes<'_>, u64); 8] = [
+        ("2,100 bytes", &|_| (20, 2_080), 15_000),
+        ("100 bytes", &|_| (10, 90), 200_000),
+        ("1,000 bytes", &|_| (20, 980), 60_000),
+        ("1,300 bytes", &|_| (20, 1_280), 30_000),
+        ("5,000 bytes", &|_| (20, 4_980), 10_000),
+        ("30,000 bytes", &|_| (20, 29_980), 2_500),
+        ("ETC", &of_etc, 200_000),
+        ("mixed", &mixed, 5_000),
+    ];
+    let value = vec![b'v'; 1 << 20];
+    for (name, sizes, items) in populations {
+        let mut shard = Shard::new(config(8 << 20, 256 << 20 >> 12)).expect("a shard");
+        let mut queue = MemoryQueue::new(256 << 20 >> 12, &[(1, 8), (16, 4)], 1);
+        shard.set_now(1_700_000_000_000);
+        let (mut counted, mut records) = (Footprint::default(), 0);
+        for n in 0..items {
+            let (key_len, value_len) = sizes(n);
+            let mut key = format!("{n}").into_bytes();
+            key.resize(key_len, b'k');
+            store(&mut shard, &mut queue, &key, &value[..value_len]);
+            counted.add(key_len, value_len as u32);
+            records += Footprint::record_bytes(key_len, value_len as u32);
+        }
+        let s = shard.stats();
+        // How full pages are: large items leave DRAM before small ones.
+        let written = s.page_fill_record_bytes as f64 / s.page_fill_page_bytes as f64;
+        let planned = records as f64 / counted.flash_bytes() as f64;
+        println!("{name}: pages are full to {written:.3}, counted {planned:.3}");
+        assert!(s.demotions * 10 > items * 7 && s.reinsertions == 0, "{s:?}");
+        // Records are padded to eight bytes, which counts as empty in the first.
+        let padding = 7.0 / (records as f64 / items as f64);
+        let off = planned / written - 1.0;
+        assert!(
+            (-0.02..0.02 + padding).contains(&off),
+            "{name}: {planned} and {written}"
+        );
+    }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko ssd compare`: every combination of workloads, translation layers and write buffers, on
-//! all cores.
+//! `senko ssd compare`: every combination of workloads, drives, translation layers and write
+//! buffers, on all cores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -12,7 +12,6 @@ use anyhow::{Context, Result};
 use clap::Args;
 use senko_io::Output;
 use senko_ssd::chart::{Axis, Chart, Unit};
-use senko_ssd::profile::Profile;
 use senko_ssd::report::Report;
 use senko_ssd::run::Setup;
 use senko_ssd::source::Workload;
@@ -54,9 +53,10 @@ pub struct CompareArgs {
     plot: Option<PathBuf>,
 }
 
-/// The columns for people. The first three are names.
-const HEAD: [&str; 9] = [
+/// The columns for people. The first four are names.
+const HEAD: [&str; 10] = [
     "workload",
+    "drive",
     "layer",
     "buffer",
     "hits",
@@ -69,20 +69,41 @@ const HEAD: [&str; 9] = [
 
 /// Response times that lie further apart have a logarithmic axis.
 const WIDE: f64 = 200.0;
+/// The column of drives.
+const DRIVE: usize = 1;
 /// The column of layers.
-const LAYER: usize = 1;
+const LAYER: usize = 2;
 /// How many columns are names.
-const NAMES: usize = 3;
+const NAMES: usize = 4;
 
 struct Combination<'a> {
     workload: &'a Workload,
+    setup: &'a Setup,
     ftl: Option<&'a str>,
     buffer: Option<&'a str>,
 }
 
+impl Combination<'_> {
+    /// Workload, drive, layer and buffer.
+    fn names(&self) -> [String; NAMES] {
+        let profile = &self.setup.profile;
+        [
+            self.workload.name(),
+            profile.name.clone(),
+            self.ftl.unwrap_or(&profile.ftl).to_owned(),
+            self.buffer.unwrap_or(&profile.buffer).to_owned(),
+        ]
+    }
+}
+
 /// Runs `senko ssd compare`.
 pub fn main(args: &CompareArgs) -> Result<()> {
-    let setup = args.drive.setup()?;
+    let setups = args
+        .drive
+        .profile
+        .iter()
+        .map(|name| args.drive.setup_of(name));
+    let setups: Vec<Setup> = setups.collect::<Result<_>>()?;
     let workloads: Vec<Workload> = args
         .workloads
         .iter()
@@ -100,38 +121,44 @@ pub fn main(args: &CompareArgs) -> Result<()> {
         Output::check(path, &inputs)?;
     }
     let (ftls, buffers) = (choices(&args.ftl), choices(&args.buffer));
-    for ftl in &ftls {
-        for buffer in &buffers {
-            let parts = setup.parts(ftl.as_deref(), buffer.as_deref())?;
-            setup.drive(&parts)?;
-        }
-    }
-    let (_, capacity) = (stop_on_signals(), setup.capacity());
-    let shown = !args.json && !args.csv;
-    let mut requests = Vec::new();
-    for workload in &workloads {
-        let summary = super::summarise(workload, Some(capacity), shown)?;
-        requests.push(args.reading.requests(&summary));
-    }
-    let mut combinations = Vec::new();
-    let runs_each = (ftls.len() * buffers.len()) as u64;
-    let total = requests.iter().sum::<u64>().saturating_mul(runs_each);
-    for workload in &workloads {
+    for setup in &setups {
         for ftl in &ftls {
             for buffer in &buffers {
-                combinations.push(Combination {
-                    workload,
-                    ftl: ftl.as_deref(),
-                    buffer: buffer.as_deref(),
-                });
+                let parts = setup.parts(ftl.as_deref(), buffer.as_deref())?;
+                setup.drive(&parts)?;
             }
         }
     }
-    let reports = run_all(args, &setup, &combinations, total)?;
-    print_all(args, &setup.profile, &combinations, &reports)?;
+    stop_on_signals();
+    let capacity = setups.iter().map(Setup::capacity).min();
+    let shown = !args.json && !args.csv;
+    let mut requests = Vec::new();
+    for workload in &workloads {
+        let summary = super::summarise(workload, capacity, shown)?;
+        requests.push(args.reading.requests(&summary));
+    }
+    let mut combinations = Vec::new();
+    let runs_each = (setups.len() * ftls.len() * buffers.len()) as u64;
+    let total = requests.iter().sum::<u64>().saturating_mul(runs_each);
+    for workload in &workloads {
+        for setup in &setups {
+            for ftl in &ftls {
+                for buffer in &buffers {
+                    combinations.push(Combination {
+                        workload,
+                        setup,
+                        ftl: ftl.as_deref(),
+                        buffer: buffer.as_deref(),
+                    });
+                }
+            }
+        }
+    }
+    let reports = run_all(args, &combinations, total)?;
+    print_all(args, &combinations, &reports)?;
     // A picture that cannot be written costs no figures.
     if let Some(path) = &args.plot {
-        let picture = picture(&setup.profile, &combinations, &reports);
+        let picture = picture(&combinations, &reports);
         Output::write(path, &inputs, picture.as_bytes())?;
     }
     Ok(())
@@ -141,7 +168,6 @@ pub fn main(args: &CompareArgs) -> Result<()> {
 /// signal prevented.
 fn run_all(
     args: &CompareArgs,
-    setup: &Setup,
     combinations: &[Combination<'_>],
     total: u64,
 ) -> Result<Vec<Option<Report>>> {
@@ -162,7 +188,7 @@ fn run_all(
                     if stopped() {
                         return;
                     }
-                    let report = run_one(setup, combination, &progress);
+                    let report = run_one(combination, &progress);
                     // A run that a signal interrupted had another load than its neighbours.
                     if !stopped() {
                         *reports[index]
@@ -183,12 +209,8 @@ fn run_all(
                 .unwrap_or_else(|held| held.into_inner())
                 .transpose()
                 .with_context(|| {
-                    format!(
-                        "{} on layer {} under buffer {}",
-                        combination.workload.name(),
-                        combination.ftl.unwrap_or(&setup.profile.ftl),
-                        combination.buffer.unwrap_or(&setup.profile.buffer)
-                    )
+                    let [workload, drive, layer, buffer] = combination.names();
+                    format!("{workload} on {drive}, layer {layer} under buffer {buffer}")
                 })
         })
         .collect::<Result<_>>()?;
@@ -202,7 +224,8 @@ fn run_all(
     Ok(reports)
 }
 
-fn run_one(setup: &Setup, combination: &Combination<'_>, progress: &Progress) -> Result<Report> {
+fn run_one(combination: &Combination<'_>, progress: &Progress) -> Result<Report> {
+    let setup = combination.setup;
     let parts = setup.parts(combination.ftl, combination.buffer)?;
     let mut watching = Watching {
         filling: None,
@@ -212,7 +235,8 @@ fn run_one(setup: &Setup, combination: &Combination<'_>, progress: &Progress) ->
 }
 
 /// A table whose columns are as wide as their contents: names on the left, numbers on the right.
-fn aligned(rows: &[[String; HEAD.len()]]) -> String {
+/// The drive is left out if there is only one.
+fn aligned(rows: &[[String; HEAD.len()]], several_drives: bool) -> String {
     let mut text = String::new();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -221,6 +245,9 @@ fn aligned(rows: &[[String; HEAD.len()]]) -> String {
     let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
     for row in rows {
         for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            if column == DRIVE && !several_drives {
+                continue;
+            }
             let gap = if column == 0 { "" } else { "  " };
             text += &match column < NAMES {
                 true => format!("{gap}{cell:<width$}"),
@@ -274,24 +301,19 @@ fn notes(noted: BTreeMap<String, Vec<(String, String)>>, all: usize) -> String {
 }
 
 /// Bars for every run: write amplification, and response times where the drive kept up.
-fn picture(
-    profile: &Profile,
-    combinations: &[Combination<'_>],
-    reports: &[Option<Report>],
-) -> String {
+fn picture(combinations: &[Combination<'_>], reports: &[Option<Report>]) -> String {
     let rows = combinations.iter().zip(reports);
     let rows: Vec<_> = rows
         .filter_map(|(combination, report)| Some((combination, report.as_ref()?)))
         .collect();
     // Only the parts in which runs differ are named; the longest, the workload, comes last.
     let parts = |combination: &Combination<'_>| {
-        [
-            combination.ftl.unwrap_or(&profile.ftl).to_owned(),
-            combination.buffer.unwrap_or(&profile.buffer).to_owned(),
-            combination.workload.name(),
-        ]
+        let [workload, drive, layer, buffer] = combination.names();
+        [layer, buffer, drive, workload]
     };
     let all: Vec<[String; NAMES]> = rows.iter().map(|row| parts(row.0)).collect();
+    let drives: BTreeSet<&str> = all.iter().map(|parts| parts[2].as_str()).collect();
+    let drives: Vec<&str> = drives.into_iter().collect();
     let differ = |at: usize| all.iter().any(|parts| parts[at] != all[0][at]);
     let told: Vec<usize> = (0..NAMES).filter(|at| *at == 0 || differ(*at)).collect();
     let names = all.iter().map(|parts| {
@@ -305,10 +327,10 @@ fn picture(
     };
     let title = format!(
         "Layers and buffers on {}: shorter bars are better",
-        profile.name
+        drives.join(" and ")
     );
     let amplification = [(String::new(), values(&Report::write_amplification))];
-    let what = "write amplification: pages programmed for each page that the host writes";
+    let what = "write amplification: bytes programmed for each byte that the host writes";
     let axis = Axis::linear(what, Unit::Number(""));
     let mut chart = Chart::bars(&title, axis, &names, &amplification);
     if rows.iter().any(|(_, report)| report.timed) {
@@ -335,7 +357,6 @@ fn picture(
 
 fn print_all(
     args: &CompareArgs,
-    profile: &Profile,
     combinations: &[Combination<'_>],
     reports: &[Option<Report>],
 ) -> Result<()> {
@@ -344,9 +365,11 @@ fn print_all(
     let rows = rows.filter_map(|(combination, report)| Some((combination, report.as_ref()?)));
     let mut text = String::new();
     let mut table = vec![HEAD.map(str::to_owned)];
+    let several_drives = args.drive.profile.len() > 1;
     let (mut behind, mut noted) = (false, BTreeMap::new());
     for (index, (combination, report)) in rows.enumerate() {
         let name = combination.workload.name();
+        let profile = &combination.setup.profile;
         if args.json {
             let line = json!({ "workload": name, "profile": profile.name, "report": report, "derived": report.derived(), "notes": report.notes() });
             text.push_str(&format!("{line}\n"));
@@ -359,8 +382,13 @@ fn print_all(
         } else {
             behind |= report.falls_behind();
             for note in report.notes() {
-                let layer = combination.ftl.unwrap_or(&profile.ftl);
-                let run = format!("{name}, {layer} under {}", report.buffer);
+                let [_, drive, layer, _] = combination.names();
+                let drive = if several_drives {
+                    drive + ", "
+                } else {
+                    String::new()
+                };
+                let run = format!("{name}, {drive}{layer} under {}", report.buffer);
                 let begin = note.split_once(": ").map_or(&*note, |(begin, _)| begin);
                 let runs = noted.entry(begin.to_owned()).or_insert_with(Vec::new);
                 runs.push((run, note));
@@ -373,6 +401,7 @@ fn print_all(
             let pace = report.requests_a_second();
             table.push([
                 name,
+                profile.name.clone(),
                 report.ftl.clone(),
                 report.buffer.clone(),
                 print::percent(report.write_hit_ratio()),
@@ -386,7 +415,7 @@ fn print_all(
     }
     if table.len() > 1 {
         let told = shorter(&mut table, LAYER);
-        text.push_str(&aligned(&table));
+        text.push_str(&aligned(&table, several_drives));
         text.push_str(&told);
     }
     if behind {

@@ -177,7 +177,10 @@ pub fn run(args: &RunArgs) -> Result<()> {
         writeln!(out, "{names}\n{values}")
     } else {
         let life = outcome.lifetime.as_ref();
-        write!(out, "{}", print::report(profile, &report, life))
+        // The report prints its own.
+        let more = &outcome.notes[report.notes().len()..];
+        let more: String = more.iter().map(|note| format!("note: {note}\n")).collect();
+        write!(out, "{}{more}", print::report(profile, &report, life))
     }
     .context("cannot write to stdout")?;
     if args.one.drive.wa && args.plot_responses.is_some() {
@@ -219,6 +222,18 @@ pub fn lifetime(args: &LifetimeArgs) -> Result<()> {
     let Some(life) = life else {
         if let Some(interrupted) = Interrupted::now() {
             return Err(interrupted).context("no block was erased until then");
+        }
+        if report.host_bytes_written == 0 {
+            bail!(
+                "{} writes nothing, so it wears out no block: there is no life to tell",
+                workload.name()
+            );
+        }
+        if report.arrival_seconds <= 0.0 {
+            bail!(
+                "all requests of {} come at once, so there is no rate by which to count years",
+                workload.name()
+            );
         }
         bail!(
             "{} erased no block of this drive: use more --rounds, or fill the drive before with --precondition",

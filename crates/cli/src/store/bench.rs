@@ -270,8 +270,9 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
         recorder: recorder.clone().map(|recorder| (recorder, 0)),
         ..FileOptions::default()
     };
-    let made = Made((!exists && !args.keep).then_some(path.as_path()));
     let device = Counted::new(FlashFile::open(path, &file)?);
+    // Only now: what another process made meanwhile is not removed.
+    let made = Made((!exists && !args.keep).then_some(path.as_path()));
     let default = args.make.options();
     let options = Options {
         cache_bytes: args.cache.map_or(default.cache_bytes, |size| size.0),

@@ -27,6 +27,13 @@ fn experiments_are_listed() {
         .collect();
     assert!(names.contains(&"\"serve-flash-get\"".to_owned()), "{text}");
     assert!(names.len() >= 7, "{text}");
+    // Lines of 250 letters were broken inside words by a terminal of 80 columns.
+    let text = String::from_utf8(run(SENKO, &folder, &["lab", "list"]).stdout).unwrap();
+    let wide = text.lines().find(|line| line.chars().count() > 80);
+    assert!(
+        wide.is_none() && text.contains("serve-flash-get"),
+        "{wide:?}"
+    );
 }
 
 #[test]

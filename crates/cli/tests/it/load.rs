@@ -298,3 +298,48 @@ fn bad_mixes_are_refused() {
         assert!(told.contains(words), "{mix}: {told}");
     }
 }
+
+/// A server with passwords could not be measured: `senko load` had no user, and its refusal named
+/// no way out.
+#[test]
+fn connections_log_in() {
+    let folder = Scratch::new();
+    std::fs::write(folder.join("users"), "bob:secret7\n").unwrap();
+    std::fs::write(folder.join("password"), "secret7\n").unwrap();
+    std::fs::write(folder.join("wrong"), "secret8\n").unwrap();
+    let options = ["-p", "0", "--no-flash", "-m", "64", "--auth-file", "users"];
+    let server = Running::serve(&folder, &options);
+    let go = |args: &[&str]| {
+        let few = ["-k", "100", "-n", "200", "-c", "4", "--timeout", "30s"];
+        load(&folder, &server, &[&few[..], args].concat())
+    };
+    undone(
+        &go(&[]),
+        "the server wants a user (--user, --password-file)",
+    );
+    for protocol in ["classic", "meta"] {
+        let user = ["--protocol", protocol, "--user", "bob"];
+        for secret in [["--password-file", "password"], ["--password", "secret7"]] {
+            let done = go(&[&user[..], &secret, &["--load", "--read-back"]].concat());
+            assert!(done.status.success(), "{}", text(&done.stderr));
+        }
+        let wrong = go(&[&user[..], &["--password-file", "wrong"]].concat());
+        assert!(undone(&wrong, "refuses the user bob").is_empty());
+    }
+    for (args, told) in [
+        (&["--user", "bob"][..], "--password"),
+        (&["--password", "x"], "--user"),
+        (
+            &["--user", "bob", "--password-file", "none"],
+            "cannot read none",
+        ),
+        (&["--user", "b b", "--password", "x"], "no space"),
+    ] {
+        let refused = go(args);
+        let text = text(&refused.stderr);
+        assert!(
+            !refused.status.success() && text.contains(told),
+            "{args:?}: {text}"
+        );
+    }
+}

@@ -199,3 +199,109 @@ fn dram_finds_no_more_than_the_cache() {
     // Without the option there is no more than what is asked for.
     plan(&folder, &["--hit", "40%"]);
 }
+
+/// The JSON of a plan for a trace; an error is the refusal's sentence.
+fn planned(trace: &str, args: &[&str]) -> Result<Value, String> {
+    let folder = Scratch::new();
+    std::fs::write(folder.join("keys"), trace).unwrap();
+    let output = run(
+        SENKO,
+        &folder,
+        &[&["plan", "keys", "--json"], args].concat(),
+    );
+    match output.status.success() {
+        true => Ok(serde_json::from_slice(&output.stdout).unwrap()),
+        false => Err(String::from_utf8(output.stderr).unwrap()),
+    }
+}
+
+/// A set after each miss counted as a hit, so 50 % were planned where nothing can hit. Deletes were
+/// left out, a share that exists exactly was refused, a cache with room for all found nothing of
+/// three objects, and the keys 007 and 7 were one.
+#[test]
+fn traces_are_read_as_a_cache_meets_them() {
+    let lru = ["--hit", "50%", "--policy", "lru"];
+    let fills: String = (0..100)
+        .map(|n| format!("k{n},get,100\nk{n},set,100\n"))
+        .collect();
+    let told = planned(&fills, &lru).unwrap_err();
+    assert!(told.contains("with room for all it is 0.0 %"), "{told}");
+    let deleted: String = (0..200)
+        .map(|n| format!("k{0},get,100\nk{0},delete,\n", n % 10))
+        .collect();
+    let told = planned(&deleted, &lru).unwrap_err();
+    assert!(told.contains("with room for all it is 0.0 %"), "{told}");
+    let exact: String = (0..45)
+        .map(|n| format!("{n}\n"))
+        .chain((0..55).map(|_| "44\n".to_owned()))
+        .collect();
+    let found = planned(&exact, &["--hit", "55%", "--policy", "lru"]).unwrap();
+    assert_eq!(found["plan"]["hit_ratio"], 0.55);
+    let three = "a,get,100\nb,get,100\nc,get,100\n".repeat(10);
+    assert_eq!(planned(&three, &["--hit", "90%"]).unwrap()["items"], 3.0);
+    let names = "007,get,9\n7,get,9\n0007,get,9\n0,get,9\n00,get,9\n".repeat(9);
+    assert_eq!(planned(&names, &lru).unwrap()["items"], 5.0);
+    let told = planned("a,set,1\nb,set,1\n", &lru).unwrap_err();
+    assert!(told.contains("holds no gets"), "{told}");
+    // What a look-aside cache writes: each of its fills once, and an overwrite once more.
+    let filled = "a,get,1000\na,set,1000\na,get,1000\na,set,1000\n";
+    let line = planned(
+        filled,
+        &["--hit", "50%", "--dram-hit", "0", "--rate", "4/day"],
+    )
+    .unwrap();
+    let (written, flash) = (
+        &line["plan"]["host_bytes_a_day"],
+        &line["plan"]["flash_bytes"],
+    );
+    let times = written.as_f64().unwrap() / flash.as_f64().unwrap();
+    assert!((times - 2.0).abs() < 1e-9, "{line}");
+}
+
+/// An item of 100 bytes was planned at 100 bytes of flash, of which the server takes 158, and
+/// thirty million of 2,100 bytes at 63 GB, which take 123. DRAM that finds everything was bought
+/// again as flash.
+#[test]
+fn flash_is_what_the_server_takes() {
+    let folder = Scratch::new();
+    let all = [
+        "--zipf",
+        "0",
+        "--hit",
+        "100%",
+        "--dram-hit",
+        "10%",
+        "--json",
+    ];
+    for (bytes, each) in [("100", 4096.0 / 26.0), ("2100", 4096.0), ("9000", 12288.0)] {
+        let line = plan(&folder, &[&all[..], &["--bytes", bytes]].concat());
+        let line: Value = serde_json::from_str(&line).unwrap();
+        let flash = line["plan"]["flash_bytes"].as_f64().unwrap() / 20_000.0;
+        assert!((flash / each - 1.0).abs() < 0.05, "{bytes}: {flash}");
+    }
+    let text = plan(&folder, &["--hit", "30%"]);
+    assert!(
+        text.contains("flash  none: DRAM alone finds them"),
+        "{text}"
+    );
+    let line: Value = serde_json::from_str(&plan(&folder, &["--hit", "30%", "--json"])).unwrap();
+    assert_eq!(
+        (&line["plan"]["flash_bytes"], &line["dram_alone"]),
+        (&0.0.into(), &true.into())
+    );
+    // Beside each figure stands what it is for as many hits more and fewer as the plan may be off.
+    let line: Value = serde_json::from_str(&plan(&folder, &["--json"])).unwrap();
+    for (figure, within) in [
+        ("flash_bytes", "flash_bytes_within"),
+        ("host_bytes_a_day", "host_bytes_a_day_within"),
+    ] {
+        let value = line["plan"][figure].as_f64().unwrap();
+        let [less, more] = [0, 1].map(|at| line[within][at].as_f64().unwrap());
+        assert!(less < value && value < more, "{line}");
+    }
+    let text = plan(&folder, &[]);
+    assert!(
+        text.contains("error  hits are within 2 points of 100"),
+        "{text}"
+    );
+}

@@ -24,7 +24,7 @@ use serde_json::json;
 
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
 use policies::{Lru, Policy, S3Fifo, S3FifoSettings};
-use requests::Requests;
+use requests::{Act, Requests};
 
 /// The experiment.
 pub struct DramPolicy;
@@ -116,14 +116,16 @@ const PUBLISHED_LRU: [(&str, u64, f64); 6] = [
 /// The counts of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests.
+    /// Look-ups.
     pub requests: u64,
-    /// Requests that hit.
+    /// Look-ups that hit.
     pub hits: u64,
     /// Bytes requested; 0 without sizes.
     pub bytes: u64,
-    /// Bytes of requests that hit.
+    /// Bytes of look-ups that hit.
     pub hit_bytes: u64,
+    /// What was stored, by sets and after misses, in the unit of the capacity.
+    pub stored: u64,
 }
 
 impl Counts {
@@ -156,30 +158,44 @@ pub fn simulate(
 ) -> Counts {
     let footprint = requests.footprint_objects();
     match settings {
-        None => count(requests, &mut Lru::new(capacity, footprint), basis),
-        Some(settings) => count(
-            requests,
-            &mut S3Fifo::new(capacity, footprint, settings),
-            basis,
-        ),
+        None => count(requests, &mut Lru::new(capacity, footprint), basis, 0),
+        Some(settings) => {
+            let mut policy = S3Fifo::new(capacity, footprint, settings);
+            count(requests, &mut policy, basis, 0)
+        }
     }
 }
 
-fn count(requests: &Requests, policy: &mut impl Policy, basis: Basis) -> Counts {
-    let mut counts = Counts {
-        requests: requests.objects.len() as u64,
-        ..Counts::default()
-    };
-    for &object in &requests.objects {
+/// Runs a request stream through a policy. The first `warm` requests are not counted.
+pub fn count(requests: &Requests, policy: &mut impl Policy, basis: Basis, warm: usize) -> Counts {
+    let mut counts = Counts::default();
+    for (nth, &object) in requests.objects.iter().enumerate() {
         let size = requests
             .sizes
             .as_ref()
             .map_or(0, |sizes| sizes[object as usize]);
-        let hit = policy.access(object, if basis == Basis::Bytes { size } else { 1 });
+        let by_bytes = basis == Basis::Bytes && requests.sizes.is_some();
+        let weight = if by_bytes { size } else { 1 };
+        let act = requests.act(nth);
+        if act == Act::Delete {
+            policy.remove(object);
+            continue;
+        }
+        let hit = policy.access(object, weight);
+        if nth < warm {
+            continue;
+        }
+        if act == Act::Set {
+            counts.stored += weight;
+            continue;
+        }
+        counts.requests += 1;
         counts.bytes += size;
         if hit {
             counts.hits += 1;
             counts.hit_bytes += size;
+        } else if act == Act::Get {
+            counts.stored += weight;
         }
     }
     counts

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::json;
 
+use super::dram_policy::Basis;
 use super::dram_policy::requests::{self, Requests};
-use super::dram_policy::{Basis, simulate};
-use crate::plan::{Curve, FOLLOWED, Policy, S3_FIFO};
+use crate::plan::{Curve, FOLLOWED, Policy, simulate};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
 
 /// The experiment.
@@ -40,11 +40,10 @@ fn errors(policy: Policy, stream: &Requests, basis: Basis, seed: u64) -> Vec<(f6
         .iter()
         .map(|followed| Curve::of_policy(policy, stream, basis, 0, (*followed, seed)))
         .collect();
-    let settings = (policy == Policy::S3Fifo).then_some(S3_FIFO);
     let mut errors: Vec<(f64, f64)> = curves.iter().map(|curve| (0.0, curve.share)).collect();
     for share in SHARES {
-        let size = ((curves[0].footprint as f64 * share) as u64).max(1);
-        let simulated = simulate(stream, settings, basis, size).hit_percent() / 100.0;
+        let size = ((curves[0].footprint * share) as u64).max(1);
+        let simulated = simulate(policy, stream, basis, size, 0).hit_percent() / 100.0;
         for (error, curve) in errors.iter_mut().zip(&curves) {
             error.0 = error.0.max((curve.hit_ratio(size) - simulated).abs());
         }

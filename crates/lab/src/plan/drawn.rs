@@ -7,63 +7,73 @@
 //! for a part of the items is simulated as one for the same part of the groups. By Che's
 //! approximation (Che, Tung, Wang, "Hierarchical Web caching systems", IEEE JSAC 20(7), 2002) both
 //! find the same share of requests where the items of a group are about equally popular. Only the
-//! hottest group's are not, and nearly every cache holds all of these.
+//! hottest group's are not. So a cache must hold many groups, and for smaller caches groups are
+//! smaller: each level has groups of a sixteenth of the last one's.
+
+use std::collections::HashMap;
 
 use anyhow::{Result, ensure};
 use senko_workload::Rng;
 use senko_workload::zipf::{MAX_RANKS, Zipf};
 
+use super::Level;
+use crate::experiments::dram_policy::Basis;
 use crate::experiments::dram_policy::requests::Requests;
 
-/// At most this many groups are drawn: so many that all of them are followed.
+/// At most this many groups are drawn for large caches: so many that all of them are followed.
 const GROUPS: u64 = super::FOLLOWED as u64;
 /// Requests for each group: half of them bring the cache to its usual state.
-const FOR_EACH: usize = 8;
+const FOR_EACH: u64 = 8;
+/// Groups become smaller by this factor from level to level.
+const FINER: f64 = 16.0;
+/// Below this many groups, the next level's are used.
+const LEAST_GROUPS: f64 = 1024.0;
+/// Requests of each further level, and the hottest groups that are there before.
+const FURTHER: (u64, u64) = (1_200_000, 2 * (LEAST_GROUPS * FINER) as u64);
 
-/// Requests, and what they stand for.
-pub struct Drawn {
-    /// The requests for groups. Each group occurs.
-    pub requests: Requests,
-    /// How many items a group stands for.
-    pub times: f64,
-    /// This many requests at the start fill the cache and are not to be counted.
-    pub warm: usize,
-}
-
-/// Draws requests for `items` items, of which the item with rank `r` has a probability
-/// proportional to `r^-exponent`.
-///
-/// # Errors
-/// If there is no item, or more than 2^40, or the exponent is not from 0 to 5.
-///
-/// # Examples
-/// ```
-/// let drawn = senko_lab::plan::by_zipf(2_000_000, 0.99, 1)?;
-/// assert_eq!(drawn.times, 10.0);
-/// assert!(drawn.warm < drawn.requests.objects.len());
-/// # Ok::<(), anyhow::Error>(())
-/// ```
-pub fn by_zipf(items: u64, exponent: f64, seed: u64) -> Result<Drawn> {
+/// Draws requests for `items` items, for smaller caches first.
+pub(super) fn levels(items: u64, exponent: f64, seed: u64) -> Result<Vec<Level>> {
     ensure!(
         (1..=MAX_RANKS).contains(&items),
         "{items} items cannot be drawn: there must be 1 to {MAX_RANKS}"
     );
     let law = Zipf::new(items, exponent)?;
     let groups = items.min(GROUPS);
-    // Both are below 2^40, so their product fits 128 bits only.
-    let group = |rank: u64| (u128::from(rank) * u128::from(groups) / u128::from(items)) as u32;
+    let mut levels = Vec::new();
+    let (mut times, mut to) = (items as f64 / groups as f64, items);
+    let (mut draws, mut held) = (groups * FOR_EACH, groups);
+    loop {
+        let from = match times > 1.0 {
+            true => (LEAST_GROUPS * times) as u64,
+            false => 0,
+        };
+        let requests = draw(&law, (times, items), draws, held, seed);
+        let warm = requests.objects.len() - (draws - draws / 2) as usize;
+        let mut level = Level::of(requests, Basis::Objects, 1.0 / times, warm);
+        level.range = (from, to);
+        levels.insert(0, level);
+        if from == 0 {
+            return Ok(levels);
+        }
+        times = (times / FINER).max(1.0);
+        (to, draws, held) = (from, FURTHER.0, FURTHER.1);
+    }
+}
+
+/// Draws requests for groups of `times` items.
+fn draw(law: &Zipf, (times, items): (f64, u64), draws: u64, held: u64, seed: u64) -> Requests {
+    let last = (items as f64 / times).ceil() as u64 - 1;
+    let group = |rank: u64| ((rank as f64 / times) as u64).min(last);
     let mut rng = Rng::new(seed);
-    let drawn = groups as usize * FOR_EACH;
+    let mut numbers: HashMap<u64, u32> = HashMap::new();
+    let mut number = |group: u64| {
+        let next = numbers.len() as u32;
+        *numbers.entry(group).or_insert(next)
+    };
     // One request for each, from the coldest to the hottest, leaves the cache nearly as it is after
     // a long time.
-    let mut objects: Vec<u32> = (0..groups as u32).rev().collect();
-    objects.extend((0..drawn).map(|_| group(law.draw(&mut rng))));
-    Ok(Drawn {
-        requests: Requests {
-            objects,
-            sizes: None,
-        },
-        times: items as f64 / groups as f64,
-        warm: groups as usize + drawn / 2,
-    })
+    let mut objects: Vec<u32> = (0..held).rev().map(&mut number).collect();
+    let drawn = (0..draws).map(|_| number(group(law.draw(&mut rng))));
+    objects.extend(drawn);
+    Requests::of_lookups(objects, None)
 }

@@ -9,6 +9,7 @@ mod basics; // the basic structures of chapter 4.2
 mod device; // devices, and the verdicts on them
 mod papers; // every numbered item of the papers has its row in the report
 mod plan; // curves of hit ratios compared with the simulated policy
+mod populations; // plans for twenty kinds of requests, and the caches that they plan
 mod kv; // engines under test, driven as in an experiment
 mod report; // result lines, tables, provenance
 mod rig; // the machinery of experiments on servers

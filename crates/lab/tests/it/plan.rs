@@ -3,21 +3,20 @@
 
 use std::path::Path;
 
+use senko_lab::experiments::dram_policy::Basis;
 use senko_lab::experiments::dram_policy::requests::{Requests, from_trace, zipf};
-use senko_lab::experiments::dram_policy::{Basis, simulate};
-use senko_lab::plan::{Curve, FOLLOWED, Policy, S3_FIFO, by_zipf};
+use senko_lab::plan::{Curve, FOLLOWED, Policy, simulate};
 use senko_lab::{Options, Scale, run};
 
 /// The largest distance between the curve and the simulation, over sizes from one percent of all
 /// on.
 fn furthest(policy: Policy, name: &str, requests: &Requests, followed: usize) -> f64 {
     let curve = Curve::of_policy(policy, requests, Basis::Objects, 0, (followed, 7));
-    let settings = (policy == Policy::S3Fifo).then_some(S3_FIFO);
     let objects = requests.footprint_objects() as f64;
     let mut furthest = 0f64;
     for share in [0.01, 0.03, 0.1, 0.3, 0.6, 0.9] {
         let size = (objects * share) as u64;
-        let simulated = simulate(requests, settings, Basis::Objects, size);
+        let simulated = simulate(policy, requests, Basis::Objects, size, 0);
         let distance = curve.hit_ratio(size) - simulated.hit_percent() / 100.0;
         furthest = furthest.max(distance.abs());
     }
@@ -108,10 +107,7 @@ fn a_trace_that_cannot_be_read_is_a_gap() {
 /// each item's first request missed.
 #[test]
 fn a_warm_cache_of_all_misses_nothing() {
-    let requests = Requests {
-        objects: vec![0, 1, 2, 3, 3, 0, 3, 1],
-        sizes: None,
-    };
+    let requests = Requests::of_lookups(vec![0, 1, 2, 3, 3, 0, 3, 1], None);
     for policy in [Policy::Lru, Policy::S3Fifo] {
         let curve = Curve::of_policy(policy, &requests, Basis::Objects, 4, (100, 1));
         assert_eq!(curve.hit_ratio(4), 1.0, "{policy:?}");
@@ -159,26 +155,22 @@ fn che(items: u64, exponent: f64, capacity: f64) -> f64 {
 #[test]
 fn hits_of_many_items_are_theirs() {
     for items in [400_000u64, 100_000_000, 20_000_000_000] {
-        let drawn = by_zipf(items, 0.99, 1).unwrap();
-        let curve = Curve::of_policy(
-            Policy::Lru,
-            &drawn.requests,
-            Basis::Objects,
-            drawn.warm,
-            (FOLLOWED, 1),
-        );
-        for part in [1000, 64, 16, 4, 2] {
-            let size = items as f64 / f64::from(part);
-            let (hits, known) = (
-                curve.hit_ratio((size / drawn.times) as u64),
-                che(items, 0.99, size),
-            );
+        let curve = Curve::of_zipf(Policy::Lru, items, 0.99, 1).unwrap();
+        // Of a cache for less than a 1024th of all, every size between two simulated ones was on a
+        // straight line to none: 2,825 items were planned where 17 do.
+        for part in [1_000_000, 30_000, 1000, 64, 16, 4, 2] {
+            let size = items / part;
+            if size < 10 {
+                continue;
+            }
+            let (hits, known) = (curve.hit_ratio(size), che(items, 0.99, size as f64));
             assert!(
                 (hits - known).abs() < 0.01,
                 "{items} items, room for a {part}th: {hits:.4}, and by Che {known:.4}"
             );
         }
     }
-    let told = by_zipf(1 << 41, 0.99, 1).err().unwrap().to_string();
+    let told = Curve::of_zipf(Policy::Lru, 1 << 41, 0.99, 1);
+    let told = told.unwrap_err().to_string();
     assert!(told.contains("1 to 1099511627776"), "{told}");
 }

@@ -118,7 +118,7 @@ pub const WAYS: [(&str, &str, &[&str]); 3] = [
 pub enum FoldError {
     /// The request lies beyond the end.
     #[error(
-        "request {number} is for {} bytes at {}, and ends at byte {end} of {what}, which has {capacity}: fold addresses with modulo or compact, or take a larger drive",
+        "request {number} is for {} bytes at {}, and ends at byte {end} of {what}, which has {capacity}: fold addresses with modulo or compact (compact:extent=64k, if they are scattered), or take a larger drive or a larger part of it (scale)",
         request.bytes,
         request.offset
     )]
@@ -159,7 +159,7 @@ pub enum FoldError {
     },
     /// More extents are touched than the drive has.
     #[error(
-        "request {number}, at {}, touches a new extent of {extent} bytes, and all {capacity} bytes of the drive are taken",
+        "request {number}, at {}, touches a new extent of {extent} bytes, and all {capacity} bytes of the drive are taken: take smaller extents (compact:extent=64k), modulo, or a larger drive or a larger part of it (scale)",
         request.offset
     )]
     Full {

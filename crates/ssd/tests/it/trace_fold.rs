@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use senko_ssd::Op::{Read, Trim, Write};
+use senko_ssd::source::Workload;
 use senko_ssd::trace::{Fold, FoldError, Folder};
 use senko_ssd::{Op, Request};
 
@@ -212,4 +213,31 @@ proptest! {
             }
         }
     }
+}
+
+/// A request of 2^60 bytes from a program kept the summary busy for hours: it counted its pages one
+/// chunk after the other. Trace files had a bound, requests in memory had none.
+#[test]
+fn given_requests_are_no_longer_than_those_of_traces() {
+    let write = |bytes, offset| Request {
+        op: Op::Write,
+        offset,
+        bytes,
+        ..Request::flush(0)
+    };
+    for (request, why) in [
+        (write(1 << 60, 0), "at most 4294967296"),
+        (write(4096, u64::MAX - 4095), "ends beyond 2^64"),
+    ] {
+        let told = Workload::given(vec![write(4096, 0), request]);
+        let told = told.expect_err("it is too long").to_string();
+        assert!(told.contains("request 1") && told.contains(why), "{told}");
+    }
+    let trim = Request {
+        op: Op::Trim,
+        ..write(1 << 60, 0)
+    };
+    let workload = Workload::given(vec![trim, write(1 << 32, 0)]).expect("they are possible");
+    let summary = workload.summary().expect("a summary");
+    assert_eq!(summary.mix.requests(), 2);
 }

@@ -32,7 +32,9 @@ pub(super) fn next(reader: &mut TraceReader<'_>) -> Result<Option<Record>, Troub
             return Err(Trouble::Bad("its key is empty or quoted".to_string()));
         }
         let op = operation(op)?;
-        let key = if key.iter().all(u8::is_ascii_digit) && key.len() < 20 {
+        // 007 and 7 are two keys.
+        let is_number = key.iter().all(u8::is_ascii_digit) && (key == b"0" || key[0] != b'0');
+        let key = if is_number && key.len() < 20 {
             number(key, "key")?
         } else {
             xxh3_64(key)

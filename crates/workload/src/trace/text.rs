@@ -8,6 +8,10 @@ use super::{Record, TraceOp, TraceReader, Trouble};
 /// The longest accepted line, in bytes.
 const MAX_LINE: u64 = 4096;
 
+/// The most blocks of one `.lis` line: 8 GiB. A line of 20 bytes could otherwise stand for more
+/// references than any machine can read.
+const MOST_BLOCKS: u64 = 1 << 24;
+
 /// Moves to the next line that is not blank and puts it, trimmed, into `reader.line`; `false` at
 /// the end.
 pub(super) fn next_line(reader: &mut TraceReader<'_>) -> Result<bool, Trouble> {
@@ -97,6 +101,11 @@ pub fn arc_line(line: &[u8]) -> Result<(u64, u64), String> {
     if start.checked_add(count).is_none() {
         return Err(format!(
             "{count} blocks from {start} on pass the end of 64 bits"
+        ));
+    }
+    if count > MOST_BLOCKS {
+        return Err(format!(
+            "it asks for {count} blocks at once, and {MOST_BLOCKS} are the most"
         ));
     }
     Ok((start, count))

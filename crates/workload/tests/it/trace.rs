@@ -80,6 +80,17 @@ fn read_error(bytes: &[u8]) -> (usize, String) {
     (good, error)
 }
 
+/// Names of digits were read as numbers, so the keys 007, 7 and 0007 were one.
+#[test]
+fn names_that_begin_with_0_are_names() {
+    let (_, records, _) = read_all(b"007,get,1\n7,get,1\n0007,get,1\n0,get,1\n00,get,1\n");
+    let mut keys: Vec<u64> = records.iter().map(|record| record.key).collect();
+    assert_eq!((keys[1], keys[3]), (7, 0));
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), 5);
+}
+
 #[test]
 fn arc_lines_are_expanded() {
     let text = b"10 3 0 0\n\n7 1 0 1\n 5 0 0 2 \r\n9 1 0 3";
@@ -216,6 +227,12 @@ fn bad_content_is_an_error_that_says_where() {
             b"18446744073709551615 2 0 0\n",
             0,
             "line 1 of the arc trace is bad: 2 blocks from 18446744073709551615 on pass the end of 64 bits",
+        ),
+        // 20 bytes stood for three billion references, and took all memory.
+        (
+            b"0 3000000000 0 0\n",
+            0,
+            "line 1 of the arc trace is bad: it asks for 3000000000 blocks at once, and 16777216 are the most",
         ),
         (
             b"1\n-2\n",

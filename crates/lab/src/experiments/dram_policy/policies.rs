@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 pub trait Policy {
     /// Requests object number `object`, which weighs `weight`; `true` is a hit.
     fn access(&mut self, object: u32, weight: u64) -> bool;
+    /// Removes an object, if it is there.
+    fn remove(&mut self, object: u32);
 }
 
 /// Least recently used.
@@ -81,6 +83,88 @@ impl Policy for Lru {
         self.link_newest(object);
         false
     }
+
+    fn remove(&mut self, object: u32) {
+        if std::mem::take(&mut self.resident[object as usize]) {
+            self.unlink(object);
+            self.used -= self.weights[object as usize];
+        }
+    }
+}
+
+/// First in, first out, but an object that was hit is put back to the head once more: the reclaim of
+/// a log on flash, which writes such objects again.
+pub struct Clock {
+    capacity: u64,
+    used: u64,
+    queue: VecDeque<(u32, u32)>,
+    weights: Vec<u64>,
+    /// Whether an object is there, whether it was hit, and its stay.
+    state: Vec<(bool, bool, u32)>,
+    /// Weights of all objects that were put back.
+    pub put_back: u64,
+}
+
+impl Clock {
+    /// A cache of `capacity` for the objects `0..objects`.
+    pub fn new(capacity: u64, objects: usize) -> Self {
+        Self {
+            capacity,
+            used: 0,
+            queue: VecDeque::new(),
+            weights: vec![0; objects],
+            state: vec![(false, false, 0); objects],
+            put_back: 0,
+        }
+    }
+
+    fn evict(&mut self) {
+        while let Some((object, stay)) = self.queue.pop_front() {
+            let (is_there, was_hit, last_stay) = &mut self.state[object as usize];
+            if !*is_there || *last_stay != stay {
+                continue;
+            }
+            if std::mem::take(was_hit) {
+                self.put_back += self.weights[object as usize];
+                self.queue.push_back((object, stay));
+                continue;
+            }
+            *is_there = false;
+            self.used -= self.weights[object as usize];
+            return;
+        }
+    }
+}
+
+impl Policy for Clock {
+    fn access(&mut self, object: u32, weight: u64) -> bool {
+        let (is_there, was_hit, _) = &mut self.state[object as usize];
+        if *is_there {
+            *was_hit = true;
+            return true;
+        }
+        if weight > self.capacity {
+            return false;
+        }
+        while self.used + weight > self.capacity {
+            self.evict();
+        }
+        let (is_there, was_hit, stay) = &mut self.state[object as usize];
+        (*is_there, *was_hit) = (true, false);
+        self.queue.push_back((object, *stay));
+        self.weights[object as usize] = weight;
+        self.used += weight;
+        false
+    }
+
+    fn remove(&mut self, object: u32) {
+        let (is_there, was_hit, stay) = &mut self.state[object as usize];
+        if std::mem::take(is_there) {
+            *was_hit = false;
+            *stay = stay.wrapping_add(1);
+            self.used -= self.weights[object as usize];
+        }
+    }
 }
 
 /// The variable settings of [`S3Fifo`].
@@ -109,6 +193,7 @@ pub struct S3FifoSettings {
 /// none in the default settings.
 pub struct S3Fifo {
     settings: S3FifoSettings,
+    admits_large: bool,
     capacity: u64,
     small: Queue,
     main: Queue,
@@ -128,8 +213,8 @@ struct Queue {
 struct State {
     place: Place,
     hits: u8,
-    /// Counts an object's stays in the ghost queue, so that an entry of an earlier stay is known to
-    /// be stale.
+    /// Counts an object's stays in the ghost queue and its removals, so that an entry of an earlier
+    /// stay is known to be stale.
     stay: u32,
 }
 
@@ -161,6 +246,7 @@ impl S3Fifo {
         let small = (capacity / 10).max(1);
         Self {
             settings,
+            admits_large: false,
             capacity,
             small: Queue::new(small),
             main: Queue::new(capacity - small.min(capacity)),
@@ -171,15 +257,24 @@ impl S3Fifo {
         }
     }
 
+    /// Takes objects as large as the small queue, too, as `senko serve` does: its queues count
+    /// items. They pass through the small queue, and empty it.
+    pub fn admitting_large(self) -> Self {
+        Self {
+            admits_large: true,
+            ..self
+        }
+    }
+
     fn put(&mut self, object: u32, place: Place) {
         let queue = if place == Place::Small {
             &mut self.small
         } else {
             &mut self.main
         };
-        queue.objects.push_back((object, 0));
-        queue.used += self.weights[object as usize];
         let state = &mut self.state[object as usize];
+        queue.objects.push_back((object, state.stay));
+        queue.used += self.weights[object as usize];
         (state.place, state.hits) = (place, 0);
     }
 
@@ -192,8 +287,17 @@ impl S3Fifo {
         }
     }
 
+    /// The object of a queue's entry, unless it was removed since.
+    fn live(&self, (object, stay): (u32, u32), place: Place) -> Option<u32> {
+        let state = self.state[object as usize];
+        (state.place == place && state.stay == stay).then_some(object)
+    }
+
     fn evict_from_small(&mut self) {
-        while let Some((object, _)) = self.small.objects.pop_front() {
+        while let Some(entry) = self.small.objects.pop_front() {
+            let Some(object) = self.live(entry, Place::Small) else {
+                continue;
+            };
             self.small.used -= self.weights[object as usize];
             if self.state[object as usize].hits >= self.settings.promote_at {
                 self.put(object, Place::Main);
@@ -205,7 +309,10 @@ impl S3Fifo {
     }
 
     fn evict_from_main(&mut self) {
-        while let Some((object, _)) = self.main.objects.pop_front() {
+        while let Some(entry) = self.main.objects.pop_front() {
+            let Some(object) = self.live(entry, Place::Main) else {
+                continue;
+            };
             self.main.used -= self.weights[object as usize];
             let hits = self.state[object as usize].hits;
             if hits == 0 {
@@ -261,7 +368,7 @@ impl Policy for S3Fifo {
             }
             Place::Nowhere => false,
         };
-        if weight > self.small.capacity || weight > self.capacity {
+        if weight > self.capacity || (weight > self.small.capacity && !self.admits_large) {
             return false;
         }
         while self.small.used + self.main.used + weight > self.capacity {
@@ -269,7 +376,8 @@ impl Policy for S3Fifo {
         }
         // An object as heavy as the small queue would sweep it empty. With weights of 1 the rule
         // would close a small queue of one object forever, so it starts at 2.
-        if !was_ghost && weight >= self.small.capacity && weight > 1 {
+        let is_large = weight >= self.small.capacity && weight > 1;
+        if !was_ghost && is_large && !self.admits_large {
             return false;
         }
         self.weights[object as usize] = weight;
@@ -284,5 +392,19 @@ impl Policy for S3Fifo {
             },
         );
         false
+    }
+
+    fn remove(&mut self, object: u32) {
+        let weight = self.weights[object as usize];
+        let state = &mut self.state[object as usize];
+        match state.place {
+            Place::Nowhere => return,
+            Place::Small => self.small.used -= weight,
+            Place::Main => self.main.used -= weight,
+            Place::Ghost => self.ghost.used -= weight,
+        }
+        // Its entry becomes stale.
+        state.place = Place::Nowhere;
+        state.stay = state.stay.wrapping_add(1);
     }
 }
