@@ -19,6 +19,7 @@ pub(crate) mod told; // error messages that keep the system's error number
 pub(crate) mod lock; // one writer or several readers at a time, with their names for others
 mod length; // grows, shrinks and punches holes
 pub use length::discard_bytes;
+pub use owner::FileId;
 mod map; // pages as memory that outlives the process
 
 use std::collections::VecDeque;
@@ -27,7 +28,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,14 +70,6 @@ pub struct FileOptions {
     /// empty is refused unchanged, with an error of kind `AlreadyExists`. `None`: any existing file
     /// is used.
     pub ours: Option<fn(&[u8]) -> bool>,
-}
-
-/// A file, whatever its name: device and inode.
-pub type FileId = (u64, u64);
-
-/// The file that was looked at.
-pub(crate) fn id_of(meta: &std::fs::Metadata) -> FileId {
-    (meta.dev(), meta.ino())
 }
 
 /// An open, locked flash file or block device.
@@ -171,6 +164,7 @@ impl FlashFile {
             true => None,
             false => Some(lock::take(&file, read_only).map_err(locked)?),
         };
+        fork::watch();
         let sign = held.as_ref().and_then(|_| lock::Sign::of(&file));
         let meta = file
             .metadata()
@@ -268,14 +262,6 @@ impl FlashFile {
     /// The descriptor. Use it only to query and to read: this value owns the lock and the flags.
     pub fn raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
-    }
-
-    /// Device and inode: what was opened, whatever has its name by now.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn id(&self) -> io::Result<FileId> {
-        Ok(id_of(&self.file.metadata()?))
     }
 
     /// The same file once more, for reading and writing, with these flags of `open(2)`. It stands

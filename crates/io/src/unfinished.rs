@@ -20,8 +20,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::file::lock::{Unshared, lock_draft};
+use crate::file::owner::{self, id_of};
 use crate::file::told::told;
-use crate::file::{FileId, folder_of, id_of, owner, refuse_file_in_dev, sync_folder, sync_name};
+use crate::file::{FileId, folder_of, fork, refuse_file_in_dev, sync_folder, sync_name};
 
 /// The file that may already exist at the name.
 #[derive(Debug)]
@@ -110,6 +111,7 @@ impl Unfinished {
             }
             _ => failed("make", &draft, &error),
         })?;
+        fork::watch();
         let kept = file.try_clone();
         let unfinished = Unfinished {
             draft: draft_of(&absolute),

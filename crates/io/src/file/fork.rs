@@ -21,7 +21,7 @@ thread_local! {
 }
 
 /// Installs the handlers that notice forks.
-pub(super) fn watch() {
+pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: takes no memory but the three functions, which live as long as the program, or

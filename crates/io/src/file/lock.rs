@@ -80,7 +80,6 @@ impl Books {
 
 /// Adds an opened descriptor.
 pub(super) fn opened(fd: RawFd) {
-    super::fork::watch();
     books().open.push(fd);
 }
 

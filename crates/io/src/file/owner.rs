@@ -3,15 +3,33 @@
 //! writing. The owner and the rights of a file that replaces another. The mark of unfinished files.
 
 use std::ffi::CStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use super::failed;
+use super::{FlashFile, failed};
 use crate::PAGE_SIZE;
 use crate::content::{Content, find_content};
+
+/// A file, whatever its name: device and inode.
+pub type FileId = (u64, u64);
+
+/// The file that was looked at.
+pub(crate) fn id_of(meta: &Metadata) -> FileId {
+    (meta.dev(), meta.ino())
+}
+
+impl FlashFile {
+    /// Device and inode: what was opened, whatever has its name by now.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn id(&self) -> io::Result<FileId> {
+        Ok(id_of(&self.file.metadata()?))
+    }
+}
 
 /// The content of a file of `size` bytes; `None` if everything that was read is zero.
 fn content(file: &File, size: u64) -> io::Result<Option<Content>> {
