@@ -188,7 +188,7 @@ impl Worker {
         let Ok(id) = self.core.ev.adopt(stream) else {
             return;
         };
-        let mut batch = self.spare.pop().unwrap_or_default();
+        let mut batch = self.spare.take();
         batch.bytes.extend_from_slice(TOO_MANY);
         self.core.ev.send(id, batch, SendMode::Try);
         // Bytes given to the loop before a close are still sent.
