@@ -284,8 +284,8 @@ impl ReplyQueue {
         self.replies.iter().map(Reply::len).sum()
     }
     /// The memory of the replies' own bytes (without frames and item memory), and how much of it
-    /// can be sent now. An empty reply counts nothing: it keeps the room of an earlier one, and such
-    /// room is bounded for all connections together ([`KEPT_IN_ALL`]).
+    /// can be sent now. An empty reply counts nothing: it keeps the room of an earlier one, and
+    /// such room is bounded for all connections together ([`KEPT_IN_ALL`]).
     pub fn owned_memory(&self) -> (usize, usize) {
         let (mut owned, mut ready, mut waits) = (0, 0, false);
         for reply in &self.replies {

@@ -139,8 +139,8 @@ impl Worker {
         self.settle(at);
     }
 
-    /// As [`Worker::feed_again`]. But a connection with unread input goes behind those that wait for
-    /// their turn, and waits if the turns are used up (FLOW-4).
+    /// As [`Worker::feed_again`]. But a connection with unread input goes behind those that wait
+    /// for their turn, and waits if the turns are used up (FLOW-4).
     pub(super) fn go_on(&mut self, at: ConnKey) {
         let Some(conn) = self.conns.get(at) else {
             return;
