@@ -16,10 +16,10 @@ use senko_io::{ListenerId, SendMode};
 
 use super::conns::{Conn, Link};
 use super::{Worker, seconds};
-use crate::connection::{Newcomer, Terms};
+use crate::connection::Newcomer;
 use crate::route::Message;
 use crate::session::Session;
-use crate::settings::TlsMode;
+use crate::settings::{Terms, TlsMode};
 use crate::shared::ConnEntry;
 
 /// memcached's message at its limit.
