@@ -51,8 +51,8 @@ impl Service {
         self.tell(&format!("READY=1\nMAINPID={pid}\nSTATUS={status}"));
     }
 
-    /// Reports that SIGHUP came; [`Service::ready`] follows. The time tells the manager that this is
-    /// the answer to its own signal (`Type=notify-reload`).
+    /// Reports that SIGHUP came; [`Service::ready`] follows. The time tells the manager that this
+    /// is the answer to its own signal (`Type=notify-reload`).
     pub fn reloading(&self) {
         let now = monotonic_us();
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={now}"));

@@ -158,6 +158,20 @@ impl SendBatch {
         self.len() == 0
     }
 
+    /// Bytes of memory that it takes: its capacity, not what it holds.
+    pub fn memory(&self) -> usize {
+        size_of::<SendBatch>()
+            + self.bytes.capacity()
+            + self.pieces.capacity() * size_of::<Piece>()
+            + self.ranges.capacity() * size_of::<libc::iovec>()
+    }
+
+    /// Gives up memory that it does not use. Call it before it waits for long.
+    pub fn fit(&mut self) {
+        fit(&mut self.bytes);
+        fit(&mut self.pieces);
+    }
+
     /// The parts to send, in order.
     ///
     /// ```
@@ -265,6 +279,13 @@ impl SendBatch {
         self.header.msg_iov = self.ranges.as_mut_ptr();
         self.header.msg_iovlen = self.ranges.len();
         &self.header
+    }
+}
+
+/// Gives up unused capacity, if it is much of all.
+fn fit<T>(vec: &mut Vec<T>) {
+    if vec.capacity() > vec.len() + vec.len() / 4 {
+        vec.shrink_to_fit();
     }
 }
 

@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::settings::{Dialect, TlsMode};
+use crate::settings::Terms;
 
 /// Bits of a slot number in a [`ConnKey`]: four million connections.
 const SLOT_BITS: u32 = 22;
@@ -36,17 +36,6 @@ pub struct RemoteConn {
     pub worker: usize,
     /// The connection there.
     pub conn: ConnKey,
-}
-
-/// On which terms a listener serves its connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
-    /// Whether they need a password, if the server has any.
-    pub guarded: bool,
-    /// How they are encrypted.
-    pub tls: TlsMode,
-    /// The only protocol that they may speak; `None`: as the server's settings say.
-    pub only: Option<Dialect>,
 }
 
 /// A socket on its way to its worker.

@@ -34,7 +34,7 @@ use senko_io::{PageBuf, Piece, PinnedBytes, SendBatch};
 const KEPT: usize = 64 << 10;
 /// Capacity that the recycled buffers of all connections of a thread may keep together. It suffices
 /// for a few busy connections, and bounds what a burst of thousands leaves.
-const KEPT_IN_ALL: usize = 2 << 20;
+const KEPT_IN_ALL: usize = 1 << 20;
 thread_local! {
     /// The memory that recycled buffers of this thread's connections keep.
     static KEPT_NOW: Cell<usize> = const { Cell::new(0) };
@@ -191,6 +191,13 @@ impl Reply {
             .sum();
         self.bytes.len() - self.taken + beyond
     }
+    /// Bytes of memory that it takes, if it has an answer.
+    fn memory(&self) -> usize {
+        match self.is_empty() {
+            true => 0,
+            false => self.bytes.capacity() + self.parts.capacity() * size_of::<Part>(),
+        }
+    }
     /// Empties it for reuse; its pins go to `unpinned`.
     fn reset(&mut self, unpinned: &mut Vec<u64>) {
         self.bytes.clear();
@@ -276,17 +283,28 @@ impl ReplyQueue {
     pub fn queued_bytes(&self) -> usize {
         self.replies.iter().map(Reply::len).sum()
     }
-    /// The replies' own bytes (without frames and item memory), and how many of these can be sent
-    /// now.
-    pub fn owned_bytes(&self) -> (usize, usize) {
+    /// The memory of the replies' own bytes (without frames and item memory), and how much of it
+    /// can be sent now. An empty reply counts nothing: it keeps the room of an earlier one, and
+    /// such room is bounded for all connections together ([`KEPT_IN_ALL`]).
+    pub fn owned_memory(&self) -> (usize, usize) {
         let (mut owned, mut ready, mut waits) = (0, 0, false);
         for reply in &self.replies {
-            let bytes = reply.bytes.len() - reply.taken;
             waits |= reply.waiting;
-            owned += bytes;
-            ready += if waits { 0 } else { bytes };
+            let memory = reply.memory();
+            owned += memory;
+            ready += if waits { 0 } else { memory };
         }
         (owned, ready)
+    }
+
+    /// Gives up memory that the replies do not use. Call it when they will wait for long.
+    pub fn fit(&mut self) {
+        for reply in &mut self.replies {
+            let held = reply.bytes.len();
+            if reply.bytes.capacity() > held + held / 4 {
+                reply.bytes.shrink_to_fit();
+            }
+        }
     }
     /// Lengths and pins of the item memory in the replies.
     pub fn pinned(&self) -> impl Iterator<Item = (usize, u64)> {

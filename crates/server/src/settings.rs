@@ -10,8 +10,6 @@ pub use senko_cache::{Admission, AdmissionRule, Budget, HashSeed, PolicyKind};
 pub use senko_io::BackendChoice;
 use senko_io::Listener;
 
-use crate::connection::Terms;
-
 /// A flash file or device and how much of it to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlashSpec {
@@ -82,6 +80,17 @@ pub struct TlsSettings {
     pub ciphers: Option<String>,
     /// Whether clients may resume sessions (`ssl_session_cache`).
     pub session_cache: bool,
+}
+
+/// On which terms a listener serves its connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Whether they need a password, if the server has any.
+    pub guarded: bool,
+    /// How they are encrypted.
+    pub tls: TlsMode,
+    /// The only protocol that they may speak; `None`: as the server's settings say.
+    pub only: Option<Dialect>,
 }
 
 /// The settings of a server. [`Default`] is what `senko serve` starts with, without the flash file.

@@ -30,6 +30,7 @@ mod mail; // messages from other workers
 mod peers; // state shared with other workers
 mod prefetch; // prefetch of the memory that the round will read
 mod secure; // state of a connection with TLS
+mod spare; // emptied batches for later sends
 mod timers; // when upkeep is due
 mod watching; // lines for watchers
 
@@ -38,7 +39,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use senko_cache::{Recovered, Shard, ShardConfig};
-use senko_io::{Backend, Event, EventLoop, FlashFile, LoopConfig, Op, RecvBuf, SendBatch};
+use senko_io::{Backend, Event, EventLoop, FlashFile, LoopConfig, Op, RecvBuf};
 
 use crate::connection::ConnKey;
 use crate::context::{Ctx, Window, Work};
@@ -54,6 +55,7 @@ use conns::Conns;
 use disk::Disk;
 use intake::Crowd;
 use peers::Peers;
+use spare::Spare;
 use timers::{TICK, Timers};
 
 /// Heavy commands, or parts of them, in a round: some tenths of a millisecond.
@@ -123,9 +125,9 @@ pub struct Worker {
     blocked: Vec<ConnKey>,
     /// Connections that watch.
     watching: Vec<ConnKey>,
-    /// Emptied batches. They are boxed, because the loop takes and returns them boxed.
-    #[allow(clippy::vec_box)]
-    spare: Vec<Box<SendBatch>>,
+    /// FLOW-4: whole turns left in this part of the round.
+    turns: usize,
+    spare: Spare,
     unpinned: Vec<u64>,
     mail: Vec<Message>,
     /// Hashes of keys that the round will look up.
@@ -249,7 +251,8 @@ impl Worker {
             dirty: Vec::new(),
             blocked: Vec::new(),
             watching: Vec::new(),
-            spare: Vec::new(),
+            turns: flow::TURNS,
+            spare: Spare::default(),
             unpinned: Vec::new(),
             mail: Vec::new(),
             coming: Vec::with_capacity(prefetch::MOST_KEYS),
@@ -311,6 +314,7 @@ impl Worker {
             self.prefetch_events(&events);
             // Connections that wait for a turn of heavy work come before new ones.
             self.core.work.heavy = if self.heavy.is_empty() { HEAVY_TURN } else { 0 };
+            self.turns = flow::TURNS;
             self.take_events(&mut events);
             self.round(now);
             if self.drained() {
@@ -442,9 +446,14 @@ impl Worker {
         core.meter.end_round(&mut core.work.waited, &core.stats);
     }
 
-    /// One turn for each connection with unread input.
+    /// One turn for each connection with unread input, as long as the round has turns (FLOW-4).
     fn run_queue(&mut self) {
+        // Whatever came with the events, those that wait go on.
+        self.turns = flow::TURNS;
         for _ in 0..self.run.len() {
+            if self.turns == 0 {
+                return;
+            }
             let Some(at) = self.run.pop_front() else {
                 return;
             };
@@ -493,7 +502,7 @@ impl Worker {
                 &mut self.core.ctx(at, (conn.entry.as_deref(), conn.fd)),
                 done,
             );
-            self.feed_again(at);
+            self.go_on(at);
         }
     }
 

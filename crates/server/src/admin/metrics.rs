@@ -598,6 +598,11 @@ fn workers(text: &mut Text, stats: &ThreadStats) {
             stats.rounds,
         ),
         (
+            "senko_whole_turns_total",
+            "Turns after which a connection had more requests, or too many unsent answers.",
+            stats.whole_turns,
+        ),
+        (
             "senko_heavy_turns_total",
             "Sections of stats and parts of walks over all items.",
             stats.heavy_turns,

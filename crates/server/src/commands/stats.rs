@@ -360,6 +360,7 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
     sink.stat("senko_slow_readers_closed", stats.slow_readers_closed);
     sink.stat("senko_values_given_up", stats.values_given_up);
     sink.stat("senko_rounds", stats.rounds);
+    sink.stat("senko_whole_turns", stats.whole_turns);
     sink.stat("senko_heavy_turns", stats.heavy_turns);
     sink.stat("senko_conns_held", stats.conns_held);
     sink.stat("senko_log_lines_dropped", senko_io::say::dropped());

@@ -19,7 +19,7 @@ use crate::settings::Settings;
 
 /// The resident memory of a server without shards: code, libraries, the allocator and the main
 /// thread.
-const PROCESS_BYTES: u64 = 12 << 20;
+pub const PROCESS_BYTES: u64 = 12 << 20;
 /// Stack and tables of a worker.
 const WORKER_BYTES: u64 = 1 << 20;
 /// The admin listener: its thread, a minute of all counters, and its answers, which ADMIN-1 bounds.

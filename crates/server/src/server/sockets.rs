@@ -9,8 +9,7 @@ use senko_io::Listener;
 use super::report::DoorReport;
 use super::security;
 use super::{Listening, ServerError, listen_soon};
-use crate::connection::Terms;
-use crate::settings::{ADMIN, Settings, TlsMode};
+use crate::settings::{ADMIN, Settings, Terms, TlsMode};
 
 /// Unix sockets ask for the password and are not encrypted.
 const OF_UNIX: Terms = Terms {

@@ -16,10 +16,10 @@ use senko_io::{ListenerId, SendMode};
 
 use super::conns::{Conn, Link};
 use super::{Worker, seconds};
-use crate::connection::{Newcomer, Terms};
+use crate::connection::Newcomer;
 use crate::route::Message;
 use crate::session::Session;
-use crate::settings::TlsMode;
+use crate::settings::{Terms, TlsMode};
 use crate::shared::ConnEntry;
 
 /// memcached's message at its limit.
@@ -188,7 +188,7 @@ impl Worker {
         let Ok(id) = self.core.ev.adopt(stream) else {
             return;
         };
-        let mut batch = self.spare.pop().unwrap_or_default();
+        let mut batch = self.spare.take();
         batch.bytes.extend_from_slice(TOO_MANY);
         self.core.ev.send(id, batch, SendMode::Try);
         // Bytes given to the loop before a close are still sent.

@@ -146,8 +146,8 @@ impl Worker {
 
     /// The next part of a connection's answers, encrypted, if there is any.
     pub(super) fn flush_ciphered(&mut self, at: ConnKey, id: ConnId) {
-        let mut batch = self.spare.pop().unwrap_or_default();
-        let mut next = self.spare.pop().unwrap_or_default();
+        let mut batch = self.spare.take();
+        let mut next = self.spare.take();
         let Some(conn) = self.conns.get(at) else {
             return;
         };
@@ -190,7 +190,7 @@ impl Worker {
         }
         conn.sending = failed.is_none() && !batch.bytes.is_empty();
         if conn.sending {
-            conn.in_batch = batch.bytes.len() + tls.answers();
+            conn.in_batch = batch.memory() + tls.answers();
             self.core.ev.send(id, batch, SendMode::Try);
         } else {
             self.recycle(batch);
@@ -202,14 +202,14 @@ impl Worker {
     }
 
     /// FLOW-3, for answers after ciphertext that the socket does not accept: frames are copied, and
-    /// item memory is lent. Returns the bytes copied and lent, and the shards of the lent ones.
+    /// item memory is lent. Returns the memory of the copies, the bytes lent, and their shards.
     pub(super) fn hold_behind(&mut self, at: ConnKey) -> Option<(usize, usize, ShardSet)> {
         let tls = self.conns.get(at)?.tls.as_mut()?;
         let mut plain = tls.plain.take()?;
-        if has_pages(&plain) {
-            plain.copy_pages();
-            self.disk.frames_freed(true);
-        }
+        let pages = has_pages(&plain);
+        // What was encrypted goes, too.
+        plain.copy_pages();
+        self.disk.frames_freed(pages);
         let (mut lent, mut of) = (0, ShardSet::default());
         for piece in &plain.pieces {
             if let Piece::Pinned(bytes) = piece {
@@ -224,7 +224,8 @@ impl Worker {
             plain.spill(0, &mut self.unpinned);
             (lent, of) = (0, ShardSet::default());
         }
-        let copied = plain.bytes.len();
+        plain.fit();
+        let copied = plain.memory();
         self.conns.get(at)?.tls.as_mut()?.plain = Some(plain);
         Some((copied, lent, of))
     }
@@ -239,7 +240,7 @@ impl Worker {
         if sending {
             return;
         }
-        let mut batch = self.spare.pop().unwrap_or_default();
+        let mut batch = self.spare.take();
         batch.bytes.append(&mut secure.out);
         secure.stream.close(&mut batch.bytes);
         match batch.bytes.is_empty() {

@@ -68,9 +68,9 @@ pub struct Conn {
     /// Clock (ms) at which the batch in the loop did not fit into the socket's buffer; 0: it fits
     /// so far.
     pub slow_since: u64,
-    /// Bytes of the slow batch in the loop that were copied for it.
+    /// Memory of the slow batch in the loop, and of what waits behind it.
     pub copied: usize,
-    /// Bytes that the batch in the loop owns.
+    /// Memory of the batch in the loop, and of what waits behind it.
     pub in_batch: usize,
     /// The account at its last count.
     account: Account,
@@ -171,7 +171,7 @@ impl Conn {
     /// answer from another worker that has not arrived.
     pub fn counted(&mut self, usual_answer: usize) -> Account {
         // Frames are counted elsewhere.
-        let (owned, ready) = self.session.replies().owned_bytes();
+        let (owned, ready) = self.session.replies().owned_memory();
         let slow = self.slow_since != 0;
         let (waiting, leaving) = match self.link {
             Link::Socket(_) if slow => (self.session.foreign(), 0),

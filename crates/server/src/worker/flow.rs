@@ -31,6 +31,10 @@
 //! - FLOW-3: a slow reader's answer holds no frame: it is copied. It may hold item memory. While
 //!   more than an eighth of a shard is lent, readers that have been slow for [`PATIENCE_MS`] are
 //!   closed one after the other ([`Worker::free_pinned`]).
+//! - FLOW-4: a round runs a bounded number of requests, however many connections have sent many:
+//!   one turn for each receive buffer, and a few whole turns ([`TURNS`]) of connections that go on
+//!   with earlier input, with the round's events and again from the run queue. The others wait in
+//!   that queue, in order. So a newcomer waits for two or three short rounds.
 
 use senko_cache::Pinned;
 use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
@@ -44,6 +48,8 @@ use crate::reply::shard_of;
 use crate::route::Message;
 use crate::session::{FeedState, Wait};
 
+/// FLOW-4: whole turns with the events of a round, and as many from the run queue.
+pub(super) const TURNS: usize = 16;
 /// Unconsumed bytes at which the loop stops receiving.
 const MOST_TAIL: usize = 64 << 10;
 /// While many requests can't run yet: receive buffers that go back to the loop in a round, and
@@ -52,8 +58,6 @@ const FEW_BUFFERS: usize = 8;
 const SMALL_RECEIVE: usize = 2 << 10;
 /// Bytes of commands that any connection may have at other workers, however far these are behind.
 const FEW_BYTES: usize = 2 << 10;
-/// Batches kept for later sends.
-const SPARE_BATCHES: usize = 64;
 
 /// How long a reader may be behind before it counts as slow.
 const PATIENCE_MS: u64 = 500;
@@ -129,9 +133,26 @@ impl Worker {
             conn.append(data);
             // A value is taken whatever the session waits for.
             if !conn.queued && !conn.is_stopped() {
-                self.feed_tail(at);
+                return self.go_on(at);
             }
         }
+        self.settle(at);
+    }
+
+    /// As [`Worker::feed_again`]. But a connection with unread input goes behind those that wait
+    /// for their turn, and waits if the turns are used up (FLOW-4).
+    pub(super) fn go_on(&mut self, at: ConnKey) {
+        let Some(conn) = self.conns.get(at) else {
+            return;
+        };
+        let is_next = self.turns > 0 && self.run.is_empty();
+        if is_next || conn.unread() == 0 || conn.closing {
+            return self.feed_again(at);
+        }
+        if !std::mem::replace(&mut conn.queued, true) {
+            self.run.push_back(at);
+        }
+        self.mark_dirty(at);
         self.settle(at);
     }
 
@@ -186,6 +207,10 @@ impl Worker {
         let Some(conn) = self.conns.get(at) else {
             return data.len();
         };
+        if conn.slow_since != 0 && self.core.window == Window::Wide {
+            // Its socket takes nothing now, so there is no hurry.
+            self.core.window = Window::Small;
+        }
         let fed = conn.session.feed(
             &mut self.core.ctx(at, (conn.entry.as_deref(), conn.fd)),
             data,
@@ -213,6 +238,10 @@ impl Worker {
             FeedState::Close => conn.closing = true,
             FeedState::Blocked(wait) => {
                 conn.wait = Some(wait);
+                if matches!(wait, Wait::Turn | Wait::Window) {
+                    self.turns = self.turns.saturating_sub(1);
+                    self.core.stats.whole_turns += 1;
+                }
                 match wait {
                     Wait::Turn => {
                         self.core.stats.conn_yields += 1;
@@ -291,13 +320,13 @@ impl Worker {
                 } else if conn.tls.is_some() {
                     self.flush_ciphered(at, id);
                 } else if conn.session.replies().sendable() {
-                    let mut batch = self.spare.pop().unwrap_or_default();
+                    let mut batch = self.spare.take();
                     if conn.session.replies().fill_batch(&mut batch) {
                         conn.sending = true;
-                        conn.in_batch = batch.bytes.len();
+                        conn.in_batch = batch.memory();
                         self.core.ev.send(id, batch, SendMode::Try);
                     } else {
-                        self.spare.push(batch);
+                        self.spare.put(batch);
                     }
                 }
             }
@@ -451,7 +480,7 @@ impl Worker {
                 if !quiet {
                     // Ready answers leave with the next flush. Before that, a session that waited
                     // for room may add more.
-                    self.feed_again(at);
+                    self.go_on(at);
                 }
             }
             Ok(sent) => self.wait_for_room(at, id, batch, sent),
@@ -466,7 +495,6 @@ impl Worker {
     /// The socket's buffer is full. The rest of the batch waits in the loop, where it must not hold
     /// what others need.
     fn wait_for_room(&mut self, at: ConnKey, id: ConnId, mut batch: Box<SendBatch>, sent: usize) {
-        let left = batch.len() - sent;
         let has_pages = has_pages(&batch);
         // Item memory may be lent for a while, up to a bound. Frames may not, because others wait
         // for them.
@@ -492,15 +520,15 @@ impl Worker {
         } else {
             batch.spill(sent, &mut self.unpinned);
         }
+        batch.fit();
         self.disk.frames_freed(has_pages);
         let behind = self.hold_behind(at);
         if let Some(conn) = self.conns.get(at) {
             conn.slow_since = self.now_ms.max(1);
+            conn.session.replies().fit();
+            conn.copied = batch.memory();
             if keep {
                 (conn.lent, conn.lent_of) = (lent, of);
-                conn.copied = batch.bytes.len();
-            } else {
-                conn.copied = left;
             }
             if let Some((copied, lent, of)) = behind {
                 (conn.lent, conn.lent_of) = (lent, of);
@@ -517,9 +545,7 @@ impl Worker {
         self.disk.frames_freed(has_pages(&batch));
         batch.clear(&mut self.unpinned);
         self.give_back_pins();
-        if self.spare.len() < SPARE_BATCHES {
-            self.spare.push(batch);
-        }
+        self.spare.put(batch);
     }
 
     pub(super) fn give_back_pins(&mut self) {
@@ -587,12 +613,16 @@ impl Worker {
     }
 
     /// FLOW-2: closes slow readers until the held bytes are within their bound again. Readers that
-    /// are only a little late, and unread requests, may take as much once more: they mean no harm,
-    /// and senders are held back already.
+    /// are only a little late, unread requests and answers on their way may take as much once more:
+    /// they mean no harm, and senders are held back already.
     pub(super) fn enforce_bound(&mut self) {
         let now_ms = self.now_ms;
-        while self.conns.sums().held > self.pending {
-            let beyond = self.conns.sums().held > 2 * self.pending;
+        loop {
+            let sums = self.conns.sums();
+            let beyond = sums.held + sums.leaving > 2 * self.pending;
+            if sums.held <= self.pending && !beyond {
+                return;
+            }
             let longest = self
                 .conns
                 .iter()

@@ -128,9 +128,9 @@ impl Worker {
         if self.core.outbox.mesh().full(origin.worker) {
             return false;
         }
-        let mut batch = self.spare.pop().unwrap_or_default();
+        let mut batch = self.spare.take();
         if !conn.session.replies().unit_batch(&mut batch, MOST_SENT_FOR) {
-            self.spare.push(batch);
+            self.spare.put(batch);
             return false;
         }
         conn.borrowed = None;

@@ -52,9 +52,9 @@ impl Secure {
         self.stream.held()
     }
 
-    /// Bytes of answers that it holds, as far as a batch owns them.
+    /// Memory of the answers that it holds.
     pub fn answers(&self) -> usize {
-        let plain = self.plain.as_ref().map_or(0, |plain| plain.bytes.len());
-        self.out.len() + plain
+        let plain = self.plain.as_ref().map_or(0, |plain| plain.memory());
+        self.out.capacity() + plain
     }
 }

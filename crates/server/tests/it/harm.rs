@@ -2,17 +2,23 @@
 //! Clients that take more than their share, and their effect on others. Nothing here depends on the
 //! clock: tests wait for states, and compare counts that do not depend on speed.
 
+use std::io::Write;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use senko_cache::{HashSeed, Key};
 use senko_io::Op;
 use senko_io::fault::Fault;
-use senko_server::settings::BackendChoice;
+use senko_server::server::Server;
+use senko_server::server::plan::{PROCESS_BYTES, memory_plan};
+use senko_server::settings::{BackendChoice, Settings};
 
+use crate::gauge;
 use crate::lend::{on_flash, unanswered};
 use crate::serve::client::{Client, PATIENCE, Place, on_both};
 use crate::serve::value;
+use crate::tls::client::{self, ALL, Authority, Secure};
 
 /// Attempts of a client whose value found no memory.
 const TRIES: usize = 20;
@@ -283,4 +289,175 @@ fn connections_are_asked_whether_their_peers_are_there() {
         }
         panic!("no keepalive runs on the server's side: {timer:?}");
     });
+}
+
+/// The clients of the next two tests, their requests, and the answer to one of them.
+const UNREAD: usize = 350;
+const PIPELINED: usize = 1200;
+const ANSWER: usize = 3000;
+
+/// A server whose clients ask for more than they read.
+fn crowded(threads: usize, secure: bool) -> (Settings, Authority) {
+    let authority = Authority::new();
+    let local = "127.0.0.1:0".parse().unwrap();
+    let settings = Settings {
+        listen: vec![local],
+        tls: secure.then(|| authority.settings()),
+        memory: 64 << 20,
+        max_connections: 400,
+        threads,
+        ..Settings::default()
+    };
+    (settings, authority)
+}
+
+/// Not a test by itself: the process of the one below.
+#[test]
+fn unread_answers_are_counted_here() {
+    let Ok(kind) = std::env::var("SENKO_TEST_GAUGE") else {
+        return;
+    };
+    let (threads, secure) = (kind[..1].parse().unwrap(), kind.ends_with("tls"));
+    gauge::this_thread_is_a_client();
+    let (settings, authority) = crowded(threads, secure);
+    let plan = memory_plan(&settings, &[]).unwrap();
+    // Receive buffers and items are not allocated one by one.
+    let loops = plan.loop_config.recv_buffers * plan.loop_config.recv_buffer_bytes;
+    let rest = plan.total as usize - threads * (plan.shard + loops);
+    let budget = rest - PROCESS_BYTES as usize;
+    let server = Server::start(settings).unwrap();
+    gauge::start();
+    let door = server.report().addresses[0];
+    let config = client::trusting(ALL, None);
+    let value = value(1, ANSWER);
+    let gets = b"get key\r\n".repeat(PIPELINED);
+    let mut all = Vec::new();
+    let mut first = match secure {
+        true => Err(Secure::to(door, &config)),
+        false => Ok(Client::to(door)),
+    };
+    let set = [
+        format!("set key 0 0 {ANSWER}\r\n").as_bytes(),
+        &value,
+        b"\r\n",
+    ]
+    .concat();
+    match &mut first {
+        Ok(client) => {
+            client.send(&set);
+            client.expect(b"STORED\r\n");
+        }
+        Err(client) => {
+            client.send(&set);
+            client.expect(b"STORED\r\n");
+        }
+    }
+    let mut closed = |until: u64| match &mut first {
+        Ok(client) => client.stat("senko_slow_readers_closed") >= until,
+        Err(client) => client.stat("senko_slow_readers_closed") >= until,
+    };
+    for _ in 0..UNREAD {
+        match secure {
+            true => {
+                let mut client = Secure::to(door, &config);
+                client.shake().unwrap();
+                // The server may have closed it.
+                let _ = client.link.writer().write_all(&gets);
+                let _ = client.link.write_tls(&mut client.socket);
+                all.push((None, Some(client)));
+            }
+            false => {
+                let mut client = Client::to(door);
+                let _ = client.stream.write_all(&gets);
+                all.push((Some(client), None));
+            }
+        }
+    }
+    let until = Instant::now() + PATIENCE;
+    while !closed(UNREAD as u64 / 4) {
+        assert!(Instant::now() < until, "no slow reader was closed");
+    }
+    let peak = gauge::peak();
+    println!("{kind}: {peak} of {budget} bytes");
+    assert!(peak <= budget, "{kind}: {peak} of {budget} bytes");
+    drop((all, authority));
+    server.control().abort();
+}
+
+/// Clients that ask for much and read nothing once took half as much again as `--memory` says:
+/// buffers were counted by what they held, and not by what they took, and emptied ones that were
+/// kept for later were not counted at all.
+#[test]
+fn answers_that_nobody_reads_stay_within_the_plan() {
+    for kind in ["1 plain", "2 plain", "1 tls", "2 tls"] {
+        let done = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "harm::unread_answers_are_counted_here",
+                "--nocapture",
+            ])
+            .env("SENKO_TEST_GAUGE", kind)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(
+            done.status.success(),
+            "{said}{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        assert!(said.contains(" bytes"), "{said}");
+    }
+}
+
+/// A round ran a turn of each connection that had sent many requests, however many those were, and
+/// sent all their answers. So with 900 of them a newcomer waited for seconds.
+#[test]
+fn a_round_is_short_whoever_has_sent_much() {
+    // One turn for each receive buffer, and turns of connections that go on: with the events, and
+    // from the queue.
+    const A_ROUND: u64 = 64 + 2 * 16;
+    let (settings, _) = crowded(1, false);
+    let plan = memory_plan(&settings, &[]).unwrap();
+    assert_eq!(plan.loop_config.recv_buffers, 64);
+    let server = Server::start(settings).unwrap();
+    let door = server.report().addresses[0];
+    let mut client = Client::to(door);
+    client.store("key", &value(1, ANSWER));
+    let gets = b"get key\r\n".repeat(PIPELINED);
+    let numbers = |client: &mut Client| {
+        let stats = client.text("stats\r\n", "END\r\n");
+        [
+            "senko_whole_turns",
+            "senko_rounds",
+            "senko_slow_readers_closed",
+        ]
+        .map(|name| {
+            let prefix = format!("STAT {name} ");
+            let line = stats.lines().find_map(|line| line.strip_prefix(&prefix));
+            line.unwrap().parse::<u64>().unwrap()
+        })
+    };
+    let mut all = Vec::new();
+    let mut last = numbers(&mut client);
+    let until = Instant::now() + PATIENCE;
+    let mut most = 0;
+    while all.len() < UNREAD || last[2] < UNREAD as u64 / 4 {
+        if all.len() < UNREAD {
+            let mut client = Client::to(door);
+            let _ = client.stream.write_all(&gets);
+            all.push(client);
+        }
+        let now = numbers(&mut client);
+        let (turns, rounds) = (now[0] - last[0], now[1] - last[1]);
+        assert!(
+            turns <= A_ROUND * (rounds + 1),
+            "{turns} in {rounds} rounds"
+        );
+        most = most.max(turns / (rounds + 1));
+        last = now;
+        assert!(Instant::now() < until, "{last:?}");
+    }
+    assert!(most > 0, "nobody had to wait for a turn");
+    server.shutdown();
+    server.join().unwrap();
 }

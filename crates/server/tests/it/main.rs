@@ -11,6 +11,7 @@ mod entry; // the code that the fuzz targets run
 mod corpus; // the fuzz targets' seeds, run once
 mod serve; // the server over real sockets: limits, bad clients, several workers, the end
 mod admin; // metrics and health on a listener of their own
+mod gauge; // counts the memory that a server allocates
 mod harm; // clients that take more than their share, and the effect on others
 mod restart; // stop and start with a data directory
 mod lend; // answers that the worker of another shard sends

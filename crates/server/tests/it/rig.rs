@@ -142,7 +142,7 @@ impl Rig {
     /// Bytes of a connection's answers in its own memory.
     pub fn owned(&mut self, id: u64) -> usize {
         let conn = self.conns.get_mut(&id).expect("the connection is open");
-        conn.session.replies().owned_bytes().0
+        conn.session.replies().owned_memory().0
     }
     fn add(&mut self, node: usize, session: Session, origin: Option<u64>) -> u64 {
         let id = self.next;
