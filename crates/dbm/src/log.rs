@@ -194,7 +194,7 @@ impl Log {
         self.marks = Some(None);
     }
 
-    /// Stores how far the log reaches (MARK-1). What it names was written.
+    /// Stores how far the log reaches (REACH-1). What it names was written.
     pub fn mark(&mut self) {
         self.reached = self.next.sequence - 1;
         let of = || Marks::of(&*self.device, self.database);

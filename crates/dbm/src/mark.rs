@@ -8,7 +8,7 @@
 //! Layout: docs/formats/dbm.md. Two slots are filled in turn, so that a process that is killed
 //! within a store leaves the other.
 //!
-//! MARK-1: every number of a mark was true when it was stored, and stays true: `durable` and
+//! REACH-1: every number of a mark was true when it was stored, and stays true: `durable` and
 //! `checkpoint` always, so an old mark after a power cut does no harm; `written` as long as the
 //! system has not lost power since ([`Device::boot`]). A mark ends with whole groups, so a group
 //! that a crash cut off is behind it.
@@ -113,7 +113,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// What may be relied on, of the database with this number (MARK-1).
+    /// What may be relied on, of the database with this number (REACH-1).
     pub fn of(&self, database: u64) -> Mark {
         let mut all = Mark::default();
         for slot in self.slots.iter().filter(|slot| slot.database == database) {

@@ -8,13 +8,13 @@
 //! the f that leaves most room for live pages is about the root of the number of segments. In a
 //! large one it is eight, because the cleaner keeps an eighth of dead pages anyway.
 //!
-//! ROOM-1: after an admitted commit, the free pages suffice for a checkpoint that writes only what
-//! it must, and for the f segments of the cleaner. ROOM-2: a commit that puts something is admitted
-//! only if the live pages stay below the bound. So while nothing holds old versions,
-//! [`Core::make_room`] gets back what ROOM-1 asks for, and a full database can be emptied. ROOM-3: a
-//! commit that only deletes is admitted with less than one that puts, so that puts can't use up what
-//! deletes need. ROOM-4: room is counted before a commit does anything, and what other threads were
-//! admitted for is not counted twice.
+//! ADMIT-1: after an admitted commit, the free pages suffice for a checkpoint that writes only what
+//! it must, and for the f segments of the cleaner. ADMIT-2: a commit that puts something is
+//! admitted only if the live pages stay below the bound. So while nothing holds old versions,
+//! [`Core::make_room`] gets back what ADMIT-1 asks for, and a full database can be emptied.
+//! ADMIT-3: a commit that only deletes is admitted with less than one that puts, so that puts can't
+//! use up what deletes need. ADMIT-4: room is counted before a commit does anything, and what other
+//! threads were admitted for is not counted twice.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -109,7 +109,7 @@ impl Core {
     }
 
     /// Data segments that are missing for this many more live pages, and those that there are
-    /// beyond (ROOM-2).
+    /// beyond (ADMIT-2).
     fn live_room(&self, segments: &Segments, more: u64) -> (u64, u64) {
         let live = self.space.needed() + self.shaped.load(Ordering::Relaxed) as u64 + more;
         let cleaner = segments.cleaner;

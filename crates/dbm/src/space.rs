@@ -469,8 +469,8 @@ impl Space {
         self.fixed.load(Ordering::Relaxed)
     }
 
-    /// Gives back the storage of up to `most` free segments from `first` on, those nearest to the end
-    /// first. Segments that became free after checkpoint `settled` keep theirs.
+    /// Gives back the storage of up to `most` free segments from `first` on, those nearest to the
+    /// end first. Segments that became free after checkpoint `settled` keep theirs.
     pub fn punch(&self, first: u32, settled: u64, most: usize) {
         let _growth = self.growth.lock();
         let mut runs: Vec<(u32, u32)> = Vec::new();

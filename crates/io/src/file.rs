@@ -14,6 +14,7 @@ mod place; // names of devices that are not there
 pub(crate) mod owner; // whose data a file holds, and who may read it
 pub(crate) mod fork; // open files in the child of a fork
 pub(crate) mod fork_count; // the number of forks since the first file was opened
+mod folder; // names in a folder, made durable
 mod direct; // whether O_DIRECT works here, and with which alignment
 pub(crate) mod told; // error messages that keep the system's error number
 pub(crate) mod lock; // one writer or several readers at a time, with their names for others
@@ -34,6 +35,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use folder::sync_found_name;
+pub(crate) use folder::{folder_of, sync_folder, sync_name};
 pub(crate) use lock::Claim;
 pub(crate) use place::refuse_file_in_dev;
 
@@ -792,38 +795,4 @@ fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
         return failed(path, "cannot open", error);
     };
     told::told(text, error)
-}
-
-/// Makes the name of a new file durable. After a failure the file does not exist.
-pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
-    sync_folder(path).inspect_err(|_| drop(std::fs::remove_file(path)))
-}
-
-/// Makes the name of an existing file durable. Its maker may have been killed before it did so.
-fn sync_found_name(path: &Path) -> io::Result<()> {
-    // The name of a link's file may be in another folder.
-    let target = std::fs::canonicalize(path);
-    match sync_folder(target.as_deref().unwrap_or(path)) {
-        // Without the right to read the folder it cannot be done.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        synced => synced,
-    }
-}
-
-/// Makes the names in a file's folder durable.
-pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
-    let synced = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
-    match synced {
-        // Such a file system cannot do this, and does not need it.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOTSUP)) => Ok(()),
-        Err(error) => Err(failed(path, "cannot sync the folder of", &error)),
-        Ok(()) => Ok(()),
-    }
-}
-
-/// The directory of a file.
-pub(crate) fn folder_of(path: &Path) -> &Path {
-    path.parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or(Path::new("."))
 }

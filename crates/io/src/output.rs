@@ -2,9 +2,9 @@
 //! A file that a command writes its result to, such as a picture or a page. It may replace an older
 //! result, but neither a file that the command reads, nor one that a process uses.
 //!
-//! The caller calls [`Output::check`] before the work, and [`Output::write`] after it. Always holds:
-//! nothing is changed before the file's lock is held (see [`crate::FlashFile`]). Files are known by
-//! device and inode, so a link or a second name of an input is recognised.
+//! The caller calls [`Output::check`] before the work, and [`Output::write`] after it. Always
+//! holds: nothing is changed before the file's lock is held (see [`crate::FlashFile`]). Files are
+//! known by device and inode, so a link or a second name of an input is recognised.
 
 use std::fs::{File, OpenOptions, metadata};
 use std::io::{self, Write};

@@ -314,8 +314,8 @@ impl Curve {
         self.at(capacity).stored
     }
 
-    /// What the log of a flash tier of this size writes again for each request, in the curve's unit:
-    /// an item that was hit since it was written stays when its region is reclaimed.
+    /// What the log of a flash tier of this size writes again for each request, in the curve's
+    /// unit: an item that was hit since it was written stays when its region is reclaimed.
     pub fn written_again(&self, capacity: u64) -> f64 {
         let level = self.levels.iter().find(|level| capacity <= level.range.1);
         let Some(level) = level.or(self.levels.last()) else {

@@ -91,8 +91,8 @@ impl Core {
         }
     }
 
-    /// Counts the keys that have a value now; it stops at `most`. The snapshot is this call's own. If
-    /// a write needs its space, the count begins again.
+    /// Counts the keys that have a value now; it stops at `most`. The snapshot is this call's own.
+    /// If a write needs its space, the count begins again.
     fn count_now(self: &Arc<Core>, most: u64) -> Result<u64, StoreError> {
         again_if_ended(|| self.count_keys(&Snapshot::new(self), most))
     }

@@ -98,8 +98,8 @@ impl Free {
         self.units - self.used - self.holes.total() - self.punching.total()
     }
 
-    /// How many of `wanted` units blocks can use: of each piece that they take, they lose some. Some
-    /// units are to be left in any case.
+    /// How many of `wanted` units blocks can use: of each piece that they take, they lose some.
+    /// Some units are to be left in any case.
     fn useful(&self, wanted: u64, lost: Lost) -> u64 {
         let pieces = self.runs.iter().map(|(_, length)| length);
         let logs = self.logs.iter().map(|_| self.log_units);

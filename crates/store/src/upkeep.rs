@@ -130,8 +130,8 @@ impl Store {
 
     /// Copies the current state of the store into a new one at `to`, which must not exist. Writes
     /// continue meanwhile. The copy is named `TO.part` until it is complete, and removed after a
-    /// failure. `progress` gets the number of written elements, and may stop the work ([`GoOn`]). If a
-    /// full store needs the space that the copy still reads, the copy begins again.
+    /// failure. `progress` gets the number of written elements, and may stop the work ([`GoOn`]).
+    /// If a full store needs the space that the copy still reads, the copy begins again.
     ///
     /// ```
     /// # let store = senko_store::example::store();

@@ -398,10 +398,10 @@ fn worker() {
     operate(words[0], Path::new(words[1]), Path::new(words[2])).unwrap();
 }
 
-/// A process that was killed in the middle of a compaction once left a file that refused every later
-/// one. Here each operation is killed at its calls: the next process finds every commit that had
-/// returned, does the operation, and leaves no file behind. `SENKO_DBM_CALLS` sets the number of
-/// kills of each operation.
+/// A process that was killed in the middle of a compaction once left a file that refused every
+/// later one. Here each operation is killed at its calls: the next process finds every commit that
+/// had returned, does the operation, and leaves no file behind. `SENKO_DBM_CALLS` sets the number
+/// of kills of each operation.
 #[test]
 fn a_kill_at_any_call_leaves_a_database_that_goes_on() {
     let (seed, limit) = (seed("kill at calls"), Limit::new());

@@ -2,12 +2,12 @@
 //! How far the youngest log is durable, in memory that survives the process. Part of `core.rs`.
 //!
 //! A page of a log proves that pages before it were durable, so damage there is not taken for a
-//! crash. Nothing comes after the last page, so nothing proves that one. The mark does: it is stored
-//! to a page of the file that is mapped, after the flush and before the write is acknowledged. That
-//! takes no system call, and no flush.
+//! crash. Nothing comes after the last page, so nothing proves that one. The mark does: it is
+//! stored to a page of the file that is mapped, after the flush and before the write is
+//! acknowledged. That takes no system call, and no flush.
 //!
-//! MARK-1: a mark is stored only after what it says is durable. So it is true whether it reaches the
-//! device or not, and an old mark stays true. Layout: docs/formats/store.md.
+//! MARK-1: a mark is stored only after what it says is durable. So it is true whether it reaches
+//! the device or not, and an old mark stays true. Layout: docs/formats/store.md.
 
 use parking_lot::Mutex;
 use senko_io::le::{u32_at, u64_at};

@@ -92,8 +92,8 @@ impl Policy for Lru {
     }
 }
 
-/// First in, first out, but an object that was hit is put back to the head once more: the reclaim of
-/// a log on flash, which writes such objects again.
+/// First in, first out, but an object that was hit is put back to the head once more: the reclaim
+/// of a log on flash, which writes such objects again.
 pub struct Clock {
     capacity: u64,
     used: u64,
