@@ -2,6 +2,7 @@
 //! Writes without reads: batches, and the bulk load of records with ascending keys.
 
 use crate::commit::Work;
+use crate::fairness::Tries;
 use crate::ranges::Range;
 use crate::transaction::{check_record, commit_work};
 use crate::writes::WriteSet;
@@ -157,7 +158,7 @@ impl Database {
             writes,
             ..Work::default()
         };
-        commit_work(&mut snapshot, &mut work, None, durability).map(drop)
+        commit_work(&mut snapshot, &mut work, Tries::default(), durability).map(drop)
     }
 
     /// Loads records whose keys ascend and come after all keys of the table. It reads no page for a

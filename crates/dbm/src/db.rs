@@ -10,7 +10,7 @@ use senko_io::{Device, FileId, FileOptions, FlashFile, PAGE_SIZE};
 
 use crate::commit::{Node, TableChange};
 use crate::core::Core;
-use crate::fairness::Taken;
+use crate::fairness::Tries;
 use crate::maintain::{Behind, Keeper};
 use crate::open::{FIRST_PAGES, changing_pages, open};
 use crate::ranges::RangeSet;
@@ -445,8 +445,15 @@ impl Database {
         let start = seen.close().ok_or(DbmError::SnapshotExpired)?;
         let node = Node::new(Changes::default(), RangeSet::default(), Some(change));
         let reads = &mut ReadSet::default();
-        core.commit(node, start, reads, None, Durability::Synced, &size)
-            .map(drop)
+        core.commit(
+            node,
+            start,
+            reads,
+            Tries::default(),
+            Durability::Synced,
+            &size,
+        )
+        .map(drop)
     }
 
     /// Begins a transaction.
@@ -460,8 +467,8 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn begin(&self) -> Transaction {
-        let turn = self.core().take_turn();
-        Transaction::new(Snapshot::new(self.core().see_to_change()), turn)
+        let tries = self.core().begin_try();
+        Transaction::new(Snapshot::new(self.core().see_to_change()), tries)
     }
 
     /// Runs a transaction, repeatedly while it conflicts with others, and commits it.
@@ -618,18 +625,19 @@ impl Core {
         node: Arc<Node>,
         start: Arc<Node>,
         reads: &mut ReadSet,
-        turn: Option<Taken>,
+        tries: Tries,
         durability: Durability,
         size: &Size,
     ) -> Result<u64, DbmError> {
         let _admitted = self.admit(size)?;
-        let taken = turn.as_ref().map(Taken::turn);
-        let Some(number) = Node::append(node, &start, reads, taken, &self.options.pause) else {
-            self.count_conflict(std::mem::take(reads), turn.as_ref());
+        let pause = &self.options.pause;
+        let Some(number) = Node::append(node, &start, reads, tries.turn(), pause) else {
+            self.conflicts.fetch_add(1, Ordering::Relaxed);
+            tries.conflict(self, std::mem::take(reads));
             return Err(DbmError::Conflict);
         };
-        self.count_commit();
-        drop((start, turn));
+        tries.commit();
+        drop(start);
         let in_tail = self.apply_until(number, durability == Durability::Buffered)?;
         match durability {
             Durability::Synced => self.write_until(number)?,

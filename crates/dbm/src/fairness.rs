@@ -10,11 +10,12 @@
 //! commit, or when the transaction is dropped.
 //!
 //! Conflicts are counted by thread. So a loop around `begin` and `commit` is served like
-//! `Database::run`, in every language.
+//! `Database::run`, in every language. A transaction takes the count at its beginning. So other
+//! transactions that the thread commits meanwhile do not change the count.
 
 use std::cell::{Cell, RefCell};
+use std::mem::take;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::commit::Node;
 use crate::core::Core;
@@ -24,78 +25,96 @@ use crate::turn::Turn;
 
 /// Conflicts in a row after which a thread takes a turn.
 const TRIES: u32 = 8;
+
 thread_local! {
     /// The database of the thread's last transaction with a conflict, and its conflicts in a row.
+    /// The thread's next transaction takes them.
     static CONFLICTS: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
     /// What that transaction read, after [`TRIES`] of them.
     static READS: RefCell<ReadSet> = RefCell::default();
 }
 
-/// The turn of a transaction, which ends with it.
-pub(crate) struct Taken {
-    turn: Arc<Turn>,
+/// The tries of a transaction, this one included, and its turn, which ends with it. Without
+/// conflicts and turn for work that is not tried again.
+#[derive(Default)]
+pub(crate) struct Tries {
+    /// The address of the database.
+    core: usize,
     /// The conflicts in a row before it.
     conflicts: u32,
+    turn: Option<Arc<Turn>>,
 }
 
-impl Taken {
-    pub fn turn(&self) -> &Arc<Turn> {
-        &self.turn
+impl Tries {
+    pub fn turn(&self) -> Option<&Arc<Turn>> {
+        self.turn.as_ref()
     }
-}
 
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.turn.end();
-    }
-}
-
-impl Core {
-    /// Takes a turn, if the thread's last transactions all met conflicts. It must be taken before
-    /// the transaction's snapshot.
-    pub fn take_turn(self: &Arc<Core>) -> Option<Taken> {
-        let (core, conflicts) = CONFLICTS.with(Cell::get);
-        if conflicts < TRIES || core != Arc::as_ptr(self).addr() {
-            return None;
+    /// Tells waiting threads that the transaction is alive.
+    pub fn step(&self) {
+        if let Some(turn) = &self.turn {
+            turn.step();
         }
-        self.take_turn_after(conflicts)
     }
 
+    /// The transaction conflicted. It had read `reads`.
     #[cold]
-    fn take_turn_after(self: &Arc<Core>, conflicts: u32) -> Option<Taken> {
-        CONFLICTS.with(|kept| kept.set((0, 0)));
-        let reads = READS.try_with(RefCell::take).unwrap_or_default();
-        let turn = Turn::new((conflicts == TRIES).then_some(reads));
-        let newest = Arc::clone(&self.registry.lock().visible.node);
-        let number = Node::append_turn(&newest, &turn)?;
-        let taken = Taken { turn, conflicts };
-        // TURN-3. If it fails, so does the transaction's commit.
-        self.apply_until(number, false).ok()?;
-        Some(taken)
-    }
-
-    /// Counts a conflict of a transaction that read `reads`.
-    #[cold]
-    pub fn count_conflict(self: &Arc<Core>, reads: ReadSet, taken: Option<&Taken>) {
-        self.conflicts.fetch_add(1, Ordering::Relaxed);
-        let address = Arc::as_ptr(self).addr();
-        let (core, before) = CONFLICTS.with(Cell::get);
-        let before = match taken {
-            Some(taken) => taken.conflicts,
-            None if core == address => before,
-            None => 0,
-        };
-        let conflicts = before.saturating_add(1);
-        CONFLICTS.with(|kept| kept.set((address, conflicts)));
+    pub fn conflict(mut self, core: &Core, reads: ReadSet) {
+        let conflicts = take(&mut self.conflicts).saturating_add(1);
+        let core = std::ptr::from_ref(core).addr();
+        CONFLICTS.with(|kept| kept.set((core, conflicts)));
         if conflicts == TRIES {
             let _ = READS.try_with(|kept| kept.replace(reads));
         }
     }
 
-    /// A transaction of the thread committed.
-    pub fn count_commit(&self) {
-        if CONFLICTS.with(Cell::get).1 > 0 {
-            CONFLICTS.with(|kept| kept.set((0, 0)));
+    /// The transaction committed.
+    pub fn commit(mut self) {
+        self.conflicts = 0;
+    }
+}
+
+impl Drop for Tries {
+    fn drop(&mut self) {
+        match &self.turn {
+            Some(turn) => turn.end(),
+            // Something else between two tries.
+            None if self.conflicts > 0 => {
+                CONFLICTS.with(|kept| kept.set((self.core, self.conflicts)));
+            }
+            None => {}
         }
+    }
+}
+
+impl Core {
+    /// Takes the conflicts that the thread met last, and a turn if they are too many. It must come
+    /// before the transaction's snapshot.
+    pub fn begin_try(self: &Arc<Core>) -> Tries {
+        let (core, conflicts) = CONFLICTS.with(Cell::get);
+        if conflicts == 0 || core != Arc::as_ptr(self).addr() {
+            return Tries::default();
+        }
+        CONFLICTS.with(|kept| kept.set((0, 0)));
+        Tries {
+            core,
+            conflicts,
+            turn: (conflicts >= TRIES)
+                .then(|| self.take_turn(conflicts))
+                .flatten(),
+        }
+    }
+
+    #[cold]
+    fn take_turn(&self, conflicts: u32) -> Option<Arc<Turn>> {
+        let reads = READS.try_with(RefCell::take).unwrap_or_default();
+        let turn = Turn::new((conflicts == TRIES).then_some(reads));
+        let newest = Arc::clone(&self.registry.lock().visible.node);
+        let number = Node::append_turn(&newest, &turn)?;
+        // TURN-3. If it fails, so does the transaction's commit.
+        if self.apply_until(number, false).is_err() {
+            turn.end();
+        }
+        Some(turn)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::blob::MAX_VALUE_BYTES;
 use crate::commit::{Node, Work};
-use crate::fairness::Taken;
+use crate::fairness::Tries;
 use crate::keys::after_prefix;
 use crate::merge::{Merged, count};
 use crate::node::{MAX_INLINE, MAX_KEY_BYTES};
@@ -34,17 +34,17 @@ use crate::{DbmError, Durability, PendingCommit, Snapshot, Table};
 pub struct Transaction {
     snapshot: Snapshot,
     work: Work,
-    turn: Option<Taken>,
+    tries: Tries,
     /// The table and the key of the last append, if nothing was written since.
     appended: Option<(u32, Vec<u8>)>,
 }
 
 impl Transaction {
-    pub(crate) fn new(snapshot: Snapshot, turn: Option<Taken>) -> Transaction {
+    pub(crate) fn new(snapshot: Snapshot, tries: Tries) -> Transaction {
         Transaction {
             snapshot,
             work: Work::default(),
-            turn,
+            tries,
             appended: None,
         }
     }
@@ -54,9 +54,7 @@ impl Transaction {
         if self.snapshot.is_expired() {
             return Err(DbmError::SnapshotExpired);
         }
-        if let Some(turn) = &self.turn {
-            turn.turn().step();
-        }
+        self.tries.step();
         let limit = self.snapshot.core().options.transaction_bytes;
         match self.work.bytes() + more > limit {
             true => self.limit_exactly(more, key, limit),
@@ -437,9 +435,7 @@ impl Transaction {
             if to.is_some_and(|to| *record.0 >= *to) {
                 break;
             }
-            if let Some(turn) = &self.turn {
-                turn.turn().step();
-            }
+            self.tries.step();
             if records.len() + 1 >= most {
                 // Later records were not read.
                 range.to = Some(after(&record.0));
@@ -538,7 +534,7 @@ impl Transaction {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn commit_numbered(mut self, durability: Durability) -> Result<u64, DbmError> {
-        commit_work(&mut self.snapshot, &mut self.work, self.turn, durability)
+        commit_work(&mut self.snapshot, &mut self.work, self.tries, durability)
     }
 
     /// Gives the transaction its place in the order and returns. Other transactions then see it,
@@ -568,7 +564,7 @@ impl Transaction {
             other => other,
         };
         let wrote = !self.work.writes.is_empty();
-        let number = commit_work(&mut self.snapshot, &mut self.work, self.turn, handed)?;
+        let number = commit_work(&mut self.snapshot, &mut self.work, self.tries, handed)?;
         if durability == Durability::Synced && wrote {
             core.ask_for_sync();
         }
@@ -593,7 +589,7 @@ pub(crate) fn check_record(key: &[u8], value: &[u8]) -> Result<(), DbmError> {
 pub(crate) fn commit_work(
     snapshot: &mut Snapshot,
     work: &mut Work,
-    turn: Option<Taken>,
+    tries: Tries,
     durability: Durability,
 ) -> Result<u64, DbmError> {
     if work.writes.is_empty() {
@@ -617,7 +613,7 @@ pub(crate) fn commit_work(
     work.reads.settle();
     let node = Node::new(changes, ranges, None);
     let core = snapshot.core();
-    core.commit(node, start, &mut work.reads, turn, durability, &size)
+    core.commit(node, start, &mut work.reads, tries, durability, &size)
 }
 
 /// Reads the leaves that a commit changes. So damaged or unreadable leaves make it fail before

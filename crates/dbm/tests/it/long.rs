@@ -189,16 +189,18 @@ fn a_transaction_that_loses_again_and_again_takes_a_turn() {
         let tries = AtomicU32::new(0);
         let tried = |tx: &mut Transaction| {
             rival.read_all(tx)?;
+            // Its own thread commits others meanwhile, and looks at something.
+            let put = || {
+                let put = |tx: &mut Transaction| tx.put(&other, b"unrelated", b"");
+                rival.db.run(Durability::None, put)
+            };
+            put().unwrap();
+            assert_eq!(rival.db.begin().get(&other, b"other").unwrap(), None);
             match tries.fetch_add(1, Ordering::SeqCst) + 1 {
                 9 => {
-                    // Its own thread may commit others, and unrelated ones pass.
-                    let unrelated = rival.db.clone();
-                    let put = |db: &Database| {
-                        db.run(Durability::None, |tx| tx.put(&other, b"unrelated", b""))
-                    };
-                    put(&rival.db).unwrap();
-                    let other = std::thread::scope(|s| s.spawn(|| put(&unrelated)).join());
-                    other.unwrap().unwrap();
+                    // Unrelated commits of others pass.
+                    let passes = std::thread::scope(|scope| scope.spawn(put).join());
+                    passes.unwrap().unwrap();
                     assert_eq!(rival.put(&[7]), "waits");
                 }
                 _ => assert_eq!(rival.put(&[7]), "committed"),
@@ -226,7 +228,12 @@ fn a_transaction_that_reads_other_keys_in_each_try_takes_a_turn_too() {
         tx.put(&rival.table, &[50], b"sum").unwrap();
         let does = rival.put(&[tries]);
         assert_eq!(does, if tries < 10 { "committed" } else { "waits" });
-        match tx.commit(Durability::None) {
+        let committed = tx.commit(Durability::None);
+        if tries < 8 {
+            // The thread looks at something between two tries.
+            drop(rival.db.begin());
+        }
+        match committed {
             Ok(()) => {
                 assert_eq!(tries, 10);
                 break;
