@@ -151,12 +151,16 @@ impl Store {
         to: impl AsRef<Path>,
         mut progress: impl FnMut(u64) -> G,
     ) -> Result<BackupReport, StoreError> {
-        // A draft that is begun again lies where the first one lay.
-        let to =
+        // A draft that is begun again lies where the first one lay. Errors of the first have the path
+        // as it was given.
+        let absolute =
             std::path::absolute(to.as_ref()).map_err(|error| StoreError::Open(Arc::new(error)))?;
+        let mut to = to.as_ref().to_owned();
         again_if_ended(|| {
             let snapshot = Snapshot::new(&self.core);
-            crate::backup::backup(&self.core, &snapshot, &to, &mut progress)
+            let done = crate::backup::backup(&self.core, &snapshot, &to, &mut progress);
+            to.clone_from(&absolute);
+            done
         })
     }
 }

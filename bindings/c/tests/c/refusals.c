@@ -165,7 +165,11 @@ int main(int argc, char **argv)
     OK(senko_begin(db, 0, &txn));
     v.data = bytes, v.size = sizeof bytes;
     OK(senko_put(txn, table, &k, &v, 0));
-    IS(senko_put(txn, table, &k, &v, 0), SENKO_TXNFULL);
+    /* The first value of the key no longer counts, a second key does. */
+    OK(senko_put(txn, table, &k, &v, 0));
+    senko_val other;
+    other.data = (void *)"other", other.size = 5;
+    IS(senko_put(txn, table, &other, &v, 0), SENKO_TXNFULL);
     senko_abort(txn);
     int error = 0;
     for (int nth = 0; nth < 1000 && error == 0; nth++) {
