@@ -151,8 +151,8 @@ impl Store {
         to: impl AsRef<Path>,
         mut progress: impl FnMut(u64) -> G,
     ) -> Result<BackupReport, StoreError> {
-        // A draft that is begun again lies where the first one lay. Errors of the first have the path
-        // as it was given.
+        // A draft that is begun again lies where the first one lay. Errors of the first have the
+        // path as it was given.
         let absolute =
             std::path::absolute(to.as_ref()).map_err(|error| StoreError::Open(Arc::new(error)))?;
         let mut to = to.as_ref().to_owned();

@@ -13,9 +13,9 @@
 //! the kernel does not say who holds such a lock.
 //!
 //! A process that finds the first lock taken looks for the second one. If it is there, a living
-//! process holds the file, and the refusal comes at once. Otherwise the process waits: a server
-//! that is restarted at once gets its file, but only after its predecessor's last writes have
-//! ended.
+//! process holds the file, and the refusal comes after a moment. Otherwise the process waits: a
+//! server that is restarted at once gets its file, but only after its predecessor's last writes
+//! have ended.
 //!
 //! A process that opens a file only for reading takes the first lock as a read lock. Read locks
 //! need no write permission, and exclude only writers.
@@ -39,6 +39,9 @@ const MOST_SIGNS: libc::off_t = 1 << 32;
 /// How long to wait for a lock whose holder is dead. Its last writes may be long on their way to a
 /// busy disk.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a sign must stay before it counts: longer than a fork takes to become another program.
+const GRACE: Duration = Duration::from_millis(50);
 
 /// How a process holds a file.
 #[derive(Clone, Copy, Debug)]
@@ -317,7 +320,12 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<HeldLock> {
             Err(error) if is_taken(&error) => {}
             Err(error) => return Err(unlockable(error)),
         }
-        if let Some(holder) = signed(file) {
+        // This process does not hold the file. If its own sign is there, or another's for a moment,
+        // a forked child has both locks until it becomes another program.
+        let holder = signed(file).filter(|holder| *holder != std::process::id().into());
+        if let Some(holder) = holder
+            && started.elapsed() > GRACE
+        {
             return Err(in_use(&format!("process {holder}")));
         }
         if started.elapsed() > PATIENCE {
