@@ -140,9 +140,9 @@ pub fn meta_get(at: &Context<'_>, old: Option<Entry>, cas: u64) -> (Reply, Optio
     let base64 = asked(b'b').is_some();
     let created = old.is_none() && asked(b'N').is_some();
     let Some(mut e) = old.or_else(|| {
-        let expiry = asked(b'N')? as u32;
+        // Without an expiry, before `N` has taken effect.
+        asked(b'N')?;
         Some(Entry {
-            expiry,
             base64,
             ..plain(Bytes::default())
         })
