@@ -335,7 +335,15 @@ fn load_logs(
         let spare = core.spare.take();
         let first = match spare {
             Some(spare) => spare,
-            None => core.make_log(&mut manifests)?,
+            None => match core.make_log(&mut manifests) {
+                // The saved maps may have the space that was kept for a log (SPACE-6). They only
+                // save time, and a commit gives their space back.
+                Err(StoreError::NoSpace(_)) => {
+                    manifests.commit(&core.target())?;
+                    core.make_log(&mut manifests)?
+                }
+                made => made?,
+            },
         };
         logs.push(first);
     }

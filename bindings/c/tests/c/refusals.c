@@ -167,9 +167,8 @@ int main(int argc, char **argv)
     OK(senko_put(txn, table, &k, &v, 0));
     /* The first value of the key no longer counts, a second key does. */
     OK(senko_put(txn, table, &k, &v, 0));
-    senko_val other;
-    other.data = (void *)"other", other.size = 5;
-    IS(senko_put(txn, table, &other, &v, 0), SENKO_TXNFULL);
+    senko_val second_key = { .size = 5, .data = "other" };
+    IS(senko_put(txn, table, &second_key, &v, 0), SENKO_TXNFULL);
     senko_abort(txn);
     int error = 0;
     for (int nth = 0; nth < 1000 && error == 0; nth++) {
