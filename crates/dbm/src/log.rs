@@ -6,7 +6,7 @@
 //! durable by one write of its group and one flush.
 //!
 //! An end of the log that is damage is told from one that a crash left: something durable names a
-//! later entry ([`LogEnd`]).
+//! later entry ([`crate::open`]).
 //!
 //! ENTRY-1: the place of the next entry never holds a valid entry. ENTRY-2: a page that holds an
 //! entry is not written again until its segment is free (`space.rs`). ENTRY-3: after a failed write

@@ -141,7 +141,7 @@ impl Space {
             live: AtomicU64::new(0),
             named: AtomicU64::new(0),
         };
-        space.add_end(true);
+        space.add_end(0);
         space
     }
 
@@ -188,12 +188,13 @@ impl Space {
         live.max(self.named.load(Ordering::Relaxed))
     }
 
-    /// Adds the segments behind the known ones: as free ones, or as holes.
-    fn add_end(&self, have_storage: bool) {
+    /// Adds the segments behind the known ones: as free ones from segment `stored` on, and as holes
+    /// before it.
+    fn add_end(&self, stored: u32) {
         let mut map = self.map.lock();
         let segments = u32::try_from(self.device.pages() / SEGMENT).unwrap_or(u32::MAX);
         for number in map.segments.max(1)..segments {
-            match have_storage {
+            match number >= stored {
                 true => map.free.insert(number, 0),
                 false => map.holes.insert(number, 0),
             };
@@ -272,16 +273,17 @@ impl Space {
     /// Takes the first free segment. So the end of the device tends to stay free, and is given
     /// back. `checkpoint` is the newest durable one.
     pub fn take(&self, checkpoint: u64) -> Result<u32, DbmError> {
-        if let Some(segment) = self.take_free() {
-            return Ok(segment);
+        loop {
+            if let Some(segment) = self.take_free() {
+                return Ok(segment);
+            }
+            // A reader may have ended since the last checkpoint.
+            self.release_held(checkpoint);
+            if let Some(segment) = self.take_free() {
+                return Ok(segment);
+            }
+            self.grow(1)?;
         }
-        // A reader may have ended since the last checkpoint.
-        self.release_held(checkpoint);
-        if let Some(segment) = self.take_free() {
-            return Ok(segment);
-        }
-        self.grow(1)?;
-        self.take_free().ok_or(DbmError::NoSpace(SEGMENT))
     }
 
     /// Frees the segments that no reader needs any more. A new reader pins the newest durable
@@ -343,7 +345,7 @@ impl Space {
 
     fn grow_held(&self, mut segments: u32) -> Result<(), DbmError> {
         // An end that was about to be cut may have holes.
-        self.add_end(false);
+        self.add_end(u32::MAX);
         let have = self.segments();
         let step = step_of(have).max(segments);
         let room = self.most.saturating_sub(have);
@@ -379,36 +381,49 @@ impl Space {
         // A device with coarse steps may be longer now.
         write_zeros(&*self.device, have, self.device.pages() - have)?;
         self.device.flush(Tag::dbm(Purpose::Meta))?;
-        self.add_end(true);
+        // An end that was left out meanwhile may have holes.
+        self.add_end((have / SEGMENT) as u32);
         Ok(())
     }
 
     /// Gives storage to the first holes, `most` of them. Returns how many.
     fn fill_holes(&self, most: u32) -> Result<u32, IoError> {
-        let holes: Vec<(u32, u64)> = {
-            let map = self.map.lock();
-            let holes = map.holes.iter().take(most as usize);
-            holes.map(|(number, since)| (*number, *since)).collect()
-        };
+        // In neither map, they stay a part of the device: no end that has one of them is left out.
+        let mut holes = Vec::new();
+        {
+            let mut map = self.map.lock();
+            while holes.len() < most as usize
+                && let Some(hole) = map.holes.pop_first()
+            {
+                holes.push(hole);
+            }
+        }
+        let (filled, done) = self.fill(&holes);
+        let mut map = self.map.lock();
+        map.free.extend(holes.drain(..filled));
+        map.holes.extend(holes);
+        done.map(|()| filled as u32)
+    }
+
+    /// Gives storage to these segments, of which the first so many have it then. A full disk is an
+    /// error only if no segment has storage.
+    fn fill(&self, holes: &[(u32, u64)]) -> (usize, Result<(), IoError>) {
         let mut filled = 0;
-        for (number, _) in &holes {
+        for (number, _) in holes {
             let page = u64::from(*number) * SEGMENT;
             let done = self.device.fill(page, SEGMENT);
             match done.and_then(|()| write_zeros(&*self.device, page, SEGMENT)) {
                 Err(error) if error.no_space() && filled > 0 => break,
-                done => done?,
+                Err(error) => return (0, Err(error)),
+                Ok(()) => filled += 1,
             }
-            filled += 1;
         }
-        if filled > 0 {
-            self.device.flush(Tag::dbm(Purpose::Meta))?;
+        if filled > 0
+            && let Err(error) = self.device.flush(Tag::dbm(Purpose::Meta))
+        {
+            return (0, Err(error));
         }
-        let mut map = self.map.lock();
-        for (number, since) in &holes[..filled] {
-            map.holes.remove(number);
-            map.free.insert(*number, *since);
-        }
-        Ok(filled as u32)
+        (filled, Ok(()))
     }
 
     /// The fewest segments by which the device is made shorter; `None` if it can't be.
@@ -459,7 +474,7 @@ impl Space {
             let shrunk = self.device.shrink(end);
             if shrunk.is_ok() && end < self.device.pages() {
                 self.fixed.store(true, Ordering::Relaxed);
-                self.add_end(true);
+                self.add_end(0);
             }
             // After an error, the end is free space at the next growth.
         }
@@ -532,4 +547,103 @@ pub(crate) fn write_zeros(device: &dyn Device, first: u64, pages: u64) -> Result
         device.write(first + done, &zeros[..bytes], Tag::dbm(Purpose::Meta))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::{OnceLock, Weak};
+
+    use super::*;
+
+    /// Leaves out the space's end whenever storage is asked for, as a checkpoint of another thread
+    /// may.
+    #[derive(Default)]
+    struct Meanwhile {
+        pages: AtomicU64,
+        space: OnceLock<Weak<Space>>,
+    }
+
+    impl Meanwhile {
+        fn leave_end(&self) {
+            if let Some(space) = self.space.get().and_then(Weak::upgrade) {
+                space.leave_end(u64::MAX, u32::MAX);
+            }
+        }
+    }
+
+    impl Device for Meanwhile {
+        fn pages(&self) -> u64 {
+            self.pages.load(Ordering::Relaxed)
+        }
+
+        fn grow(&self, pages: u64) -> Result<(), IoError> {
+            self.leave_end();
+            self.pages.store(pages, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn shrink(&self, pages: u64) -> Result<(), IoError> {
+            self.pages.store(pages, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn punch(&self, _: u64, _: u64, _: Tag) -> Result<bool, IoError> {
+            self.leave_end();
+            Ok(true)
+        }
+
+        fn fill(&self, page: u64, pages: u64) -> Result<(), IoError> {
+            self.leave_end();
+            assert!(page + pages <= self.pages());
+            Ok(())
+        }
+
+        fn read(&self, _: u64, _: &mut [u8], _: Tag) -> Result<(), IoError> {
+            unreachable!("a space reads nothing")
+        }
+
+        fn write(&self, page: u64, buf: &[u8], _: Tag) -> Result<(), IoError> {
+            assert!(page + (buf.len() / PAGE_SIZE) as u64 <= self.pages());
+            Ok(())
+        }
+
+        fn flush(&self, _: Tag) -> Result<(), IoError> {
+            Ok(())
+        }
+
+        fn discard(&self, _: u64, _: u64, _: Tag) -> Result<(), IoError> {
+            Ok(())
+        }
+    }
+
+    /// A hole that got storage while a checkpoint left out the end that it was in became free beyond
+    /// the end. It was given out, and given out again after the device had grown.
+    #[test]
+    fn no_segment_has_two_users_when_the_end_is_left_out_meanwhile() {
+        let device = Arc::new(Meanwhile::default());
+        device.pages.store(64 * SEGMENT, Ordering::Relaxed);
+        let space = Arc::new(Space::new(Arc::clone(&device) as Arc<dyn Device>, None));
+        device.space.set(Arc::downgrade(&space)).unwrap();
+        let mut used = BTreeSet::new();
+        for round in 0..100 {
+            // Some segments come back, and all that are free become holes.
+            for _ in 0..round % 7 {
+                if let Some(segment) = used.pop_last() {
+                    space.segment(segment).taken.store(0, Ordering::Release);
+                    space.map.lock().free.insert(segment, 0);
+                }
+            }
+            space.punch(1, u64::MAX, usize::MAX);
+            if round % 3 == 0 {
+                space.leave_end(u64::MAX, u32::MAX);
+                space.remove_end();
+            }
+            for _ in 0..round % 5 {
+                let segment = space.take(0).unwrap();
+                assert!(used.insert(segment), "{segment} has two users");
+                assert!(segment < space.segments(), "{segment} is beyond the end");
+            }
+        }
+    }
 }
