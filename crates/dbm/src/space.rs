@@ -550,6 +550,7 @@ pub(crate) fn write_zeros(device: &dyn Device, first: u64, pages: u64) -> Result
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::collections::BTreeSet;
     use std::sync::{OnceLock, Weak};

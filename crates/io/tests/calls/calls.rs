@@ -24,6 +24,7 @@
 #![allow(dead_code)] // each crate uses a part
 
 use std::collections::{BTreeMap, HashMap};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -214,11 +215,12 @@ pub fn mark(text: &str) {
 
 /// The compiled library.
 fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
+    static LIBRARY: OnceLock<(std::fs::File, PathBuf)> = OnceLock::new();
+    let (_, path) = LIBRARY.get_or_init(|| {
         use std::io::Write;
-        let name = format!("senko-recorder-{}.so", std::process::id());
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let id = std::process::id();
+        // Not in cargo's folder: an ordinary user runs these tests too.
+        let path = std::env::temp_dir().join(format!("senko-recorder-{id}.so"));
         let mut compiler = Command::new("cc")
             .args(["-x", "c", "-O1", "-w", "-shared", "-fPIC", "-", "-o"])
             .arg(&path)
@@ -231,8 +233,13 @@ fn library() -> &'static Path {
         input.write_all(source).unwrap();
         drop(input);
         assert!(compiler.wait().unwrap().success());
-        path
-    })
+        // It has no name, so that nothing is left behind.
+        let file = std::fs::File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let path = format!("/proc/{id}/fd/{}", file.as_raw_fd());
+        (file, PathBuf::from(path))
+    });
+    path
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
