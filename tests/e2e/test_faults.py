@@ -322,5 +322,5 @@ def test_a_mounted_device_is_refused(senko, box):
     (place / "file").write_text("there")
     done = run(senko, "serve", "-p", str(servers.free_port()), "--memory", "48m", "--flash", "%s:32m" % device)
     assert done.returncode == 1, done
-    assert done.stderr == "senko: block device %s is mounted or otherwise in use\n" % device
+    assert done.stderr == "senko: block device %s is mounted at %s\n" % (device, place)
     assert (place / "file").read_text() == "there"

@@ -170,6 +170,7 @@ impl Database {
         }
         let file = FileOptions {
             bytes: if bytes < whole { whole } else { 0 },
+            whole: true,
             recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
             mode: options.mode,
             ..FileOptions::default()

@@ -15,6 +15,7 @@ pub(crate) mod owner; // whose data a file holds, and who may read it
 pub(crate) mod fork; // open files in the child of a fork
 pub(crate) mod fork_count; // the number of forks since the first file was opened
 mod folder; // names in a folder, made durable
+mod found; // how it is found, opened and locked
 mod direct; // whether O_DIRECT works here, and with which alignment
 pub(crate) mod told; // error messages that keep the system's error number
 pub(crate) mod lock; // one writer or several readers at a time, with their names for others
@@ -33,10 +34,10 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use folder::sync_found_name;
 pub(crate) use folder::{folder_of, sync_folder, sync_name};
+use found::Found;
 pub(crate) use lock::Claim;
 pub(crate) use place::refuse_file_in_dev;
 
@@ -51,6 +52,9 @@ pub struct FileOptions {
     /// Bytes that the file must have (it is made and preallocated to this size). 0: the present
     /// size (block device, existing file).
     pub bytes: u64,
+    /// If the file is found to be longer than `bytes`, all of it is used. Another process may have
+    /// made it since the caller looked.
+    pub whole: bool,
     /// Open for reading only, with a lock that other readers share: nothing is made or allocated,
     /// and writes fail with EROFS. It needs no right to write, so a file on read-only media can be
     /// opened.
@@ -104,69 +108,22 @@ impl FlashFile {
     /// Opens or makes `path`, takes the lock, probes O_DIRECT, preallocates. The name of a new file
     /// is durable when this returns.
     ///
-    /// An existing file that is larger than `options.bytes` keeps its size; the pages beyond are
-    /// not used. A size that is not a multiple of the page is rounded down.
+    /// An existing file that is larger than `options.bytes` keeps its size; without `options.whole`
+    /// the pages beyond are not used. A size that is not a multiple of the page is rounded down.
     ///
     /// # Errors
     /// One clear sentence with the path. The directory is missing, there is no space, another
     /// process holds the file (with its pid where known), the file is too small, ...
     pub fn open(path: &Path, options: &FileOptions) -> io::Result<FlashFile> {
-        let existing = std::fs::metadata(path).ok();
+        let Found {
+            existing,
+            file,
+            held,
+        } = Found::at(path, options)?;
         let read_only = options.read_only || options.beside_writer;
         let block_device = existing
             .as_ref()
             .is_some_and(|meta| meta.file_type().is_block_device());
-        if let Some(meta) = &existing
-            && !block_device
-            && !meta.is_file()
-        {
-            let text = format!(
-                "{} is neither a regular file nor a block device",
-                path.display()
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        if !read_only && (existing.is_some() || options.bytes > 0) {
-            refuse_file_in_dev(path)?;
-        }
-        let locked = |error: io::Error| told::told(format!("{} {error}", path.display()), &error);
-        if let Some(meta) = &existing
-            && !options.beside_writer
-        {
-            lock::check_own(meta, read_only).map_err(locked)?;
-        }
-        let mut how = OpenOptions::new();
-        how.read(true).mode(options.mode.unwrap_or(0o600));
-        if !read_only {
-            // An existing file is opened without O_CREAT: the kernel may refuse that for a file of
-            // another user in a shared folder (`fs.protected_regular`).
-            how.write(true)
-                .create(options.bytes > 0 && existing.is_none());
-        }
-        if block_device && !read_only {
-            // The kernel refuses an exclusive open of a device that is mounted or part of another.
-            how.custom_flags(libc::O_EXCL);
-        }
-        let started = Instant::now();
-        let file = loop {
-            match how.open(path) {
-                // A server that was killed a moment ago holds the file until the kernel has removed
-                // its ring.
-                Err(error)
-                    if block_device
-                        && error.raw_os_error() == Some(libc::EBUSY)
-                        && lock::may_be_left_behind(path)
-                        && started.elapsed() < lock::PATIENCE =>
-                {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                opened => break opened.map_err(|error| open_error(path, block_device, &error))?,
-            }
-        };
-        let held = match options.beside_writer {
-            true => None,
-            false => Some(lock::take(&file, read_only).map_err(locked)?),
-        };
         fork::watch();
         let sign = held.as_ref().and_then(|_| lock::Sign::of(&file));
         let meta = file
@@ -180,10 +137,10 @@ impl FlashFile {
             Ok(size) => size,
             Err(error) => return Err(failed(path, "cannot find the size of", &error)),
         };
-        let asked = if options.bytes == 0 {
-            size
-        } else {
-            options.bytes
+        let asked = match options.bytes {
+            0 => size,
+            bytes if options.whole => bytes.max(size),
+            bytes => bytes,
         };
         let pages = asked / PAGE_SIZE as u64;
         let too_small = (block_device || read_only) && asked > size;
@@ -273,12 +230,10 @@ impl FlashFile {
     /// # Errors
     /// The system's error, or that another file has taken the name.
     pub fn second_handle(&self, flags: i32) -> io::Result<File> {
-        use std::os::unix::fs::MetadataExt;
         let mut how = OpenOptions::new();
         how.read(true).write(!self.read_only).custom_flags(flags);
         let second = how.open(&self.path)?;
-        let (here, there) = (self.file.metadata()?, second.metadata()?);
-        if (here.dev(), here.ino()) != (there.dev(), there.ino()) {
+        if self.id()? != owner::id_of(&second.metadata()?) {
             let text = format!("{} is another file now", self.path.display());
             return Err(io::Error::other(text));
         }
@@ -777,22 +732,4 @@ const BLKGETSIZE64: libc::Ioctl = 0x8000_1272 | (size_of::<usize>() as libc::Ioc
 
 fn failed(path: &Path, what: &str, error: &io::Error) -> io::Error {
     told::told(format!("{what} {}: {error}", path.display()), error)
-}
-
-fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
-    let parent = folder_of(path);
-    let text = if error.kind() == io::ErrorKind::NotFound && !parent.exists() {
-        format!(
-            "cannot open {}: the directory {} does not exist",
-            path.display(),
-            parent.display()
-        )
-    } else if block_device && error.raw_os_error() == Some(libc::EBUSY) {
-        let user = lock::device_user(path);
-        let user = user.as_deref().unwrap_or("is mounted or otherwise in use");
-        format!("block device {} {user}", path.display())
-    } else {
-        return failed(path, "cannot open", error);
-    };
-    told::told(text, error)
 }

@@ -120,6 +120,7 @@ impl Store {
         };
         let file = FileOptions {
             bytes,
+            whole: true,
             read_only: options.read_only,
             recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
             ..FileOptions::default()

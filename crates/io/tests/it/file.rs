@@ -3,6 +3,7 @@
 //! interface.
 
 use std::io::{BufRead, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -48,6 +49,59 @@ fn made_and_preallocated() {
         FlashFile::open(&path, &sized(16 << 20)).unwrap().pages(),
         4096
     );
+}
+
+/// An opening that waits for the lock used to go on with what the file was before: with the length
+/// that it had when its maker began, so that pages were missing, and with a file that another had
+/// replaced meanwhile, so that what was written there was lost.
+#[test]
+fn what_happens_while_the_lock_is_awaited_is_seen() {
+    let folder = Folder::new();
+    let path = folder.file("flash");
+    let open = || {
+        std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .unwrap()
+    };
+    let options = FileOptions {
+        whole: true,
+        ..sized(1 << 20)
+    };
+    for replaced in [false, true] {
+        std::fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let held = open();
+        // SAFETY: zeros are a valid value of this structure.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        (lock.l_type, lock.l_len) = (libc::F_WRLCK as _, 1);
+        // SAFETY: the kernel reads only `lock`; the descriptor is open.
+        let locked = unsafe { libc::fcntl(held.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
+        assert_eq!(locked, 0);
+        let opened = || {
+            let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+            links
+                .filter(|link| std::fs::read_link(link.path()).is_ok_and(|to| to == path))
+                .count()
+        };
+        std::thread::scope(|scope| {
+            let opener = scope.spawn(|| FlashFile::open(&path, &options).unwrap());
+            while opened() < 2 {
+                std::thread::yield_now();
+            }
+            if replaced {
+                std::fs::write(folder.file("other"), vec![0; 3 << 20]).unwrap();
+                std::fs::rename(folder.file("other"), &path).unwrap();
+            } else {
+                held.set_len(2 << 20).unwrap();
+            }
+            drop(held);
+            let file = opener.join().unwrap();
+            let meta = std::fs::metadata(&path).unwrap();
+            assert_eq!(file.id().unwrap(), (meta.dev(), meta.ino()));
+            assert_eq!(file.pages() * PAGE_SIZE as u64, meta.len());
+        });
+    }
 }
 
 /// A store that was made and synced used to be lost in a power cut before its directory was
