@@ -149,7 +149,7 @@ def test_what_is_no_listening_socket_is_refused(senko, tmp_path):
 def units(senko, program, tmp_path):
     """The units with the binary under test, and systemd's program that checks them."""
     analyze = program("systemd-analyze")
-    for unit in UNITS.glob("senko.*"):
+    for unit in filter(pathlib.Path.is_file, UNITS.glob("senko.*")):
         (tmp_path / unit.name).write_text(unit.read_text().replace("/usr/bin/senko", senko))
     return analyze, tmp_path
 
