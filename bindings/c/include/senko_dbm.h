@@ -72,6 +72,7 @@ typedef struct senko_options {
 #define SENKO_CREATE    0x1u /* make the database if there is none */
 #define SENKO_RDONLY    0x2u /* open, or begin, to read only */
 #define SENKO_NOTHREADS 0x4u /* start no thread: commits do the maintenance */
+#define SENKO_ONEFILE   0x8u /* no effect: every database is one file */
 
 /* Counts and sizes. Set size to sizeof(senko_stats). */
 typedef struct senko_stats {

@@ -15,6 +15,8 @@ use crate::{give, string};
 pub(crate) const CREATE: u32 = 0x1;
 pub(crate) const RDONLY: u32 = 0x2;
 const NOTHREADS: u32 = 0x4;
+/// Without effect since every database is one file.
+const ONEFILE: u32 = 0x8;
 
 /// `senko_options` of the header.
 #[repr(C)]
@@ -129,7 +131,7 @@ unsafe fn sized<T: Copy + Default>(from: *const T) -> Result<T, Failure> {
 }
 
 fn options_of(asked: &SenkoOptions) -> Result<Options, Failure> {
-    let unknown = asked.flags & !(CREATE | RDONLY | NOTHREADS);
+    let unknown = asked.flags & !(CREATE | RDONLY | NOTHREADS | ONEFILE);
     if unknown != 0 {
         return Err(Failure::invalid(format!(
             "the flags {unknown:#x} are not known"
