@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Power cuts of a server with a data directory, from a record of its system calls. The cache
-//! starts with what a clean stop saved, or empty. It never answers with an old, deleted or torn
-//! value, and it never refuses to start.
+//! Power cuts and kills of a server with a data directory, from a record of its system calls. After
+//! a cut the cache starts with what a clean stop saved, or empty; after a kill also with what was
+//! in shared memory. It never answers with an old, deleted or torn value, and it never refuses to
+//! start.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use senko_server::server::{RunningServer, Server};
 use senko_server::settings::{FlashSpec, Settings};
 use senko_workload::Rng;
 use senko_workload::rng::mix64;
 
-use crate::recorded::{Orders, Recorder, Replay, Scratch, mark};
+use crate::recorded::{Log, Orders, Recorder, Replay, Scratch, When, mark};
 use crate::serve::client::Client;
 
 /// The child's folder, threads, and whether it keeps DRAM; only the child has it.
@@ -24,11 +25,19 @@ const BATCH: u64 = 200;
 /// Batches of each life of the server, after the first one has set every key.
 const LIFE: u64 = 12;
 const LIVES: u64 = 3;
+/// The number of items that were kept follows.
 const MARK_STOPPED: &str = "stopped";
 const MARK_STARTING: &str = "starting";
 
 fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
+}
+
+fn rng(test: &str) -> Rng {
+    let drawn = u64::from(std::process::id()) << 20 ^ test.len() as u64;
+    let seed = number("SENKO_TEST_SEED", drawn);
+    println!("{test}: SENKO_TEST_SEED={seed}");
+    Rng::new(seed)
 }
 
 /// Operation `n`: the key, and whether it is set or deleted.
@@ -61,9 +70,11 @@ fn start(folder: &Path, memory: &Path, threads: usize, keep_dram: bool) -> Runni
     Server::start(settings).unwrap()
 }
 
-fn stop(server: RunningServer) {
+/// Returns the number of items that the next start will have.
+fn stop(server: RunningServer) -> u64 {
     server.shutdown();
-    server.join().unwrap();
+    let kept = server.join().unwrap();
+    kept.flash_items + kept.dram_items
 }
 
 /// The child: lives of a server with a clean stop after each, and one client that marks how far it
@@ -98,21 +109,31 @@ fn child() {
             mark(&batch.to_string());
         }
         drop(client);
-        stop(server);
-        mark(MARK_STOPPED);
+        let kept = stop(server);
+        mark(&format!("{MARK_STOPPED} {kept}"));
     }
 }
 
-/// The result of one opening of a cut.
-struct Found {
-    items: u64,
+/// Runs the child in a folder, and with shared memory in another one.
+fn run(
+    (folder, memory): (&Path, &Path),
+    threads: usize,
+    keep_dram: bool,
+    orders: &Orders,
+) -> (ExitStatus, Log) {
+    let recorder = Recorder::new(folder);
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "calls::child", "--nocapture"]);
+    let (path, shared) = (folder.display(), memory.display());
+    child.env(CHILD, format!("{path} {shared} {threads} {keep_dram}"));
+    child.stdout(std::process::Stdio::null());
+    (recorder.run(&mut child, orders), recorder.log())
 }
 
-/// Starts a server on what a cut left, and compares every key with the operations that were
-/// answered (`done`) or under way.
-fn check(folder: &Path, threads: usize, keep_dram: bool, done: u64) -> Found {
-    let memory = Scratch::new();
-    let server = start(folder, memory.path(), threads, keep_dram);
+/// Starts a server on what a cut or a kill left, and compares every key with the operations that
+/// were answered (`done`) or under way. Returns the number of items.
+fn check(folder: &Path, memory: &Path, threads: usize, keep_dram: bool, done: u64) -> u64 {
+    let server = start(folder, memory, threads, keep_dram);
     let mut client = Client::connect(server.local_port().unwrap());
     let mut state: HashMap<u64, u64> = HashMap::new();
     for n in 0..done * BATCH {
@@ -147,16 +168,13 @@ fn check(folder: &Path, threads: usize, keep_dram: bool, done: u64) -> Found {
     }
     drop(client);
     stop(server);
-    Found { items }
+    items
 }
 
 /// `SENKO_SERVER_CUTS` sets the number of cuts.
 #[test]
 fn a_power_cut_brings_nothing_old_back() {
-    let drawn = u64::from(std::process::id()) << 20;
-    let seed = number("SENKO_TEST_SEED", drawn);
-    println!("calls: SENKO_TEST_SEED={seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = rng("cuts");
     let (cuts, mut done, mut warm) = (number("SENKO_SERVER_CUTS", 40), 0, 0);
     for round in 0.. {
         if done >= cuts {
@@ -164,19 +182,13 @@ fn a_power_cut_brings_nothing_old_back() {
         }
         let (threads, keep_dram) = ([2, 1][round % 2], [true, false, false, true][round % 4]);
         let (folder, memory) = (Scratch::new(), Scratch::new());
-        let recorder = Recorder::new(folder.path());
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "calls::child", "--nocapture"]);
-        let (path, shared) = (folder.path().display(), memory.path().display());
-        child.env(CHILD, format!("{path} {shared} {threads} {keep_dram}"));
-        child.stdout(std::process::Stdio::null());
         let orders = Orders {
             delays: Some((rng.next_u64() >> 1, 200)),
             kill: None,
         };
-        let status = recorder.run(&mut child, &orders);
+        let places = (folder.path(), memory.path());
+        let (status, log) = run(places, threads, keep_dram, &orders);
         assert!(status.success(), "{status}");
-        let log = recorder.log();
         let marks = log.marks();
         let near: Vec<u64> = marks
             .iter()
@@ -200,18 +212,64 @@ fn a_power_cut_brings_nothing_old_back() {
                 .clone()
                 .filter_map(|(_, text)| text.parse().ok())
                 .max();
-            let is_stopped = before
-                .next_back()
-                .is_some_and(|(_, text)| text == MARK_STOPPED);
-            let left = Scratch::new();
+            let kept = before.next_back().and_then(|(_, text)| {
+                let kept = text.strip_prefix(MARK_STOPPED)?;
+                Some(kept.trim().parse::<u64>().unwrap())
+            });
+            // Shared memory is gone.
+            let (left, memory) = (Scratch::new(), Scratch::new());
             replay.image(&mut rng).write_to(left.path());
             println!("cut at {moment} of {}, {batches:?} batches", log.end());
-            let found = check(left.path(), threads, keep_dram, batches.unwrap_or(0));
-            assert!(!is_stopped || found.items > 0, "a stop was acknowledged");
-            warm += u64::from(found.items > 0);
+            let (left, memory) = (left.path(), memory.path());
+            let items = check(left, memory, threads, keep_dram, batches.unwrap_or(0));
+            assert!(kept.is_none_or(|kept| items == kept), "{items} of {kept:?}");
+            warm += u64::from(items > 0);
         }
         done += moments.len() as u64;
     }
     println!("{done} cuts, {warm} of them with items");
     assert!(warm > 0, "no cut came after a stop");
+}
+
+/// `SENKO_SERVER_CALLS` sets the number of kills, with each number of threads, with and without
+/// saved DRAM.
+#[test]
+fn a_kill_at_any_call_brings_nothing_old_back() {
+    let mut rng = rng("kills at calls");
+    let (most, mut done, mut warm) = (number("SENKO_SERVER_CALLS", 6), 0, 0);
+    for (threads, keep_dram) in [(2, true), (1, false), (2, false), (1, true)] {
+        let start = |kill| {
+            let (folder, memory) = (Scratch::new(), Scratch::new());
+            let orders = Orders { delays: None, kill };
+            let places = (folder.path(), memory.path());
+            let (status, log) = run(places, threads, keep_dram, &orders);
+            (status, log, folder, memory)
+        };
+        let (status, log, ..) = start(None);
+        assert!(status.success(), "{status}");
+        let calls = log.kills();
+        let all = [When::Before, When::Half, When::After].into_iter();
+        let mut kills: Vec<_> = (1..=calls)
+            .flat_map(|n| all.clone().map(move |when| (n, when)))
+            .collect();
+        while kills.len() as u64 > most {
+            kills.swap_remove(rng.below(kills.len() as u64) as usize);
+        }
+        for kill in kills {
+            let (status, log, folder, memory) = start(Some(kill));
+            // The number of calls differs from run to run.
+            if status.success() {
+                continue;
+            }
+            let batches = log.marks().into_iter();
+            let batches = batches.filter_map(|(_, text)| text.parse().ok()).max();
+            println!("{threads} threads, {keep_dram}, {kill:?} of {calls}, {batches:?} batches");
+            let (folder, memory) = (folder.path(), memory.path());
+            let items = check(folder, memory, threads, keep_dram, batches.unwrap_or(0));
+            done += 1;
+            warm += u64::from(items > 0);
+        }
+    }
+    println!("{done} kills, {warm} of them left items");
+    assert!(warm > 0, "no server kept items");
 }
