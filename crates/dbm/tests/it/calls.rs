@@ -467,6 +467,7 @@ fn a_kill_at_any_call_leaves_a_database_that_goes_on() {
         while kills.len() as u64 > most {
             kills.swap_remove(rng.below(kills.len() as u64) as usize);
         }
+        let mut made = 0;
         for kill in kills {
             if limit.is_over(operation) {
                 return;
@@ -476,6 +477,7 @@ fn a_kill_at_any_call_leaves_a_database_that_goes_on() {
             if status.success() {
                 continue;
             }
+            made += 1;
             let what = format!("{operation} killed at {kill:?} of {calls}");
             let told = log
                 .marks()
@@ -506,5 +508,7 @@ fn a_kill_at_any_call_leaves_a_database_that_goes_on() {
                 assert!(name == "data" || name == "copy", "{what}: {name:?} is left");
             }
         }
+        println!("{operation}: {made} kills at {calls} calls");
+        assert!(made > 0, "{operation} was never killed");
     }
 }

@@ -560,12 +560,14 @@ fn a_kill_at_any_call_leaves_a_store_that_goes_on() {
         while kills.len() as u64 > most {
             kills.swap_remove(rng.below(kills.len() as u64) as usize);
         }
+        let mut made = 0;
         for kill in kills {
             let (status, folder, log) = start(Some(kill));
             // The background's calls differ from run to run.
             if status.success() {
                 continue;
             }
+            made += 1;
             let what = format!("{operation} killed at {kill:?} of {calls}");
             let must = |text: String| -> ! { panic!("{what}: {text}") };
             let mut done: Vec<Done> = told(&log).into_iter().map(|(_, done)| done).collect();
@@ -601,5 +603,7 @@ fn a_kill_at_any_call_leaves_a_store_that_goes_on() {
                 assert!(name == "data" || name == "copy", "{what}: {name:?} is left");
             }
         }
+        println!("{operation}: {made} kills at {calls} calls");
+        assert!(made > 0, "{operation} was never killed");
     }
 }
