@@ -93,6 +93,9 @@ pub(crate) fn open(
         .store(superblock.checkpoint, Ordering::Release);
     let core = load(&device, options, &space, &record, &superblock)?;
     replay(&core, &record, &superblock, &mark, beside_writer)?;
+    if !beside_writer {
+        superblock.mend_copies(&*device)?;
+    }
     Ok(Arc::new(core))
 }
 

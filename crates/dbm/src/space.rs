@@ -618,8 +618,8 @@ mod tests {
         }
     }
 
-    /// A hole that got storage while a checkpoint left out the end that it was in became free beyond
-    /// the end. It was given out, and given out again after the device had grown.
+    /// A hole that got storage while a checkpoint left out the end that it was in became free
+    /// beyond the end. It was given out, and given out again after the device had grown.
     #[test]
     fn no_segment_has_two_users_when_the_end_is_left_out_meanwhile() {
         let device = Arc::new(Meanwhile::default());

@@ -106,15 +106,42 @@ impl Superblock {
     pub fn broken_copies(&self, device: &dyn Device) -> Result<Vec<DbmError>, DbmError> {
         let mut broken = Vec::new();
         each_copy(device, |number, page| {
-            // A new database has one slot.
-            let is_unused = self.checkpoint == 1 && number < SLOTS[1];
-            if !is_unused && Superblock::decode(page)?.is_none() {
+            if self.uses(number) && Superblock::decode(page)?.is_none() {
                 let what = "a copy of the superblock is not whole";
                 broken.push(DbmError::damaged(number, what));
             }
             Ok(())
         })?;
         Ok(broken)
+    }
+
+    /// Writes the copies again that a write, cut short, left broken or behind: as the other copy of
+    /// the slot, or if both are broken, as this newest one. The next flush makes them durable.
+    pub fn mend_copies(&self, device: &dyn Device) -> Result<(), DbmError> {
+        let mut found = Vec::new();
+        each_copy(device, |number, page| {
+            found.push((number, Superblock::decode(page)?));
+            Ok(())
+        })?;
+        for slot in found.chunks(COPIES as usize) {
+            let newest = slot.iter().filter_map(|(_, found)| *found);
+            let newest = newest.max_by_key(|found| found.checkpoint).unwrap_or(*self);
+            for (number, found) in slot {
+                if self.uses(*number) && *found != Some(newest) {
+                    let mut page = AlignedBuf::new(1);
+                    newest.encode(&mut page);
+                    device
+                        .write(*number, &page, Tag::dbm(Purpose::Meta))
+                        .map_err(DbmError::io("writing the superblock"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a copy was written. A new database has one slot.
+    fn uses(&self, number: u64) -> bool {
+        self.checkpoint > 1 || number >= SLOTS[1]
     }
 }
 

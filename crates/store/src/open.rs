@@ -118,6 +118,7 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
         core.health.latch(READ_ONLY);
     } else {
         core.check_bound()?;
+        Superblock::mend_copies(&*core.device)?;
         core.mark.open(&*core.device);
         // The beginning of this opening made durable what lies there.
         let version = core.current();

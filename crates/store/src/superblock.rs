@@ -418,6 +418,10 @@ impl Superblock {
         };
         let mut manifest = read_manifest(device, &slot)?;
         if let Some((log, pages)) = mark::read(device) {
+            if log >= manifest.next_id {
+                let what = format!("the superblock that names log {log} is gone");
+                return Err(StoreError::damaged(0, what));
+            }
             for record in manifest.logs.iter_mut().filter(|record| record.id == log) {
                 record.pages = record.pages.max(pages);
             }
@@ -431,6 +435,33 @@ impl Superblock {
             doubtful: None,
         };
         Ok(OnDevice::Store(superblock, Box::new(manifest)))
+    }
+
+    /// Writes the copies again that a commit, cut short, left broken or behind: as the other copy
+    /// of the slot, or if both are broken, as the newest one. The next flush makes them durable.
+    pub fn mend_copies(device: &dyn Device) -> Result<(), StoreError> {
+        let mut found = Vec::with_capacity(4);
+        for &copy in COPIES.as_flattened() {
+            let mut page = AlignedBuf::new(1);
+            device
+                .read(copy, &mut page, Tag::store(Purpose::Recover))
+                .map_err(StoreError::io("reading the superblock"))?;
+            let sequence = Slot::decode(&page)?.map(|slot| slot.sequence);
+            found.push((copy, sequence, page));
+        }
+        let newest = found.iter().max_by_key(|(_, sequence, _)| *sequence);
+        for (nth, (copy, sequence, _)) in found.iter().enumerate() {
+            let other = &found[nth ^ 1];
+            let from = Some(other).filter(|other| other.1.is_some()).or(newest);
+            if let Some((_, better, page)) = from
+                && better > sequence
+            {
+                device
+                    .write(*copy, page, META)
+                    .map_err(StoreError::io("writing the superblock"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes an empty store. It writes both slots and makes each durable, so that a store always

@@ -46,7 +46,9 @@ struct head {
 };
 
 /// Kinds of records; `calls.rs` has the same.
-enum { WRITE = 1, FLUSH, LENGTH, PUNCH, CREATE, RENAME, LINK, UNLINK, MAPPED, MARK, END, UNKNOWN, START };
+enum {
+    WRITE = 1, FLUSH, LENGTH, PUNCH, CREATE, RENAME, LINK, UNLINK, MAPPED, MARK, END, UNKNOWN, START
+};
 
 struct record {
     uint64_t size, begin, end;
@@ -90,13 +92,20 @@ __attribute__((constructor)) static void begin(void) {
     char *of = getenv("SENKO_CALLS_FOLDER"), *log = getenv("SENKO_CALLS_LOG"), *text;
     if (!of || !log) return;
     if ((text = getenv("SENKO_CALLS_MARKS"))) snprintf(marks, sizeof marks, "%s", text);
-    if ((text = getenv("SENKO_CALLS_DELAYS"))) seed = strtoull(text, &text, 10), most_delay = strtoull(text, NULL, 10);
-    if ((text = getenv("SENKO_CALLS_KILL"))) kill_at = strtoull(text, &text, 10), kill_when = text[1];
+    if ((text = getenv("SENKO_CALLS_DELAYS"))) {
+        seed = strtoull(text, &text, 10);
+        most_delay = strtoull(text, NULL, 10);
+    }
+    if ((text = getenv("SENKO_CALLS_KILL"))) {
+        kill_at = strtoull(text, &text, 10);
+        kill_when = text[1];
+    }
     int fd = CALL(SYS_openat, AT_FDCWD, log, O_RDWR | O_CLOEXEC, 0);
     struct stat meta;
     if (fd < 0 || fstat(fd, &meta)) abort();
     log_bytes = meta.st_size;
-    struct head *map = (void *)CALL(SYS_mmap, NULL, log_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    long rights = PROT_READ | PROT_WRITE;
+    struct head *map = (void *)CALL(SYS_mmap, NULL, log_bytes, rights, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED) abort();
     close(fd);
     snprintf(folder, sizeof folder, "%s", of);
@@ -202,7 +211,8 @@ static void sample(void) {
 
 /// Whether a path is the folder or in it.
 static int within(const char *path) {
-    return head && !strncmp(path, folder, folder_length) && (path[folder_length] == '/' || !path[folder_length]);
+    char behind = head && !strncmp(path, folder, folder_length) ? path[folder_length] : 'x';
+    return behind == '/' || !behind;
 }
 
 /// The path of a descriptor; empty if it has none.
@@ -269,7 +279,10 @@ static ssize_t write_call(int fd, const struct iovec *parts, int count, int64_t 
     for (int n = 0; n < count; n++) length += parts[n].iov_len;
     char *bytes = malloc(length + 1);
     uint64_t at = 0;
-    for (int n = 0; n < count; n++) memcpy(bytes + at, parts[n].iov_base, parts[n].iov_len), at += parts[n].iov_len;
+    for (int n = 0; n < count; n++) {
+        memcpy(bytes + at, parts[n].iov_base, parts[n].iov_len);
+        at += parts[n].iov_len;
+    }
     if (marking) {
         struct record *it = take(MARK, length);
         if (it) memcpy(it + 1, bytes, length), it->length = length;
@@ -278,7 +291,10 @@ static ssize_t write_call(int fd, const struct iovec *parts, int count, int64_t 
         return written_now(CALL(SYS_writev, fd, parts, count));
     }
     char when = enter();
-    if (when == 'h') length = length / 2 & ~511ull;
+    if (when == 'h') {
+        length = length / 2 & ~511ull;
+        if (length > parts[0].iov_len) length = parts[0].iov_len;
+    }
     int how = fcntl(fd, F_GETFL);
     if (at_position) {
         struct stat meta;
@@ -294,9 +310,11 @@ static ssize_t write_call(int fd, const struct iovec *parts, int count, int64_t 
     free(bytes);
     delay();
     ssize_t result = 0;
-    if (when == 'h') result = length ? CALL(SYS_pwrite64, fd, parts[0].iov_base, length, offset) : 0;
+    flags &= ~(RWF_DSYNC | RWF_SYNC);
+    if (when == 'h' && length) result = CALL(SYS_pwrite64, fd, parts[0].iov_base, length, offset);
+    else if (when == 'h') result = 0;
     else if (at_position) result = CALL(SYS_writev, fd, parts, count);
-    else result = CALL(SYS_pwritev2, fd, parts, count, position, 0, flags & ~(RWF_DSYNC | RWF_SYNC));
+    else result = CALL(SYS_pwritev2, fd, parts, count, position, 0, flags);
     int error = errno;
     delay();
     done(it, result);
@@ -311,18 +329,27 @@ static ssize_t write_one(int fd, const void *bytes, size_t length, int64_t offse
     return write_call(fd, &part, 1, offset, 0);
 }
 
-ssize_t write(int fd, const void *bytes, size_t length) { return write_one(fd, bytes, length, -1); }
-ssize_t pwrite(int fd, const void *bytes, size_t length, off_t at) { return write_one(fd, bytes, length, at); }
-ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t at) { return write_one(fd, bytes, length, at); }
-ssize_t writev(int fd, const struct iovec *parts, int count) { return write_call(fd, parts, count, -1, 0); }
-ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) { return write_call(fd, parts, count, at, 0); }
-ssize_t pwritev64(int fd, const struct iovec *parts, int count, off64_t at) { return write_call(fd, parts, count, at, 0); }
-ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t at, int flags) { return write_call(fd, parts, count, at, flags); }
-ssize_t pwritev64v2(int fd, const struct iovec *parts, int count, off64_t at, int flags) { return write_call(fd, parts, count, at, flags); }
+ssize_t write(int fd, const void *bytes, size_t length) {
+    return write_one(fd, bytes, length, -1);
+}
+ssize_t pwrite(int fd, const void *bytes, size_t length, off_t at) {
+    return write_one(fd, bytes, length, at);
+}
+ssize_t writev(int fd, const struct iovec *parts, int count) {
+    return write_call(fd, parts, count, -1, 0);
+}
+ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) {
+    return write_call(fd, parts, count, at, 0);
+}
+ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t at, int flags) {
+    return write_call(fd, parts, count, at, flags);
+}
 
 // Calls on one descriptor: flushes, lengths, holes.
 
-static long file_call(uint32_t kind, uint64_t offset, uint64_t length, long number, int fd, long a, long b, long c) {
+static long file_call(
+    uint32_t kind, uint64_t offset, uint64_t length, long number, int fd, long a, long b, long c
+) {
     char path[PATH_MAX];
     path_of(fd, path);
     if (!within(path)) return CALL(number, fd, a, b, c);
@@ -342,19 +369,20 @@ static long file_call(uint32_t kind, uint64_t offset, uint64_t length, long numb
 
 int fdatasync(int fd) { return file_call(FLUSH, 0, 0, SYS_fdatasync, fd, 0, 0, 0); }
 int fsync(int fd) { return file_call(FLUSH, 0, 0, SYS_fsync, fd, 0, 0, 0); }
-int ftruncate(int fd, off_t length) { return file_call(LENGTH, 0, length, SYS_ftruncate, fd, length, 0, 0); }
-int ftruncate64(int fd, off64_t length) { return ftruncate(fd, length); }
-int fallocate(int fd, int mode, off_t offset, off_t length) {
-    // Allocation that keeps the length changes no content. `offset` 1: it never shortens.
-    uint32_t kind = mode == 0 ? LENGTH : mode == FALLOC_FL_KEEP_SIZE ? FLUSH + 100
-        : mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) ? PUNCH : UNKNOWN;
-    if (kind == LENGTH) return file_call(LENGTH, 1, offset + length, SYS_fallocate, fd, mode, offset, length);
-    if (kind == FLUSH + 100) return CALL(SYS_fallocate, fd, mode, offset, length);
-    return file_call(kind, offset, length, SYS_fallocate, fd, mode, offset, length);
+int ftruncate(int fd, off_t length) {
+    return file_call(LENGTH, 0, length, SYS_ftruncate, fd, length, 0, 0);
 }
-int fallocate64(int fd, int mode, off64_t offset, off64_t length) { return fallocate(fd, mode, offset, length); }
-int posix_fallocate(int fd, off_t offset, off_t length) { return fallocate(fd, 0, offset, length) ? errno : 0; }
-int posix_fallocate64(int fd, off64_t offset, off64_t length) { return posix_fallocate(fd, offset, length); }
+int fallocate(int fd, int mode, off_t offset, off_t length) {
+    // Allocation that keeps the length changes no content.
+    if (mode == FALLOC_FL_KEEP_SIZE) return CALL(SYS_fallocate, fd, mode, offset, length);
+    uint32_t kind = mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) ? PUNCH : UNKNOWN;
+    if (mode) return file_call(kind, offset, length, SYS_fallocate, fd, mode, offset, length);
+    // The offset 1 says that it never shortens.
+    return file_call(LENGTH, 1, offset + length, SYS_fallocate, fd, mode, offset, length);
+}
+int posix_fallocate(int fd, off_t offset, off_t length) {
+    return fallocate(fd, 0, offset, length) ? errno : 0;
+}
 ssize_t copy_file_range(int from, off64_t *a, int to, off64_t *b, size_t length, unsigned flags) {
     char path[PATH_MAX];
     path_of(to, path);
@@ -364,7 +392,10 @@ ssize_t copy_file_range(int from, off64_t *a, int to, off64_t *b, size_t length,
 
 // Names.
 
-static long name_call(uint32_t kind, int at, const char *one, int at_two, const char *two, long number, long a, long b, long c, long d, long e) {
+static long name_call(
+    uint32_t kind, int at, const char *one, int at_two, const char *two, long number,
+    long a, long b, long c, long d, long e
+) {
     char first[PATH_MAX], second[PATH_MAX];
     resolve(at, one, first);
     if (two) resolve(at_two, two, second);
@@ -381,12 +412,18 @@ static long name_call(uint32_t kind, int at, const char *one, int at_two, const 
     return result;
 }
 
-static long renames(int at, const char *one, int at_two, const char *two, unsigned flags) {
-    return name_call(flags ? UNKNOWN : RENAME, at, one, at_two, two, SYS_renameat2, at, (long)one, at_two, (long)two, flags);
+int renameat2(int at, const char *one, int to, const char *two, unsigned flags) {
+    uint32_t kind = flags ? UNKNOWN : RENAME;
+    return name_call(
+        kind, at, one, to, two, SYS_renameat2, at, (long)one, to, (long)two, flags
+    );
 }
-int rename(const char *one, const char *two) { return renames(AT_FDCWD, one, AT_FDCWD, two, 0); }
-int renameat(int at, const char *one, int to, const char *two) { return renames(at, one, to, two, 0); }
-int renameat2(int at, const char *one, int to, const char *two, unsigned flags) { return renames(at, one, to, two, flags); }
+int renameat(int at, const char *one, int to, const char *two) {
+    return renameat2(at, one, to, two, 0);
+}
+int rename(const char *one, const char *two) {
+    return renameat2(AT_FDCWD, one, AT_FDCWD, two, 0);
+}
 int linkat(int at, const char *one, int to, const char *two, int flags) {
     return name_call(LINK, at, one, to, two, SYS_linkat, at, (long)one, to, (long)two, flags);
 }
@@ -398,18 +435,20 @@ int unlink(const char *path) { return unlinkat(AT_FDCWD, path, 0); }
 
 // The process must not run in the boot in which its image is opened: a power cut lies between. The
 // kernel draws a number of the same form at each reading of the other file.
-static const char *boot = "/proc/sys/kernel/random/boot_id", *other_boot = "/proc/sys/kernel/random/uuid";
+static const char *boot = "/proc/sys/kernel/random/boot_id";
+static const char *other_boot = "/proc/sys/kernel/random/uuid";
 
 static int open_call(int at, const char *path, int flags, int mode) {
     if (path && !strcmp(path, boot)) path = other_boot;
     char whole[PATH_MAX];
-    if (!head || !(flags & (O_CREAT | O_TRUNC)) || (flags & O_TMPFILE) == O_TMPFILE) return CALL(SYS_openat, at, path, flags, mode);
-    resolve(at, path, whole);
-    if (!within(whole)) return CALL(SYS_openat, at, path, flags, mode);
     struct stat meta;
-    int there = !fstatat(AT_FDCWD, whole, &meta, 0);
-    if (there && (flags & O_EXCL || !(flags & O_TRUNC) || !meta.st_size)) return CALL(SYS_openat, at, path, flags, mode);
-    if (!there && !(flags & O_CREAT)) return CALL(SYS_openat, at, path, flags, mode);
+    int changes = head && flags & (O_CREAT | O_TRUNC) && (flags & O_TMPFILE) != O_TMPFILE;
+    if (changes) resolve(at, path, whole);
+    changes = changes && within(whole);
+    int there = changes && !fstatat(AT_FDCWD, whole, &meta, 0);
+    if (there) changes = !(flags & O_EXCL) && flags & O_TRUNC && meta.st_size;
+    else changes = changes && flags & O_CREAT;
+    if (!changes) return CALL(SYS_openat, at, path, flags, mode);
     char when = enter();
     struct record *it = take_paths(there ? LENGTH : CREATE, whole, NULL);
     if (it && there) it->length = 0;
@@ -423,18 +462,31 @@ static int open_call(int at, const char *path, int flags, int mode) {
     return fd;
 }
 
-#define MODE(flags) int mode = 0; if (flags & (O_CREAT | O_TMPFILE)) { va_list list; va_start(list, flags); mode = va_arg(list, int); va_end(list); }
-int open(const char *path, int flags, ...) { MODE(flags) return open_call(AT_FDCWD, path, flags, mode); }
-int open64(const char *path, int flags, ...) { MODE(flags) return open_call(AT_FDCWD, path, flags, mode); }
-int openat(int at, const char *path, int flags, ...) { MODE(flags) return open_call(at, path, flags, mode); }
-int openat64(int at, const char *path, int flags, ...) { MODE(flags) return open_call(at, path, flags, mode); }
+static int mode_of(int flags, va_list list) {
+    return flags & (O_CREAT | O_TMPFILE) ? va_arg(list, int) : 0;
+}
+int openat(int at, const char *path, int flags, ...) {
+    va_list list;
+    va_start(list, flags);
+    int mode = mode_of(flags, list);
+    va_end(list);
+    return open_call(at, path, flags, mode);
+}
+int open(const char *path, int flags, ...) {
+    va_list list;
+    va_start(list, flags);
+    int mode = mode_of(flags, list);
+    va_end(list);
+    return open_call(AT_FDCWD, path, flags, mode);
+}
 
 // Memory, and what passes by.
 
 void *mmap(void *start, size_t length, int rights, int flags, int fd, off_t offset) {
     void *map = (void *)CALL(SYS_mmap, start, length, rights, flags, fd, offset);
     char path[PATH_MAX] = "";
-    if (head && map != MAP_FAILED && fd >= 0 && flags & MAP_SHARED && rights & PROT_WRITE) path_of(fd, path);
+    int shared = flags & MAP_SHARED && rights & PROT_WRITE && fd >= 0;
+    if (head && map != MAP_FAILED && shared) path_of(fd, path);
     if (path[0] && within(path)) {
         pthread_mutex_lock(&maps_lock);
         int n = 0;
@@ -445,7 +497,6 @@ void *mmap(void *start, size_t length, int rights, int flags, int fd, off_t offs
     }
     return map;
 }
-void *mmap64(void *start, size_t length, int rights, int flags, int fd, off64_t offset) { return mmap(start, length, rights, flags, fd, offset); }
 int munmap(void *start, size_t length) {
     pthread_mutex_lock(&maps_lock);
     for (int n = 0; n < 64; n++) if (maps[n].start == (char *)start) maps[n].start = NULL;
@@ -456,8 +507,22 @@ int munmap(void *start, size_t length) {
 long syscall(long number, ...) {
     va_list list;
     va_start(list, number);
-    long a = va_arg(list, long), b = va_arg(list, long), c = va_arg(list, long), d = va_arg(list, long), e = va_arg(list, long), f = va_arg(list, long);
+    long a = va_arg(list, long), b = va_arg(list, long), c = va_arg(list, long);
+    long d = va_arg(list, long), e = va_arg(list, long), f = va_arg(list, long);
     va_end(list);
     if (number == SYS_io_uring_setup) return errno = ENOSYS, -1;
     return CALL(number, a, b, c, d, e, f);
 }
+
+// The same calls under their names for large files: these systems have 64-bit offsets anyway.
+
+#define SAME(name, as) extern __typeof__(as) name __attribute__((alias(#as)))
+SAME(pwrite64, pwrite);
+SAME(pwritev64, pwritev);
+SAME(pwritev64v2, pwritev2);
+SAME(ftruncate64, ftruncate);
+SAME(fallocate64, fallocate);
+SAME(posix_fallocate64, posix_fallocate);
+SAME(open64, open);
+SAME(openat64, openat);
+SAME(mmap64, mmap);

@@ -13,6 +13,9 @@ mod serve; // the server over real sockets: limits, bad clients, several workers
 mod admin; // metrics and health on a listener of their own
 mod gauge; // counts the memory that a server allocates
 mod harm; // clients that take more than their share, and the effect on others
+#[path = "../../../io/tests/calls/calls.rs"]
+mod recorded; // power cuts and kills at system calls
+mod calls; // what a power cut leaves of a data directory
 mod restart; // stop and start with a data directory
 mod lend; // answers that the worker of another shard sends
 mod across; // answers read from the shard of another worker

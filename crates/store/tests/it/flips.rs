@@ -43,12 +43,20 @@ impl Image {
 
     /// The image with one byte changed.
     fn flipped(base: &Arc<Vec<u8>>, at: usize, mask: u8) -> Arc<dyn Device> {
-        let page = at / PAGE_SIZE;
-        let mut bytes = base[page * PAGE_SIZE..(page + 1) * PAGE_SIZE].to_vec();
-        bytes[at % PAGE_SIZE] ^= mask;
+        Image::flipped_at(base, &[at], mask)
+    }
+
+    /// The image with a byte of some pages changed.
+    fn flipped_at(base: &Arc<Vec<u8>>, places: &[usize], mask: u8) -> Arc<dyn Device> {
+        let changed = places.iter().map(|at| {
+            let page = at / PAGE_SIZE;
+            let mut bytes = base[page * PAGE_SIZE..(page + 1) * PAGE_SIZE].to_vec();
+            bytes[at % PAGE_SIZE] ^= mask;
+            (page as u64, bytes)
+        });
         Arc::new(Image {
             base: Arc::clone(base),
-            changed: Mutex::new(HashMap::from([(page as u64, bytes)])),
+            changed: Mutex::new(changed.collect()),
         })
     }
 }
@@ -90,6 +98,15 @@ impl Device for Image {
 
 /// Blocks, a frozen log's successor, large values, deletes: all of it synced.
 fn store(device: &Arc<FaultyDevice>, model: &mut Model) -> Store {
+    store_with(device, model, &mut |_| ())
+}
+
+/// The same; `after` sees the model after each write.
+fn store_with(
+    device: &Arc<FaultyDevice>,
+    model: &mut Model,
+    after: &mut dyn FnMut(&Model),
+) -> Store {
     let device: Arc<dyn Device> = Arc::clone(device) as _;
     let store = Store::open_device(
         device,
@@ -114,6 +131,7 @@ fn store(device: &Arc<FaultyDevice>, model: &mut Model) -> Store {
         if nth == 25 || nth == 40 {
             store.seal().unwrap();
         }
+        after(model);
     }
     store
 }
@@ -266,4 +284,36 @@ fn a_torn_end_that_was_not_durable_is_the_end() {
     for at in [page, page + 20, page + 30] {
         assert!(check(&Image::flipped(&after, at, 1), &model, "a torn end"));
     }
+}
+
+/// With both copies of the newest superblock gone, an opening took the one before it, and lost a
+/// log that only the newest one had named.
+#[test]
+fn a_lost_superblock_is_told() {
+    let device = FaultyDevice::new(64 * 16, 1);
+    let mut states = Vec::new();
+    let mut after = |model: &Model| states.push((Image::of(&*device), model.clone()));
+    drop(store_with(&device, &mut Model::new(), &mut after));
+    let mut wrong = 0;
+    for (nth, (base, model)) in states.iter().enumerate() {
+        let what = format!("killed after {nth} writes");
+        for copies in [[0, 8], [4, 12]] {
+            let device = Image::flipped_at(base, &copies.map(|page| page * PAGE_SIZE + 9), 1);
+            let problems = |device| {
+                senko_store::verify_device(device, |_, _| ())
+                    .unwrap()
+                    .problems
+            };
+            assert!(problems(Arc::clone(&device)).len() >= 2, "{what}");
+            if check(&device, model, &what) {
+                // An opening to write has written the copies again.
+                assert_eq!(problems(device), [], "{what}");
+            } else {
+                // What could not be opened is as it was.
+                assert!(problems(device).len() > 2, "{what}");
+                wrong += 1;
+            }
+        }
+    }
+    assert!(wrong > 0 && wrong < states.len(), "{wrong}");
 }

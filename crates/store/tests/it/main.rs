@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod basics; // each call once, compared with the model
+#[path = "../../../io/tests/calls/calls.rs"]
+mod recorded; // power cuts and kills at system calls
+mod calls; // what they leave of a store
 mod crash; // a power failure after every write and flush
 mod faults;
 mod full; // a full store is emptied
