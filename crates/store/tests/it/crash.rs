@@ -57,7 +57,7 @@ impl Plan {
             // Small, so that it evicts.
             cache_bytes: if seed.is_multiple_of(3) { 0 } else { 64 << 10 },
             operations: number("SENKO_STORE_OPERATIONS")
-                .unwrap_or_else(|| senko_workload::rounds(4000)),
+                .unwrap_or_else(|| senko_workload::rounds(1200)),
             keys: 120,
             keep_versions: 1,
             index: IndexKind::Static,
