@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use senko_io::{Device, PAGE_SIZE, Purpose, Tag, content_of};
 
 use crate::block::Block;
@@ -333,20 +333,11 @@ fn load_logs(
         core.spare.put(Arc::new(LogHandle::new(log, held)));
     }
     if logs.is_empty() {
-        let spare = core.spare.take();
-        let first = match spare {
-            Some(spare) => spare,
-            None => match core.make_log(&mut manifests) {
-                // The saved maps may have the space that was kept for a log (SPACE-6). They only
-                // save time, and a commit gives their space back.
-                Err(StoreError::NoSpace(_)) => {
-                    manifests.commit(&core.target())?;
-                    core.make_log(&mut manifests)?
-                }
-                made => made?,
-            },
+        let first = match core.spare.take() {
+            Some(spare) => Some(spare),
+            None => first_log(core, &mut manifests)?,
         };
-        logs.push(first);
+        logs.extend(first);
     }
     if let Some(active) = logs.last() {
         active.log.erase_end()?;
@@ -355,6 +346,24 @@ fn load_logs(
     core.view
         .publish(|next| next.logs = logs.into_iter().rev().collect());
     Ok(())
+}
+
+/// A log to go on in; `None` if there is no space for one. The first write makes room then.
+fn first_log(
+    core: &Core,
+    manifests: &mut MutexGuard<'_, Manifests>,
+) -> Result<Option<Arc<LogHandle>>, StoreError> {
+    match core.make_log(manifests) {
+        // The saved maps may have the space that was kept for a log (SPACE-6). They only save time,
+        // and a commit gives their space back.
+        Err(StoreError::NoSpace(_)) => manifests.commit(&core.target())?,
+        made => return made.map(Some),
+    }
+    match core.make_log(manifests) {
+        // All of the free space may be in pieces.
+        Err(StoreError::NoSpace(_)) => Ok(None),
+        made => made.map(Some),
+    }
 }
 
 /// Ends a store: everything durable, the maps saved.

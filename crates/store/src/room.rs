@@ -14,7 +14,7 @@
 //! elements. So the work ends. ROOM-2: a put that was refused is refused again without work, unless
 //! something was written or released meanwhile.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::StoreError;
@@ -23,7 +23,7 @@ use crate::options::MAX_FROZEN;
 use crate::reserve::Wish;
 use crate::state::counters::Counters;
 use crate::state::logs::Writer;
-use crate::version::{LogHandle, Version};
+use crate::version::{Life, LogHandle};
 
 /// The longest waits for the readers of an earlier version: before a snapshot is ended, and before
 /// a write is refused.
@@ -111,8 +111,7 @@ impl Core {
         // The maps of the last close, and logs that recovery dropped, keep their space until a
         // commit.
         self.unless_full(self.commit())?;
-        let (mut merged, mut waited) = (false, false);
-        let mut replaced: Vec<Weak<Version>> = Vec::new();
+        let mut merged = false;
         loop {
             if writer.active().is_none() {
                 self.unless_full(self.next_log(writer))?;
@@ -120,10 +119,13 @@ impl Core {
             if let Some(taken) = take(writer, false)? {
                 return Ok(taken);
             }
-            replaced.push(Arc::downgrade(&self.current()));
             if self.seal_in_place(writer)? || self.compact_waste()? {
                 continue;
             }
+            // A merge in the background has blocks that were compacted away since it began.
+            drop(self.requests.map_work());
+            // Whoever leaves one of these after this look is not overlooked.
+            let replaced = self.view.replaced();
             if let Some(taken) = take(writer, true)? {
                 return Ok(taken);
             }
@@ -132,11 +134,12 @@ impl Core {
                 self.merge_all()?;
                 continue;
             }
-            if self.wait_for_readers(&mut replaced, BRIEFLY) || self.end_oldest_snapshot() {
-                continue;
-            }
-            if !waited && self.wait_for_readers(&mut replaced, READERS) {
-                waited = true;
+            if wait_for_readers(&replaced, BRIEFLY)
+                || self.end_oldest_snapshot()
+                || wait_for_readers(&replaced, READERS)
+            {
+                // Without the readers it may find more.
+                merged = false;
                 continue;
             }
             writer.refuse(self.space.bytes().0);
@@ -221,21 +224,15 @@ impl Core {
         }
         ended
     }
+}
 
-    /// Waits until readers have left the versions that were replaced, or one of them; false if none
-    /// was left. The space that only such a version has is free then.
-    fn wait_for_readers(&self, replaced: &mut Vec<Weak<Version>>, most: Duration) -> bool {
-        let held = |version: &Weak<Version>| {
-            let version = version.upgrade();
-            version.is_some_and(|version| !Arc::ptr_eq(&version, &self.current()))
-        };
-        let until = Instant::now() + most;
-        replaced.retain(|version| held(version));
-        let before = replaced.len();
-        while replaced.len() == before && before > 0 && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-            replaced.retain(|version| held(version));
-        }
-        replaced.len() < before
+/// Waits until readers have left one of these replaced versions; false if none was left. The space
+/// that only such a version has is free then.
+fn wait_for_readers(replaced: &[Life], most: Duration) -> bool {
+    let is_left = || replaced.iter().any(Life::is_over);
+    let until = Instant::now() + most;
+    while !replaced.is_empty() && !is_left() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
     }
+    is_left()
 }

@@ -21,8 +21,8 @@
 //! - VERSION-4: a generation's `max_time` is no less than the time of any of its elements. So a
 //!   look-up that has found an element ends where no later generation can have a younger one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
@@ -196,6 +196,18 @@ pub(crate) struct Version {
     pub slots: Vec<Option<Arc<BlockHandle>>>,
     /// One entry for each of the [`SHARDS`].
     pub shards: Vec<Arc<ShardIndex>>,
+    /// Ends last: then the space of what only this version had is free.
+    life: Arc<()>,
+}
+
+/// Tells whether a version and all that only it had are gone.
+#[derive(Clone)]
+pub(crate) struct Life(Weak<()>);
+
+impl Life {
+    pub fn is_over(&self) -> bool {
+        self.0.strong_count() == 0
+    }
 }
 
 impl Version {
@@ -205,6 +217,7 @@ impl Version {
             logs: Vec::new(),
             slots: Vec::new(),
             shards: (0..SHARDS).map(|_| Arc::default()).collect(),
+            life: Arc::default(),
         }
     }
 
@@ -226,7 +239,12 @@ impl Version {
             logs: self.logs.clone(),
             slots: self.slots.clone(),
             shards: self.shards.clone(),
+            life: Arc::default(),
         }
+    }
+
+    pub fn life(&self) -> Life {
+        Life(Arc::downgrade(&self.life))
     }
 
     /// Puts a block into a free slot.

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
-use crate::version::Version;
+use crate::version::{Life, Version};
 
 /// The current version.
 pub(crate) struct View {
     version: ArcSwap<Version>,
-    /// Held while the next version is made from the current one.
-    publish: Mutex<()>,
+    /// Held while the next version is made from the current one. The replaced versions that a
+    /// reader may have.
+    replaced: Mutex<Vec<Life>>,
     /// Every write up to this time is completely visible.
     visible: AtomicU64,
 }
@@ -23,7 +24,7 @@ impl View {
     pub fn empty() -> View {
         View {
             version: ArcSwap::from_pointee(Version::empty()),
-            publish: Mutex::new(()),
+            replaced: Mutex::default(),
             visible: AtomicU64::new(0),
         }
     }
@@ -72,9 +73,18 @@ impl View {
     /// Makes the next version from the current one with a change. Another thread that changes it at
     /// the same time waits for a moment.
     pub fn publish(&self, change: impl FnOnce(&mut Version)) {
-        let _publishing = self.publish.lock();
+        let mut replaced = self.replaced.lock();
         let mut next = self.current().next();
         change(&mut next);
-        self.version.store(Arc::new(next));
+        let old = self.version.swap(Arc::new(next));
+        replaced.retain(|life| !life.is_over());
+        replaced.push(old.life());
+    }
+
+    /// The replaced versions that readers still have. What only they name has no other use.
+    pub fn replaced(&self) -> Vec<Life> {
+        let mut replaced = self.replaced.lock();
+        replaced.retain(|life| !life.is_over());
+        replaced.clone()
     }
 }

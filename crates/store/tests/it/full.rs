@@ -253,7 +253,9 @@ fn keys_are_counted_while_space_is_short() {
     std::thread::scope(|scope| {
         let deleting = scope.spawn(|| {
             for key in 0..stored {
-                store.delete(&key.to_be_bytes()).unwrap();
+                if let Err(error) = store.delete(&key.to_be_bytes()) {
+                    panic!("delete {key} of {stored}: {error}; {:?}", store.stats());
+                }
                 let _ = store.put(b"other", &[1; 2100]);
             }
         });
