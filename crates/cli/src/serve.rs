@@ -155,7 +155,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     }
     process::raise_open_files(settings.max_connections, settings.threads)?;
     if settings.item_memory.unwrap_or(settings.memory) < 1 << 30 {
-        process::use_small_pages();
+        process::keep_memory_tight();
     }
     process::set_core_dumps(around.core_dumps)?;
     let background = if around.daemon {
