@@ -217,7 +217,8 @@ fn binary_stats_before_anything_else() {
 }
 
 /// Far more answers are requested than there is memory for answers, of all workers' keys by
-/// connections of all workers; some send a command in two parts. All are answered, in order.
+/// connections of all workers; some send a command in two parts. All are answered, in order, except
+/// those whose reader the server counts as too slow: a busy machine makes some so.
 #[test]
 fn more_answers_than_memory_reach_everybody() {
     on_both(3, |place| {
@@ -250,8 +251,24 @@ fn more_answers_than_memory_reach_everybody() {
                 })
             })
             .collect();
-        for client in clients {
-            client.join().unwrap();
+        let of = clients.len();
+        let ended: Vec<_> = clients
+            .into_iter()
+            .filter_map(|client| client.join().err())
+            .collect();
+        for why in &ended {
+            let why = why.downcast_ref::<String>().unwrap();
+            let closed = [
+                "connection ended",
+                "reset by peer",
+                "ConnectionReset",
+                "BrokenPipe",
+            ];
+            assert!(closed.iter().any(|words| why.contains(words)), "{why}");
+        }
+        assert!(ended.len() < of, "none was answered");
+        while client.stat("senko_slow_readers_closed") < ended.len() as u64 {
+            thread::yield_now();
         }
         let mut halves: Vec<Client> = (0..3).map(|_| place.connect()).collect();
         for half in &mut halves {
