@@ -11,8 +11,9 @@
 //! compaction frees more.
 //!
 //! ROOM-1: each step is done only if it changes something, and blocks have finitely many dead
-//! elements. So the work ends. ROOM-2: a put that was refused is refused again without work, unless
-//! something was written or released meanwhile.
+//! elements. Maps are merged once, so readers can leave finitely many versions. So the work ends.
+//! ROOM-2: a put that was refused is refused again without work, unless something was written or
+//! released meanwhile.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -138,8 +139,6 @@ impl Core {
                 || self.end_oldest_snapshot()
                 || wait_for_readers(&replaced, READERS)
             {
-                // Without the readers it may find more.
-                merged = false;
                 continue;
             }
             writer.refuse(self.space.bytes().0);
