@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::owner::id_of;
+use super::owner::is_at;
 use super::{FileOptions, failed, folder_of, lock, refuse_file_in_dev, told};
 
 /// A file that was opened and locked.
@@ -23,8 +23,7 @@ impl Found {
     pub fn at(path: &Path, options: &FileOptions) -> io::Result<Found> {
         loop {
             let found = Found::of(path, options)?;
-            // Whoever had the lock may have put another file in its place, or removed it.
-            if found.held.is_none() || found.is_at(path) {
+            if found.held.is_none() || is_at(&found.file, path) {
                 return Ok(found);
             }
         }
@@ -92,14 +91,6 @@ impl Found {
             file,
             held,
         })
-    }
-
-    /// Whether the path still names this file.
-    fn is_at(&self, path: &Path) -> bool {
-        match (self.file.metadata(), std::fs::metadata(path)) {
-            (Ok(here), Ok(there)) => id_of(&here) == id_of(&there),
-            _ => false,
-        }
     }
 }
 

@@ -345,11 +345,20 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Opens a file for writing, without changing it, and takes its lock.
+    /// Opens what the path names for writing, without changing it, and takes its lock.
     ///
     /// # Errors
     /// The error of `open`, or a sentence with the path and the process that uses the file.
-    pub(crate) fn of(path: &Path, open: impl FnOnce() -> io::Result<File>) -> io::Result<Claim> {
+    pub(crate) fn of(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Claim> {
+        loop {
+            let claim = Claim::once(path, &open)?;
+            if claim._held.is_none() || super::owner::is_at(claim.file(), path) {
+                return Ok(claim);
+            }
+        }
+    }
+
+    fn once(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Claim> {
         let used =
             |error: io::Error| super::told::told(format!("{} {error}", path.display()), &error);
         if let Ok(meta) = std::fs::metadata(path) {

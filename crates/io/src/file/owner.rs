@@ -21,6 +21,15 @@ pub(crate) fn id_of(meta: &Metadata) -> FileId {
     (meta.dev(), meta.ino())
 }
 
+/// Whether the path names this open file. While a lock was awaited, whoever had it may have put
+/// another file in its place, or removed it.
+pub(super) fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), std::fs::metadata(path)) {
+        (Ok(here), Ok(there)) => id_of(&here) == id_of(&there),
+        _ => false,
+    }
+}
+
 impl FlashFile {
     /// Device and inode: what was opened, whatever has its name by now.
     ///

@@ -51,19 +51,48 @@ fn made_and_preallocated() {
     );
 }
 
-/// An opening that waits for the lock used to go on with what the file was before: with the length
-/// that it had when its maker began, so that pages were missing, and with a file that another had
-/// replaced meanwhile, so that what was written there was lost.
+/// Does `act`, which opens the file, while another holds its lock. `meanwhile` is done once `act`
+/// waits, and then the lock is given up.
+fn while_locked<T: Send>(
+    path: &Path,
+    act: impl FnOnce() -> T + Send,
+    meanwhile: impl FnOnce(&std::fs::File),
+) -> T {
+    let mut how = std::fs::OpenOptions::new();
+    let held = how.read(true).write(true).open(path).unwrap();
+    // SAFETY: zeros are a valid value of this structure.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    (lock.l_type, lock.l_len) = (libc::F_WRLCK as _, 1);
+    // SAFETY: the kernel reads only `lock`; the descriptor is open.
+    let locked = unsafe { libc::fcntl(held.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
+    assert_eq!(locked, 0);
+    let opened = || {
+        let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        links
+            .filter(|link| std::fs::read_link(link.path()).is_ok_and(|to| to == path))
+            .count()
+    };
+    std::thread::scope(|scope| {
+        let acting = scope.spawn(act);
+        while opened() < 2 {
+            std::thread::yield_now();
+        }
+        meanwhile(&held);
+        drop(held);
+        acting.join().unwrap()
+    })
+}
+
+/// An opening that waits for the lock used to go on with what it had seen before. Pages that the
+/// file's maker had added meanwhile were missing. What was written to a file that another had
+/// replaced meanwhile was lost.
 #[test]
 fn what_happens_while_the_lock_is_awaited_is_seen() {
     let folder = Folder::new();
     let path = folder.file("flash");
-    let open = || {
-        std::fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .unwrap()
+    let replace = |_: &std::fs::File| {
+        std::fs::write(folder.file("other"), vec![0; 3 << 20]).unwrap();
+        std::fs::rename(folder.file("other"), &path).unwrap();
     };
     let options = FileOptions {
         whole: true,
@@ -71,37 +100,18 @@ fn what_happens_while_the_lock_is_awaited_is_seen() {
     };
     for replaced in [false, true] {
         std::fs::write(&path, vec![0; 1 << 20]).unwrap();
-        let held = open();
-        // SAFETY: zeros are a valid value of this structure.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        (lock.l_type, lock.l_len) = (libc::F_WRLCK as _, 1);
-        // SAFETY: the kernel reads only `lock`; the descriptor is open.
-        let locked = unsafe { libc::fcntl(held.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
-        assert_eq!(locked, 0);
-        let opened = || {
-            let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-            links
-                .filter(|link| std::fs::read_link(link.path()).is_ok_and(|to| to == path))
-                .count()
+        let meanwhile = |held: &std::fs::File| match replaced {
+            false => held.set_len(2 << 20).unwrap(),
+            true => replace(held),
         };
-        std::thread::scope(|scope| {
-            let opener = scope.spawn(|| FlashFile::open(&path, &options).unwrap());
-            while opened() < 2 {
-                std::thread::yield_now();
-            }
-            if replaced {
-                std::fs::write(folder.file("other"), vec![0; 3 << 20]).unwrap();
-                std::fs::rename(folder.file("other"), &path).unwrap();
-            } else {
-                held.set_len(2 << 20).unwrap();
-            }
-            drop(held);
-            let file = opener.join().unwrap();
-            let meta = std::fs::metadata(&path).unwrap();
-            assert_eq!(file.id().unwrap(), (meta.dev(), meta.ino()));
-            assert_eq!(file.pages() * PAGE_SIZE as u64, meta.len());
-        });
+        let file = while_locked(&path, || FlashFile::open(&path, &options), meanwhile).unwrap();
+        let meta = std::fs::metadata(&path).unwrap();
+        assert_eq!(file.id().unwrap(), (meta.dev(), meta.ino()));
+        assert_eq!(file.pages() * PAGE_SIZE as u64, meta.len());
     }
+    let write = || senko_io::Output::write(&path, &[], b"a result");
+    while_locked(&path, write, replace).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"a result");
 }
 
 /// A store that was made and synced used to be lost in a power cut before its directory was
