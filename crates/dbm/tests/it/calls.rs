@@ -8,14 +8,15 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_dbm::{Database, Durability, Options, Table};
 use senko_workload::Rng;
 use senko_workload::rng::mix64;
 
-use crate::recorded::{Image, Log, Orders, PagesDevice, Recorder, Replay, Scratch, When, mark};
+use crate::recorded::{
+    Image, Log, Orders, PagesDevice, Recorder, Replay, Scratch, When, mark, remove_unknown_drafts,
+};
 use crate::support::{Limit, number, seed};
 
 /// The child's database, threads, commits and seed; only the child has it.
@@ -130,14 +131,8 @@ fn child() {
 }
 
 fn run(recorder: &Recorder, path: &Path, threads: u64, commits: u64, seed: u64, orders: &Orders) {
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "calls::child", "--nocapture"]);
-    child.env(
-        CHILD,
-        format!("{} {threads} {commits} {seed}", path.display()),
-    );
-    child.stdout(std::process::Stdio::null());
-    let status = recorder.run(&mut child, orders);
+    let told = format!("{} {threads} {commits} {seed}", path.display());
+    let status = recorder.run_test("calls::child", (CHILD, told), orders);
     assert_eq!(status.success(), orders.kill.is_none(), "{status}");
 }
 
@@ -405,18 +400,6 @@ fn worker() {
     operate(words[0], Path::new(words[1]), Path::new(words[2])).unwrap();
 }
 
-/// Removes drafts without the mark by which a later process knows them, as the message asks: the
-/// kill came before the mark, or the copy has its name already.
-fn remove_unknown_drafts(folder: &Path) {
-    let is_named = folder.join("copy").exists();
-    for draft in ["data.part", "copy.part"] {
-        let draft = folder.join(draft);
-        if std::fs::metadata(&draft).is_ok_and(|draft| is_named || draft.len() == 0) {
-            std::fs::remove_file(draft).unwrap();
-        }
-    }
-}
-
 /// A process that was killed in the middle of a compaction once left a file that refused every
 /// later one. Here each operation is killed at its calls: the next process finds every commit that
 /// had returned, does the operation, and leaves no file behind. `SENKO_DBM_CALLS` sets the number
@@ -442,15 +425,10 @@ fn a_kill_at_any_call_leaves_a_database_that_goes_on() {
             let path = folder.path().join("data");
             std::fs::write(&path, &prepared).unwrap();
             let recorder = Recorder::new(folder.path());
-            let mut child = Command::new(std::env::current_exe().unwrap());
-            child.args(["--exact", "calls::worker", "--nocapture"]);
             let copy = folder.path().join("copy");
-            child.env(
-                WORKER,
-                format!("{operation} {} {}", path.display(), copy.display()),
-            );
-            child.stdout(std::process::Stdio::null());
-            let status = recorder.run(&mut child, &Orders { delays: None, kill });
+            let told = format!("{operation} {} {}", path.display(), copy.display());
+            let orders = Orders { delays: None, kill };
+            let status = recorder.run_test("calls::worker", (WORKER, told), &orders);
             (status, folder, recorder.log())
         };
         let (status, _, log) = start(None);
@@ -460,15 +438,8 @@ fn a_kill_at_any_call_leaves_a_database_that_goes_on() {
             cut(&log, 0, 2 * most.min(500), &mut rng);
         }
         let calls = log.kills();
-        let all = [When::Before, When::Half, When::After].into_iter();
-        let mut kills: Vec<_> = (1..=calls)
-            .flat_map(|n| all.clone().map(move |when| (n, when)))
-            .collect();
-        while kills.len() as u64 > most {
-            kills.swap_remove(rng.below(kills.len() as u64) as usize);
-        }
         let mut made = 0;
-        for kill in kills {
+        for kill in log.draw_kills(most, &mut rng) {
             if limit.is_over(operation) {
                 return;
             }
@@ -490,7 +461,7 @@ fn a_kill_at_any_call_leaves_a_database_that_goes_on() {
                 .map_err(|error| error.to_string())
                 .and_then(|db| check(&db, least, true, &states));
             let found = found.unwrap_or_else(|text| panic!("{what}: {text}"));
-            remove_unknown_drafts(folder.path());
+            remove_unknown_drafts(folder.path(), &copy, &["data", "copy"]);
             if copy.exists() {
                 let copied = Database::open_to_read(&copy, options()).unwrap();
                 check(&copied, BEFORE, true, &states)

@@ -6,14 +6,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 
 use senko_server::server::{RunningServer, Server};
 use senko_server::settings::{FlashSpec, Settings};
 use senko_workload::Rng;
 use senko_workload::rng::mix64;
 
-use crate::recorded::{Log, Orders, Recorder, Replay, Scratch, When, mark};
+use crate::recorded::{Log, Orders, Recorder, Replay, Scratch, mark, number, seed};
 use crate::serve::client::Client;
 
 /// The child's folder, threads, and whether it keeps DRAM; only the child has it.
@@ -28,17 +28,6 @@ const LIVES: u64 = 3;
 /// The number of items that were kept follows.
 const MARK_STOPPED: &str = "stopped";
 const MARK_STARTING: &str = "starting";
-
-fn number(name: &str, usual: u64) -> u64 {
-    std::env::var(name).map_or(usual, |text| text.parse().unwrap())
-}
-
-fn rng(test: &str) -> Rng {
-    let drawn = u64::from(std::process::id()) << 20 ^ test.len() as u64;
-    let seed = number("SENKO_TEST_SEED", drawn);
-    println!("{test}: SENKO_TEST_SEED={seed}");
-    Rng::new(seed)
-}
 
 /// Operation `n`: the key, and whether it is set or deleted.
 fn operation(n: u64) -> (u64, bool) {
@@ -122,12 +111,10 @@ fn run(
     orders: &Orders,
 ) -> (ExitStatus, Log) {
     let recorder = Recorder::new(folder);
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "calls::child", "--nocapture"]);
     let (path, shared) = (folder.display(), memory.display());
-    child.env(CHILD, format!("{path} {shared} {threads} {keep_dram}"));
-    child.stdout(std::process::Stdio::null());
-    (recorder.run(&mut child, orders), recorder.log())
+    let told = format!("{path} {shared} {threads} {keep_dram}");
+    let status = recorder.run_test("calls::child", (CHILD, told), orders);
+    (status, recorder.log())
 }
 
 /// Starts a server on what a cut or a kill left, and compares every key with the operations that
@@ -174,7 +161,7 @@ fn check(folder: &Path, memory: &Path, threads: usize, keep_dram: bool, done: u6
 /// `SENKO_SERVER_CUTS` sets the number of cuts.
 #[test]
 fn a_power_cut_brings_nothing_old_back() {
-    let mut rng = rng("cuts");
+    let mut rng = Rng::new(seed("cuts"));
     let (cuts, mut done, mut warm) = (number("SENKO_SERVER_CUTS", 40), 0, 0);
     for round in 0.. {
         if done >= cuts {
@@ -235,7 +222,7 @@ fn a_power_cut_brings_nothing_old_back() {
 /// saved DRAM.
 #[test]
 fn a_kill_at_any_call_brings_nothing_old_back() {
-    let mut rng = rng("kills at calls");
+    let mut rng = Rng::new(seed("kills at calls"));
     let (most, mut done, mut warm) = (number("SENKO_SERVER_CALLS", 6), 0, 0);
     for (threads, keep_dram) in [(2, true), (1, false), (2, false), (1, true)] {
         let start = |kill| {
@@ -248,14 +235,7 @@ fn a_kill_at_any_call_brings_nothing_old_back() {
         let (status, log, ..) = start(None);
         assert!(status.success(), "{status}");
         let calls = log.kills();
-        let all = [When::Before, When::Half, When::After].into_iter();
-        let mut kills: Vec<_> = (1..=calls)
-            .flat_map(|n| all.clone().map(move |when| (n, when)))
-            .collect();
-        while kills.len() as u64 > most {
-            kills.swap_remove(rng.below(kills.len() as u64) as usize);
-        }
-        for kill in kills {
+        for kill in log.draw_kills(most, &mut rng) {
             let (status, log, folder, memory) = start(Some(kill));
             // The number of calls differs from run to run.
             if status.success() {

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use senko_io::Device;
@@ -12,7 +11,10 @@ use senko_store::{Batch, Durability, Options, Store, WriteOptions};
 use senko_workload::Rng;
 use senko_workload::rng::mix64;
 
-use crate::recorded::{Image, Log, Orders, PagesDevice, Recorder, Replay, Scratch, When, mark};
+use crate::recorded::{
+    Image, Log, Orders, PagesDevice, Recorder, Replay, Scratch, When, mark, number,
+    remove_unknown_drafts, seed,
+};
 
 /// The child's store, threads, batches and seed; only the child has it.
 const CHILD: &str = "SENKO_STORE_RECORDED";
@@ -27,17 +29,6 @@ const MOST_THREADS: u64 = 8;
 
 /// The records of a thread: for each key, the batch that put it.
 type State = BTreeMap<u64, u64>;
-
-fn number(name: &str, usual: u64) -> u64 {
-    std::env::var(name).map_or(usual, |text| text.parse().unwrap())
-}
-
-fn seed(test: &str) -> u64 {
-    let drawn = u64::from(std::process::id()) << 20 ^ test.len() as u64;
-    let seed = number("SENKO_TEST_SEED", drawn);
-    println!("{test}: SENKO_TEST_SEED={seed}");
-    seed
-}
 
 fn options() -> Options {
     Options {
@@ -267,11 +258,11 @@ fn check(store: &Store, told: &[Done], states: &[Vec<State>]) -> Result<Vec<u64>
             }
         }
     }
-    let scanned = store
-        .scan()
-        .map_err(|error| error.to_string())?
-        .filter(Result::is_ok)
-        .count() as u64;
+    let mut scanned = 0;
+    for entry in store.scan().map_err(|error| error.to_string())? {
+        entry.map_err(|error| error.to_string())?;
+        scanned += 1;
+    }
     if scanned != records {
         return Err(format!("a scan has {scanned} records, not {records}"));
     }
@@ -373,14 +364,8 @@ fn cut(log: &Log, from: u64, cuts: u64, rng: &mut Rng) -> u64 {
 
 fn run(recorder: &Recorder, path: &Path, numbers: (u64, u64, u64), orders: &Orders) {
     let (threads, batches, seed) = numbers;
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "calls::child", "--nocapture"]);
-    child.env(
-        CHILD,
-        format!("{} {threads} {batches} {seed}", path.display()),
-    );
-    child.stdout(std::process::Stdio::null());
-    let status = recorder.run(&mut child, orders);
+    let told = format!("{} {threads} {batches} {seed}", path.display());
+    let status = recorder.run_test("calls::child", (CHILD, told), orders);
     assert_eq!(status.success(), orders.kill.is_none(), "{status}");
 }
 
@@ -537,15 +522,10 @@ fn a_kill_at_any_call_leaves_a_store_that_goes_on() {
             let path = folder.path().join("data");
             std::fs::write(&path, &prepared).unwrap();
             let recorder = Recorder::new(folder.path());
-            let mut child = Command::new(std::env::current_exe().unwrap());
-            child.args(["--exact", "calls::worker", "--nocapture"]);
             let copy = folder.path().join("copy");
-            child.env(
-                WORKER,
-                format!("{operation} {} {}", path.display(), copy.display()),
-            );
-            child.stdout(std::process::Stdio::null());
-            let status = recorder.run(&mut child, &Orders { delays: None, kill });
+            let told = format!("{operation} {} {}", path.display(), copy.display());
+            let orders = Orders { delays: None, kill };
+            let status = recorder.run_test("calls::worker", (WORKER, told), &orders);
             (status, folder, recorder.log())
         };
         let (status, _, log) = start(None);
@@ -553,15 +533,8 @@ fn a_kill_at_any_call_leaves_a_store_that_goes_on() {
         // A power cut at any time of it, too.
         cut(&log, 0, 2 * most.min(500), &mut rng);
         let calls = log.kills();
-        let all = [When::Before, When::Half, When::After].into_iter();
-        let mut kills: Vec<_> = (1..=calls)
-            .flat_map(|n| all.clone().map(move |when| (n, when)))
-            .collect();
-        while kills.len() as u64 > most {
-            kills.swap_remove(rng.below(kills.len() as u64) as usize);
-        }
         let mut made = 0;
-        for kill in kills {
+        for kill in log.draw_kills(most, &mut rng) {
             let (status, folder, log) = start(Some(kill));
             // The background's calls differ from run to run.
             if status.success() {
@@ -580,12 +553,7 @@ fn a_kill_at_any_call_leaves_a_store_that_goes_on() {
                 Ok::<_, String>(counts[0])
             };
             let n = checked(&path, &done).unwrap_or_else(|text| must(text));
-            // A draft without the mark by which a later process knows it: the kill came before the
-            // mark, or the copy has its name already. The message asks to remove it.
-            let draft = folder.path().join("copy.part");
-            if copy.exists() || std::fs::metadata(&draft).is_ok_and(|draft| draft.len() == 0) {
-                let _ = std::fs::remove_file(draft);
-            }
+            remove_unknown_drafts(folder.path(), &copy, &["copy"]);
             if copy.exists() {
                 checked(&copy, &[PREPARED]).unwrap_or_else(|text| must(text));
                 std::fs::remove_file(&copy).unwrap();
