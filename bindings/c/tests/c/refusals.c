@@ -46,6 +46,10 @@ int main(int argc, char **argv)
 
     zero(&options, 0x100);
     IS(senko_open(path, &options, &db), EINVAL);
+    /* A flag of earlier versions is taken. */
+    zero(&options, SENKO_CREATE | SENKO_ONEFILE);
+    IS(senko_open(path, &options, &db), 0);
+    IS(senko_close(db), 0);
     zero(&options, SENKO_CREATE);
     options.mode = 01000;
     IS(senko_open(path, &options, &db), EINVAL);
