@@ -466,6 +466,14 @@ fn running_server(path: &Path) -> Option<u32> {
 mod tests {
     use super::*;
 
+    /// The number of the option would be another's if the library numbered them anew.
+    #[test]
+    fn the_allocator_keeps_free_pages_for_a_second_unless_told() {
+        // SAFETY: reads one number.
+        let delay = unsafe { libmimalloc_sys::mi_option_get(PURGE_DELAY) };
+        assert_eq!(delay, 1000);
+    }
+
     /// As root, `-P /tmp/x` once followed a symbolic link that another user had put at
     /// `/tmp/x.tmp`, and overwrote its target.
     #[test]
