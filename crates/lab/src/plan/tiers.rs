@@ -480,7 +480,7 @@ impl<'a> Tiers<'a> {
             self.write(object);
             return;
         }
-        // The copy does not know that the object was read.
+        // It turns to its copy (TIERS-1), which does not know that the object was read.
         state.hot = u8::from(state.read);
         state.place = Place::Flash;
         self.on_flash += 1.0;
@@ -503,6 +503,7 @@ impl<'a> Tiers<'a> {
             self.reclaim();
         }
         self.place(object);
+        // TIERS-4
         while self.free() < self.kept_free && self.tail + self.region <= self.log.head() {
             self.reclaim();
         }
@@ -541,7 +542,7 @@ impl<'a> Tiers<'a> {
             if state.at != *at {
                 continue;
             }
-            state.at = NOWHERE;
+            state.at = NOWHERE; // TIERS-3
             if state.place != Place::Flash {
                 continue; // it is in DRAM, and loses its copy
             }
@@ -607,7 +608,7 @@ impl<'a> Tiers<'a> {
         (state.read, state.at) = (false, NOWHERE);
         match fits {
             true => self.enter(object, false),
-            false => self.write(object),
+            false => self.write(object), // TIERS-2
         }
     }
 
