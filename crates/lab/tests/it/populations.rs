@@ -534,8 +534,8 @@ fn served() -> Vec<(&'static str, f64, Requests)> {
 }
 
 /// Kinds of which a little more or less DRAM or flash finds much more or less. Hits of a loop jump
-/// from few to all. And a page of DRAM moves between two classes only if one turns over half as
-/// fast again, so how many each has depends on what came before.
+/// from few to all. And small hot items have few pages of a small DRAM: the two pages that the
+/// index takes and gives back while it grows are a tenth of theirs.
 const JUMPS: [&str; 2] = ["loop", "small hot, large cold"];
 
 /// What a plan says of a server, and what a shard of that size does.
