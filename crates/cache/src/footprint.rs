@@ -9,8 +9,69 @@ use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER};
 use crate::flash::open_pages::{OpenPages, SMALLEST_RECORD};
 use crate::record::{RECORD_ALIGN, prefix_len, record_len};
 
-/// Pages that stay open for small records: the two newest write buffers, of the smallest size.
-const OPEN_PAGES: u64 = 2 * (64 << 10) / PAGE_SIZE as u64;
+/// Pages of a write buffer of the smallest size. The two newest write buffers stay open.
+const BUFFER_PAGES: u64 = (64 << 10) / PAGE_SIZE as u64;
+
+/// The pages of a log, without their bytes.
+///
+/// ```
+/// let mut log = senko_cache::PageFill::default();
+/// // Two records of 2,160 bytes do not fit into a page, but a small one fits behind each.
+/// assert_eq!([log.place(20, 2080, 1), log.place(20, 2080, 2)], [0, 1]);
+/// assert_eq!((log.place(20, 100, 3), log.head()), (0, 2));
+/// ```
+#[derive(Debug, Default)]
+pub struct PageFill {
+    open: OpenPages,
+    head: u64,
+}
+
+impl PageFill {
+    /// Pages given out so far.
+    pub fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// Leaves pages empty, as at the end of a log's slice.
+    pub fn skip(&mut self, pages: u64) {
+        self.head += pages;
+        self.close();
+    }
+
+    /// Places a record with flags of 0, and returns its first page. A page never holds two records
+    /// with the same `tag`.
+    pub fn place(&mut self, key_len: usize, value_len: u32, tag: u64) -> u64 {
+        let len = record_len(key_len, 0, value_len);
+        if len <= PAGE_SIZE {
+            if let Some((position, _)) = self.open.take(len, tag) {
+                return position;
+            }
+            self.open.open(self.head);
+            self.head += 1;
+            let taken = self.open.take(len, tag);
+            self.close();
+            return taken.map_or(self.head - 1, |(position, _)| position);
+        }
+        let pages = len.div_ceil(PAGE_SIZE);
+        let prefix = prefix_len(key_len, 0, value_len);
+        let left = (pages * PAGE_SIZE - len).min(PAGE_SIZE - prefix);
+        let offset = left - left % RECORD_ALIGN;
+        let position = self.head;
+        if offset >= SMALLEST_RECORD {
+            self.open.open_front(position, offset, tag);
+        }
+        self.head += pages as u64;
+        self.close();
+        position
+    }
+
+    /// Closes the pages of write buffers that are on their way to the device.
+    fn close(&mut self) {
+        let newest = self.head.saturating_sub(1) / BUFFER_PAGES;
+        self.open
+            .close_before(newest.saturating_sub(1) * BUFFER_PAGES);
+    }
+}
 
 /// Counts what items take.
 ///
@@ -27,8 +88,7 @@ const OPEN_PAGES: u64 = 2 * (64 << 10) / PAGE_SIZE as u64;
 pub struct Footprint {
     /// Sizes of chunks of DRAM, ascending.
     classes: Vec<usize>,
-    open: OpenPages,
-    pages: u64,
+    pages: PageFill,
     dram: u64,
     items: u64,
 }
@@ -37,8 +97,7 @@ impl Default for Footprint {
     fn default() -> Footprint {
         Footprint {
             classes: item_sizes(),
-            open: OpenPages::default(),
-            pages: 0,
+            pages: PageFill::default(),
             dram: 0,
             items: 0,
         }
@@ -48,15 +107,15 @@ impl Default for Footprint {
 impl Footprint {
     /// Adds an item with flags of 0.
     pub fn add(&mut self, key_len: usize, value_len: u32) {
-        let len = record_len(key_len, 0, value_len);
         self.items += 1;
-        self.dram += self.chunks(len);
-        self.place(len, prefix_len(key_len, 0, value_len));
+        self.dram += self.chunk_bytes(key_len, value_len);
+        // No two items are of one key.
+        self.pages.place(key_len, value_len, self.items);
     }
 
     /// Bytes of the pages that the items take on flash, if all are there.
     pub fn flash_bytes(&self) -> u64 {
-        self.pages * PAGE_SIZE as u64
+        self.pages.head() * PAGE_SIZE as u64
     }
 
     /// Bytes of the chunks that the items take in DRAM, if all are there.
@@ -69,39 +128,28 @@ impl Footprint {
         record_len(key_len, 0, value_len).next_multiple_of(RECORD_ALIGN) as u64
     }
 
-    fn place(&mut self, len: usize, prefix: usize) {
-        let tag = self.items; // no two are of one key
-        if len <= PAGE_SIZE {
-            if self.open.take(len, tag).is_none() {
-                self.open.open(self.pages);
-                self.pages += 1;
-                let taken = self.open.take(len, tag);
-                debug_assert!(taken.is_some(), "an empty page has room");
-            }
-        } else {
-            let pages = len.div_ceil(PAGE_SIZE);
-            let left = (pages * PAGE_SIZE - len).min(PAGE_SIZE - prefix);
-            let offset = left - left % RECORD_ALIGN;
-            if offset >= SMALLEST_RECORD {
-                self.open.open_front(self.pages, offset, tag);
-            }
-            self.pages += pages as u64;
-        }
-        self.open
-            .close_before(self.pages.saturating_sub(OPEN_PAGES));
+    /// Sizes of chunks of DRAM, ascending.
+    pub fn chunk_sizes(&self) -> &[usize] {
+        &self.classes
     }
 
-    fn chunks(&self, record: usize) -> u64 {
-        let class = |bytes: usize| {
-            let at = self.classes.partition_point(|class| *class < bytes);
-            self.classes[at.min(self.classes.len() - 1)] as u64
-        };
-        let (mut left, mut header, mut sum) = (record, ITEM_HEADER, 0);
-        while left > 0 {
-            sum += class((left + header).min(MAX_CHUNK));
-            left = left.saturating_sub(MAX_CHUNK - header);
+    /// The chunks that an item takes in DRAM: how many, and the size of the last one by its place
+    /// in [`Footprint::chunk_sizes`]. The others have the largest size.
+    pub fn chunks(&self, key_len: usize, value_len: u32) -> (usize, usize) {
+        let (mut left, mut header) = (record_len(key_len, 0, value_len), ITEM_HEADER);
+        let mut count = 1;
+        while left + header > MAX_CHUNK {
+            left -= MAX_CHUNK - header;
             header = CHAIN_HEADER;
+            count += 1;
         }
-        sum
+        let last = self.classes.partition_point(|class| *class < left + header);
+        (count, last)
+    }
+
+    /// Bytes of the chunks that an item takes in DRAM.
+    pub fn chunk_bytes(&self, key_len: usize, value_len: u32) -> u64 {
+        let (count, last) = self.chunks(key_len, value_len);
+        ((count - 1) * MAX_CHUNK + self.classes[last]) as u64
     }
 }

@@ -30,7 +30,7 @@ mod words; // the state of a shard that outlives its process, word by word
 
 pub use config::{Admission, AdmissionRule, Budget, DeviceSlice, PolicyKind, ShardConfig};
 pub use flash::health::{DeviceState, DeviceTrouble, Pauses};
-pub use footprint::Footprint;
+pub use footprint::{Footprint, PageFill};
 pub use key::{HashSeed, Key, MAX_KEY};
 pub use record::{Meta, RECORD_HEADER};
 pub use shard::Shard;

@@ -12,8 +12,11 @@ use senko_cache::Footprint;
 use senko_lab::Table;
 use senko_lab::experiments::dram_policy::Basis;
 use senko_lab::experiments::dram_policy::requests::from_trace;
-use senko_lab::plan::{self, Curve, FOLLOWED, HIT_RATIO_ERROR};
+use senko_lab::plan::server::{Served, Servers};
+use senko_lab::plan::tiers::Machine;
+use senko_lab::plan::{self, Curve, FOLLOWED, HIT_RATIO_ERROR, WRITTEN_ERROR};
 use senko_lab::publish::short;
+use senko_lab::ratios::Premises;
 use senko_server::settings::PolicyKind;
 use senko_ssd::chart::Unit;
 use senko_ssd::lifetime::{LONGEST_YEARS, show_years};
@@ -32,6 +35,11 @@ const DRAM_HIT: f64 = 0.5;
 const MOST_BYTES: f64 = 1e18;
 /// Bytes of an item, at most, as in the server.
 const MOST_ITEM: u64 = 1 << 30;
+/// Ends of a range, and the price of DRAM alone, are sought with so much more hits.
+const ROUGHLY: f64 = 0.004;
+/// If a server with so much less finds so much less, the plan says so.
+const LESS: f64 = 0.05;
+const CLIFF: f64 = 0.1;
 /// Items of one size that are placed on pages, to see how many a page holds.
 const PLACED: u64 = 4096;
 
@@ -43,7 +51,7 @@ const PLACED: u64 = 4096;
     senko plan keys.trace.gz --hit 90% --dram-price 4 --flash-price 0.1\n  \
     senko plan --ratios --paper\n      \
       flash for each byte of DRAM: by price, in a machine, for an index (paper A, chapter 8)\n\n\
-    Hit ratios are those of S3-FIFO, from small simulations of a part of the items, or of LRU, by SHARDS. Hits are counted over the gets of a trace; each miss is stored, and each set.")]
+    Hits and writes are those of small simulations of both tiers of senko serve, with a part of the items. Hits are counted over the gets of a trace; each miss is stored, and each set.")]
 pub struct PlanArgs {
     /// A trace of keys, compressed or not
     trace: Option<PathBuf>,
@@ -138,8 +146,9 @@ fn exponent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A cache of one size of flash.
+/// A server of one size.
 struct Row {
+    dram: f64,
     flash: f64,
     hit: f64,
     /// By the host; data sheets rate drives by these.
@@ -151,16 +160,40 @@ struct Row {
     price: f64,
 }
 
+impl Row {
+    fn of(served: &Served, args: &PlanArgs, premises: &Premises) -> Row {
+        let Machine { dram, index, flash } = served.machine;
+        let host_a_day = served.written * args.rate * DAY;
+        let written_a_day = host_a_day * args.write_amplification;
+        Row {
+            dram: dram + index,
+            flash,
+            hit: served.hits,
+            host_a_day,
+            written_a_day,
+            years: (written_a_day > 0.0)
+                .then(|| flash * args.cycles / written_a_day / 365.0)
+                .filter(|years| *years <= LONGEST_YEARS),
+            price: price(premises, dram + index, flash),
+        }
+    }
+}
+
+/// The price of so many bytes of each.
+fn price(premises: &Premises, dram: f64, flash: f64) -> f64 {
+    (dram * premises.dram_price + flash * premises.flash_price) / 1e9
+}
+
 /// The items, their requests, and what items take in each tier.
 struct Population {
     /// Its unit is an item, or a byte of a record where items have sizes of their own.
     curve: Curve,
     /// Bytes of keys and values.
     bytes: f64,
-    /// Bytes of pages on flash for a unit.
-    flash: f64,
-    /// Bytes of chunks of DRAM for a unit.
-    dram: f64,
+    /// Bytes of chunks of DRAM and of pages on flash for a unit.
+    unit: Machine,
+    /// Bytes of each item, or of all.
+    sizes: Vec<u64>,
 }
 
 /// Runs `senko plan`.
@@ -190,61 +223,54 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         );
     }
     let population = Population::of(args)?;
-    let Population { curve, .. } = &population;
-    let Some(size) = curve.size_for(args.hit) else {
+    let Population { curve, sizes, .. } = &population;
+    let policy = match args.policy.0 {
+        PolicyKind::Lru => plan::Policy::Lru,
+        PolicyKind::S3Fifo => plan::Policy::S3Fifo,
+    };
+    let size = |item: usize| sizes[item.min(sizes.len() - 1)];
+    let of_item = premises.index_bits / 8.0;
+    let mut servers = Servers::new(curve, policy, size, (population.unit, of_item));
+    let dram_hit = args.dram_hit.unwrap_or(DRAM_HIT.min(args.hit));
+    let Some(served) = servers.least_of(args.hit, dram_hit) else {
         bail!(
             "no cache finds {:.1} % of these requests: with room for all it is {:.1} %, since a trace begins with an empty cache; ask for less with --hit",
             args.hit * 100.0,
             curve.hit_ratio(u64::MAX) * 100.0
         );
     };
-    let dram_hit = args.dram_hit.unwrap_or(DRAM_HIT.min(args.hit));
-    let hot = curve.size_for(dram_hit).unwrap_or(size);
+    let row = |served: &Served| Row::of(served, args, &premises);
+    let Machine { dram, index, flash } = served.machine;
+    let chosen = row(&served);
     // DRAM finds everything that is asked for.
-    let alone = dram_hit >= args.hit;
-    let hot_bytes = hot as f64 * population.dram;
-    let index = |size: u64| {
-        let items = size as f64 / curve.footprint * curve.objects;
-        items * premises.index_bits / 8.0
+    let alone = flash == 0.0;
+    servers.search_roughly(ROUGHLY);
+    let bounds = Bounds::of(&servers, &served, (args.hit, dram_hit), row);
+    // Where requests go in a loop, a few bytes less may find hardly anything.
+    let smaller = servers.of(dram * (1.0 - LESS), flash * (1.0 - LESS)).hits;
+    let cliff = match served.hits - smaller > CLIFF {
+        true => format!(
+            "  cliff  with {:.0} % less of both, {:.1} % of the requests are found: plan more\n",
+            LESS * 100.0,
+            smaller * 100.0
+        ),
+        false => String::new(),
     };
-    let a_day = args.rate * population.flash * DAY;
-    let host_a_day = |size: u64| (curve.stored(size) + curve.written_again(size)) * a_day;
-    let row = |size: u64, flash: f64| {
-        let host_a_day = if flash > 0.0 { host_a_day(size) } else { 0.0 };
-        let written_a_day = host_a_day * args.write_amplification;
-        Row {
-            flash,
-            hit: curve.hit_ratio(size),
-            host_a_day,
-            written_a_day,
-            years: (written_a_day > 0.0)
-                .then(|| flash * args.cycles / written_a_day / 365.0)
-                .filter(|years| *years <= LONGEST_YEARS),
-            price: ((hot_bytes + index(size)) * premises.dram_price + flash * premises.flash_price)
-                / 1e9,
-        }
-    };
-    let flash_of = |size: u64| size as f64 * population.flash;
-    let chosen = row(size, if alone { 0.0 } else { flash_of(size) });
-    // Sizes for a point less and a point more, as far as hit ratios may be off.
-    let less = curve
-        .size_for((args.hit - HIT_RATIO_ERROR).max(0.0))
-        .unwrap_or(0);
-    let more = curve.size_for(args.hit + HIT_RATIO_ERROR);
-    let more = more.unwrap_or(curve.footprint.ceil() as u64).max(size);
-    let dram = hot_bytes + index(size);
     // Bytes written to the flash's cells.
     let endurance = chosen.written_a_day * 365.0 * YEARS;
-    let drive = (endurance / args.cycles).max(chosen.flash);
-    let lasting = (dram * premises.dram_price + drive * premises.flash_price) / 1e9;
-    let in_dram = size as f64 * population.dram + index(size);
-    let all_in_dram = in_dram * premises.dram_price / 1e9;
+    let drive = (endurance / args.cycles).max(flash);
+    let lasting = price(&premises, chosen.dram, drive);
+    let all_in_dram = match alone {
+        true => served,
+        false => servers
+            .least_of(args.hit, args.hit)
+            .unwrap_or_else(|| servers.of(servers.dram_for_all(), 0.0)),
+    };
+    let all_in_dram = row(&all_in_dram).price;
+    let all = servers.room_for_all();
     let sizes: Vec<Row> = (0..7)
         .rev()
-        .map(|halved| {
-            let size = (curve.footprint / f64::from(1 << halved)).ceil() as u64;
-            row(size, flash_of(size))
-        })
+        .map(|halved| row(&servers.of(dram, all / f64::from(1 << halved))))
         .collect();
     let mut out = crate::out::stdout();
     if args.json {
@@ -255,17 +281,18 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         let line = json!({
             "items": curve.objects, "footprint_bytes": population.bytes, "followed_share": curve.share,
             "five_years_drive_bytes": drive, "five_years_price": lasting,
-            "five_years_host_bytes": endurance / args.write_amplification, "dram_bytes": dram, "index_bytes": index(size), "plan": show(&chosen),
+            "five_years_host_bytes": endurance / args.write_amplification, "dram_bytes": chosen.dram, "index_bytes": index, "plan": show(&chosen),
+            "dram_hit_ratio": served.dram_hits, "hit_ratio_with_5_percent_less": smaller,
             "all_in_dram_price": all_in_dram, "sizes": sizes.iter().map(show).collect::<Vec<_>>(),
-            "hit_ratio_error": HIT_RATIO_ERROR,
-            "flash_bytes_within": if alone { [0.0; 2] } else { [flash_of(less), flash_of(more)] },
-            "host_bytes_a_day_within": if alone { [0.0; 2] } else { [host_a_day(more), host_a_day(less)] },
+            "hit_ratio_error": HIT_RATIO_ERROR, "written_error": WRITTEN_ERROR,
+            "flash_bytes_within": bounds.flash, "dram_bytes_within": bounds.dram,
+            "host_bytes_a_day_within": bounds.host_a_day, "price_within": bounds.price,
             "dram_alone": alone,
         });
         return writeln!(out, "{line}").context("cannot write to stdout");
     }
     let bytes = |value: f64| Unit::Bytes.show(value);
-    let within = |less: f64, more: f64| format!("{} to {}", bytes(less), bytes(more));
+    let within = |[less, more]: [f64; 2]| format!("{} to {}", bytes(less), bytes(more));
     let columns = ["flash", "hits", "written a day", "life", "price"];
     let mut table = Table::new("Sizes of flash", &columns);
     for row in &sizes {
@@ -293,7 +320,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         bytes(population.bytes / curve.objects.max(1.0)),
         bytes(population.bytes),
         chosen.hit * 100.0,
-        dram_hit * 100.0,
+        served.dram_hits * 100.0,
     )
     .context("cannot write to stdout")?;
     if alone {
@@ -304,9 +331,9 @@ pub fn main(args: &PlanArgs) -> Result<()> {
             "  flash  {} ({}), with {} written a day ({}; {} to its cells) at {} requests a second: {} at {} cycles\n  \
              for {YEARS:.0} years: a drive of {}, or one rated for {} of writes",
             bytes(chosen.flash),
-            within(flash_of(less), flash_of(more)),
+            within(bounds.flash),
             bytes(chosen.host_a_day),
-            within(host_a_day(more), host_a_day(less)),
+            within(bounds.host_a_day),
             bytes(chosen.written_a_day),
             short(args.rate),
             chosen.life(),
@@ -322,18 +349,72 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     };
     write!(
         out,
-        "  DRAM   {}, of which {} index the items\n  \
-         price  {}, or {} with the drive for {YEARS:.0} years; all in DRAM it would be {}{cheaper}\n  \
-         error  hits are within {} points of 100; what is in brackets is for so many fewer and more\n\n{}",
-        bytes(dram),
-        bytes(index(size)),
+        "  DRAM   {} ({}), of which {} index the items\n  \
+         price  {} ({} to {}), or {} with the drive for {YEARS:.0} years; all in DRAM it would be {}{cheaper}\n  \
+         error  a filled server's hits are within {} points of 100, and its writes within {:.0} %; \
+         what is in brackets is for so many fewer and more\n{cliff}\n{}",
+        bytes(chosen.dram),
+        within(bounds.dram),
+        bytes(index),
         money(chosen.price),
+        money(bounds.price[0]),
+        money(bounds.price[1]),
         money(lasting),
         money(all_in_dram),
         short(HIT_RATIO_ERROR * 100.0),
+        WRITTEN_ERROR * 100.0,
         table.to_markdown()
     )
     .context("cannot write to stdout")
+}
+
+/// The figures of a plan for as many hits fewer and more as it may be off.
+struct Bounds {
+    flash: [f64; 2],
+    dram: [f64; 2],
+    host_a_day: [f64; 2],
+    price: [f64; 2],
+}
+
+impl Bounds {
+    fn of(
+        servers: &Servers<'_>,
+        served: &Served,
+        (hit, dram_hit): (f64, f64),
+        row: impl Fn(&Served) -> Row,
+    ) -> Bounds {
+        let Machine { dram, flash, .. } = served.machine;
+        let alone = flash == 0.0;
+        let ends = [-HIT_RATIO_ERROR, HIT_RATIO_ERROR].map(|off| {
+            let flash = match alone {
+                true => 0.0,
+                // More hits than any cache has need room for all.
+                false => servers
+                    .flash_for((hit + off).max(0.0), dram, flash)
+                    .unwrap_or(servers.room_for_all().max(flash)),
+            };
+            let wanted = if alone { hit } else { dram_hit };
+            let dram = match dram > 0.0 {
+                true => servers
+                    .dram_for((wanted + off).max(0.0), served.machine.flash, dram)
+                    .unwrap_or(servers.dram_for_all().max(dram)),
+                false => 0.0,
+            };
+            // What is written follows from the hits of both.
+            let written = servers.of(served.machine.dram, flash);
+            (row(&servers.of(dram, flash)), row(&written).host_a_day)
+        });
+        let both = |of: fn(&Row) -> f64| [of(&ends[0].0), of(&ends[1].0)];
+        Bounds {
+            flash: both(|row| row.flash),
+            dram: both(|row| row.dram),
+            host_a_day: [
+                ends[1].1 * (1.0 - WRITTEN_ERROR),
+                ends[0].1 * (1.0 + WRITTEN_ERROR),
+            ],
+            price: both(|row| row.price),
+        }
+    }
 }
 
 impl Row {
@@ -366,10 +447,7 @@ fn money(price: f64) -> String {
 impl Population {
     /// That of a trace, for which the cache begins empty, or of keys by Zipf's law.
     fn of(args: &PlanArgs) -> Result<Population> {
-        let policy = match args.policy.0 {
-            PolicyKind::Lru => plan::Policy::Lru,
-            PolicyKind::S3Fifo => plan::Policy::S3Fifo,
-        };
+        let policy = plan::Policy::Lru;
         let Some(trace) = &args.trace else {
             return match args.items {
                 Some(0) => bail!("--items 0: there is nothing to cache"),
@@ -396,18 +474,18 @@ impl Population {
         let bytes: f64 = sizes.iter().map(|size| *size as f64).sum::<f64>() / requests.share;
         check_bytes(bytes)?;
         let mut taken = Footprint::default();
-        for size in sizes.iter_mut() {
-            let value = (*size).min(MOST_ITEM) as u32;
-            taken.add(0, value);
-            *size = Footprint::record_bytes(0, value);
+        let own: Vec<u64> = sizes.iter().map(|size| (*size).min(MOST_ITEM)).collect();
+        for (record, size) in sizes.iter_mut().zip(&own) {
+            taken.add(0, *size as u32);
+            *record = Footprint::record_bytes(0, *size as u32);
         }
         let curve = curve(&requests, Basis::Bytes);
         let units = curve.footprint * requests.share;
         Ok(Population {
             curve,
             bytes,
-            flash: taken.flash_bytes() as f64 / units,
-            dram: taken.dram_bytes() as f64 / units,
+            unit: unit(&taken, units),
+            sizes: own,
         })
     }
 
@@ -425,9 +503,18 @@ impl Population {
         Ok(Population {
             curve,
             bytes,
-            flash: taken.flash_bytes() as f64 / PLACED as f64,
-            dram: taken.dram_bytes() as f64 / PLACED as f64,
+            unit: unit(&taken, PLACED as f64),
+            sizes: vec![size],
         })
+    }
+}
+
+/// What a unit takes, if so many take this.
+fn unit(taken: &Footprint, units: f64) -> Machine {
+    Machine {
+        dram: taken.dram_bytes() as f64 / units,
+        index: 0.0,
+        flash: taken.flash_bytes() as f64 / units,
     }
 }
 
@@ -448,6 +535,7 @@ mod tests {
     #[test]
     fn a_life_that_is_no_number_has_its_reason() {
         let row = |years: Option<f64>, written_a_day| Row {
+            dram: 1e9,
             flash: 1e9,
             hit: 1.0,
             host_a_day: written_a_day,

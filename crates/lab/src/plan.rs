@@ -17,13 +17,15 @@
 //! each for a range of sizes: below a 1,024th of everything, no object is left out.
 
 mod drawn; // requests for a number of items, without a trace
+pub mod server; // the smallest server with wanted hits
 mod stack; // LRU: stack distances
+pub mod tiers; // DRAM and flash of a server together
 
 use std::collections::{BTreeMap, VecDeque};
 
 use anyhow::Result;
 
-use crate::experiments::dram_policy::policies::{Clock, Lru, S3Fifo, S3FifoSettings};
+use crate::experiments::dram_policy::policies::{Lru, S3Fifo, S3FifoSettings};
 use crate::experiments::dram_policy::requests::{Act, Requests};
 use crate::experiments::dram_policy::{Basis, Counts, count};
 
@@ -33,6 +35,10 @@ pub const FOLLOWED: usize = 200_000;
 /// By so much hit ratios are off, at most: the largest deviation that the tests found for twenty
 /// kinds of requests, rounded up.
 pub const HIT_RATIO_ERROR: f64 = 0.02;
+
+/// Bytes written are off by this part, at most, on the same condition: the server's DRAM and flash
+/// are full.
+pub const WRITTEN_ERROR: f64 = 0.05;
 
 /// A cache that is smaller than this part of everything is simulated with all objects.
 const HOT_END: u64 = 1024;
@@ -312,30 +318,6 @@ impl Curve {
     /// what is set.
     pub fn stored(&self, capacity: u64) -> f64 {
         self.at(capacity).stored
-    }
-
-    /// What the log of a flash tier of this size writes again for each request, in the curve's
-    /// unit: an item that was hit since it was written stays when its region is reclaimed.
-    pub fn written_again(&self, capacity: u64) -> f64 {
-        let level = self.levels.iter().find(|level| capacity <= level.range.1);
-        let Some(level) = level.or(self.levels.last()) else {
-            return 0.0;
-        };
-        let (requests, basis) = (&level.requests, level.basis);
-        let room = ((capacity as f64 * level.scale).round() as u64).max(1);
-        let run = |requests: &Requests| {
-            let mut clock = Clock::new(room, requests.footprint_objects());
-            count(requests, &mut clock, basis, 0);
-            clock.put_back as f64
-        };
-        let mut again = run(requests);
-        if level.warm > 0 {
-            let mut before = requests.clone();
-            before.objects.truncate(level.warm);
-            before.acts.truncate(level.warm);
-            again -= run(&before);
-        }
-        again / level.scale / level.whole.max(1.0)
     }
 
     /// The smallest size with at least this hit ratio, if any has it.

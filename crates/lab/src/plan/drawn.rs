@@ -20,16 +20,16 @@ use super::Level;
 use crate::experiments::dram_policy::Basis;
 use crate::experiments::dram_policy::requests::Requests;
 
-/// At most this many groups are drawn for large caches: so many that all of them are followed.
-const GROUPS: u64 = super::FOLLOWED as u64;
+/// At most this many groups are drawn for large caches.
+const GROUPS: u64 = 65_536;
 /// Requests for each group: half of them bring the cache to its usual state.
-const FOR_EACH: u64 = 8;
+const FOR_EACH: u64 = 16;
 /// Groups become smaller by this factor from level to level.
 const FINER: f64 = 16.0;
 /// Below this many groups, the next level's are used.
-const LEAST_GROUPS: f64 = 1024.0;
+const LEAST_GROUPS: f64 = 4096.0;
 /// Requests of each further level, and the hottest groups that are there before.
-const FURTHER: (u64, u64) = (1_200_000, 2 * (LEAST_GROUPS * FINER) as u64);
+const FURTHER: (u64, u64) = (1_000_000, 2 * (LEAST_GROUPS * FINER) as u64);
 
 /// Draws requests for `items` items, for smaller caches first.
 pub(super) fn levels(items: u64, exponent: f64, seed: u64) -> Result<Vec<Level>> {
@@ -64,15 +64,18 @@ pub(super) fn levels(items: u64, exponent: f64, seed: u64) -> Result<Vec<Level>>
 fn draw(law: &Zipf, (times, items): (f64, u64), draws: u64, held: u64, seed: u64) -> Requests {
     let last = (items as f64 / times).ceil() as u64 - 1;
     let group = |rank: u64| ((rank as f64 / times) as u64).min(last);
-    let mut rng = Rng::new(seed);
+    let (mut rng, mut shuffles) = (Rng::new(seed), Rng::new(seed ^ 0x5e7f));
     let mut numbers: HashMap<u64, u32> = HashMap::new();
     let mut number = |group: u64| {
         let next = numbers.len() as u32;
         *numbers.entry(group).or_insert(next)
     };
-    // One request for each, from the coldest to the hottest, leaves the cache nearly as it is after
-    // a long time.
+    // One request for each fills the cache. In the order of their ranks, a log would hold the
+    // hottest side by side, as it never does later.
     let mut objects: Vec<u32> = (0..held).rev().map(&mut number).collect();
+    for at in 1..objects.len() {
+        objects.swap(at, shuffles.below(at as u64 + 1) as usize);
+    }
     let drawn = (0..draws).map(|_| number(group(law.draw(&mut rng))));
     objects.extend(drawn);
     Requests::of_lookups(objects, None)

@@ -3,8 +3,11 @@
 
 use std::path::Path;
 
+use senko_cache::Footprint;
 use senko_lab::experiments::dram_policy::Basis;
 use senko_lab::experiments::dram_policy::requests::{Requests, from_trace, zipf};
+use senko_lab::plan::server::Servers;
+use senko_lab::plan::tiers::Machine;
 use senko_lab::plan::{Curve, FOLLOWED, Policy, simulate};
 use senko_lab::{Options, Scale, run};
 
@@ -173,4 +176,30 @@ fn hits_of_many_items_are_theirs() {
     let told = Curve::of_zipf(Policy::Lru, 1 << 41, 0.99, 1);
     let told = told.unwrap_err().to_string();
     assert!(told.contains("1 to 1099511627776"), "{told}");
+}
+
+/// Both tiers together find about what one LRU cache of the flash's size finds: its log writes
+/// again what was hit. A simulation of few groups once had regions of a page, in which nothing had
+/// room to be written again, and found what FIFO does: two points less.
+#[test]
+fn both_tiers_of_many_items_find_what_che_says() {
+    let items = 100_000_000u64;
+    let curve = Curve::of_zipf(Policy::Lru, items, 0.99, 1).unwrap();
+    let mut taken = Footprint::default();
+    (0..1_000).for_each(|_| taken.add(0, 300));
+    let unit = Machine {
+        dram: taken.dram_bytes() as f64 / 1e3,
+        index: 0.0,
+        flash: taken.flash_bytes() as f64 / 1e3,
+    };
+    let servers = Servers::new(&curve, Policy::S3Fifo, |_| 300, (unit, 9.0));
+    for part in [1_000, 64, 16, 4] {
+        let held = (items / part) as f64;
+        let hits = servers.of(held * unit.dram / 50.0, held * unit.flash).hits;
+        let known = che(items, 0.99, held);
+        assert!(
+            (-0.01..0.02).contains(&(hits - known)),
+            "flash for a {part}th: {hits:.4}, and by Che {known:.4}"
+        );
+    }
 }

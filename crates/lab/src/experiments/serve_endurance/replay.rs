@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Replays a trace through one cache shard over a device in memory: counts the hits and the bytes
-//! given to the device.
+//! of the pages that the shard gives out.
 //!
-//! The shard is the server's own; there is no network and no time. Each request is a GET, and a SET
-//! if it missed. The device ends every operation before the next request, so the same trace gives
-//! the same counts.
+//! The shard is the server's own; there is no network and no time. A look-up that misses stores its
+//! object, unless the trace has a set for that; sets and deletes are done as the trace says. The
+//! device ends every operation before the next request, so the same trace gives the same counts.
+//!
+//! A replay begins empty. Pages count when they are given out, although the newest are still in
+//! write buffers at the end. What is only in DRAM then does not count.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +19,7 @@ use senko_cache::{
 };
 use senko_io::{AlignedBuf, Completion, DeviceId, FramePool, Op, PAGE_SIZE, PageBuf, Queue, Tag};
 
-use crate::experiments::dram_policy::requests::Requests;
+use crate::experiments::dram_policy::requests::{Act, Requests};
 
 /// The largest value; the rest of a larger object is cut off.
 pub const LARGEST_VALUE: u64 = 64 << 10;
@@ -75,13 +78,13 @@ pub const RULES: [Rules; 6] = [
 /// What a replay counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests.
+    /// Look-ups.
     pub requests: u64,
     /// Of these, found.
     pub hits: u64,
     /// Of these, on flash.
     pub flash_hits: u64,
-    /// Bytes given to the device.
+    /// Bytes of pages for the device.
     pub written: u64,
 }
 
@@ -114,7 +117,6 @@ struct Memory {
     pages: Vec<u8>,
     frames: FramePool,
     ended: VecDeque<Completion>,
-    written: u64,
 }
 
 impl Queue for Memory {
@@ -144,7 +146,6 @@ impl Queue for Memory {
             pages * PAGE_SIZE,
         );
         self.pages[at..at + bytes].copy_from_slice(&buf[from..from + bytes]);
-        self.written += bytes as u64;
         drop(buf);
         self.end(Op::Write, token, None);
     }
@@ -178,24 +179,40 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// An empty cache with `memory` bytes of DRAM and `flash` bytes of flash.
+    /// An empty cache with `memory` bytes of DRAM and `flash` bytes of flash; S3-FIFO orders DRAM.
     ///
     /// # Errors
     /// If that is too little.
     pub fn new(memory: usize, flash: u64, rules: Rules, seed: u64) -> Result<Replay> {
+        Replay::with(PolicyKind::S3Fifo, (memory, flash), rules, seed)
+    }
+
+    /// The same with another order of DRAM. Without flash, there is only DRAM.
+    ///
+    /// # Errors
+    /// If the sizes are too small.
+    pub fn with(
+        policy: PolicyKind,
+        (memory, flash): (usize, u64),
+        rules: Rules,
+        seed: u64,
+    ) -> Result<Replay> {
         let pages = flash / PAGE_SIZE as u64;
         // As the server chooses it: a sixteenth of memory and of flash.
         let region = (memory as u64 / 16).min(flash / 16).max(1).ilog2();
         let mut shard = Shard::new(ShardConfig {
             memory,
             max_item: LARGEST_VALUE as usize + 1024,
-            flash: vec![DeviceSlice {
-                device: 0,
-                first_page: 0,
-                pages,
-            }],
+            flash: (pages > 0)
+                .then_some(DeviceSlice {
+                    device: 0,
+                    first_page: 0,
+                    pages,
+                })
+                .into_iter()
+                .collect(),
             region: (1_usize << region).clamp(64 << 10, 16 << 20),
-            policy: PolicyKind::S3Fifo,
+            policy,
             admission: Admission {
                 rule: rules.rule,
                 budget: None,
@@ -215,7 +232,6 @@ impl Replay {
                 pages: vec![0; pages as usize * PAGE_SIZE],
                 frames: FramePool::new(&[(1, 24), (4, 6), (senko_cache::FRAME_PAGES, 4)]),
                 ended: VecDeque::new(),
-                written: 0,
             },
             value: vec![b'v'; LARGEST_VALUE as usize],
             counts: Counts::default(),
@@ -227,28 +243,79 @@ impl Replay {
     /// # Errors
     /// If the shard makes no progress.
     pub fn run(mut self, requests: &Requests) -> Result<Counts> {
+        self.replay(requests)?;
+        Ok(self.counts())
+    }
+
+    /// Replays all requests, after earlier ones.
+    ///
+    /// # Errors
+    /// As [`Replay::run`].
+    pub fn replay(&mut self, requests: &Requests) -> Result<()> {
         let sizes = Sizes::new(requests);
         for (number, &object) in requests.objects.iter().enumerate() {
-            self.request(object, sizes.of(object) as usize)?;
+            let size = sizes.of(object) as usize;
+            self.request(object, size, requests.act(number))?;
             if number % TICK == 0 {
                 self.shard.tick(&mut self.queue);
                 self.settle();
             }
         }
-        self.counts.requests = requests.objects.len() as u64;
-        self.counts.flash_hits = self.shard.stats().flash_hits;
-        self.counts.written = self.queue.written;
-        Ok(self.counts)
+        Ok(())
     }
 
-    fn request(&mut self, object: u32, size: usize) -> Result<()> {
+    /// What was counted so far.
+    pub fn counts(&self) -> Counts {
+        let stats = self.shard.stats();
+        Counts {
+            flash_hits: stats.flash_hits,
+            written: stats.page_fill_page_bytes,
+            ..self.counts
+        }
+    }
+
+    /// The shard.
+    pub fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    fn request(&mut self, object: u32, size: usize, act: Act) -> Result<()> {
         let text = format!("{object:x}");
         let key = Key::new(text.as_bytes(), HashSeed::default());
-        match self.look(&key)? {
-            true => self.counts.hits += 1,
-            false => self.store(&key, size)?,
+        match act {
+            Act::Set => return self.store(&key, size),
+            Act::Delete => return self.delete(&key),
+            Act::Get | Act::GetThenSet => {}
+        }
+        self.counts.requests += 1;
+        if self.look(&key)? {
+            self.counts.hits += 1;
+        } else if act == Act::Get {
+            self.store(&key, size)?;
         }
         Ok(())
+    }
+
+    fn delete(&mut self, key: &Key<'_>) -> Result<()> {
+        for _ in 0..8 {
+            let at = match self.shard.lookup(key) {
+                Lookup::Dram(item) => {
+                    self.shard.unlink(item);
+                    return Ok(());
+                }
+                Lookup::Miss => return Ok(()),
+                Lookup::Flash(at) => at,
+            };
+            let fetched = match self.shard.fetch(&mut self.queue, key, at, Want::Header, 0) {
+                Fetch::Now(fetched) => fetched,
+                Fetch::Queued => self.wait()?,
+            };
+            if let Fetched::Header(_, at) = fetched {
+                self.shard.remove_flash(key, at);
+            }
+            self.shard.frames_freed(&mut self.queue);
+        }
+        bail!("a deleted object is still there")
     }
 
     fn look(&mut self, key: &Key<'_>) -> Result<bool> {
