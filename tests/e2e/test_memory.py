@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """`--memory` is a cap, whatever clients ask for and do not read."""
 
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 
 import pytest
 
 import servers
+from missing import missing
 
 LARGE = 900_000
 
@@ -204,6 +208,54 @@ def test_clients_that_had_much_under_way_once(senko, threads):
         for client in clients:
             client.close()
         assert peak(server) <= memory * 1.05, "%d MiB of %d" % (peak(server) >> 20, memory >> 20)
+    finally:
+        server.stop()
+
+
+NOT_READ = [("plain", "dram", 4000), ("plain", "flash", 4000), ("tls", "dram", 4000), ("tls", "dram", 30000), ("tls", "flash", 4000)]
+
+
+@pytest.mark.parametrize("door,tier,length", NOT_READ)
+def test_clients_that_ask_for_much_and_do_not_read(senko, tmp_path, door, tier, length):
+    """Nine hundred clients ask for values, over and over, and read nothing. The allocator kept free
+    pages for a second and took huge ones, so that buffers of one size came on top of those of
+    another: 78 MiB of `--memory 64m`.
+    """
+    memory, depth = 64 << 20, 64
+    plain, secure = (("127.0.0.%d" % n, servers.free_port()) for n in (1, 2))
+    options, context = ["-c", "1024", "-t", "2"], None
+    if door == "tls":
+        if not shutil.which("openssl"):
+            missing("the openssl program is not installed")
+        new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "key.pem", "-out", "chain.pem"]
+        subprocess.run(["openssl", "req", "-x509", *new, "-subj", "/CN=localhost"], check=True, capture_output=True, cwd=tmp_path)
+        options += ["-l", "notls:%s:%d,%s:%d" % (*plain, *secure)]
+        options += ["--tls-chain-cert", str(tmp_path / "chain.pem"), "--tls-key", str(tmp_path / "key.pem")]
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    else:
+        options += ["-l", "%s:%d,%s:%d" % (*plain, *secure)]
+    server = servers.start_senko(tier, *options, memory=memory, address=plain)
+    try:
+        count = (80 << 20) // length
+        fill_flash(server, count, length)
+        clients = []
+        for _ in range(900):
+            client = socket.create_connection(secure, timeout=300)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            clients.append(context.wrap_socket(client) if context else client)
+        for part in range(4):
+            for n, client in enumerate(clients):
+                client.settimeout(0.02)
+                asked = b"".join(b"mg k%d v\r\n" % ((n * depth * 7 + m * 13 + part * 101) % count) for m in range(depth))
+                try:
+                    client.sendall(asked)
+                except OSError:
+                    pass  # the server takes no more of it, or has closed it
+        for client in clients:
+            client.close()
+        assert peak(server) <= memory * 1.05, "%d MiB of %d" % (peak(server) >> 20, memory >> 20)
+        assert server.ask(b"get none\r\n") == b"END\r\n"
     finally:
         server.stop()
 

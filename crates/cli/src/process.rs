@@ -97,9 +97,10 @@ pub fn lock_memory() -> io::Result<()> {
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
 /// Keeps what the allocator takes near to what is in use. With huge pages each of its arenas and
-/// threads rounds up to 2 MiB, which is a tenth of a small cap. Free pages go back to the system at
-/// once: by default they stay for a second, and a burst of buffers of one size comes on top of
-/// those of another.
+/// threads rounds up to 2 MiB, which is a tenth of a small cap; it is built without asking for
+/// them, since it would do so before this is called. Free pages go back to the system at once: by
+/// default they stay for a second, and a burst of buffers of one size comes on top of those of
+/// another.
 pub fn keep_memory_tight() {
     // SAFETY: the first changes how the kernel backs this process's memory, not what it holds.
     // Where it is not known it does nothing. The second sets one number, before other threads run.

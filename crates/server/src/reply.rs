@@ -252,6 +252,10 @@ impl ReplyQueue {
     pub fn len(&self) -> usize {
         self.replies.len()
     }
+    /// The number of replies for which there is room.
+    pub fn capacity(&self) -> usize {
+        self.replies.capacity()
+    }
     /// The number of replies that wait for flash or another shard.
     pub fn waiting(&self) -> usize {
         self.waiting

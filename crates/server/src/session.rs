@@ -502,6 +502,15 @@ impl Session {
         self.copies
     }
 
+    /// Memory of the tables of commands under way, and of their replies, beyond what an idle
+    /// connection keeps. After a burst a table keeps its size until it is empty.
+    pub fn tables(&self) -> usize {
+        let beyond = |places: usize, each: usize| places.saturating_sub(KEPT_PLACES) * each;
+        beyond(self.units.capacity(), size_of::<Unit>())
+            + beyond(self.foreign.capacity(), size_of::<Foreign>())
+            + beyond(self.replies.capacity(), size_of::<Reply>())
+    }
+
     /// Commands that other shards have not answered.
     pub fn foreign(&self) -> usize {
         self.foreign.len()

@@ -15,7 +15,7 @@ use crate::commands::{self, DumpKind, DumpStep, Outcome, Request};
 use crate::context::Ctx;
 use crate::protocol::number::push_u64;
 use crate::protocol::split_line;
-use crate::reply::Answer;
+use crate::reply::{Answer, KEPT_PLACES};
 
 impl Session {
     /// The shard that owns the key, if it is not this worker's shard.
@@ -216,6 +216,9 @@ impl Session {
             .remove(index)
             .expect("the position was just found");
         self.foreign_bytes -= foreign.bytes;
+        if self.foreign.is_empty() {
+            self.foreign.shrink_to(KEPT_PLACES);
+        }
         let reply = self.replies.at(foreign.place);
         match foreign.kind {
             ForeignKind::Plain => answer.bytes = reply.take(std::mem::take(&mut answer), shard),

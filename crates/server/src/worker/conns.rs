@@ -183,7 +183,8 @@ impl Conn {
             Link::Socket(_) => 0,
             Link::Virtual(_) => owned + self.in_batch + self.session.copies(),
         };
-        let parked = self.session.parked() * PARKED_BYTES + self.session.copies();
+        let commands =
+            self.session.parked() * PARKED_BYTES + self.session.copies() + self.session.tables();
         let (queued, answers, pinned) = if slow {
             let queued = self.session.replies().pinned();
             let queued: usize = queued.map(|(len, _)| len).sum();
@@ -196,7 +197,7 @@ impl Conn {
         Account {
             held: memory + ciphered + self.copied + queued,
             backlog: if self.has_backlog() { memory } else { 0 },
-            answers: answers + waiting * usual_answer + parked,
+            answers: answers + waiting * usual_answer + commands,
             leaving,
             copies,
             pinned,
