@@ -126,9 +126,9 @@ const MAY_PRINT: [&str; 4] = [
     "crates/io/src/say.rs",
     "crates/cli/src/out.rs",
     // There stdout is the pipe to the experiment.
-    "crates/lab/src/kv/child.rs",
+    "lab/experiments/src/kv/child.rs",
     // Uses only the lab of our crates; an error of the write is ignored.
-    "crates/lab-rivals/src/main.rs",
+    "lab/rivals/src/main.rs",
 ];
 
 /// `senko serve 2>/dev/full` used to end with a panic at the first warning, and so did
@@ -136,7 +136,7 @@ const MAY_PRINT: [&str; 4] = [
 #[test]
 fn what_is_said_goes_through_say_and_out() {
     let programs = |f: &File| {
-        f.path.starts_with("crates/")
+        (f.path.starts_with("crates/") || f.path.starts_with("lab/"))
             && f.path.contains("/src/")
             && !f.path.starts_with("crates/xtask/")
             && !f.path.contains("tests")
@@ -188,7 +188,11 @@ fn unsafe_stands_only_where_the_architecture_allows_it() {
     let unsafe_files: Vec<String> = rust_files()
         .into_iter()
         // This file has the word in its own test texts.
-        .filter(|f| f.path.starts_with("crates/") || f.path.starts_with("bindings/"))
+        .filter(|f| {
+            ["crates/", "bindings/", "lab/"]
+                .iter()
+                .any(|at| f.path.starts_with(at))
+        })
         .filter(|f| f.path != file!())
         .filter(uses_unsafe)
         .map(|f| f.path)

@@ -3,7 +3,7 @@
 //! commits.
 //!
 //! Called by `main` for `senko-rivals commits`. The protocol is that of the lab's C programs for
-//! other engines (`crates/lab/src/commits/rival.c`), as far as redb needs it.
+//! other engines (`lab/experiments/src/commits/rival.c`), as far as redb needs it.
 //!
 //! Its commits are durable (`Immediate`) even if no sync is required. That is on tmpfs, where a
 //! flush costs only a system call. Its other setting would lose commits when the process is killed.

@@ -62,7 +62,7 @@ impl Program {
         let path = bench.options.program.with_file_name(RIVALS);
         if !path.is_file() {
             return Err(format!(
-                "there is no {}; build it with: cargo build --release -p senko_lab_rivals --features all \
+                "there is no {}; build it with: cargo build --release -p senko_rivals --features all \
                  (RocksDB's part needs Debian's librocksdb-dev)",
                 path.display()
             ));

@@ -80,7 +80,7 @@ fn commits(engine: &OsStr, folder: &Path) -> ExitCode {
     }
     let _ = writeln!(
         std::io::stdout(),
-        "error {} is not built in, for {}: build senko_lab_rivals with --features all",
+        "error {} is not built in, for {}: build senko_rivals with --features all",
         engine.display(),
         folder.display()
     );

@@ -184,7 +184,7 @@ pub fn redb(senko: &Path, folder: &Path, synced: bool) -> Result<Rival, String> 
     let program = senko.with_file_name("senko-rivals");
     if !program.is_file() {
         return Err(format!(
-            "there is no {}; build it with: cargo build --release -p senko_lab_rivals --features redb",
+            "there is no {}; build it with: cargo build --release -p senko_rivals --features redb",
             program.display()
         ));
     }

@@ -10,7 +10,7 @@
 //!
 //! The thesis's rival waited for memory at every step. Ours does not: it leaves a filter at the
 //! first zero, and prefetches. Its filters are placed in different sets of the cache. It is the
-//! faster of two ways to search (`crates/thesis/src/filters.rs`). So the ratio here compares memory
+//! faster of two ways to search (`lab/thesis/src/filters.rs`). So the ratio here compares memory
 //! traffic more than waiting.
 //!
 //! Beyond the thesis, the experiment measures the share of the machine's memory bandwidth that
