@@ -13,8 +13,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use senko_io::{bar, tell};
-use senko_lab::publish::{catalogue, short};
+use senko_lab::publish::catalogue;
 use senko_lab::{DEFAULT_TRACES, Options, Progress, Report, Scale, Table, results};
+use senko_plan::short;
 use senko_workload::units::count;
 use serde_json::json;
 

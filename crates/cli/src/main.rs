@@ -13,10 +13,9 @@ mod dropin; // the meaning of memcached's options
 mod getopt; // parses a command line as memcached does
 mod lab; // the papers' tables and figures
 mod load; // the load generator
-mod machine; // memory, free space and cores, for the defaults
+mod machine; // memory and cores, for the defaults
 mod manual; // man pages and completions
 mod options; // the options of `senko serve`, from the command line and TOML
-mod out; // results on stdout
 mod plan; // DRAM and flash to buy
 mod process; // limits, user, signals, the background, the pid file
 mod progress; // the remaining time
@@ -36,7 +35,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
-use senko_io::tell;
+use senko_io::{out, tell};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -135,6 +134,21 @@ fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => refused(&error),
     }
+}
+
+/// Reports the failure of a command whose exit code 1 is the answer "no", and gives its code. An
+/// error of stdout is named as one: a full disk behind stdout does not mean a full store.
+fn failed(error: anyhow::Error) -> ExitCode {
+    let interrupted = error.downcast_ref::<process::Interrupted>();
+    let code = interrupted.map_or(2, process::Interrupted::exit_code);
+    if !out::closed() {
+        let error = match out::failed() && error.is::<std::io::Error>() {
+            true => error.context("cannot write to stdout"),
+            false => error,
+        };
+        tell!("senko: {error:#}");
+    }
+    ExitCode::from(code)
 }
 
 /// Reports why a command could not do its work.

@@ -9,11 +9,10 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use senko_cache::Footprint;
-use senko_lab::Table;
-use senko_lab::experiments::dram_policy::Basis;
-use senko_lab::experiments::dram_policy::requests::from_trace;
-use senko_lab::plan::{self, Curve, FOLLOWED, HIT_RATIO_ERROR};
-use senko_lab::publish::short;
+use senko_plan::count::Basis;
+use senko_plan::curve::{self, Curve, FOLLOWED, HIT_RATIO_ERROR};
+use senko_plan::requests::from_trace;
+use senko_plan::{Table, short};
 use senko_server::settings::PolicyKind;
 use senko_ssd::chart::Unit;
 use senko_ssd::lifetime::{LONGEST_YEARS, show_years};
@@ -367,8 +366,8 @@ impl Population {
     /// That of a trace, for which the cache begins empty, or of keys by Zipf's law.
     fn of(args: &PlanArgs) -> Result<Population> {
         let policy = match args.policy.0 {
-            PolicyKind::Lru => plan::Policy::Lru,
-            PolicyKind::S3Fifo => plan::Policy::S3Fifo,
+            PolicyKind::Lru => curve::Policy::Lru,
+            PolicyKind::S3Fifo => curve::Policy::S3Fifo,
         };
         let Some(trace) = &args.trace else {
             return match args.items {

@@ -18,9 +18,6 @@ mod so_far; // the figures of a run so far, for one that is stopped
 pub mod provenance; // the machine and the commit that a report names
 pub mod results; // results on disk
 pub mod publish; // all results as one HTML page
-pub mod plan; // DRAM and flash for a cache: hit ratios of all sizes
-pub mod ratios; // flash for each byte of DRAM, by price, machine and index
-pub mod device; // a device measured: times, queue depths, how it maps pages
 pub mod rig; // what experiments on servers share: contenders, memory caps, traffic
 pub mod thesis; // common parts of the experiments on the thesis's structures
 pub mod kv; // key-value engines under test, ours and others, each in its own process
@@ -37,6 +34,7 @@ use serde_json::{Map, Value, json};
 
 pub use outcome::{Outcome, Table};
 pub use provenance::{Commit, Machine};
+pub use senko_plan::Progress;
 
 /// The default folder of traces, from the project's root.
 pub const DEFAULT_TRACES: &str = "../shared/traces";
@@ -86,17 +84,6 @@ impl Default for Options {
             program: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("senko")),
         }
     }
-}
-
-/// Receives the progress of a run.
-pub trait Progress {
-    /// `done` of `total` steps are done; `doing` is next.
-    fn step(&self, done: u64, total: u64, doing: &str);
-}
-
-/// No progress bar.
-impl Progress for () {
-    fn step(&self, _: u64, _: u64, _: &str) {}
 }
 
 /// The description of an experiment.

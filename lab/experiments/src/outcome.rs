@@ -5,6 +5,7 @@
 //! never both, and every bar is a finite number.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 use serde_json::{Map, Value};
 
@@ -35,10 +36,12 @@ impl Outcome {
 
     /// The outcome of a run that was stopped, with everything noted so far.
     pub(crate) fn of_notes(notes: Notes) -> Self {
-        let table = |noted: NotedTable| Table {
-            title: noted.title,
-            columns: noted.columns,
-            rows: noted.rows,
+        let table = |noted: NotedTable| {
+            Table(senko_plan::Table {
+                title: noted.title,
+                columns: noted.columns,
+                rows: noted.rows,
+            })
         };
         Self {
             bars: notes.bars,
@@ -126,25 +129,14 @@ impl Outcome {
     }
 }
 
-/// A table for people.
+/// A table for people, whose rows are noted for a run that a signal stops.
 #[derive(Clone, Debug)]
-pub struct Table {
-    /// What it shows.
-    pub title: String,
-    /// The heading of each column.
-    pub columns: Vec<String>,
-    /// The cells, row by row.
-    pub rows: Vec<Vec<String>>,
-}
+pub struct Table(senko_plan::Table);
 
 impl Table {
     /// A table without rows.
     pub fn new(title: impl Into<String>, columns: &[&str]) -> Self {
-        Self {
-            title: title.into(),
-            columns: columns.iter().map(ToString::to_string).collect(),
-            rows: Vec::new(),
-        }
+        Self(senko_plan::Table::new(title, columns))
     }
 
     /// Adds a row.
@@ -152,63 +144,22 @@ impl Table {
     /// # Panics
     /// If it does not have one cell for each column.
     pub fn row(&mut self, cells: Vec<String>) {
-        assert_eq!(
-            cells.len(),
-            self.columns.len(),
-            "a row of \"{}\" has the wrong number of cells",
-            self.title
-        );
-        so_far::row(&self.title, &self.columns, &cells);
-        self.rows.push(cells);
+        so_far::row(&self.0.title, &self.0.columns, &cells);
+        self.0.row(cells);
     }
+}
 
-    /// Title and table in Markdown, with aligned columns so that it reads well in a terminal too.
-    pub fn to_markdown(&self) -> String {
-        let width = |column: usize| {
-            let cells = self.rows.iter().map(|row| row[column].chars().count());
-            cells
-                .chain([self.columns[column].chars().count(), 3])
-                .max()
-                .unwrap_or(3)
-        };
-        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
-        let line = |cells: &[String]| {
-            let padded: Vec<String> = cells
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(column, (cell, &width))| {
-                    // Names are aligned left, numbers right.
-                    if column == 0 {
-                        format!("{cell:<width$}")
-                    } else {
-                        format!("{cell:>width$}")
-                    }
-                })
-                .collect();
-            format!("| {} |\n", padded.join(" | "))
-        };
-        let rule: Vec<String> = widths
-            .iter()
-            .enumerate()
-            .map(|(column, &width)| {
-                if column == 0 {
-                    "-".repeat(width)
-                } else {
-                    format!("{}:", "-".repeat(width - 1))
-                }
-            })
-            .collect();
-        let mut text = format!(
-            "**{}**\n\n{}{}",
-            self.title,
-            line(&self.columns),
-            line(&rule)
-        );
-        for row in &self.rows {
-            text.push_str(&line(row));
-        }
-        text
+impl From<senko_plan::Table> for Table {
+    fn from(table: senko_plan::Table) -> Self {
+        Self(table)
+    }
+}
+
+impl Deref for Table {
+    type Target = senko_plan::Table;
+
+    fn deref(&self) -> &senko_plan::Table {
+        &self.0
     }
 }
 

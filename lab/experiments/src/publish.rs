@@ -12,6 +12,7 @@ pub mod figures; // charts of tables
 
 use std::fmt::Write;
 
+use senko_plan::short;
 use senko_ssd::chart::{self, escape};
 use serde_json::Value;
 
@@ -470,22 +471,6 @@ fn here(entry: Option<&Entry>, record: Option<&Value>) -> String {
         return "-".to_owned();
     }
     shown.join("<br>")
-}
-
-/// A number with three significant digits or so.
-pub fn short(value: f64) -> String {
-    let places = match value.abs() {
-        1000.0.. => 0,
-        10.0.. => 1,
-        1.0.. => 2,
-        0.01.. => 3,
-        _ => 5,
-    };
-    let text = format!("{value:.places$}");
-    if !text.contains('.') {
-        return text;
-    }
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

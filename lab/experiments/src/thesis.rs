@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use senko_io::{Device, FileOptions, FlashFile};
+use senko_io::{Device, FileOptions, FileSystem, FlashFile};
 use senko_store::index::Candidates;
 use senko_store::index::bloom_map::best_hashes;
 use senko_thesis::{BlockIndex, Built, Counts, Geometry, Keys, Layout, Reader, get, sorted};
@@ -212,7 +212,7 @@ impl<'a> ThesisRun<'a> {
         let disk = BlockDevice::of(scratch.folder());
         let probe = Probe::new(&scratch.path("probe"), [core, cores[cores.len() - 1]])?;
         let calm = probe.look()?;
-        let free = sys::file_system(scratch.folder())?.free;
+        let free = FileSystem::of(scratch.folder())?.free;
         let elements = size.fitting(free)?;
         let geometries = size.geometries(elements).to_vec();
         let bytes = file_bytes(&geometries);

@@ -15,7 +15,7 @@ type Edges = (
 );
 
 /// The crates of the product: those below `crates/` and `bindings/`.
-const PRODUCT: [Edges; 13] = [
+const PRODUCT: [Edges; 14] = [
     ("senko_io", &[], &["senko_workload"]),
     ("senko_workload", &[], &[]),
     ("senko_store", &["senko_io"], &["senko_workload"]),
@@ -29,8 +29,14 @@ const PRODUCT: [Edges; 13] = [
     ("senko_load", &["senko_io", "senko_workload"], &[]),
     ("senko_ssd", &["senko_io", "senko_workload"], &[]),
     (
+        "senko_plan",
+        &["senko_io", "senko_workload", "senko_ssd"],
+        &[],
+    ),
+    (
         "senko",
         &[
+            "senko_plan",
             "senko_io",
             "senko_workload",
             "senko_cache",
@@ -78,6 +84,7 @@ const LAB: [Edges; 3] = [
             "senko_store",
             "senko_thesis",
             "senko_dbm",
+            "senko_plan",
         ],
         &[],
     ),

@@ -124,7 +124,7 @@ const PRINTS: [&str; 5] = [
 /// Files that may use them anyway.
 const MAY_PRINT: [&str; 4] = [
     "crates/io/src/say.rs",
-    "crates/cli/src/out.rs",
+    "crates/io/src/out.rs",
     // There stdout is the pipe to the experiment.
     "lab/experiments/src/kv/child.rs",
     // Uses only the lab of our crates; an error of the write is ignored.
@@ -163,7 +163,7 @@ fn what_is_said_goes_through_say_and_out() {
         }
     }
     complain(
-        "prints that can panic: senko_io::{note, tell, bar} and cli's out::stdout() do not",
+        "prints that can panic: senko_io::{note, tell, bar} and out::stdout() do not",
         complaints,
     );
 }

@@ -16,8 +16,8 @@ use senko_ssd::drive::Drive;
 use senko_ssd::engine_device::SimulatedDevice;
 use senko_ssd::profile::{BUILT_IN, Profile};
 
-use crate::device::{Mapping, SimulatedTarget, measure};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use senko_plan::device::{Mapping, SimulatedTarget, measure};
 
 /// The experiment.
 pub struct DeviceVerdict;

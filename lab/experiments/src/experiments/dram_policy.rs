@@ -14,17 +14,15 @@
 //! LRU is checked against numbers published for the same traces: the ARC paper's (Megiddo and
 //! Modha, FAST 2003).
 
-pub mod policies; // models of the policies
-pub mod requests; // the request streams
-
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use senko_plan::count::{Basis, Counts, count};
+use senko_plan::policies::{Lru, S3Fifo, S3FifoSettings};
+use senko_plan::requests::{self, Requests};
 use serde_json::json;
 
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
-use policies::{Lru, Policy, S3Fifo, S3FifoSettings};
-use requests::{Act, Requests};
 
 /// The experiment.
 pub struct DramPolicy;
@@ -113,42 +111,6 @@ const PUBLISHED_LRU: [(&str, u64, f64); 6] = [
     ("p3", 32_768, 3.57),
 ];
 
-/// The counts of a simulation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Look-ups.
-    pub requests: u64,
-    /// Look-ups that hit.
-    pub hits: u64,
-    /// Bytes requested; 0 without sizes.
-    pub bytes: u64,
-    /// Bytes of look-ups that hit.
-    pub hit_bytes: u64,
-    /// What was stored, by sets and after misses, in the unit of the capacity.
-    pub stored: u64,
-}
-
-impl Counts {
-    /// Hits in percent of requests.
-    pub fn hit_percent(&self) -> f64 {
-        100.0 * self.hits as f64 / self.requests as f64
-    }
-
-    /// Hit bytes in percent of the bytes requested.
-    pub fn byte_hit_percent(&self) -> f64 {
-        100.0 * self.hit_bytes as f64 / self.bytes as f64
-    }
-}
-
-/// Whether a cache's capacity counts objects or bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Basis {
-    /// Each object weighs 1.
-    Objects,
-    /// Each object weighs its size.
-    Bytes,
-}
-
 /// Runs a request stream through one policy; `None` settings mean LRU.
 pub fn simulate(
     requests: &Requests,
@@ -164,41 +126,6 @@ pub fn simulate(
             count(requests, &mut policy, basis, 0)
         }
     }
-}
-
-/// Runs a request stream through a policy. The first `warm` requests are not counted.
-pub fn count(requests: &Requests, policy: &mut impl Policy, basis: Basis, warm: usize) -> Counts {
-    let mut counts = Counts::default();
-    for (nth, &object) in requests.objects.iter().enumerate() {
-        let size = requests
-            .sizes
-            .as_ref()
-            .map_or(0, |sizes| sizes[object as usize]);
-        let by_bytes = basis == Basis::Bytes && requests.sizes.is_some();
-        let weight = if by_bytes { size } else { 1 };
-        let act = requests.act(nth);
-        if act == Act::Delete {
-            policy.remove(object);
-            continue;
-        }
-        let hit = policy.access(object, weight);
-        if nth < warm {
-            continue;
-        }
-        if act == Act::Set {
-            counts.stored += weight;
-            continue;
-        }
-        counts.requests += 1;
-        counts.bytes += size;
-        if hit {
-            counts.hits += 1;
-            counts.hit_bytes += size;
-        } else if act == Act::Get {
-            counts.stored += weight;
-        }
-    }
-    counts
 }
 
 impl Experiment for DramPolicy {

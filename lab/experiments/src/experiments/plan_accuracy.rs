@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::dram_policy::Basis;
-use super::dram_policy::requests::{self, Requests};
-use crate::plan::{Curve, FOLLOWED, Policy, simulate};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use senko_plan::count::Basis;
+use senko_plan::curve::{Curve, FOLLOWED, Policy, simulate};
+use senko_plan::requests::{self, Requests};
 
 /// The experiment.
 pub struct PlanAccuracy;

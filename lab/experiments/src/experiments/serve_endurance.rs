@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use crate::experiments::dram_policy::requests::{self, Requests};
 use crate::rig::series::{COLUMNS, Figure, Series};
 use crate::rig::traffic::{self, ZIPF};
 use crate::rig::{Bench, Items, Load, Server, Spec, Steps, Window, put, ratio};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 use replay::{Counts, LARGEST_VALUE, RULES, Replay, Sizes};
+use senko_plan::requests::{self, Requests};
 
 /// The experiment.
 pub struct ServeEndurance;

@@ -15,8 +15,8 @@
 
 use anyhow::Result;
 
-use crate::ratios::{PAPER, SIZES, TODAY, tables};
 use crate::{Claim, Experiment, Options, Outcome, Progress};
+use senko_plan::ratios::{PAPER, SIZES, TODAY, tables};
 
 /// The experiment.
 pub struct ThesisRatios;
@@ -53,7 +53,9 @@ impl Experiment for ThesisRatios {
                 outcome.setting(format!("{what}_{name}"), value);
             }
         }
-        outcome.tables.extend(tables(&both));
+        outcome
+            .tables
+            .extend(tables(&both).into_iter().map(Into::into));
         Ok(outcome)
     }
 }

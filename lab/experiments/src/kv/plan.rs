@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use senko_io::FileSystem;
 use serde_json::json;
 
 use super::driver::{Amount, Fill, Work};
@@ -19,7 +20,7 @@ use super::protocol::Opened;
 use super::session::Session;
 use super::{Durability, ItemShape, KEY_BYTES, Tuning};
 use crate::Outcome;
-use crate::rig::{Bench, sys};
+use crate::rig::Bench;
 
 /// Bytes of the disk that stay free for others.
 const LEAVE_FREE: u64 = 3 << 30;
@@ -47,7 +48,7 @@ impl Plan {
         copies: f64,
     ) -> Result<Plan> {
         let shape = ItemShape { value_bytes };
-        let free = sys::file_system(bench.scratch.folder())?.free;
+        let free = FileSystem::of(bench.scratch.folder())?.free;
         let room = free.saturating_sub(LEAVE_FREE) as f64 / copies / shape.bytes() as f64;
         let fits = keys.min(room as u64 / 1000 * 1000);
         anyhow::ensure!(

@@ -65,7 +65,7 @@ pub static PARTS: &[Part] = &[
         Paper::A,
         "section 2.1.3, figure 5",
         "areas of cells, two ninths of DRAM's for three bits: the price ratio of chapter 8",
-        &["lab/experiments/src/ratios.rs"],
+        &["crates/plan/src/ratios.rs"],
         "thesis-ratios",
     ),
     part(
@@ -162,7 +162,7 @@ pub static PARTS: &[Part] = &[
         Paper::A,
         "sections 4.1.2 and 4.1.3, figures 17 to 22",
         "a drive that maps pages, measured: times by size, and 2,048 single writes",
-        &["lab/experiments/src/device.rs", "crates/cli/src/device.rs"],
+        &["crates/plan/src/device.rs", "crates/cli/src/device.rs"],
         "device-verdict",
     ),
     part(
@@ -170,7 +170,7 @@ pub static PARTS: &[Part] = &[
         "section 4.1.4, figures 23 to 25",
         "a USB stick: random writes a hundred times as slow, stalls again and again; the profile usb-stick, held by a test",
         &[
-            "lab/experiments/src/device.rs",
+            "crates/plan/src/device.rs",
             "crates/ssd/tests/it/thesis_drives.rs",
         ],
         "device-verdict",
@@ -266,14 +266,14 @@ pub static PARTS: &[Part] = &[
         Paper::A,
         "sections 8.2 and 8.3, figure 49, table 10",
         "prices, and what a system can hold",
-        &["lab/experiments/src/ratios.rs", "crates/cli/src/plan.rs"],
+        &["crates/plan/src/ratios.rs", "crates/cli/src/plan.rs"],
         "thesis-ratios",
     ),
     part(
         Paper::A,
         "section 8.4, table 11",
         "flash for each byte of DRAM, by the size of elements",
-        &["lab/experiments/src/ratios.rs"],
+        &["crates/plan/src/ratios.rs"],
         "thesis-ratios",
     ),
     part(

@@ -2,19 +2,17 @@
 //! The things that a run has made on the machine and must undo: processes, swap areas, groups,
 //! folders.
 //!
-//! Code that makes something registers its [`Undo`] with [`later`] and keeps the [`Guard`], whose
-//! drop executes it. If a signal stops a run, all remaining steps are executed, newest first,
-//! because later things depend on earlier ones (a swap file is in use until its server is gone).
+//! Code that makes something registers its [`Undo`] with [`later`] and keeps the [`Guard`]
+//! (`senko_io::undo`). The newest is undone first: a swap file is in use until its server is gone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use senko_io::tell;
+pub use senko_io::undo::{Guard, on_signals, on_signals_tell, wait_if_stopped};
+use senko_io::{tell, undo};
 
 use super::{process, sys};
 
@@ -49,56 +47,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// remove.
 const STOPPING: Duration = Duration::from_secs(60);
 
-static LIST: Mutex<(u64, Vec<(u64, Undo)>)> = Mutex::new((0, Vec::new()));
-
-/// Set when a signal stopped the run: everything is being undone, and nothing new may be made.
-static STOPPED: AtomicBool = AtomicBool::new(false);
-
-fn list() -> MutexGuard<'static, (u64, Vec<(u64, Undo)>)> {
-    // The list is consistent between any two of its operations, so a panic elsewhere does no harm.
-    LIST.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Executes its [`Undo`] when it is dropped.
-#[derive(Debug)]
-#[must_use]
-pub struct Guard(u64);
-
 /// Registers `undo`, which is executed when the guard is dropped or a signal stops the run.
 pub fn later(undo: Undo) -> Guard {
-    let mut list = list();
-    if STOPPED.load(Ordering::Relaxed) {
-        // It was made while everything was being undone.
-        drop(list);
-        undo.carry_out();
-        wait_if_stopped();
-        return Guard(0);
-    }
-    list.0 += 1;
-    let number = list.0;
-    list.1.push((number, undo));
-    Guard(number)
-}
-
-impl Guard {
-    fn take(&self) -> Option<Undo> {
-        let mut list = list();
-        let at = list.1.iter().position(|(number, _)| *number == self.0)?;
-        Some(list.1.remove(at).1)
-    }
-
-    /// Drops the step without executing it, because it was done in another way.
-    pub fn forget(self) {
-        self.take();
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if let Some(undo) = self.take() {
-            undo.carry_out();
-        }
-    }
+    undo::later(move || undo.carry_out())
 }
 
 impl Undo {
@@ -196,63 +147,13 @@ fn is_swap(path: &std::path::Path) -> bool {
         .any(|line| line.split_whitespace().next() == path.to_str())
 }
 
-/// Executes all remaining steps, newest first.
-pub fn all() {
-    loop {
-        let Some((_, undo)) = list().1.pop() else {
-            return;
-        };
-        undo.carry_out();
-    }
-}
-
-/// From now on a signal that ends a run cleans up first. Call it while this process has one thread:
-/// a signal would still kill threads started before.
-pub fn on_signals() {
-    on_signals_tell(|| {});
-}
-
-/// As [`on_signals`], and calls `tell` when everything is undone, before the process ends. Only the
-/// first call of either function counts.
-pub fn on_signals_tell(tell: impl FnOnce() + Send + 'static) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        sys::block_stop_signals();
-        let waits = || {
-            let signal = sys::wait_for_stop();
-            {
-                let _list = list();
-                STOPPED.store(true, Ordering::Relaxed);
-            }
-            tell!("\nstopped by signal {signal}: removing what the run made");
-            all();
-            tell();
-            std::process::exit(128 + signal);
-        };
-        if let Err(error) = thread::Builder::new()
-            .name("lab-signals".into())
-            .spawn(waits)
-        {
-            tell!("warning: a stopped run will leave its files behind: {error}");
-        }
-    });
-}
-
-/// Does not return once a signal has stopped the run: the thread that undoes everything ends the
-/// process.
-pub fn wait_if_stopped() {
-    while STOPPED.load(Ordering::Relaxed) {
-        thread::sleep(Duration::from_secs(1));
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     #[test]
-    fn guards_undo_once() {
+    fn a_folder_is_removed_once() {
         let folder = std::env::temp_dir().join(format!("senko-cleanup-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         let guard = later(Undo::RemoveFolder(folder.clone()));

@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use senko_io::FileSystem;
 
 use super::cleanup::{self, Guard, Undo};
-use super::sys;
 
 /// The beginning of the folder's name; the process's number follows.
 const PREFIX: &str = "senko-lab-";
@@ -28,7 +28,7 @@ pub struct Scratch {
 /// memory.
 pub fn default_parent() -> PathBuf {
     let folder = std::env::temp_dir();
-    match sys::file_system(&folder) {
+    match FileSystem::of(&folder) {
         Ok(system) if system.in_memory => PathBuf::from("/var/tmp"),
         _ => folder,
     }
@@ -42,7 +42,7 @@ impl Scratch {
     pub fn new(parent: &Path) -> Result<Scratch> {
         let parent = std::path::absolute(parent)
             .with_context(|| format!("cannot tell where {} is", parent.display()))?;
-        let system = sys::file_system(&parent)
+        let system = FileSystem::of(&parent)
             .with_context(|| format!("there is no folder {} (--scratch)", parent.display()))?;
         if system.in_memory {
             bail!(
@@ -59,7 +59,7 @@ impl Scratch {
     /// If `/dev/shm` is not a tmpfs that can be written to.
     pub fn in_memory() -> Result<Scratch> {
         let parent = Path::new("/dev/shm");
-        let system = sys::file_system(parent).context("there is no folder /dev/shm")?;
+        let system = FileSystem::of(parent).context("there is no folder /dev/shm")?;
         ensure!(system.in_memory, "/dev/shm does not lie in memory");
         Scratch::make(parent)
     }
@@ -99,10 +99,10 @@ impl Scratch {
         const SPARE: u64 = 1 << 30;
         const PATIENCE: Duration = Duration::from_secs(2);
         let mut grown = Instant::now();
-        let mut free = sys::file_system(&self.folder)?.free;
+        let mut free = FileSystem::of(&self.folder)?.free;
         while free < bytes + SPARE && grown.elapsed() < PATIENCE {
             thread::sleep(Duration::from_millis(50));
-            let now = sys::file_system(&self.folder)?.free;
+            let now = FileSystem::of(&self.folder)?.free;
             if now > free {
                 (free, grown) = (now, Instant::now());
             }
@@ -152,7 +152,7 @@ mod tests {
     fn the_folder_goes_with_its_owner_and_leftovers_with_the_next() {
         let parent = default_parent().join(format!("senko-scratch-test-{}", std::process::id()));
         fs::create_dir_all(parent.join(format!("{PREFIX}{}-0", u32::MAX - 7))).unwrap();
-        if sys::file_system(&parent).unwrap().in_memory {
+        if FileSystem::of(&parent).unwrap().in_memory {
             eprintln!("skipped: there is no folder on a disk");
             fs::remove_dir_all(&parent).unwrap();
             return;

@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! System calls that the standard library does not wrap: processor affinity, signals, the type of a
-//! file system.
+//! System calls that the standard library does not wrap: processor affinity, signals, limits.
 //!
 //! Called by the rest of [`crate::rig`]. Always: no call here changes memory that Rust does not
 //! expect to change.
 
 #![allow(unsafe_code)]
 
-use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
-
-/// The signals that end a run.
-const STOP_SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-
-/// `f_type` of a tmpfs and of a ramfs.
-const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 fn set_of(cores: &[usize]) -> libc::cpu_set_t {
     // SAFETY: `cpu_set_t` is an array of integers, for which zeros are valid; the macro functions
@@ -137,69 +127,10 @@ pub fn signal(pid: u32, signal: libc::c_int) {
     }
 }
 
-fn stop_set() -> libc::sigset_t {
-    // SAFETY: `sigemptyset` fills the set before it is used.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        for signal in STOP_SIGNALS {
-            libc::sigaddset(&mut set, signal);
-        }
-        set
-    }
-}
-
-/// Blocks the signals that end a run, in this thread and in its later children, for
-/// [`wait_for_stop`].
-pub fn block_stop_signals() {
-    // SAFETY: the call reads the set.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_BLOCK, &stop_set(), std::ptr::null_mut());
-    }
-}
-
-/// Waits for a signal that ends a run, and returns its number.
-pub fn wait_for_stop() -> i32 {
-    let mut signal = 0;
-    // SAFETY: the call reads the set and writes the number.
-    while unsafe { libc::sigwait(&stop_set(), &mut signal) } != 0 {}
-    signal
-}
-
 /// Whether this process runs as root.
 pub fn is_root() -> bool {
     // SAFETY: the call touches no memory.
     unsafe { libc::geteuid() == 0 }
-}
-
-/// The facts about a file system that matter before large files are written to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileSystem {
-    /// Whether it is in memory.
-    pub in_memory: bool,
-    /// Bytes free.
-    pub free: u64,
-}
-
-/// The file system of `path`.
-///
-/// # Errors
-/// If there is no such path.
-pub fn file_system(path: &Path) -> io::Result<FileSystem> {
-    let name = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: `statfs` is a struct of integers, for which zeros are valid; the call reads the name
-    // and fills the struct.
-    let stat = unsafe {
-        let mut stat: libc::statfs = std::mem::zeroed();
-        if libc::statfs(name.as_ptr(), &mut stat) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        stat
-    };
-    Ok(FileSystem {
-        in_memory: MEMORY_FILE_SYSTEMS.contains(&(stat.f_type as u64)),
-        free: stat.f_bavail * stat.f_bsize as u64,
-    })
 }
 
 #[cfg(test)]
@@ -220,14 +151,5 @@ mod tests {
             Some(first.to_string().as_str()),
             "{text}"
         );
-    }
-
-    #[test]
-    fn file_systems() {
-        assert!(file_system(Path::new("/")).unwrap().free > 0);
-        assert!(file_system(Path::new("/no/such/folder")).is_err());
-        if Path::new("/dev/shm").is_dir() {
-            assert!(file_system(Path::new("/dev/shm")).unwrap().in_memory);
-        }
     }
 }

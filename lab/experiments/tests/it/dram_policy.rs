@@ -4,9 +4,10 @@
 
 use std::path::PathBuf;
 
-use senko_lab::experiments::dram_policy::policies::{Lru, Policy, S3Fifo, S3FifoSettings};
-use senko_lab::experiments::dram_policy::requests::{self, Requests};
-use senko_lab::experiments::dram_policy::{Basis, simulate};
+use senko_lab::experiments::dram_policy::simulate;
+use senko_plan::count::Basis;
+use senko_plan::policies::{Lru, Policy, S3Fifo, S3FifoSettings};
+use senko_plan::requests::{self, Requests};
 use senko_workload::Rng;
 
 const PAPER: S3FifoSettings = S3FifoSettings {

@@ -6,10 +6,9 @@
 mod dram_policy; // the two policies against published miss counts and a slow model
 mod commits; // the pieces of the experiments on commits
 mod basics; // the basic structures of chapter 4.2
-mod device; // devices, and the verdicts on them
+mod device; // the verdicts on simulated drives
 mod papers; // every numbered item of the papers has its row in the report
-mod plan; // curves of hit ratios compared with the simulated policy
-mod populations; // plans for twenty kinds of requests, and the caches that they plan
+mod plan; // the hit ratios of plans, and a shard that is filled as planned
 mod kv; // engines under test, driven as in an experiment
 mod report; // result lines, tables, provenance
 mod rig; // the machinery of experiments on servers

@@ -4,11 +4,12 @@
 
 use std::path::Path;
 
-use senko_lab::experiments::dram_policy::requests::{self, Requests};
+use senko_io::FileSystem;
 use senko_lab::experiments::serve_endurance::replay::{RULES, Replay};
 use senko_lab::rig::scratch::{self, Scratch};
 use senko_lab::rig::{Bench, Spec, put, ratio, sys};
 use senko_lab::{Commit, Machine, Options, Outcome, Report, Scale, find};
+use senko_plan::requests::{self, Requests};
 use serde_json::Value;
 
 fn scratch() -> Option<Scratch> {
@@ -46,7 +47,7 @@ fn a_contender_that_does_not_start_says_why() {
 #[test]
 fn a_folder_in_memory_is_refused() {
     let folder = Path::new("/dev/shm");
-    if !sys::file_system(folder).is_ok_and(|system| system.in_memory) {
+    if !FileSystem::of(folder).is_ok_and(|system| system.in_memory) {
         eprintln!("skipped: /dev/shm is not a tmpfs");
         return;
     }

@@ -16,7 +16,7 @@ use senko_cache::{
 };
 use senko_io::{AlignedBuf, Completion, DeviceId, FramePool, Op, PAGE_SIZE, PageBuf, Queue, Tag};
 
-use crate::experiments::dram_policy::requests::Requests;
+use senko_plan::requests::Requests;
 
 /// The largest value; the rest of a larger object is cut off.
 pub const LARGEST_VALUE: u64 = 64 << 10;

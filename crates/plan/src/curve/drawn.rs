@@ -17,8 +17,8 @@ use senko_workload::Rng;
 use senko_workload::zipf::{MAX_RANKS, Zipf};
 
 use super::Level;
-use crate::experiments::dram_policy::Basis;
-use crate::experiments::dram_policy::requests::Requests;
+use crate::count::Basis;
+use crate::requests::Requests;
 
 /// At most this many groups are drawn for large caches: so many that all of them are followed.
 const GROUPS: u64 = super::FOLLOWED as u64;

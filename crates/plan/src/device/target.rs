@@ -8,15 +8,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use senko_io::{
-    AlignedBuf, Device, Engine, FileOptions, FlashFile, PAGE_SIZE, Purpose, ReadRequest, Tag,
-    discard_bytes,
+    AlignedBuf, Device, Engine, FileOptions, FileSystem, FlashFile, PAGE_SIZE, Purpose,
+    ReadRequest, Tag, discard_bytes,
 };
 use senko_ssd::Op;
 use senko_ssd::engine_device::SimulatedDevice;
 use senko_workload::Rng;
 
 use super::Flags;
-use crate::rig::sys;
 
 const TAG: Tag = Tag {
     engine: Engine::Lab,
@@ -151,7 +150,7 @@ impl FileTarget {
             let folder = folder.unwrap_or(Path::new("."));
             let place = if meta.is_some() { path } else { folder };
             // Names in /dev have a reason of their own.
-            let in_memory = sys::file_system(place).is_ok_and(|system| system.in_memory);
+            let in_memory = FileSystem::of(place).is_ok_and(|system| system.in_memory);
             if in_memory
                 && !matches!(std::fs::canonicalize(folder), Ok(it) if it == Path::new("/dev"))
             {

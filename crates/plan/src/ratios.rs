@@ -24,7 +24,7 @@ const RATIOS: [f64; 12] = [
 /// Prices, the capacity of a machine, and the size of an index.
 ///
 /// ```
-/// use senko_lab::ratios::PAPER;
+/// use senko_plan::ratios::PAPER;
 ///
 /// assert_eq!(PAPER.machine_ratio(), 37.5);
 /// assert_eq!(PAPER.index_ratio(1024), 516.0);

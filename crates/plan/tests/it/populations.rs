@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Plans for twenty kinds of requests, compared with caches that this file simulates by itself, by
-//! the rules of the papers, and with a shard of the server that is filled.
+//! the rules of the papers. The lab's tests fill a shard of the server with the same.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use senko_cache::Footprint;
-use senko_lab::experiments::dram_policy::Basis;
-use senko_lab::experiments::dram_policy::requests::{Act, Requests};
-use senko_lab::experiments::serve_endurance::replay::{RULES, Replay};
-use senko_lab::plan::{Curve, FOLLOWED, HIT_RATIO_ERROR, Policy};
+use senko_plan::count::Basis;
+use senko_plan::curve::{Curve, FOLLOWED, HIT_RATIO_ERROR, Policy};
+use senko_plan::requests::{Act, Requests};
 use senko_workload::zipf::Zipf;
 use senko_workload::{Rng, etc};
 
@@ -387,56 +385,4 @@ fn a_planned_cache_finds_what_the_plan_says() {
     }
     println!("at most {worst:.4}");
     assert!(wrong.is_empty(), "{wrong:?}");
-}
-
-/// A shard of the server with the DRAM and the flash of a plan finds what the plan says.
-#[test]
-fn a_filled_shard_finds_what_the_plan_says() {
-    let rules = *RULES.iter().find(|rules| rules.name == "all").unwrap();
-    let etc_size = |n: u64| etc::value_len(n, 0, 60_000) as u64 + 30;
-    for (name, requests) in [
-        ("1,000 bytes", sized(zipf(0.8, 80_000, 500_000), |_| 1_000)),
-        ("2,100 bytes", sized(zipf(0.8, 30_000, 300_000), |_| 2_100)),
-        ("ETC", sized(zipf(0.8, 250_000, 900_000), etc_size)),
-    ] {
-        let (mut taken, mut units) = (Footprint::default(), 0);
-        let mut weighed = requests.clone();
-        for size in weighed.sizes.as_mut().unwrap() {
-            // As a replay names its keys, which are short.
-            taken.add(5, *size as u32);
-            *size = Footprint::record_bytes(5, *size as u32);
-            units += *size;
-        }
-        let curve = Curve::of_policy(Policy::S3Fifo, &weighed, Basis::Bytes, 0, (FOLLOWED, 1));
-        for share in [0.85, 0.95] {
-            let planned = share * curve.hit_ratio(u64::MAX);
-            let size = curve.size_for(planned).unwrap();
-            let pages = size as f64 * taken.flash_bytes() as f64 / units as f64;
-            // A log keeps two regions free, of a sixteenth each.
-            let replay = Replay::new(4 << 20, (pages * 16.0 / 14.0) as u64, rules, 7).unwrap();
-            let counts = replay.run(&requests).unwrap();
-            let found = counts.hits as f64 / counts.requests as f64;
-            let a_page = taken.flash_bytes() as f64 / units as f64 * requests.all / 1e6;
-            let written = counts.written as f64 / 1e6;
-            let (once, again) = (
-                curve.stored(size) * a_page,
-                curve.written_again(size) * a_page,
-            );
-            println!(
-                "{name}: {planned:.3} planned with {:.1} MB of flash, {found:.3} found; {once:.1} \
-                 and again {again:.1} MB planned to be written, {written:.1} MB written",
-                pages / 1e6
-            );
-            // What reclaim writes again was left out: a third of all.
-            let off = (once + again) / written;
-            assert!(
-                (0.8..1.6).contains(&off),
-                "{name}: {once} + {again} MB, {written} MB"
-            );
-            assert!(
-                (found - planned).abs() < 0.05,
-                "{name}: {planned} and {found}"
-            );
-        }
-    }
 }

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use super::{Level, Step};
-use crate::experiments::dram_policy::requests::Act;
+use crate::requests::Act;
 
 /// More steps than this are thinned out.
 const MOST_STEPS: usize = 1 << 20;
@@ -137,11 +137,10 @@ pub(super) fn steps(level: &Level) -> Vec<Step> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use crate::experiments::dram_policy::Basis;
-    use crate::experiments::dram_policy::count;
-    use crate::experiments::dram_policy::policies::Lru;
-    use crate::experiments::dram_policy::requests::{Act, Requests};
-    use crate::plan::{Curve, Policy};
+    use crate::count::{Basis, count};
+    use crate::curve::{Curve, Policy};
+    use crate::policies::Lru;
+    use crate::requests::{Act, Requests};
     use senko_workload::Rng;
 
     #[test]

@@ -23,9 +23,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use anyhow::Result;
 
-use crate::experiments::dram_policy::policies::{Clock, Lru, S3Fifo, S3FifoSettings};
-use crate::experiments::dram_policy::requests::{Act, Requests};
-use crate::experiments::dram_policy::{Basis, Counts, count};
+use crate::count::{Basis, Counts, count};
+use crate::policies::{Clock, Lru, S3Fifo, S3FifoSettings};
+use crate::requests::{Act, Requests};
 
 /// About this many objects are sampled, if a trace has so many.
 pub const FOLLOWED: usize = 200_000;
@@ -241,7 +241,7 @@ impl Curve {
     ///
     /// # Examples
     /// ```
-    /// use senko_lab::plan::{Curve, Policy};
+    /// use senko_plan::curve::{Curve, Policy};
     ///
     /// let curve = Curve::of_zipf(Policy::Lru, 10_000, 0.99, 1)?;
     /// assert_eq!(curve.hit_ratio(10_000), 1.0);

@@ -15,6 +15,7 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Stdout, as commands write to it.
+#[derive(Debug)]
 pub struct Out(io::Stdout);
 
 /// Stdout. A write to a closed pipe is an error that need not be reported: [`closed`] knows about
@@ -28,13 +29,9 @@ pub fn closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// The error of a command, marked as an error of stdout if it is one: a full disk behind stdout
-/// does not mean a full store.
-pub fn named(error: anyhow::Error) -> anyhow::Error {
-    match FAILED.load(Ordering::Relaxed) && error.is::<io::Error>() {
-        true => error.context("cannot write to stdout"),
-        false => error,
-    }
+/// Whether a write met another error than a closed pipe.
+pub fn failed() -> bool {
+    FAILED.load(Ordering::Relaxed)
 }
 
 /// The exit code of a command: `code`, unless the reader of stdout left before the end.
@@ -55,12 +52,16 @@ pub fn end_if_closed() {
 }
 
 impl Out {
+    /// Whether stdout is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.0.is_terminal()
     }
 }
 
 /// Notes whether a write failed because the reader of stdout has gone.
+///
+/// # Errors
+/// The write's.
 pub fn seen<T>(done: io::Result<T>) -> io::Result<T> {
     if let Err(error) = &done {
         let met = match error.kind() {
