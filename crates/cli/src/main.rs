@@ -11,14 +11,13 @@ mod dbm; // the transactional DBM
 mod device; // a device, measured
 mod dropin; // the meaning of memcached's options
 mod getopt; // parses a command line as memcached does
-mod lab; // the papers' tables and figures
 mod load; // the load generator
 mod machine; // memory and cores, for the defaults
 mod manual; // man pages and completions
 mod options; // the options of `senko serve`, from the command line and TOML
 mod plan; // DRAM and flash to buy
 mod process; // limits, user, signals, the background, the pid file
-mod progress; // the remaining time
+mod progress; // a line with percentage and remaining time
 mod serve; // starts a server and waits for its end
 mod service; // messages to a service manager
 mod ssd; // the simulator of drives
@@ -81,8 +80,6 @@ enum Command {
     Device(device::DeviceArgs),
     /// Plans a cache: DRAM and flash to buy, hit ratios, writes, years, price
     Plan(plan::PlanArgs),
-    /// Runs the experiments behind the papers' tables and figures
-    Lab(lab::LabArgs),
     /// Prints the version
     Version,
     /// Writes man pages and completions
@@ -124,7 +121,6 @@ fn run() -> ExitCode {
         Command::Ssd(args) => ssd::main(*args),
         Command::Device(args) => device::main(&args),
         Command::Plan(args) => plan::main(&args),
-        Command::Lab(args) => lab::main(args),
         Command::Manual(args) => manual::main(&args, Cli::command()),
         Command::Version => {
             writeln!(out::stdout(), "senko {BUILD}").context("cannot write to stdout")

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The experiment's process holds no engine, so that memory, processor time and a kill are the
-//! engine's alone. Our engine runs in `senko` itself. Rivals run in `senko-rivals`, which is built
+//! engine's alone. Our engine runs in `senko-lab`. Rivals run in `senko-rivals`, which is built
 //! separately (crate `senko_rivals`), because users of Senko alone do not need its libraries.
 //! This crate knows rivals by [`Engine`] and [`Maker`] alone.
 //!

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Experiments: the papers' tables and figures, and our own design questions, measured here.
 //!
-//! `senko lab list` and `senko lab run NAME` only call [`experiments()`] and [`run`]. Each file
+//! `senko-lab list` and `senko-lab run NAME` only call [`experiments()`] and [`run`]. Each file
 //! under `experiments/` is one table or figure, with its claim on top. A run ends in a [`Report`]:
 //! its [`Report::result_line`] is for machines, its [`Report::text`] for people.
 //!
@@ -72,16 +72,21 @@ pub struct Options {
     pub scratch: PathBuf,
     /// The `senko` program, for experiments on its server.
     pub program: PathBuf,
+    /// The `senko-lab` program, which holds a store for an experiment in a process of its own.
+    /// `senko-rivals` lies beside it.
+    pub lab: PathBuf,
 }
 
 impl Default for Options {
     fn default() -> Self {
+        let lab = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("senko-lab"));
         Self {
             scale: Scale::Full,
             traces: PathBuf::from(DEFAULT_TRACES),
             seed: 1,
             scratch: rig::scratch::default_parent(),
-            program: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("senko")),
+            program: lab.with_file_name("senko"),
+            lab,
         }
     }
 }
@@ -107,7 +112,7 @@ impl Claim {
 
 /// One table or figure.
 pub trait Experiment: Sync {
-    /// The name after `senko lab run`: lower case, hyphens.
+    /// The name after `senko-lab run`: lower case, hyphens.
     fn name(&self) -> &'static str;
 
     /// Its description.
@@ -121,7 +126,7 @@ pub trait Experiment: Sync {
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome>;
 }
 
-/// All experiments, in the order of `senko lab list`.
+/// All experiments, in the order of `senko-lab list`.
 pub fn experiments() -> &'static [&'static dyn Experiment] {
     experiments::ALL
 }
@@ -139,7 +144,7 @@ pub fn find(name: &str) -> Result<&'static dyn Experiment> {
     }
     let names = experiments().iter().map(|experiment| experiment.name());
     let meant = nearest(name, names).map_or(String::new(), |near| format!("; is {near} meant?"));
-    bail!("there is no experiment \"{name}\"{meant} (senko lab list has all names)")
+    bail!("there is no experiment \"{name}\"{meant} (senko-lab list has all names)")
 }
 
 /// Runs one experiment.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The report of all results as one HTML page, for `senko lab report`.
+//! The report of all results as one HTML page, for `senko-lab report`.
 //!
 //! Always holds:
 //! - The page needs nothing else: no script, no font, no picture from elsewhere.
@@ -203,7 +203,7 @@ impl Page {
         let Some(record) = record else {
             let _ = writeln!(
                 self.text,
-                "<p class=\"gap\">A gap: this was not run. <code>senko lab run {name} --quick</code> measures it.</p>"
+                "<p class=\"gap\">A gap: this was not run. <code>senko-lab run {name} --quick</code> measures it.</p>"
             );
             return;
         };
@@ -359,7 +359,7 @@ impl Page {
         let day = when(record);
         let _ = writeln!(
             self.text,
-            "<p class=\"soft\">Again: <code>senko lab run {name}{quick} --seed {seed}</code>{took}. Run {day}.</p>\n\
+            "<p class=\"soft\">Again: <code>senko-lab run {name}{quick} --seed {seed}</code>{took}. Run {day}.</p>\n\
              <details><summary>Settings, machine, device, commit, every figure</summary><div class=\"wide\"><table><tbody>",
             took = escape(&took),
             day = escape(&day)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results on disk: one JSON line for each run, appended. `senko lab run` writes them,
-//! `senko lab report` reads them.
+//! Results on disk: one JSON line for each run, appended. `senko-lab run` writes them,
+//! `senko-lab report` reads them.
 //!
 //! A line is a result line's object with additions for people: claim, tables, time. Lines are only
 //! ever appended, each with one write, so parallel runs do not mix. A truncated line, as after a
@@ -125,7 +125,7 @@ pub fn read_from(path: &Path, from: u64) -> Result<(Vec<Value>, usize)> {
         let path = path.display();
         match error.kind() {
             std::io::ErrorKind::NotFound => anyhow!(
-                "there are no results in {path}: run an experiment first, as with senko lab run --all --quick"
+                "there are no results in {path}: run an experiment first, as with senko-lab run --all --quick"
             ),
             _ => anyhow!("cannot open {path}: {error}"),
         }
@@ -250,7 +250,7 @@ mod tests {
             read(&path)
                 .unwrap_err()
                 .to_string()
-                .contains("senko lab run")
+                .contains("senko-lab run")
         );
     }
 }

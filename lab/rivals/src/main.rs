@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko-rivals`: other key-value engines, in a process that an experiment of `senko lab` starts
+//! `senko-rivals`: other key-value engines, in a process that an experiment of `senko-lab` starts
 //! and drives over its pipes.
 //!
 //! Each engine is a file here and a feature of the crate; without features there is no engine.
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         // A line that cannot be read changes nothing.
         let _ = writeln!(
             std::io::stderr(),
-            "senko-rivals is started by `senko lab run`; engines built in: {}",
+            "senko-rivals is started by `senko-lab run`; engines built in: {}",
             if names.is_empty() {
                 "none (--features all)".to_owned()
             } else {

@@ -45,7 +45,6 @@ const PRODUCT: [Edges; 14] = [
             "senko_ssd",
             "senko_store",
             "senko_dbm",
-            "senko_lab",
         ],
         &[],
     ),
@@ -136,11 +135,27 @@ fn crates_use_only_those_below_them() {
         {
             complaints.push(format!("{name} lies in a folder named {folder}"));
         }
+        let product = PRODUCT.iter().any(|(n, _, _)| *n == name);
+        let beside = manifest.rsplit('/').nth(2).unwrap_or_default();
+        let places: &[&str] = if product {
+            &["crates", "bindings"]
+        } else {
+            &["lab"]
+        };
+        if !places.contains(&beside) {
+            complaints.push(format!(
+                "{name} lies in {beside}/, not in {}/",
+                places.join("/ or ")
+            ));
+        }
         for dependency in package["dependencies"].as_array().expect("a list") {
             let on = dependency["name"]
                 .as_str()
                 .expect("a dependency has a name");
             let inside = dependency["path"].is_string();
+            if product && LAB.iter().any(|(n, _, _)| *n == on) {
+                complaints.push(format!("{name} is of the product and names {on}"));
+            }
             let in_tests = dependency["kind"].as_str() == Some("dev");
             if inside && !uses.contains(&on) && !(in_tests && tests_use.contains(&on)) {
                 complaints.push(format!("{name} may not use {on}"));

@@ -176,15 +176,15 @@ impl Kind {
 /// redb's name. It is not a C library, and is in the program of the store's rivals.
 pub const REDB: &str = "redb";
 
-/// Starts redb in `senko-rivals`, which is looked for beside `senko`.
+/// Starts redb in `senko-rivals`, which is looked for beside `senko-lab`.
 ///
 /// # Errors
 /// A sentence that says how to build it.
-pub fn redb(senko: &Path, folder: &Path, synced: bool) -> Result<Rival, String> {
-    let program = senko.with_file_name("senko-rivals");
+pub fn redb(lab: &Path, folder: &Path, synced: bool) -> Result<Rival, String> {
+    let program = lab.with_file_name("senko-rivals");
     if !program.is_file() {
         return Err(format!(
-            "there is no {}; build it with: cargo build --release -p senko_rivals --features redb",
+            "there is no {}; `cargo xtask lab` builds it",
             program.display()
         ));
     }

@@ -92,7 +92,7 @@ impl Experiment for DbmPaper {
                 load,
                 rounds,
                 &bench.scratch,
-                &options.program,
+                &options.lab,
                 &steps,
                 &mut table,
                 &mut outcome,
@@ -118,7 +118,7 @@ pub fn one(
     load: &Load,
     rounds: u64,
     scratch: &Scratch,
-    program: &Path,
+    lab: &Path,
     steps: &Steps<'_>,
     table: &mut Table,
     outcome: &mut Outcome,
@@ -151,7 +151,7 @@ pub fn one(
             outcome.setting(kind.name, format!("{version}: {}", kind.settings));
         }
     }
-    let redb = rival::redb(program, &home.join(REDB), load.synced);
+    let redb = rival::redb(lab, &home.join(REDB), load.synced);
     if let Ok(redb) = &redb {
         outcome.setting(REDB, format!("{}: 64 MiB cache", redb.version));
     }

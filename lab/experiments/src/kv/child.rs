@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The process with an engine: reads requests from stdin, executes them, and answers on stdout.
 //!
-//! `senko lab` runs it for our engine (a hidden subcommand), `senko-rivals` for the others;
+//! `senko-lab` runs it for our engine (a hidden subcommand), `senko-rivals` for the others;
 //! [`super::session`] is at the other end. A request that fails is answered with the reason and
 //! does not end the process; the end of stdin does.
 

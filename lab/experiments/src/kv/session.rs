@@ -33,7 +33,7 @@ use crate::rig::{Bench, sys};
 const PATIENCE: Duration = Duration::from_secs(3 * 3600);
 /// The last lines of its stderr that are kept.
 const LAST_WORDS: usize = 5;
-/// The program with the rivals, in the same folder as `senko`.
+/// The program with the rivals, in the same folder as `senko-lab`.
 const RIVALS: &str = "senko-rivals";
 /// How long to wait for a killed process's last words.
 const LAST_WAIT: Duration = Duration::from_secs(1);
@@ -46,24 +46,24 @@ pub struct Program {
 }
 
 impl Program {
-    /// The one with our own engine: `senko` itself.
+    /// The one with our own engine: `senko-lab` itself.
     pub fn ours(bench: &Bench<'_>) -> Program {
         Program {
-            path: bench.options.program.clone(),
-            args: vec!["lab".to_owned(), "worker".to_owned()],
+            path: bench.options.lab.clone(),
+            args: vec!["worker".to_owned()],
         }
     }
 
-    /// The one with the rivals, which is expected in the same folder as `senko`.
+    /// The one with the rivals, which is expected in the same folder as `senko-lab`.
     ///
     /// # Errors
     /// A sentence that says how to build it.
     pub fn rivals(bench: &Bench<'_>) -> Result<Program, String> {
-        let path = bench.options.program.with_file_name(RIVALS);
+        let path = bench.options.lab.with_file_name(RIVALS);
         if !path.is_file() {
             return Err(format!(
-                "there is no {}; build it with: cargo build --release -p senko_rivals --features all \
-                 (RocksDB's part needs Debian's librocksdb-dev)",
+                "there is no {}; `cargo xtask lab` builds it (RocksDB's part needs Debian's \
+                 librocksdb-dev)",
                 path.display()
             ));
         }

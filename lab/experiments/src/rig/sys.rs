@@ -118,6 +118,13 @@ pub fn open_files(need: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes a write beyond `ulimit -f` fail with an error that can be reported, instead of ending the
+/// process.
+pub fn survive_long_files() {
+    // SAFETY: ignoring a signal takes no memory of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Sends a signal; a process that is gone is fine.
 pub fn signal(pid: u32, signal: libc::c_int) {
     if let Ok(pid @ 1..) = libc::pid_t::try_from(pid) {

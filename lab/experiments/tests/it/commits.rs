@@ -237,7 +237,7 @@ fn the_papers_loads_name_every_key() {
     assert!(outcome.bars()["log_bytes_per_commit_100"] >= 4096.0);
     assert!(outcome.bars().contains_key("synced1_over_floor"));
     let why = &outcome.missing()["synced1_over_redb"];
-    assert!(why.contains("cargo build"), "{why}");
+    assert!(why.contains("cargo xtask lab"), "{why}");
     for kind in rival::ALL {
         for load in ["synced1", "tmpfs100"] {
             let key = format!("{load}_over_{}", kind.name);

@@ -10,6 +10,9 @@ mod device; // the verdicts on simulated drives
 mod papers; // every numbered item of the papers has its row in the report
 mod plan; // the hit ratios of plans, and a shard that is filled as planned
 mod kv; // engines under test, driven as in an experiment
+mod process; // the program in a scratch folder
+mod program; // `senko-lab` from outside, and its machinery against a real server
+mod page; // the page of all results, in a browser
 mod report; // result lines, tables, provenance
 mod rig; // the machinery of experiments on servers
 mod ssd_tables; // the simulator's tables compared with the papers'

@@ -26,7 +26,7 @@ fn registry_names_are_unique_and_found() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("no-such") && error.contains("senko lab list"),
+        error.contains("no-such") && error.contains("senko-lab list"),
         "{error}"
     );
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko lab report`: the page in a browser, and `senko lab run --all` from outside.
+//! `senko-lab report`: the page in a browser, and `senko-lab run --all` from outside.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::process::{SENKO, Scratch, refused, run, signal};
+use crate::process::{Scratch, command, refused, run, signal};
 
 /// Debian's name of the browser.
 const BROWSER: &str = "chromium";
@@ -67,8 +67,8 @@ document.getElementById('seen').textContent='SEEN '+all.length+' '+good.length+'
 fn the_page_is_whole_in_a_browser() {
     let folder = Scratch::new();
     for name in ["ftl-table2", "transfer-fig7-9", "thesis-misses"] {
-        let args = ["lab", "run", name, "--quick", "--results", "results.jsonl"];
-        let output = run(SENKO, &folder, &args);
+        let args = ["run", name, "--quick", "--results", "results.jsonl"];
+        let output = run(&folder, &args);
         assert!(
             output.status.success(),
             "{}",
@@ -77,7 +77,6 @@ fn the_page_is_whole_in_a_browser() {
         assert!(String::from_utf8_lossy(&output.stdout).contains("RESULT {"));
     }
     let args = [
-        "lab",
         "report",
         "--results",
         "results.jsonl",
@@ -85,7 +84,7 @@ fn the_page_is_whole_in_a_browser() {
         "page.html",
         "--json",
     ];
-    let output = run(SENKO, &folder, &args);
+    let output = run(&folder, &args);
     let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
         (&line["experiments"], &line["runs"]),
@@ -99,7 +98,7 @@ fn the_page_is_whole_in_a_browser() {
     let text = std::fs::read_to_string(&page).unwrap();
     assert!(text.contains("default-src 'none'") && !text.contains("<script"));
     assert!(
-        text.contains("senko lab run store-gets --quick"),
+        text.contains("senko-lab run store-gets --quick"),
         "a gap says how to fill it"
     );
     // Paper B's standard deviations stand beside ours.
@@ -129,12 +128,8 @@ fn the_page_is_whole_in_a_browser() {
 #[test]
 fn without_results_the_report_says_how_to_get_them() {
     let folder = Scratch::new();
-    let text = refused(
-        SENKO,
-        &folder,
-        &["lab", "report", "--results", "none.jsonl"],
-    );
-    assert!(text.contains("senko lab run --all --quick"), "{text}");
+    let text = refused(&folder, &["report", "--results", "none.jsonl"]);
+    assert!(text.contains("senko-lab run --all --quick"), "{text}");
     assert!(!folder.join("senko-lab.html").exists());
 }
 
@@ -144,15 +139,8 @@ fn a_file_without_results_is_no_report() {
     let folder = Scratch::new();
     for text in ["", "{broken\n\n[1]\n"] {
         std::fs::write(folder.join("r.jsonl"), text).unwrap();
-        let args = [
-            "lab",
-            "report",
-            "--results",
-            "r.jsonl",
-            "--output",
-            "page.html",
-        ];
-        let output = run(SENKO, &folder, &args);
+        let args = ["report", "--results", "r.jsonl", "--output", "page.html"];
+        let output = run(&folder, &args);
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{told}");
         assert!(told.contains("there are no results in r.jsonl"), "{told}");
@@ -165,15 +153,15 @@ fn a_file_without_results_is_no_report() {
 fn results_that_cannot_be_written_are_told_before_the_run() {
     let folder = Scratch::new();
     for args in [
-        &["lab", "run", "ftl-table2", "--quick", "--results", "."][..],
-        &["lab", "run", "--all", "--quick", "--results", "."],
+        &["run", "ftl-table2", "--quick", "--results", "."][..],
+        &["run", "--all", "--quick", "--results", "."],
     ] {
-        let output = run(SENKO, &folder, args);
+        let output = run(&folder, args);
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{told}");
         assert_eq!(
             told.trim(),
-            "senko: cannot append the results to .: Is a directory (os error 21)"
+            "senko-lab: cannot append the results to .: Is a directory (os error 21)"
         );
     }
 }
@@ -182,24 +170,9 @@ fn results_that_cannot_be_written_are_told_before_the_run() {
 #[test]
 fn a_wrong_name_leads_to_the_right_one() {
     let folder = Scratch::new();
-    let told = refused(SENKO, &folder, &["lab", "run", "ftl-tabel2"]);
+    let told = refused(&folder, &["run", "ftl-tabel2"]);
     assert!(told.contains("is ftl-table2 meant?"), "{told}");
     assert!(!told.contains("store-open"), "{told}");
-}
-
-/// An empty file of the user was left with 256 MB of the measurement's.
-#[test]
-fn an_empty_file_is_empty_after_its_measurement() {
-    let folder = Scratch::new();
-    std::fs::write(folder.join("mine"), "").unwrap();
-    let output = run(SENKO, &folder, &["device", "mine", "--size", "16m"]);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let left = std::fs::metadata(folder.join("mine")).unwrap();
-    assert_eq!(left.len(), 0);
 }
 
 /// An experiment that cannot run is a gap in the results, with its reason.
@@ -207,7 +180,6 @@ fn an_empty_file_is_empty_after_its_measurement() {
 fn what_cannot_run_leaves_its_reason() {
     let folder = Scratch::new();
     let args = [
-        "lab",
         "run",
         "store-open",
         "--scratch",
@@ -215,7 +187,7 @@ fn what_cannot_run_leaves_its_reason() {
         "--results",
         "results.jsonl",
     ];
-    let output = run(SENKO, &folder, &args);
+    let output = run(&folder, &args);
     assert_eq!(output.status.code(), Some(1));
     let line = std::fs::read_to_string(folder.join("results.jsonl")).unwrap();
     let line: serde_json::Value = serde_json::from_str(line.trim()).unwrap();
@@ -233,9 +205,8 @@ fn what_cannot_run_leaves_its_reason() {
 #[test]
 fn all_experiments_are_stopped_together() {
     let folder = Scratch::new();
-    let mut child = Command::new(SENKO)
+    let mut child = command(&folder, &[])
         .args([
-            "lab",
             "run",
             "--all",
             "--quick",
@@ -245,8 +216,6 @@ fn all_experiments_are_stopped_together() {
             "results.jsonl",
         ])
         .args(["--traces", "none"])
-        .current_dir(folder.path())
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

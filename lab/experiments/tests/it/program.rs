@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko lab` from outside, and the machinery of its experiments against a real server, with small
+//! `senko-lab` from outside, and the machinery of its experiments against a real server, with small
 //! sizes; speed is not judged.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
+use senko_lab::Outcome;
 use senko_lab::kv::plan::{self, Home, Plan};
 use senko_lab::kv::protocol::Request;
 use senko_lab::kv::{Amount, Durability, OURS};
 use senko_lab::rig::cleanup::is_alive;
 use senko_lab::rig::wire::Client;
 use senko_lab::rig::{Bench, Items, Load, traffic};
-use senko_lab::{Options, Outcome};
 use senko_workload::KeySpace;
 
-use crate::process::{SENKO, Scratch, refused, run, signal};
+use crate::process::{Scratch, command, options, refused, run, signal};
 
 #[test]
 fn experiments_are_listed() {
     let folder = Scratch::new();
-    let output = run(SENKO, &folder, &["lab", "list", "--json"]);
+    let output = run(&folder, &["list", "--json"]);
     let text = String::from_utf8(output.stdout).unwrap();
     let names: Vec<String> = text
         .lines()
@@ -28,7 +28,7 @@ fn experiments_are_listed() {
     assert!(names.contains(&"\"serve-flash-get\"".to_owned()), "{text}");
     assert!(names.len() >= 7, "{text}");
     // Lines of 250 letters were broken inside words by a terminal of 80 columns.
-    let text = String::from_utf8(run(SENKO, &folder, &["lab", "list"]).stdout).unwrap();
+    let text = String::from_utf8(run(&folder, &["list"]).stdout).unwrap();
     let wide = text.lines().find(|line| line.chars().count() > 80);
     assert!(
         wide.is_none() && text.contains("serve-flash-get"),
@@ -40,9 +40,8 @@ fn experiments_are_listed() {
 fn a_folder_that_is_not_there_is_refused() {
     let folder = Scratch::new();
     let text = refused(
-        SENKO,
         &folder,
-        &["lab", "run", "serve-cores", "--scratch", "/no/such/folder"],
+        &["run", "serve-cores", "--scratch", "/no/such/folder"],
     );
     // On a machine with one core the reason is another.
     assert!(
@@ -55,15 +54,8 @@ fn a_folder_that_is_not_there_is_refused() {
 #[test]
 fn an_experiment_without_a_figure_is_not_0() {
     let folder = Scratch::new();
-    let args = [
-        "lab",
-        "run",
-        "endurance-table1",
-        "--quick",
-        "--traces",
-        "none",
-    ];
-    let output = run(SENKO, &folder, &args);
+    let args = ["run", "endurance-table1", "--quick", "--traces", "none"];
+    let output = run(&folder, &args);
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{told}");
     let last = told.lines().last().unwrap();
@@ -86,12 +78,10 @@ fn ctrl_c_prints_the_figures_and_leaves_nothing() {
         ("serve-memory", Some("--quick")),
     ] {
         let folder = Scratch::new();
-        let mut child = Command::new(SENKO)
-            .args(["lab", "run", name, "--json", "--scratch", "."])
+        let mut child = command(&folder, &[])
+            .args(["run", name, "--json", "--scratch", "."])
             .args(scale)
             .args(["--results", "/dev/null"])
-            .current_dir(folder.path())
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -129,11 +119,9 @@ fn ctrl_c_prints_the_figures_and_leaves_nothing() {
 #[test]
 fn a_stopped_run_has_the_figures_of_its_whole_rounds() {
     let folder = Scratch::new();
-    let mut child = Command::new(SENKO)
-        .args(["lab", "run", "dbm-random", "--quick", "--json"])
+    let mut child = command(&folder, &[])
+        .args(["run", "dbm-random", "--quick", "--json"])
         .args(["--scratch", ".", "--results", "/dev/null"])
-        .current_dir(folder.path())
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -156,10 +144,7 @@ fn a_stopped_run_has_the_figures_of_its_whole_rounds() {
 
 #[test]
 fn a_window_counts_what_the_server_did() {
-    let options = Options {
-        program: SENKO.into(),
-        ..Options::default()
-    };
+    let Some(options) = options() else { return };
     let bench = match Bench::open(&options) {
         Ok(bench) => bench,
         Err(error) => {
@@ -221,10 +206,7 @@ fn a_window_counts_what_the_server_did() {
 /// A store in its own process, driven over pipes; the puts that it reported survive a kill.
 #[test]
 fn a_worker_is_driven_and_killed() {
-    let options = Options {
-        program: SENKO.into(),
-        ..Options::default()
-    };
+    let Some(options) = options() else { return };
     let bench = match Bench::open(&options) {
         Ok(bench) => bench,
         Err(error) => {
@@ -268,4 +250,80 @@ fn a_worker_is_driven_and_killed() {
         reached.min(keys)
     );
     session.close().unwrap();
+}
+
+/// Options that do nothing without another one, 0 minutes, and a loop of links as the results: the
+/// last used to be "there are no results".
+#[test]
+fn what_makes_no_sense_is_refused_with_the_reason() {
+    let folder = Scratch::new();
+    std::os::unix::fs::symlink("loop", folder.join("loop")).unwrap();
+    for (args, reason) in [
+        (&["run", "--all", "--minutes", "0"][..], "leaves no time"),
+        (
+            &["report", "--results", "loop"],
+            "Too many levels of symbolic links",
+        ),
+    ] {
+        let told = refused(&folder, args);
+        assert!(told.contains(reason), "{args:?}: {told}");
+    }
+    let output = run(&folder, &["run", "dbm-floor", "--minutes", "5"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+/// `report --results F --output F` wrote the page over the results, under any name of the file.
+#[test]
+fn a_page_does_not_take_the_place_of_its_results() {
+    let folder = Scratch::new();
+    let path = folder.join("results");
+    let record = "{\"experiment\":\"ftl-table2\",\"bars\":{\"page_mib\":126.6},\"tables\":[],\
+                  \"missing\":{},\"time\":1700000000}\n";
+    std::fs::write(&path, record).unwrap();
+    std::fs::hard_link(&path, folder.join("results.second")).unwrap();
+    std::os::unix::fs::symlink("results", folder.join("results.link")).unwrap();
+    for output in ["./results", "./results.second", "./results.link"] {
+        for args in [
+            ["report", "--results", "results", "--output", output],
+            ["report", "--results", output, "--output", "results"],
+        ] {
+            let told = refused(&folder, &args);
+            assert!(told.contains("would overwrite it"), "{args:?}: {told}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), record, "{args:?}");
+        }
+    }
+}
+
+/// A reader that leaves ends a command quietly, and a full disk behind stdout is an error.
+#[test]
+fn results_that_nobody_takes_are_noticed() {
+    let folder = Scratch::new();
+    let (read, write) = std::io::pipe().unwrap();
+    drop(read);
+    let gone = command(&folder, &["list"]).stdout(write).output().unwrap();
+    assert_eq!(gone.status.code(), Some(141), "{gone:?}");
+    assert!(gone.stderr.is_empty(), "{gone:?}");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    let full = command(&folder, &["list"]).stdout(full.unwrap()).output();
+    let full = full.unwrap();
+    let told = String::from_utf8_lossy(&full.stderr);
+    assert_eq!(full.status.code(), Some(1), "{told}");
+    assert!(told.contains("cannot write to stdout"), "{told}");
+}
+
+/// The README showed lines of a run as they had been once.
+#[test]
+fn the_readme_shows_what_a_run_prints() {
+    let readme = std::fs::read_to_string("../../README.md").unwrap();
+    let (_, shown) = readme.split_once("$ senko-lab run ftl-table2\n").unwrap();
+    let lines: Vec<&str> = shown
+        .lines()
+        .map_while(|l| l.strip_prefix("    "))
+        .collect();
+    assert!(lines.len() > 3, "{lines:?}");
+    let output = run(&Scratch::new(), &["run", "ftl-table2"]);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    for line in lines.into_iter().filter(|line| *line != "...") {
+        assert!(printed.lines().any(|it| it == line), "{line}\n{printed}");
+    }
 }

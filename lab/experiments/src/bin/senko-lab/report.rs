@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko lab report`: all results as one HTML page.
+//! `senko-lab report`: all results as one HTML page.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,18 +7,18 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use senko_io::{Output, tell};
+use senko_io::{Output, out, tell};
 use senko_lab::{publish, results};
 use serde_json::json;
 
-/// Arguments of `senko lab report`.
+/// Arguments of `senko-lab report`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    senko lab report --open\n  \
-    senko lab report --results ours.jsonl --output ours.html\n\n\
+    senko-lab report --open\n  \
+    senko-lab report --results ours.jsonl --output ours.html\n\n\
     The page needs no network and no script. An experiment that did not run is a gap in it.")]
 pub struct ReportArgs {
-    /// File of the results [default: where senko lab run appends them]
+    /// File of the results [default: where senko-lab run appends them]
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
     /// The page
@@ -37,7 +37,7 @@ pub struct ReportArgs {
     json: bool,
 }
 
-/// Runs `senko lab report`.
+/// Runs `senko-lab report`.
 pub fn main(args: &ReportArgs) -> Result<()> {
     let path = args.results.clone().unwrap_or_else(results::default_path);
     Output::check(&args.output, &[&path])?;
@@ -50,7 +50,7 @@ pub fn main(args: &ReportArgs) -> Result<()> {
     }
     ensure!(
         !records.is_empty(),
-        "there are no results in {}: run an experiment first, as with senko lab run --all --quick",
+        "there are no results in {}: run an experiment first, as with senko-lab run --all --quick",
         path.display()
     );
     let (page, figures) = publish::page(&records);
@@ -64,7 +64,7 @@ pub fn main(args: &ReportArgs) -> Result<()> {
         })
     });
     let (measured, all) = (measured.count(), senko_lab::experiments().len());
-    let mut out = crate::out::stdout();
+    let mut out = out::stdout();
     if args.json {
         let line = json!({
             "page": args.output, "experiments": measured, "experiments_known": all,

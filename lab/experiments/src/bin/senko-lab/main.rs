@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko lab`: lists and runs the experiments of `senko_lab`, and reports; this file has only
+//! `senko-lab`: lists and runs the experiments of `senko_lab`, and reports; these files have only
 //! arguments and printing.
+
+#![deny(unsafe_code)]
 
 mod all; // every experiment, each in its own process
 mod report; // the page
@@ -8,36 +10,44 @@ mod report; // the page
 use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Subcommand};
-use senko_io::{bar, tell};
+use clap::{Args, Parser, Subcommand};
+use senko_io::{bar, out, say, tell};
 use senko_lab::publish::catalogue;
+use senko_lab::rig::sys;
 use senko_lab::{DEFAULT_TRACES, Options, Progress, Report, Scale, Table, results};
 use senko_plan::short;
 use senko_workload::units::count;
 use serde_json::json;
 
-use crate::progress::time_left;
+/// What experiments ran with when `senko` had them; a worker holds a store of ours.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Connections that an experiment may have open.
-const OPEN_CONNECTIONS: usize = 2048;
+/// Files that an experiment with 2048 connections may have open.
+const OPEN_FILES: u64 = 2048 + 128;
 
-/// Arguments of `senko lab`.
-#[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    senko lab list\n  \
-    senko lab run dram-policy --quick\n      \
+#[derive(Debug, Parser)]
+#[command(
+    name = "senko-lab",
+    version,
+    about = "Runs the experiments behind the papers' tables and figures",
+    after_help = "Examples:\n  \
+    senko-lab list\n  \
+    senko-lab run dram-policy --quick\n      \
       the report for people, then one line RESULT {...}\n  \
-    senko lab run serve-flash-get --scratch /mnt/nvme\n      \
+    senko-lab run serve-flash-get --scratch /mnt/nvme\n      \
       on the disk of that folder; root is needed to cap memory\n  \
-    senko lab run --all --quick && senko lab report --open\n      \
+    senko-lab run --all --quick && senko-lab report --open\n      \
       every experiment, in at most 20 minutes, then all results as one page\n\n\
     Results are appended to a file (--results), one JSON line a run.\n\
     Exit codes: 0 figures were measured, though some may be missing, with the reason; 1 none was, or the run was impossible;\n\
-    2 a wrong option; 130 Ctrl-C. With --all, an experiment that lacks something is a gap in the report, not a failure.")]
-pub struct LabArgs {
+    2 a wrong option; 130 Ctrl-C. With --all, an experiment that lacks something is a gap in the report, not a failure."
+)]
+struct Lab {
     #[command(subcommand)]
     command: LabCommand,
 }
@@ -59,10 +69,10 @@ enum LabCommand {
     Worker,
 }
 
-/// Arguments of `senko lab run`.
+/// Arguments of `senko-lab run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
-    /// Its name, as `senko lab list` has it
+    /// Its name, as `senko-lab list` has it
     #[arg(required_unless_present = "all")]
     name: Option<String>,
     /// Every experiment, one after the other
@@ -118,9 +128,36 @@ impl RunArgs {
     }
 }
 
-/// Runs `senko lab`.
-pub fn main(args: LabArgs) -> Result<()> {
-    match args.command {
+fn main() -> ExitCode {
+    out::end(start())
+}
+
+fn start() -> ExitCode {
+    sys::survive_long_files();
+    let done = match Lab::try_parse() {
+        Ok(lab) => run(lab.command),
+        Err(error) => {
+            // Help and version go to stdout and succeed; clap knows which of these it is.
+            let code = ExitCode::from(error.exit_code() as u8);
+            match out::seen(error.print()) {
+                Err(why) if !error.use_stderr() => {
+                    Err(anyhow::Error::from(why).context("cannot write to stdout"))
+                }
+                _ => return code,
+            }
+        }
+    };
+    let Err(error) = done else {
+        return ExitCode::SUCCESS;
+    };
+    if !out::closed() {
+        tell!("senko-lab: {error:#}");
+    }
+    ExitCode::FAILURE
+}
+
+fn run(command: LabCommand) -> Result<()> {
+    match command {
         LabCommand::List { json } => list(json),
         LabCommand::Run(args) if args.all => all::main(&args),
         LabCommand::Run(args) => one(&args),
@@ -130,7 +167,7 @@ pub fn main(args: LabArgs) -> Result<()> {
 }
 
 fn list(json: bool) -> Result<()> {
-    let mut out = crate::out::stdout();
+    let mut out = out::stdout();
     for experiment in senko_lab::experiments() {
         let claim = experiment.claim();
         if json {
@@ -170,14 +207,14 @@ fn one(args: &RunArgs) -> Result<()> {
     let bar = Bar {
         shown: Cell::new(false),
         doing: RefCell::default(),
-        terminal: senko_io::say::terminal(),
+        terminal: say::terminal(),
         start: Instant::now(),
     };
     let (options, results) = (args.options(), args.results());
     senko_lab::find(name)?;
     results::check(&results)?;
     // Where the limit stays low, an experiment with many connections says so itself.
-    drop(crate::process::raise_open_files(OPEN_CONNECTIONS, 1));
+    drop(sys::open_files(OPEN_FILES));
     let (json, kept) = (args.json, results.clone());
     let told = move |report: Report| {
         let _ = keep(&report, &kept);
@@ -201,9 +238,9 @@ fn one(args: &RunArgs) -> Result<()> {
         let why = why.map_or(String::new(), |why| format!(": {why}"));
         bail!("no figure of {name} could be measured{why}");
     }
-    if !args.json && crate::out::stdout().is_terminal() {
+    if !args.json && out::stdout().is_terminal() {
         tell!(
-            "the result is in {}; senko lab report shows all",
+            "the result is in {}; senko-lab report shows all",
             results.display()
         );
     }
@@ -215,7 +252,7 @@ fn keep(report: &Report, path: &Path) -> Result<()> {
 }
 
 fn print(report: &Report, json: bool) -> Result<()> {
-    let mut out = crate::out::stdout();
+    let mut out = out::stdout();
     if json {
         return writeln!(out, "{}", report.to_json()).context("cannot write to stdout");
     }
@@ -270,7 +307,7 @@ impl Progress for Bar {
     fn step(&self, done: u64, total: u64, doing: &str) {
         let share = done as f64 / total.max(1) as f64;
         let mut far = format!("[{done}/{total}] {:.0} %", share * 100.0);
-        let left = time_left(self.start.elapsed(), share);
+        let left = say::time_left(self.start.elapsed(), share);
         if !left.is_empty() {
             far = format!("{far}, about {left}");
         }
@@ -281,5 +318,62 @@ impl Progress for Bar {
             let seconds = self.start.elapsed().as_secs();
             tell!("{seconds:5} s {far}: {doing}");
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// The README and the documents.
+    fn documents() -> Vec<PathBuf> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let (mut files, mut folders) = (vec![root.join("README.md")], vec![root.join("docs")]);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().flatten() {
+                let path = entry.path();
+                match path.extension() {
+                    _ if path.is_dir() => folders.push(path),
+                    Some(end) if end == "md" => files.push(path),
+                    _ => {}
+                }
+            }
+        }
+        files
+    }
+
+    /// Every example is a command line that is accepted, of an experiment that exists. `[--quick]`
+    /// marks an optional option.
+    #[test]
+    fn examples_are_command_lines() {
+        let mut texts: Vec<String> = documents()
+            .iter()
+            .map(|path| std::fs::read_to_string(path).unwrap())
+            .collect();
+        let help = Lab::command().render_long_help().to_string();
+        texts.push(help.replace("\n  ", "\n    "));
+        let mut parsed = 0;
+        for line in texts.iter().flat_map(|text| text.lines()) {
+            let Some(code) = line.strip_prefix("    ") else {
+                continue;
+            };
+            let code = code.split("  ").next().unwrap().replace(['[', ']'], "");
+            for command in code.split("&&") {
+                let words = command.split_whitespace();
+                let words: Vec<&str> = words.skip_while(|word| *word != "senko-lab").collect();
+                if words.is_empty() {
+                    continue;
+                }
+                let lab = Lab::try_parse_from(&words);
+                let lab = lab.unwrap_or_else(|error| panic!("{command}: {error}"));
+                if let LabCommand::Run(run) = lab.command {
+                    run.name.map(|name| senko_lab::find(&name).unwrap());
+                }
+                parsed += 1;
+            }
+        }
+        assert!(parsed > 40, "only {parsed} examples were found");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko lab run --all`: every experiment, each in its own process.
+//! `senko-lab run --all`: every experiment, each in its own process.
 //!
 //! A separate process returns its memory, and if it panics, no other experiment ends. All of them
 //! together have a time limit. An experiment that takes much more than its share of the remaining
@@ -12,7 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use senko_io::tell;
+use senko_io::{out, tell};
 use senko_lab::rig::cleanup::{self, Undo};
 use senko_lab::{Table, results};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ enum Ended {
     Broken,
 }
 
-/// Runs `senko lab run --all`.
+/// Runs `senko-lab run --all`.
 pub fn main(args: &RunArgs) -> Result<()> {
     let limit = match (args.minutes, args.quick) {
         (Some(0), _) => bail!("--minutes 0 leaves no time for an experiment"),
@@ -76,11 +76,11 @@ pub fn main(args: &RunArgs) -> Result<()> {
         show(args, name, ended, bars, &record, took)?;
         times.push((name, took, bars, ended));
     }
-    let mut out = crate::out::stdout();
+    let mut out = out::stdout();
     if !args.json {
         writeln!(
             out,
-            "\n{}\n{measured} of {} experiments have figures, after {:.1} minutes; results are in {}, and senko lab report shows them",
+            "\n{}\n{measured} of {} experiments have figures, after {:.1} minutes; results are in {}, and senko-lab report shows them",
             longest_first(times).to_markdown(),
             experiments.len(),
             start.elapsed().as_secs_f64() / 60.0,
@@ -126,7 +126,7 @@ fn show(
     record: &Value,
     took: Duration,
 ) -> Result<()> {
-    let mut out = crate::out::stdout();
+    let mut out = out::stdout();
     if args.json {
         let mut line = record.clone();
         line["experiment"] = json!(name);
@@ -155,7 +155,7 @@ fn show(
 fn gap(args: &RunArgs, name: &str, ended: Ended, path: &Path) -> Result<Value> {
     let why = match ended {
         Ended::OutOfTime => "its time was over before it had a figure",
-        _ => "the run ended without a result; senko lab run shows why",
+        _ => "the run ended without a result; senko-lab run shows why",
     };
     let record = results::impossible(name, &args.options(), why)?;
     if let Err(error) = results::append(path, &record) {
@@ -168,14 +168,7 @@ fn gap(args: &RunArgs, name: &str, ended: Ended, path: &Path) -> Result<Value> {
 fn run(name: &str, args: &RunArgs, share: Option<Duration>) -> Result<(Ended, Option<Value>)> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
     let mut command = Command::new(program);
-    command.args([
-        "lab",
-        "run",
-        name,
-        "--json",
-        "--seed",
-        &args.seed.to_string(),
-    ]);
+    command.args(["run", name, "--json", "--seed", &args.seed.to_string()]);
     command.arg("--traces").arg(&args.traces);
     command.arg("--results").arg(args.results());
     if args.quick {
