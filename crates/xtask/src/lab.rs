@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask lab ARGS`: builds `senko`, `senko-lab` and the rivals, and becomes `senko-lab ARGS`.
+//! `cargo xtask lab ARGS`: builds `senko`, `senko-lab` and the rivals, and becomes
+//! `senko-lab ARGS`.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};

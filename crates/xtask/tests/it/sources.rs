@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How source files begin, how long they are, and where `unsafe` is.
+//! How source files begin, and where `unsafe` is.
 
 use crate::complain;
 use crate::tree::{File, files, read, rust_files};
 
-/// A longer file should be split along a real seam.
-const MOST_LINES: usize = 800;
 const LICENCE: &str = "SPDX-License-Identifier: Apache-2.0";
 
 #[test]
@@ -77,19 +75,6 @@ fn a_gloss_stands_behind_its_module() {
         }
     }
     complain("glosses above their module", complaints);
-}
-
-#[test]
-fn no_source_file_is_too_long() {
-    let long = |f: &File| f.text.lines().count() > MOST_LINES;
-    let complaints = rust_files()
-        .into_iter()
-        .filter(long)
-        .map(|f| format!("{} has {} lines", f.path, f.text.lines().count()));
-    complain(
-        &format!("files of more than {MOST_LINES} lines"),
-        complaints.collect(),
-    );
 }
 
 #[test]
