@@ -13,6 +13,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod claim; // what an experiment claims: paper, bars, published values
 pub mod outcome; // the results of an experiment: numbers, gaps, settings, tables
 mod so_far; // the figures of a run so far, for one that is stopped
 pub mod provenance; // the machine and the commit that a report names
@@ -32,6 +33,7 @@ use anyhow::{Context, Result, bail};
 use senko_workload::units::nearest;
 use serde_json::{Map, Value, json};
 
+pub use claim::{Bar, Claim, Paper};
 pub use outcome::{Outcome, Table};
 pub use provenance::{Commit, Machine};
 pub use senko_plan::Progress;
@@ -88,25 +90,6 @@ impl Default for Options {
             program: lab.with_file_name("senko"),
             lab,
         }
-    }
-}
-
-/// The description of an experiment.
-#[derive(Clone, Copy, Debug)]
-pub struct Claim {
-    /// The paper, with figure or table, or the design question.
-    pub source: &'static str,
-    /// Its claim or question, in one sentence.
-    pub text: &'static str,
-}
-
-impl Claim {
-    /// The meaning of a missing figure, for people.
-    pub fn would_have_shown(&self) -> String {
-        format!(
-            "What is missing would have shown whether this holds: {}",
-            self.text
-        )
     }
 }
 

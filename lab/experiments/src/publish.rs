@@ -6,7 +6,6 @@
 //! - It follows the reader's light or dark setting, fits a phone, and prints.
 //! - A figure that was not measured is a gap, with the reason.
 
-pub mod catalogue; // papers, bars, published values
 pub mod parts; // the code for each part of a paper
 pub mod figures; // charts of tables
 
@@ -16,9 +15,9 @@ use senko_plan::short;
 use senko_ssd::chart::{self, escape};
 use serde_json::Value;
 
+use crate::claim::{Claim, Paper, Standing};
 use crate::results::{date, latest, newest};
 use crate::{Experiment, experiments};
-use catalogue::{Entry, Paper, Standing};
 use parts::PARTS;
 
 const STYLE: &str = "\
@@ -58,11 +57,11 @@ pub fn page(records: &[Value]) -> (String, usize) {
     (page.text, page.figures)
 }
 
-/// The experiments of a section. An experiment without an entry is a question of the design.
+/// The experiments of a section.
 fn of_paper(paper: Paper) -> impl Iterator<Item = &'static &'static dyn Experiment> {
-    experiments().iter().filter(move |experiment| {
-        catalogue::find(experiment.name()).map_or(Paper::Design, |entry| entry.paper) == paper
-    })
+    experiments()
+        .iter()
+        .filter(move |experiment| experiment.claim().paper == paper)
 }
 
 /// The verdict of a run.
@@ -86,7 +85,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The verdict of a record.
-    pub fn of(entry: Option<&Entry>, record: Option<&Value>) -> Self {
+    pub fn of(claim: &Claim, record: Option<&Value>) -> Self {
         let Some(record) = record else {
             return Self::NotRun;
         };
@@ -96,8 +95,8 @@ impl Verdict {
         {
             return Self::NotMeasured;
         }
-        let bars = entry.map_or(&[][..], |entry| entry.bars);
-        let held: Vec<Option<Standing>> = bars
+        let held: Vec<Option<Standing>> = claim
+            .bars
             .iter()
             .map(|bar| {
                 record["bars"][bar.key]
@@ -169,10 +168,9 @@ impl Page {
         );
         for paper in Paper::ALL {
             for experiment in of_paper(paper) {
-                let entry = catalogue::find(experiment.name());
-                let record = latest(records, experiment.name());
-                let (class, verdict) = Verdict::of(entry, record).show();
                 let claim = experiment.claim();
+                let record = latest(records, experiment.name());
+                let (class, verdict) = Verdict::of(&claim, record).show();
                 let _ = writeln!(
                     self.text,
                     "<tr><td>{}</td><td>{} <span class=\"soft\">({}; <a href=\"#{}\">{}</a>)</span></td><td>{}</td>\
@@ -182,7 +180,7 @@ impl Page {
                     escape(claim.source),
                     experiment.name(),
                     experiment.name(),
-                    here(entry, record)
+                    here(&claim, record)
                 );
             }
         }
@@ -192,8 +190,7 @@ impl Page {
     fn experiment(&mut self, experiment: &dyn Experiment, records: &[Value]) {
         let (name, claim) = (experiment.name(), experiment.claim());
         let record = latest(records, name);
-        let entry = catalogue::find(name);
-        let (class, verdict) = Verdict::of(entry, record).show();
+        let (class, verdict) = Verdict::of(&claim, record).show();
         let _ = writeln!(
             self.text,
             "<h3 id=\"{name}\">{name} <span class=\"{class}\">{verdict}</span></h3>\n<p>{}. <span class=\"soft\">({})</span></p>",
@@ -224,17 +221,15 @@ impl Page {
         if record["noisy"] == true {
             self.text.push_str("<p class=\"gap\">The run was noisy: a probe before and after it differs by more than 15 %.</p>\n");
         }
-        self.bars(entry, record);
+        self.bars(&claim, record);
         self.gaps(record);
-        if let Some(entry) = entry {
-            let pairs: Vec<(&str, f64, Option<f64>)> = entry
-                .published
-                .iter()
-                .map(|(key, value)| (*key, *value, record["bars"][*key].as_f64()))
-                .collect();
-            for chart in figures::published(&pairs) {
-                self.figure(&chart);
-            }
+        let pairs: Vec<(&str, f64, Option<f64>)> = claim
+            .published
+            .iter()
+            .map(|(key, value)| (*key, *value, record["bars"][*key].as_f64()))
+            .collect();
+        for chart in figures::published(&pairs) {
+            self.figure(&chart);
         }
         for table in record["tables"].as_array().into_iter().flatten() {
             for chart in figures::of_table(table) {
@@ -250,15 +245,14 @@ impl Page {
         let _ = writeln!(self.text, "<figure>{}</figure>", chart.to_inline());
     }
 
-    fn bars(&mut self, entry: Option<&Entry>, record: &Value) {
-        let bars = entry.map_or(&[][..], |entry| entry.bars);
-        if bars.is_empty() {
+    fn bars(&mut self, claim: &Claim, record: &Value) {
+        if claim.bars.is_empty() {
             return;
         }
         self.text.push_str(
             "<div class=\"wide\"><table><thead><tr><th>figure</th><th>here</th><th>must</th><th>goal</th><th></th></tr></thead><tbody>\n",
         );
-        for bar in bars {
+        for bar in claim.bars {
             let sign = if bar.less { "at most" } else { "at least" };
             let value = record["bars"][bar.key].as_f64();
             let (class, held) = match value.map(|value| bar.held(value)) {
@@ -433,21 +427,21 @@ fn first_gap(record: &Value) -> &str {
 
 /// The summary's cell of what was measured: the bars and what was published, or else ratios, or
 /// else the first figures.
-fn here(entry: Option<&Entry>, record: Option<&Value>) -> String {
+fn here(claim: &Claim, record: Option<&Value>) -> String {
     let Some(record) = record else {
         return "-".to_owned();
     };
     let Some(bars) = record["bars"].as_object().filter(|bars| !bars.is_empty()) else {
         return format!("<span class=\"gap\">{}</span>", escape(first_gap(record)));
     };
-    let keys: Vec<&str> = match entry {
-        Some(entry) if !(entry.bars.is_empty() && entry.published.is_empty()) => {
-            let keys = entry.bars.iter().map(|bar| bar.key);
-            let published = entry.published.iter().map(|(key, _)| *key);
-            let more = published.filter(|key| entry.bars.iter().all(|bar| bar.key != *key));
+    let keys: Vec<&str> = match claim.bars.is_empty() && claim.published.is_empty() {
+        false => {
+            let keys = claim.bars.iter().map(|bar| bar.key);
+            let published = claim.published.iter().map(|(key, _)| *key);
+            let more = published.filter(|key| claim.bars.iter().all(|bar| bar.key != *key));
             keys.chain(more).collect()
         }
-        _ => {
+        true => {
             // A ratio says more about a claim than a time or a count. The agreement of counts with
             // the kernel's says nothing about a claim.
             let of_claim = |key: &&str| !key.ends_with("_over_counted");
@@ -479,21 +473,8 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_experiment_has_its_entry_and_every_file_exists() {
+    fn every_part_of_a_paper_has_its_files_and_its_experiment() {
         let names: Vec<&str> = experiments().iter().map(|one| one.name()).collect();
-        for name in &names {
-            assert!(
-                catalogue::find(name).is_some(),
-                "{name} is not in the catalogue"
-            );
-        }
-        for entry in catalogue::ALL {
-            assert!(
-                names.contains(&entry.experiment),
-                "{} is not an experiment",
-                entry.experiment
-            );
-        }
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for part in PARTS {
             for file in part.files {
@@ -512,22 +493,24 @@ mod tests {
     /// the shape holds.
     #[test]
     fn every_claim_of_a_paper_has_bars() {
-        let papers = catalogue::ALL
-            .iter()
-            .filter(|one| one.paper != Paper::Design);
-        for entry in papers {
-            assert!(!entry.bars.is_empty(), "{} has no bar", entry.experiment);
-            for bar in entry.bars {
+        for experiment in experiments() {
+            let (name, claim) = (experiment.name(), experiment.claim());
+            assert!(
+                claim.paper == Paper::Design || !claim.bars.is_empty(),
+                "{name} has no bar"
+            );
+            for bar in claim.bars {
                 assert_eq!(bar.held(bar.goal), Standing::Goal, "{}", bar.key);
+                assert_ne!(bar.held(bar.must), Standing::Not, "{name}, {}", bar.key);
             }
         }
     }
 
     #[test]
     fn verdicts_follow_the_bars() {
-        let entry = catalogue::find("serve-endurance");
-        let of = |bars: Value| Verdict::of(entry, Some(&json!({ "bars": bars })));
-        assert_eq!(Verdict::of(entry, None), Verdict::NotRun);
+        let claim = crate::find("serve-endurance").expect("it exists").claim();
+        let of = |bars: Value| Verdict::of(&claim, Some(&json!({ "bars": bars })));
+        assert_eq!(Verdict::of(&claim, None), Verdict::NotRun);
         assert_eq!(of(json!({})), Verdict::NotMeasured);
         assert_eq!(of(json!({"other": 1.0})), Verdict::Measured);
         assert_eq!(of(json!({"host_wa_fifo": 1.0})), Verdict::HoldsInPart);

@@ -26,7 +26,7 @@ use crate::commits::ours::Ours;
 use crate::commits::rival::LMDB;
 use crate::commits::{self, Contender, Order, Work, key, value};
 use crate::rig::{Bench, Steps, process, put, ratio};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct DbmAppendPages;
@@ -41,8 +41,11 @@ impl Experiment for DbmAppendPages {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::D,
             source: "paper D, section 2.1",
             text: "with a translation table a changed leaf is one page written, where path copying writes the height of the tree",
+            bars: const { &[Bar::less("page_writes_per_update", 1.05, 1.0)] },
+            published: &[],
         }
     }
 

@@ -18,7 +18,7 @@ use crate::commits::{self, Contender, Order, Ran, Turns, Work};
 use crate::kv::plan::cell as shown;
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, put};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct DbmFloor;
@@ -30,8 +30,11 @@ impl Experiment for DbmFloor {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design: a commit is one write and one flush",
             text: "a durable write over space that was written costs one flush of the device, and over other space half as much again or more",
+            bars: &[],
+            published: &[],
         }
     }
 

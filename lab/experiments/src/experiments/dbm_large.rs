@@ -24,7 +24,7 @@ use crate::commits::{self, Contender, Order, Ran, Turns, Work};
 use crate::rig::cgroup::MemoryCap;
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, process, put};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct DbmLarge;
@@ -52,8 +52,17 @@ impl Experiment for DbmLarge {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design: a get of something cold is one read",
             text: "of a database ten times its cache, a get takes one read of the device or none",
+            bars: const {
+                &[
+                    Bar::less("reads_per_get", 1.1, 1.02),
+                    Bar::more("gets_over_lmdb", 0.95, 1.0),
+                    Bar::more("gets16_over_lmdb", 1.0, 1.5),
+                ]
+            },
+            published: &[],
         }
     }
 

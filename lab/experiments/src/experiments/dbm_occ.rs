@@ -27,7 +27,7 @@ use senko_workload::Rng;
 use crate::commits::{self, Ran, key};
 use crate::kv::plan::cell;
 use crate::rig::{Bench, Steps, median};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct DbmOcc;
@@ -59,8 +59,16 @@ impl Experiment for DbmOcc {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::D,
             source: "paper D, section 2.3",
             text: "where commits wait for a flush, optimistic transactions commit more than those that hold locks to the end of the commit",
+            bars: const {
+                &[
+                    Bar::more("optimistic_over_locks_middle", 1.0, 1.1),
+                    Bar::more("optimistic_over_locks_severe", 1.0, 1.5),
+                ]
+            },
+            published: &[],
         }
     }
 

@@ -31,7 +31,7 @@ use crate::commits::turns::COLUMNS;
 use crate::commits::{self, Contender, Order, Ran, Turns, Work};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, put};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct DbmPaper;
@@ -72,8 +72,23 @@ impl Experiment for DbmPaper {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::D,
             source: "paper D, figure 2",
             text: "a DBM whose log is written over written space commits small transactions faster than LevelDB, and nearly as fast as the device flushes",
+            bars: const {
+                &[
+                    Bar::more("synced1_over_floor", 0.85, 0.97),
+                    Bar::more("synced1_over_leveldb", 1.3, 1.5),
+                    Bar::more("synced100_over_leveldb", 1.5, 1.9),
+                    Bar::more("tmpfs1_over_leveldb", 1.0, 1.56),
+                    Bar::more("tmpfs100_over_lmdb", 0.5, 1.0),
+                    Bar::less("log_bytes_per_commit_100", 8192.0, 4096.0),
+                ]
+            },
+            published: &[
+                ("synced1_over_leveldb", 1.56),
+                ("synced100_over_leveldb", 1.36),
+            ],
         }
     }
 

@@ -22,7 +22,7 @@ use crate::commits::turns::COLUMNS;
 use crate::commits::{self, KEY_BYTES, Order, Ran, Turns, VALUE_BYTES, Work, percentile_over};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, put, put_so_far};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct DbmRandom;
@@ -37,8 +37,17 @@ impl Experiment for DbmRandom {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::D,
             source: "paper D, section 2.1, and beyond: the cleaner at work",
             text: "random updates commit at the rate of the log, and cleaning makes no commit wait for long",
+            bars: const {
+                &[
+                    Bar::more("random100_over_leveldb", 1.0, 1.5),
+                    Bar::less("space_over_live", 1.6, 1.3),
+                    Bar::less("p9999_commit_over_floor", 5.0, 2.0),
+                ]
+            },
+            published: &[],
         }
     }
 

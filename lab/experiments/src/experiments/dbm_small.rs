@@ -21,7 +21,7 @@ use senko_workload::Rng;
 use crate::commits::ours::{Ours, bytes_of};
 use crate::commits::{self, belongs, key};
 use crate::rig::{Bench, Steps, median};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct DbmSmall;
@@ -33,8 +33,16 @@ impl Experiment for DbmSmall {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design: programs that use ndbm open many databases for a moment",
             text: "an empty database takes little space, and opening a clean one takes some reads",
+            bars: const {
+                &[
+                    Bar::less("empty_bytes", 262_144.0, 65_536.0),
+                    Bar::less("open_fetch_close_ms", 10.0, 3.0),
+                ]
+            },
+            published: &[],
         }
     }
 

@@ -17,7 +17,7 @@ use crate::commits::turns::COLUMNS;
 use crate::commits::{self, Order, Ran, Turns, Work};
 use crate::rig::scratch::Scratch;
 use crate::rig::{Bench, Steps, put};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct DbmThreads;
@@ -32,8 +32,11 @@ impl Experiment for DbmThreads {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design: groups form by themselves from what waits while a flush is under way",
             text: "threads that commit at once share flushes, so eight of them have several times the rate of one",
+            bars: const { &[Bar::more("threads8_over_rocksdb", 1.2, 2.0)] },
+            published: &[],
         }
     }
 

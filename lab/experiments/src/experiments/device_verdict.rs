@@ -16,7 +16,7 @@ use senko_ssd::drive::Drive;
 use senko_ssd::engine_device::SimulatedDevice;
 use senko_ssd::profile::{BUILT_IN, Profile};
 
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 use senko_plan::device::{Mapping, SimulatedTarget, measure};
 
 /// The experiment.
@@ -42,8 +42,11 @@ impl Experiment for DeviceVerdict {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::A,
             source: "paper A, section 4.1, figures 18 to 25",
             text: "The times of its writes tell whether a drive maps pages or has log blocks.",
+            bars: const { &[Bar::more("right", 1.0, 1.0)] },
+            published: &[],
         }
     }
 

@@ -22,7 +22,7 @@ use senko_plan::policies::{Lru, S3Fifo, S3FifoSettings};
 use senko_plan::requests::{self, Requests};
 use serde_json::json;
 
-use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use crate::{Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 /// The experiment.
 pub struct DramPolicy;
@@ -135,8 +135,11 @@ impl Experiment for DramPolicy {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design question; Yang et al., SOSP 2023, against paper E's LRU tier",
             text: "S3-FIFO finds more in the DRAM tier than LRU on most workloads, most clearly at small sizes",
+            bars: &[],
+            published: &[],
         }
     }
 

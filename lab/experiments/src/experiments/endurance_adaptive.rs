@@ -20,7 +20,7 @@ use senko_ssd::profile::Profile;
 use senko_ssd::spec::Spec;
 
 use super::endurance_loads::{self, Load};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 /// The experiment.
 pub struct EnduranceAdaptive;
@@ -137,8 +137,16 @@ impl Experiment for EnduranceAdaptive {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::C,
             source: "paper C, section 3.3 and conclusion",
             text: "a write buffer that changes its policy with the load needs no more erases than the best policy for each load",
+            bars: const {
+                &[
+                    Bar::less("erases_over_best_per_trace", 1.03, 1.00),
+                    Bar::less("erases_over_best_fixed", 1.00, 0.90),
+                ]
+            },
+            published: &[],
         }
     }
 

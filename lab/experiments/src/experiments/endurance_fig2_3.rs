@@ -21,7 +21,7 @@ use senko_ssd::source::Workload;
 use senko_ssd::trace::TraceSpec;
 use senko_ssd::{Op, Request, plot};
 
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct EnduranceFig2To3;
@@ -154,8 +154,17 @@ impl Experiment for EnduranceFig2To3 {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::C,
             source: "paper C, figures 2 and 3",
             text: "Financial1 goes to the same scattered addresses again and again; MSN's storage server looks random",
+            bars: const {
+                &[
+                    Bar::more("fig2_written_again_percent", 50.0, 70.0),
+                    Bar::less("fig2_sequential_percent", 10.0, 5.0),
+                    Bar::less("fig3_written_again_percent", 5.0, 1.0),
+                ]
+            },
+            published: &[],
         }
     }
 

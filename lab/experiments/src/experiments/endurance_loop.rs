@@ -38,7 +38,7 @@ use crate::commits::{Contender, Order, Work};
 use crate::rig::recorded::RecordedDisk;
 use crate::rig::traffic::{self, Items, Load};
 use crate::rig::{Bench, Server, Spec, Steps};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct EnduranceLoop;
@@ -280,8 +280,11 @@ impl Experiment for EnduranceLoop {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "papers A (section 6.2) and C (section 3) together; design",
             text: "What an engine writes and what a drive makes of it decide together how long the drive lives.",
+            bars: const { &[Bar::more("engines", 6.0, 6.0)] },
+            published: &[],
         }
     }
 

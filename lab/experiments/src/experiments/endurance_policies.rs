@@ -17,7 +17,7 @@ use senko_ssd::spec::Spec;
 use senko_ssd::{buffer, ftl};
 
 use super::endurance_loads::{self, Load};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 /// The experiment.
 pub struct EndurancePolicies;
@@ -77,8 +77,11 @@ impl Experiment for EndurancePolicies {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::C,
             source: "paper C, section 3",
             text: "what a write buffer gains depends on the load; buffers that know of blocks gain more below log-block layers",
+            bars: const { &[Bar::less("fab_over_lru_erases_log_blocks", 1.0, 0.8)] },
+            published: &[],
         }
     }
 

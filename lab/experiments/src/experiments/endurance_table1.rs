@@ -30,7 +30,7 @@ use senko_ssd::spec::Spec;
 use senko_ssd::trace::{Fold, Range, TraceSpec};
 use serde_json::json;
 
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct EnduranceTable1;
@@ -106,8 +106,24 @@ impl Experiment for EnduranceTable1 {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::C,
             source: "paper C, table 1",
             text: "a 2 MB LRU buffer before BAST: 65.3 % hits, 66.5 % fewer erases and writes 3.0 times as fast on Financial1; 77.8 %, 80.6 % and 4.7 times on MSNStorageCFS",
+            bars: const {
+                &[
+                    Bar::more("hit_percent", 50.0, 65.3),
+                    Bar::more("erase_reduction_percent", 50.0, 66.5),
+                    Bar::more("write_speedup", 2.0, 3.0),
+                ]
+            },
+            published: &[
+                ("hit_percent", 65.3),
+                ("erase_reduction_percent", 66.5),
+                ("write_speedup", 3.0),
+                ("msn_storage_cfs_hit_percent", 77.8),
+                ("msn_storage_cfs_erase_reduction_percent", 80.6),
+                ("msn_storage_cfs_write_speedup", 4.7),
+            ],
         }
     }
 

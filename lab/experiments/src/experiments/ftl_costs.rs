@@ -33,7 +33,7 @@ use senko_workload::Rng;
 use senko_workload::permutation::Permutation;
 use senko_workload::zipf::Zipf;
 
-use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 /// The experiment.
 pub struct FtlCosts;
@@ -59,8 +59,18 @@ impl Experiment for FtlCosts {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::A,
             source: "paper A, sections 2.2.3 to 2.2.5, figures 8 to 12",
             text: "a small part of a map by pages in RAM is enough, collection without TRIM moves what was forgotten, and log blocks make random writes stall again and again",
+            bars: const {
+                &[
+                    Bar::less("dftl_map_mib_32gb", 50.0, 49.0),
+                    Bar::less("pages_written_with_trim_50", 2.0, 1.25),
+                    Bar::more("longest_over_usual_log_blocks_random", 10.0, 100.0),
+                    Bar::less("longest_over_usual_pages_random", 3.0, 1.5),
+                ]
+            },
+            published: &[("dftl_map_mib_32gb", 49.0)],
         }
     }
 

@@ -18,7 +18,7 @@ use senko_ssd::nand::{Endurance, Nand};
 use senko_ssd::spec::Spec;
 use serde_json::json;
 
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct FtlTable2;
@@ -59,8 +59,16 @@ impl Experiment for FtlTable2 {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::A,
             source: "paper A, table 2",
             text: "the mapping table of an 80 GB drive takes 126.6 MB by pages and 1.5 MB by blocks",
+            bars: const {
+                &[
+                    Bar::less("page_mib", 126.7, 126.65),
+                    Bar::less("block_mib", 1.55, 1.515),
+                ]
+            },
+            published: &[("page_mib", 126.6), ("block_mib", 1.5)],
         }
     }
 

@@ -9,7 +9,7 @@
 use anyhow::Result;
 
 use crate::rig::Bench;
-use crate::{Claim, Experiment, Options, Outcome, Progress, python};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, python};
 
 const PROGRAM: &str = include_str!("../python/dbm.py");
 const KEYS: [&str; 4] = [
@@ -29,8 +29,18 @@ impl Experiment for PythonDbm {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design: Python's users change from dbm.gnu and SQLite",
             text: "the DBM from Python is no slower than dbm.gnu, and its shelves than SQLite's",
+            bars: const {
+                &[
+                    Bar::more("set_over_gnu", 1.0, 2.0),
+                    Bar::more("get_over_gnu", 1.0, 2.0),
+                    Bar::more("iterate_over_gnu", 1.0, 3.0),
+                    Bar::more("shelve_over_sqlite3", 1.5, 3.0),
+                ]
+            },
+            published: &[],
         }
     }
 

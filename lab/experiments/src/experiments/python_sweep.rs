@@ -7,7 +7,7 @@
 use anyhow::Result;
 
 use crate::rig::Bench;
-use crate::{Claim, Experiment, Options, Outcome, Progress, python};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, python};
 
 const PROGRAM: &str = include_str!("../python/sweep.py");
 
@@ -21,8 +21,11 @@ impl Experiment for PythonSweep {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design: sweeps of the simulator scale with processes",
             text: "two processes run a sweep nearly twice as fast as one",
+            bars: const { &[Bar::more("speedup2", 1.7, 1.9)] },
+            published: &[],
         }
     }
 

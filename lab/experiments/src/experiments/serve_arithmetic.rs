@@ -24,7 +24,7 @@ use senko_workload::{KeyShape, KeySpace, Op, Popularity, ValueLen};
 
 use crate::rig::wire::Client;
 use crate::rig::{Bench, Items, Load, Server, Spec, Steps, end, process, traffic};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct ServeArithmetic;
@@ -74,8 +74,18 @@ impl Experiment for ServeArithmetic {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::B,
             source: "paper B, sections 3.4 and 6",
             text: "incr and append read a value, change it and write it back: one read of flash each, and no write of its own",
+            bars: const {
+                &[
+                    Bar::less("reads_per_incr_flash", 1.05, 1.01),
+                    Bar::less("reads_per_append_flash", 1.05, 1.01),
+                    Bar::less("wrong_answers_flash", 0.0, 0.0),
+                    Bar::less("wrong_answers_dram", 0.0, 0.0),
+                ]
+            },
+            published: &[],
         }
     }
 

@@ -23,7 +23,7 @@ use serde_json::json;
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::traffic;
 use crate::rig::{Bench, Figure, Items, Load, Series, Spec, Steps, Window, end, over, put};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct ServeCores;
@@ -40,8 +40,16 @@ impl Experiment for ServeCores {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design question: a shard a worker, requests that arrive at the wrong one",
             text: "crossing from one worker to the shard of another costs a GET at most a quarter more processor time",
+            bars: const {
+                &[
+                    Bar::less("cpu_per_get_t2_over_t1", 1.25, 1.1),
+                    Bar::less("flash_cpu_per_get_t2_over_t1", 1.25, 1.1),
+                ]
+            },
+            published: &[],
         }
     }
 

@@ -24,7 +24,7 @@ use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::swap::SwapFile;
 use crate::rig::traffic::{self, ZIPF};
 use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, end, over, process, put};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 /// The experiment.
 pub struct ServeDramFlashRatio;
@@ -71,8 +71,17 @@ impl Experiment for ServeDramFlashRatio {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::E,
             source: "paper E, figure 4",
             text: "with a tenth of the data in DRAM, a cache loses 14 % against all in DRAM, and is 1.8 times swap",
+            bars: const {
+                &[
+                    Bar::more("etc_1to10_over_dram", 0.86, 1.00),
+                    Bar::more("etc_1to10_over_extstore", 1.4, 1.7),
+                    Bar::more("etc_1to10_over_swap", 8.0, 12.0),
+                ]
+            },
+            published: &[("etc_1to10_over_dram", 0.86), ("etc_1to10_over_swap", 1.8)],
         }
     }
 

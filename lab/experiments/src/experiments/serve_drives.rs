@@ -27,7 +27,7 @@ use crate::rig::traffic;
 use crate::rig::{
     Bench, Figure, Items, Load, Series, Server, Steps, Window, end, median, over, put,
 };
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct ServeDrives;
@@ -53,8 +53,26 @@ impl Experiment for ServeDrives {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::B,
             source: "paper B, figures 7 and 8",
             text: "answers grow by a third and by 44 % with two and four drives, response times by 2 and 7 %; here all files share one disk, so that neither should change",
+            bars: const {
+                &[
+                    Bar::more("answers_4_over_1", 0.85, 0.95),
+                    Bar::less("latency_4_over_1", 1.2, 1.05),
+                ]
+            },
+            published: &[
+                ("answers_2_over_1", 1.333),
+                ("answers_4_over_1", 1.444),
+                ("latency_2_over_1", 1.021),
+                ("latency_4_over_1", 1.075),
+                ("deviation_us_1", 85.0),
+                ("deviation_us_2", 35.6),
+                ("deviation_us_4", 38.0),
+                ("deviation_2_over_1", 0.419),
+                ("deviation_4_over_1", 0.447),
+            ],
         }
     }
 

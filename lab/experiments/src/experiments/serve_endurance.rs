@@ -26,7 +26,7 @@ use serde_json::json;
 use crate::rig::series::{COLUMNS, Figure, Series};
 use crate::rig::traffic::{self, ZIPF};
 use crate::rig::{Bench, Items, Load, Server, Spec, Steps, Window, put, ratio};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 use replay::{Counts, LARGEST_VALUE, RULES, Replay, Sizes};
 use senko_plan::requests::{self, Requests};
 
@@ -57,8 +57,17 @@ impl Experiment for ServeEndurance {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design question; paper C's measure, writes, above the device",
             text: "what reaches the device is what was admitted, or a few tenths more where items that were hit are kept",
+            bars: const {
+                &[
+                    Bar::less("host_wa_fifo", 1.05, 1.02),
+                    Bar::less("host_wa_reinsert", 1.3, 1.2),
+                    Bar::more("page_fill", 0.95, 0.98),
+                ]
+            },
+            published: &[],
         }
     }
 

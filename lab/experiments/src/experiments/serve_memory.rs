@@ -29,7 +29,7 @@ use crate::rig::wire::Client;
 use crate::rig::{
     Bench, Figure, Items, Load, Series, Server, Spec, Steps, Window, end, process, put,
 };
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct ServeMemory;
@@ -53,8 +53,19 @@ impl Experiment for ServeMemory {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::E,
             source: "paper E, section 3.2; design: one memory cap, no flash read on a miss",
             text: "a flash item costs about nine bytes of DRAM, the memory cap holds under any load, and only hits read flash",
+            bars: const {
+                &[
+                    Bar::less("index_bytes_per_item", 11.0, 9.0),
+                    Bar::less("reads_per_flash_hit", 1.02, 1.005),
+                    Bar::less("reads_per_miss_or_overwrite", 0.001, 0.0005),
+                    Bar::less("reads_per_delete_or_touch", 1.02, 1.005),
+                    Bar::less("rss_over_cap", 1.05, 1.03),
+                ]
+            },
+            published: &[("key_dram_freed_percent", 87.5)],
         }
     }
 

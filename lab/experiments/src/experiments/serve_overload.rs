@@ -28,7 +28,7 @@ use crate::rig::traffic::{self, ZIPF, us};
 use crate::rig::{
     Bench, Certificate, Items, Load, Series, Server, Spec, Steps, Window, end, process, sys,
 };
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct ServeOverload;
@@ -51,8 +51,16 @@ impl Experiment for ServeOverload {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design question: bounds of rounds, handshakes and unread bytes",
             text: "beside 2,000 clients that misbehave a steady load's p99 is at most three times the calm one, and memory stays in its cap",
+            bars: const {
+                &[
+                    Bar::less("p99_over_calm", 3.0, 1.5),
+                    Bar::less("rss_over_cap", 1.05, 1.0),
+                ]
+            },
+            published: &[],
         }
     }
 

@@ -26,7 +26,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use crate::rig::cleanup::{self, Guard, Undo};
 use crate::rig::traffic;
 use crate::rig::{Bench, Figure, Items, Load, Server, Spec, Steps, end, process, put, sys};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct ServeRestart;
@@ -49,8 +49,11 @@ impl Experiment for ServeRestart {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design question: what survives a process, and how soon it serves",
             text: "20M items are back within two seconds of a planned restart and within five of a kill, which is answered within one",
+            bars: &[],
+            published: &[],
         }
     }
 

@@ -19,7 +19,7 @@ use senko_workload::Histogram;
 use crate::rig::series::{COLUMNS, Figure, Series};
 use crate::rig::traffic::{self, us};
 use crate::rig::{Bench, Items, Load, Server, Steps, Window, end, put, ratio};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct ServeTails;
@@ -43,8 +43,11 @@ impl Experiment for ServeTails {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design question; paper B, section 5.2 (latency follows the queue)",
             text: "writes and reclaim cost the slowest GETs at most three times their read-only latency",
+            bars: const { &[Bar::less("p999_mixed_over_readonly", 3.0, 2.0)] },
+            published: &[],
         }
     }
 

@@ -20,7 +20,7 @@ use crate::rig::certificate::CIPHER;
 use crate::rig::series::{COLUMNS, Contender, take_turn};
 use crate::rig::traffic;
 use crate::rig::{Bench, Certificate, Items, Load, Series, Spec, Steps, Window, end, over, put};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct ServeTls;
@@ -35,8 +35,16 @@ impl Experiment for ServeTls {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design question; memcached -Z; answers ciphered from where they lie",
             text: "a GET over TLS costs at most memcached's processor time, and flash keeps three fifths of its rate under TLS",
+            bars: const {
+                &[
+                    Bar::less("tls_cpu_over_memcached", 1.0, 0.8),
+                    Bar::more("flash_tls_over_plain", 0.6, 0.75),
+                ]
+            },
+            published: &[],
         }
     }
 

@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail};
 use crate::rig::series::COLUMNS;
 use crate::rig::traffic;
 use crate::rig::{Bench, Items, Load, Series, Server, Steps, Window, end, over, put};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct ServeWatch;
@@ -38,8 +38,11 @@ impl Experiment for ServeWatch {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design question: histograms, hot keys and metrics of the admin listener",
             text: "histograms, hot keys at 1 % and a scrape a second cost a GET at most three hundredths more processor time",
+            bars: const { &[Bar::less("get_cpu_over_unwatched", 1.03, 1.01)] },
+            published: &[],
         }
     }
 

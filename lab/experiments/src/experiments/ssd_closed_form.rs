@@ -24,7 +24,7 @@ use senko_ssd::{Error, Op, Request};
 use senko_workload::Rng;
 use serde_json::json;
 
-use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 /// The experiment.
 pub struct SsdClosedForm;
@@ -135,8 +135,11 @@ impl Experiment for SsdClosedForm {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "Desnoyers, Analytic models of SSD write performance, 2014",
             text: "Uniform random writes have a write amplification that is known in closed form.",
+            bars: const { &[Bar::less("wa_error_percent", 1.5, 0.5)] },
+            published: &[],
         }
     }
 

@@ -28,7 +28,7 @@ use senko_workload::Rng;
 
 use super::ssd_closed_form::{profile, uniform_writes};
 use crate::rig::process;
-use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 /// The experiment.
 pub struct SsdSpeed;
@@ -270,8 +270,16 @@ impl Experiment for SsdSpeed {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "the design's own question",
             text: "A drive's whole life can be simulated on one core: tens of millions of page writes a second.",
+            bars: const {
+                &[
+                    Bar::more("wa_writes_per_s_1gb", 20e6, 50e6),
+                    Bar::more("latency_requests_per_s", 1e6, 2e6),
+                ]
+            },
+            published: &[],
         }
     }
 

@@ -34,7 +34,7 @@ use crate::kv::protocol::Opened;
 use crate::kv::{DeviceReads, OURS, Session, Step};
 use crate::rig::fio::{self, Job};
 use crate::rig::{Bench, Figure, Steps, end, median, put};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct StoreGets;
@@ -52,8 +52,18 @@ impl Experiment for StoreGets {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::A,
             source: "paper A, sections 9.4 and 10.2, figure 51",
             text: "a hit is one page read and a miss none; a get takes little longer than the device's own read, and with 64 under way gets come nearly at the device's rate",
+            bars: const {
+                &[
+                    Bar::less("reads_per_hit", 1.05, 1.01),
+                    Bar::less("reads_per_miss", 0.05, 0.005),
+                    Bar::more("gets_over_device", 0.85, 0.95),
+                    Bar::more("gets_over_rocksdb", 1.15, 1.3),
+                ]
+            },
+            published: &[],
         }
     }
 

@@ -23,7 +23,7 @@ use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session};
 use crate::rig::{Bench, Steps, end, put};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct StoreMemory;
@@ -41,8 +41,16 @@ impl Experiment for StoreMemory {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::A,
             source: "paper A, section 8.4 and table 11; design: DRAM for each key is the product",
             text: "everything in DRAM that grows with keys is about two bytes a key",
+            bars: const {
+                &[
+                    Bar::less("dram_bytes_per_key_1000", 2.5, 2.0),
+                    Bar::less("dram_bytes_per_key_100", 2.2, 1.9),
+                ]
+            },
+            published: &[],
         }
     }
 

@@ -17,7 +17,7 @@ use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::protocol::Request;
 use crate::kv::{Durability, OURS};
 use crate::rig::{Bench, Steps, end, put};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct StoreOpen;
@@ -32,8 +32,16 @@ impl Experiment for StoreOpen {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design question: what a store of 16M keys costs to open",
             text: "a store serves within seconds after a kill, and within one after it was closed",
+            bars: const {
+                &[
+                    Bar::less("open_after_kill_s", 5.0, 2.0),
+                    Bar::less("open_clean_s", 1.0, 0.3),
+                ]
+            },
+            published: &[],
         }
     }
 

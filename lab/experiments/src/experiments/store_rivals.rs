@@ -26,7 +26,7 @@ use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session, Step};
 use crate::rig::{Bench, Steps, end, put, ratio};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct StoreRivals;
@@ -56,8 +56,11 @@ impl Experiment for StoreRivals {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::Design,
             source: "design question: is it better than what there is?",
             text: "under one memory cap the store serves more random gets than RocksDB, LMDB and fjall, and writes less for each put",
+            bars: &[],
+            published: &[],
         }
     }
 

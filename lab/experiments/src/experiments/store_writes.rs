@@ -26,7 +26,7 @@ use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::{OURS, Session, Step};
 use crate::rig::{Bench, Figure, Steps, end, put};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct StoreWrites;
@@ -46,8 +46,17 @@ impl Experiment for StoreWrites {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::A,
             source: "paper A, sections 6.2 and 11.2; design: blocks are written once",
             text: "a load writes each byte about twice, uniform overwriting within 1.3 times the data's space about four times, and no put waits long for it",
+            bars: const {
+                &[
+                    Bar::less("wa_load", 2.2, 2.05),
+                    Bar::less("wa_overwrite", 4.5, 3.5),
+                    Bar::less("max_put_ms", 50.0, 10.0),
+                ]
+            },
+            published: &[],
         }
     }
 

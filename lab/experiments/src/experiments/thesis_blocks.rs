@@ -21,7 +21,7 @@
 use anyhow::Result;
 
 use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun};
-use crate::{Claim, Experiment, Options, Outcome, Progress};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress};
 use senko_thesis::bloom::BlockBloom;
 use senko_thesis::sorted::{Scattered, SortedFile};
 use senko_thesis::unsorted::{self, Unsorted};
@@ -38,8 +38,16 @@ impl Experiment for ThesisBlocks {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::A,
             source: "paper A, figures 45 to 48",
             text: "larger blocks slow gets in unsorted blocks with a page map down, and speed gets in sorted blocks up",
+            bars: const {
+                &[
+                    Bar::more("unsorted16_pages_256mb_over_16mb", 1.02, 1.1),
+                    Bar::less("sorted_scattered_pages_256mb_over_16mb", 0.98, 0.9),
+                ]
+            },
+            published: &[],
         }
     }
 

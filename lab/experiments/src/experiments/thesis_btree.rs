@@ -22,7 +22,7 @@ use senko_thesis::Keys;
 use senko_thesis::btree::Tree;
 
 use crate::thesis::bed::{Beds, STICK, X25M, X25M_FULL, run_on};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 
 /// The experiment.
 pub struct ThesisBtree;
@@ -43,8 +43,19 @@ impl Experiment for ThesisBtree {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::A,
             source: "paper A, section 4.2.2, figures 27 to 29, table 5",
             text: "puts into an in-place B+tree take about 20 ms, and at regular intervals one takes up to 600 ms",
+            bars: const {
+                &[
+                    Bar::more("longest_ms_x25m_full", 100.0, 500.0),
+                    Bar::more("stalls_x25m_full", 10.0, 100.0),
+                ]
+            },
+            published: &[
+                ("usual_ms_x25m_full", 20.0),
+                ("longest_ms_x25m_full", 600.0),
+            ],
         }
     }
 

@@ -23,7 +23,7 @@ use senko_thesis::sorted::{Head, Scattered, SortedFile};
 
 use super::thesis_blocks::{UNSORTED, unsorted_blocks};
 use crate::thesis::{BLOCK_BITS, SIZES, Size, ThesisRun};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Scale};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale};
 
 /// The experiment.
 pub struct ThesisCounts;
@@ -56,8 +56,17 @@ impl Experiment for ThesisCounts {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::A,
             source: "paper A, figures 46, 47, 52 and 53",
             text: "larger blocks are fewer to search; pages searched rise with them in unsorted blocks, and fall in sorted and in improved ones",
+            bars: const {
+                &[
+                    Bar::more("unsorted16_pages_256mb_over_16mb", 1.02, 1.1),
+                    Bar::less("sorted_scattered_pages_256mb_over_16mb", 1.0, 0.98),
+                    Bar::less("hash16_pages_256mb_over_16mb", 1.0, 0.99),
+                ]
+            },
+            published: &[],
         }
     }
 

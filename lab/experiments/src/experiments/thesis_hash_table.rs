@@ -22,7 +22,7 @@ use senko_thesis::linear::{Table as Slots, expected_slots};
 use senko_thesis::slot::{PER_PAGE, SLOT};
 
 use crate::thesis::bed::{Bed, Beds, Recent, STICK, X25M, run_on};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 /// The experiment.
 pub struct ThesisHashTable;
@@ -41,8 +41,17 @@ impl Experiment for ThesisHashTable {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::A,
             source: "paper A, section 4.2.3, figures 30 and 31, table 6",
             text: "a put into a hash table on the drive takes longer and longer with the fill, up to 50 ms at about 74 %, by collisions alone",
+            bars: const {
+                &[
+                    Bar::less("slots_over_theory_at_two_thirds_x25m", 1.1, 1.05),
+                    Bar::more("time_at_two_thirds_over_empty_x25m", 1.1, 1.2),
+                    Bar::less("stop_fill_percent_x25m", 80.0, 74.0),
+                ]
+            },
+            published: &[("stop_fill_percent_x25m", 74.0)],
         }
     }
 

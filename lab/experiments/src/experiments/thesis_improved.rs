@@ -29,7 +29,7 @@ use senko_store::index::Candidates;
 use serde_json::json;
 
 use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 use senko_thesis::bloom::BlockBloom;
 use senko_thesis::hashed::{self, Fill, Hashed, HashedFile, Overwrites, Sized};
 use senko_thesis::ours::{self, StaticIndex};
@@ -60,8 +60,18 @@ impl Experiment for ThesisImproved {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::A,
             source: "paper A, figures 51 to 53",
             text: "hash-table blocks that map only what overflows, and sorted blocks with their index at the head, answer in 4.5 page reads at most, the faster the larger the blocks are",
+            bars: const {
+                &[
+                    Bar::less("hash16_pages_256mb_over_16mb", 0.98, 0.9),
+                    Bar::less("sorted_head_pages_256mb_over_16mb", 0.98, 0.9),
+                    Bar::less("reads_per_get_hash16_256mb", 4.5, 1.5),
+                    Bar::less("reads_per_get_sorted_head_256mb", 4.5, 2.5),
+                ]
+            },
+            published: &[],
         }
     }
 

@@ -25,7 +25,7 @@ use senko_thesis::slot::{PER_PAGE, SLOT, VALUE};
 use senko_workload::{Rng, check_value};
 
 use crate::thesis::bed::{Bed, Beds, X25M, run_on};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 /// The experiment.
 pub struct ThesisIsam;
@@ -54,8 +54,17 @@ impl Experiment for ThesisIsam {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::A,
             source: "paper A, section 4.2.1, figure 26, table 7",
             text: "ISAM writes in order and gets with one read, for 1.2 % of the data in DRAM; a hash table and a B+tree need none, and write more",
+            bars: const {
+                &[
+                    Bar::less("reads_per_get_isam_1m", 1.02, 1.0),
+                    Bar::less("isam_dram_percent", 2.0, 1.2),
+                    Bar::less("written_over_payload_isam_1m", 1.05, 1.02),
+                ]
+            },
+            published: &[("isam_dram_percent", 1.2), ("reads_per_get_isam_1m", 1.0)],
         }
     }
 

@@ -15,7 +15,7 @@
 
 use anyhow::Result;
 
-use crate::{Claim, Experiment, Options, Outcome, Progress};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress};
 use senko_plan::ratios::{PAPER, SIZES, TODAY, tables};
 
 /// The experiment.
@@ -28,8 +28,21 @@ impl Experiment for ThesisRatios {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::A,
             source: "paper A, chapter 8, figure 49, tables 10 and 11",
             text: "flash is cheap from ten times as much as DRAM on, a machine holds 37.5 times as much, and an index of 16 bits allows 516 times with elements of 1 KB",
+            bars: const {
+                &[
+                    Bar::less("flat_from_paper", 10.1, 10.01),
+                    Bar::more("machine_ratio_paper", 37.4, 37.49),
+                    Bar::more("index_ratio_1024_paper", 515.0, 515.9),
+                ]
+            },
+            published: &[
+                ("flat_from_paper", 10.0),
+                ("machine_ratio_paper", 37.5),
+                ("index_ratio_1024_paper", 516.0),
+            ],
         }
     }
 

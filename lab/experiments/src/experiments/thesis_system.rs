@@ -22,7 +22,7 @@ use senko_thesis::hashed::Sized;
 use senko_thesis::system::{Kind, Named, Old, System, Young};
 
 use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 /// The experiment.
 pub struct ThesisSystem;
@@ -79,8 +79,19 @@ impl Experiment for ThesisSystem {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::A,
             source: "paper A, sections 6.2, 7.2.2, 9.2 and 10.2, figures 39, 45 and 51",
             text: "the combined block structure answers within 1.5 ms as it was and 800 us as it was improved, and closing blocks early saves memory",
+            bars: const {
+                &[
+                    Bar::less("after_over_before_time", 0.8, 0.53),
+                    Bar::less("early_over_short_young_pages", 0.95, 0.8),
+                ]
+            },
+            published: &[
+                ("mean_us_before_256mb", 1500.0),
+                ("mean_us_after_256mb", 800.0),
+            ],
         }
     }
 

@@ -18,7 +18,7 @@ use anyhow::Result;
 use senko_ssd::transfer::{Arrivals, Model, simulate};
 use serde_json::json;
 
-use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 /// The experiment.
 pub struct TransferFig7To9;
@@ -37,8 +37,29 @@ impl Experiment for TransferFig7To9 {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::B,
             source: "paper B, figures 7 to 9",
             text: "45, 60 and 65 thousand answers a second at 467, 477 and 502 us with 1, 2 and 4 drives",
+            bars: const {
+                &[
+                    Bar::less("qps_error_percent", 8.0, 4.0),
+                    Bar::less("latency_error_percent", 15.0, 8.0),
+                    Bar::less("deviation_4_over_1", 0.8, 0.45),
+                ]
+            },
+            published: &[
+                ("qps_1", 45_000.0),
+                ("qps_2", 60_000.0),
+                ("qps_4", 65_000.0),
+                ("latency_us_1", 467.0),
+                ("latency_us_2", 477.0),
+                ("latency_us_4", 502.0),
+                ("deviation_us_1", 85.0),
+                ("deviation_us_2", 35.6),
+                ("deviation_us_4", 38.0),
+                ("deviation_2_over_1", 0.419),
+                ("deviation_4_over_1", 0.447),
+            ],
         }
     }
 

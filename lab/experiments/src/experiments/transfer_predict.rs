@@ -24,7 +24,7 @@ use anyhow::{Result, ensure};
 use senko_ssd::transfer::{self, Arrivals, Model, simulate};
 use serde_json::json;
 
-use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
 
 /// The experiment.
 pub struct TransferPredict;
@@ -114,8 +114,23 @@ impl Experiment for TransferPredict {
 
     fn claim(&self) -> Claim {
         Claim {
+            paper: Paper::B,
             source: "paper B, sections 5.1 and 5.2",
             text: "A queueing model that knows one drive predicts the answers and response times of two and four.",
+            bars: const {
+                &[
+                    Bar::less("qps_error_percent", 8.0, 4.0),
+                    Bar::less("latency_error_percent", 15.0, 8.0),
+                ]
+            },
+            published: &[
+                ("qps_2", 60_000.0),
+                ("qps_4", 65_000.0),
+                ("latency_us_2", 477.0),
+                ("latency_us_4", 502.0),
+                ("deviation_us_2", 35.6),
+                ("deviation_us_4", 38.0),
+            ],
         }
     }
 

@@ -4,7 +4,7 @@
 //! A row names the files and the experiment, or says why no experiment measures it. A test counts
 //! the numbered figures, tables and equations of each paper, and fails when one has no row.
 
-use super::catalogue::Paper;
+use crate::claim::Paper;
 
 /// A part of a paper, the files that implement it, and the experiment that measures it, or why
 /// there is none.

@@ -7,7 +7,7 @@ mod dram_policy; // the two policies against published miss counts and a slow mo
 mod commits; // the pieces of the experiments on commits
 mod basics; // the basic structures of chapter 4.2
 mod device; // the verdicts on simulated drives
-mod papers; // every numbered item of the papers has its row in the report
+mod papers; // every item of the papers has its row, and documents have the bars
 mod plan; // the hit ratios of plans, and a shard that is filled as planned
 mod kv; // engines under test, driven as in an experiment
 mod process; // the program in a scratch folder

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The report's table from the papers to the code: no numbered item of a paper is left out.
+//! The report's table from the papers to the code: no numbered item of a paper is left out. And the
+//! documents have the bars that the experiments state.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
-use senko_lab::publish::catalogue::Paper;
 use senko_lab::publish::parts::PARTS;
+use senko_lab::{Bar, Claim, Paper, experiments};
 
 /// The numbers of one kind in a text: `figures 8 to 10 and 12, table 1`.
 fn numbers(text: &str, kind: &str) -> BTreeSet<u32> {
@@ -63,4 +65,52 @@ fn rows_differ() {
         let of_it = (part.paper.short(), part.part, part.what);
         assert!(seen.insert(of_it), "{of_it:?} stands twice");
     }
+}
+
+/// A number as the table of measurements writes it: `1.05`, `262144`, `20 M`, `10 ms`.
+fn number(text: &str) -> Option<f64> {
+    let (number, unit) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+    let factor = if unit == "M" { 1e6 } else { 1.0 };
+    Some(number.parse::<f64>().ok()? * factor)
+}
+
+/// Bars stood in the report's catalogue and in the documents, and three of them had become
+/// different there.
+#[test]
+fn the_documents_have_the_bars_of_the_experiments() {
+    let docs = Path::new("../../docs/measurements");
+    let table = std::fs::read_to_string(docs.join("README.md")).unwrap();
+    let mut compared = 0;
+    for row in table.lines().filter(|line| line.ends_with(".md` |")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
+        let [figure, _, bars, pages] = cells[..] else {
+            panic!("{row}");
+        };
+        let pages = pages.split('`').filter(|name| name.ends_with(".md"));
+        let text: String = pages
+            .map(|name| std::fs::read_to_string(docs.join(name)).unwrap())
+            .collect();
+        let words: Vec<&str> = text
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+            .collect();
+        let claims: Vec<Claim> = experiments()
+            .iter()
+            .filter(|experiment| words.contains(&experiment.name()))
+            .map(|experiment| experiment.claim())
+            .collect();
+        let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(1.0);
+        for pair in bars.split(';') {
+            let Some((must, goal)) = pair.split_once(',') else {
+                continue;
+            };
+            let (must, goal) = (number(must).unwrap(), number(goal).unwrap());
+            let is = |bar: &Bar| near(bar.must, must) && near(bar.goal, goal);
+            assert!(
+                claims.iter().flat_map(|claim| claim.bars).any(is),
+                "no experiment has the bars {pair} of {figure}"
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared > 50, "only {compared} bars were found");
 }
