@@ -149,13 +149,6 @@ impl Stats {
     }
 
     /// Every field with its name, in the order of this struct.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// for (name, number) in store.stats().named() {
-    ///     println!("{name} {number}");
-    /// }
-    /// ```
     pub fn named(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("puts", self.puts),
