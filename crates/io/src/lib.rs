@@ -8,6 +8,8 @@
 //! seed it loses, tears, reorders, corrupts and fails operations. [`trace`] wraps either interface
 //! and records the device operations.
 
+#![warn(missing_docs)]
+
 mod boot; // the time since boot
 mod conns; // the table of connections, for both backends
 mod content; // whether a file holds foreign data

@@ -39,6 +39,7 @@
 //!
 //! [`Store`] is the whole store.
 
+#![warn(missing_docs)]
 #![deny(unsafe_code)]
 
 // The store and its settings, as callers see them.

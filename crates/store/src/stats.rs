@@ -74,7 +74,7 @@ pub struct Stats {
     pub seals: u64,
     /// Elements written into blocks when logs were sealed.
     pub sealed_elements: u64,
-    /// Compactions.
+    /// Compactions that ended.
     pub compactions: u64,
     /// Elements that compactions moved.
     pub compacted_elements: u64,

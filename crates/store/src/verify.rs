@@ -30,7 +30,7 @@ pub struct VerifyReport {
     pub elements: u64,
     /// Sorted blocks.
     pub blocks: u64,
-    /// Logs.
+    /// Logs in append order.
     pub logs: u64,
     /// Values that have their own extents.
     pub large_values: u64,

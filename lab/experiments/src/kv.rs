@@ -53,7 +53,6 @@ pub enum Durability {
     Lazy,
     /// Nothing, if the process is killed; the last puts, if the power fails.
     Kill,
-    /// Nothing.
     Power,
 }
 

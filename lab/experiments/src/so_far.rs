@@ -25,7 +25,6 @@ pub(crate) struct NotedTable {
     pub title: String,
     /// Names of the columns.
     pub columns: Vec<String>,
-    /// Cells.
     pub rows: Vec<Vec<String>>,
 }
 

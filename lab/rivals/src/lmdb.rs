@@ -19,7 +19,6 @@ use heed::{Database, Env, EnvFlags, EnvOpenOptions, PutFlags, WithoutTls};
 use senko_lab::kv::{Durability, Engine, FillOrder, Maker, Tuning};
 use serde_json::{Map, Value};
 
-/// LMDB.
 pub struct Lmdb;
 
 /// Threads that may read at once.

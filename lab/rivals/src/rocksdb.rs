@@ -145,7 +145,6 @@ const TABLES: c_int = 2;
 /// Threads that flush and compact.
 const JOBS: c_int = 2;
 
-/// RocksDB.
 pub struct RocksDb;
 
 /// Bytes of a table in memory: what the tuning names, but no more than an eighth of the memory for

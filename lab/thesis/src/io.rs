@@ -25,7 +25,6 @@ const CHUNK: usize = 1 << 20;
 /// What gets cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Gets.
     pub gets: u64,
     /// Blocks that were searched.
     pub blocks: u64,

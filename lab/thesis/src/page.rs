@@ -35,7 +35,6 @@ pub struct Header {
     pub min: u64,
     /// The largest.
     pub max: u64,
-    /// Elements.
     pub count: u16,
     /// Bytes in use, the header's included.
     used: usize,

@@ -2,7 +2,7 @@
 //! The binary from outside: texts, refusals, `senko serve` from start to SIGTERM, and the drop-in
 //! by the name memcached.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 mod dbm; // `senko dbm`
 mod dbm_formats; // its dumps, and other programs' dumps

@@ -42,7 +42,6 @@ pub struct SortedLog {
 }
 
 impl SortedLog {
-    /// Elements.
     pub fn len(&self) -> usize {
         self.sorted.len()
     }

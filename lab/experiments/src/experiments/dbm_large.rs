@@ -35,13 +35,11 @@ const THREADS: [(u64, &str); 2] = [(1, "gets"), (16, "gets16")];
 /// The size of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Records.
     pub keys: u64,
     /// Bytes of our cache.
     pub memory: u64,
     /// Gets of a turn, per thread.
     pub gets: u64,
-    /// Rounds.
     pub rounds: u64,
 }
 

@@ -40,7 +40,6 @@ const CONTENTION: [(&str, u64); 5] = [
     ("high", 16),
     ("severe", 2),
 ];
-/// Threads.
 const THREADS: u64 = 8;
 
 /// How transactions are isolated from each other.

@@ -65,7 +65,6 @@ const DRIVES: [(&str, &str, &str); 4] = [
 struct Sizes {
     /// Bytes of the disk.
     disk: u64,
-    /// Keys.
     keys: u64,
     /// Puts after each key was put once.
     updates: u64,

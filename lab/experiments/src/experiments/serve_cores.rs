@@ -30,7 +30,6 @@ pub struct ServeCores;
 
 /// Most of its core that one worker may use in the open loop, in percent.
 const BUSY: f64 = 75.0;
-/// Connections.
 const CONNECTIONS: usize = 64;
 
 impl Experiment for ServeCores {

@@ -42,7 +42,6 @@ const SWAPPING: [&str; 4] = [
     "-o",
     "no_lru_crawler,no_lru_maintainer,slab_automove=0",
 ];
-/// Connections.
 const CONNECTIONS: usize = 64;
 /// When an item is more than a minute old, a hit changes it in memcached, and a changed page must
 /// be written before it can be swapped out. A swapping server with younger items is twice as fast

@@ -25,7 +25,6 @@ use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 /// The experiment.
 pub struct ServeTls;
 
-/// Connections.
 const CONNECTIONS: usize = 64;
 
 impl Experiment for ServeTls {

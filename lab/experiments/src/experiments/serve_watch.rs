@@ -26,7 +26,6 @@ use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
 /// The experiment.
 pub struct ServeWatch;
 
-/// Connections.
 const CONNECTIONS: usize = 64;
 /// Time from one scrape to the next.
 const SCRAPE: Duration = Duration::from_secs(1);

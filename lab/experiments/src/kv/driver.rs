@@ -45,7 +45,6 @@ pub struct Fill {
     pub ascending: bool,
     /// Puts a call.
     pub batch: usize,
-    /// Threads.
     pub threads: usize,
     /// Seed of the order.
     pub seed: u64,
@@ -76,7 +75,6 @@ pub struct Work {
     pub missing: f64,
     /// Gets that each thread has under way: 1 for single gets.
     pub depth: usize,
-    /// Threads.
     pub threads: usize,
     /// When it ends.
     pub amount: Amount,
@@ -121,9 +119,7 @@ impl Work {
 pub struct Times {
     /// How many.
     pub count: u64,
-    /// Microseconds.
     pub mean_us: f64,
-    /// Median.
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,

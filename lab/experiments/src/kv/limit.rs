@@ -36,7 +36,6 @@ const HEAD: usize = 16;
 pub struct DeviceReads {
     /// Bytes from the file's start that are read.
     pub span: u64,
-    /// Duration.
     pub seconds: f64,
     /// Many at once; else one at a time.
     pub many: bool,

@@ -17,7 +17,6 @@ pub struct BlockDevice {
     pub name: String,
     /// The manufacturer's name for it; virtual devices have none.
     pub model: Option<String>,
-    /// Bytes.
     pub bytes: u64,
     /// Whether it reports to be a rotating disk; virtual devices often do.
     pub rotational: Option<bool>,

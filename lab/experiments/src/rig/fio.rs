@@ -22,7 +22,6 @@ pub struct Reads {
     pub count: u64,
     /// Mean latency from submission to completion, in microseconds.
     pub mean_us: f64,
-    /// Median.
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
@@ -41,7 +40,6 @@ pub struct Job<'a> {
     pub block: u64,
     /// Reads under way.
     pub depth: u32,
-    /// Duration.
     pub time: Duration,
     /// The core that it runs on.
     pub core: usize,

@@ -17,9 +17,7 @@ pub struct Memory {
 /// count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Io {
-    /// Read.
     pub read: u64,
-    /// Written.
     pub written: u64,
 }
 

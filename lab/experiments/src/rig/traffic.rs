@@ -67,7 +67,6 @@ impl Items {
 /// The requests to the items.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Connections.
     pub connections: usize,
     /// Requests under way on each connection.
     pub pipeline: usize,

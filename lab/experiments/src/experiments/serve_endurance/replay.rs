@@ -32,7 +32,6 @@ const TICK: usize = 64;
 pub struct Rules {
     /// Its name in tables and keys.
     pub name: &'static str,
-    /// Admission.
     pub rule: AdmissionRule,
     /// Whether items that were hit are written again when their region is reclaimed.
     pub reinsert: bool,
@@ -75,7 +74,6 @@ pub const RULES: [Rules; 6] = [
 /// What a replay counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests.
     pub requests: u64,
     /// Of these, found.
     pub hits: u64,
