@@ -14,9 +14,13 @@ const RIVALS: &str = "senko_rivals/lmdb,senko_rivals/fjall,senko_rivals/redb";
 
 /// Builds and runs; returns only if that is impossible.
 pub fn lab(workspace: &Workspace, args: &[String]) -> Result<bool> {
-    let build = ["build", "--release", "-p", "senko", "-p", "senko_lab"];
-    // Lines on stdout are the experiment's alone.
-    if !workspace.cargo(&build).status()?.success() {
+    // Lines on stdout are the experiment's alone. Each is built by itself: together their features
+    // would be unified, and the product's binary would not be the one that users build.
+    let build = |package: &[&str]| {
+        let mut command = workspace.cargo(&["build", "--release", "-p"]);
+        Ok::<bool, std::io::Error>(command.args(package).status()?.success())
+    };
+    if !build(&["senko"])? || !build(&["senko_lab"])? {
         bail!("the release build failed");
     }
     // A list or a report needs no rival.
@@ -25,9 +29,7 @@ pub fn lab(workspace: &Workspace, args: &[String]) -> Result<bool> {
         if links("rocksdb") {
             features.push_str(",senko_rivals/rocksdb");
         }
-        let rivals = ["-p", "senko_rivals", "--features", &features];
-        let built = workspace.cargo(&build).args(rivals).status()?;
-        if !built.success() {
+        if !build(&["senko_rivals", "--features", &features])? {
             eprintln!("the rivals do not build here, so figures against them will be missing");
         }
     }
