@@ -4,7 +4,7 @@ answered, and memory stays in its cap.
 
 The crowd reads slowly, stops in the middle of a value, of a line and of a handshake, and scrapes
 metrics without reading. What is asserted are
-counts and states. What the others wait is measured by `senko lab run serve-overload`."""
+counts and states. What the others wait is measured by `senko-lab run serve-overload`."""
 
 import resource
 import shutil

@@ -146,8 +146,6 @@ RESULTS = [
     ["--help"],
     ["--version"],
     ["version"],
-    ["lab", "list"],
-    ["lab", "list", "--json"],
     ["ssd", "parts"],
     ["ssd", "run", ZIPF, "--profile", "paper-1gb", "--ftl", "page"],
     ["ssd", "run", ZIPF, "--profile", "paper-1gb", "--ftl", "page", "--json"],

@@ -29,7 +29,6 @@ const VERSION: &CStr = c"0.1.0";
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Val {
-    /// Bytes.
     pub size: usize,
     /// Where they are.
     pub data: *mut c_void,

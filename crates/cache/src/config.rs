@@ -50,7 +50,6 @@ pub struct DeviceSlice {
     pub device: DeviceId,
     /// First page.
     pub first_page: u64,
-    /// Pages.
     pub pages: u64,
 }
 

@@ -312,7 +312,6 @@ impl Shard {
     pub fn hit(&mut self, item: ItemRef) {
         self.dram.hit(item.0, self.now);
     }
-    /// Metadata.
     pub fn meta(&self, item: ItemRef) -> Meta {
         self.dram
             .arena()

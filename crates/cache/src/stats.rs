@@ -5,7 +5,7 @@
 /// Counters and gauges of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs)] // named as in `stats`, described in docs/cache/statistics.md
+// Named as in `stats`, described in docs/cache/statistics.md.
 pub struct CacheStats {
     // gauges
     pub dram_items: u64,
@@ -86,7 +86,6 @@ senko_io::counters! {
 
 /// Commands on items of one slab class, in DRAM or on flash, with memcached's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct ClassCounts {
     pub get_hits: u64,
     pub cmd_set: u64,
@@ -104,7 +103,6 @@ senko_io::counters! {
 
 /// One slab class, for `stats slabs` and `stats items`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct SlabClassStats {
     pub id: u32,
     pub chunk_size: u32,

@@ -116,7 +116,6 @@ pub struct FlashItem {
     pub answer: std::ops::Range<usize>,
     /// Where the value's data (without `\r\n`) is in `buf`.
     pub value: std::ops::Range<usize>,
-    /// Metadata.
     pub meta: Meta,
 }
 

@@ -17,7 +17,6 @@ use clap::{Args, Subcommand, ValueEnum};
 use senko_dbm::{
     CopyReport, Database, Durability, MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, Options, Table,
 };
-use senko_io::tell;
 use senko_workload::units::count;
 use serde_json::{Value, json};
 
@@ -210,14 +209,7 @@ pub fn main(args: &DbmArgs) -> ExitCode {
     match run(&args.command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            let interrupted = error.downcast_ref::<Interrupted>();
-            let code = interrupted.map_or(2, Interrupted::exit_code);
-            if !crate::out::closed() {
-                tell!("senko: {:#}", crate::out::named(error));
-            }
-            ExitCode::from(code)
-        }
+        Err(error) => crate::failed(error),
     }
 }
 

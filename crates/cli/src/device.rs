@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use senko_io::{Output, bar, tell};
-use senko_lab::device::{
+use senko_io::{Output, bar, tell, undo};
+use senko_plan::device::{
     FileTarget, Found, LEAST, Mapping, Measured, SimulatedTarget, Target, measure,
 };
-use senko_lab::rig::cleanup::{self, Undo};
-use senko_lab::{Progress, Table};
+use senko_plan::{Progress, Table};
 use senko_ssd::chart::Unit;
 use senko_ssd::device::Parts;
 use senko_ssd::drive::Drive;
@@ -59,7 +58,7 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
             args.size
         );
     }
-    cleanup::on_signals();
+    undo::on_signals();
     let named = Path::new(&args.target);
     if let Some(path) = &args.svg {
         Output::check(path, &[named])?;
@@ -77,13 +76,16 @@ pub fn main(args: &DeviceArgs) -> Result<()> {
         }
         None => {
             let opened = FileTarget::open(named, args.destroy_data.as_deref(), args.size)?;
-            made = match opened.found() {
-                Found::Nothing => Some(Undo::RemoveFile(named.to_owned())),
-                // An empty file of somebody else stays, and stays empty.
-                Found::Empty => Some(Undo::WriteBack(named.to_owned(), String::new())),
-                Found::Data => None,
-            }
-            .map(cleanup::later);
+            let (path, found) = (named.to_owned(), opened.found());
+            made = (found != Found::Data).then(|| {
+                undo::later(move || {
+                    drop(match found {
+                        Found::Nothing => std::fs::remove_file(path),
+                        // An empty file of somebody else stays, and stays empty.
+                        _ => std::fs::write(path, ""),
+                    });
+                })
+            });
             Box::new(opened)
         }
     };

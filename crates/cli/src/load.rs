@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use senko_io::bar;
+use senko_io::say::time_left;
 use senko_load::{
     Amount, Changes, Gaps, Gather, KeyCount, Login, Pace, Part, Requests, Second, Settings, Step,
     Stretch, Target, Watch, Wire,
@@ -25,7 +26,6 @@ use senko_workload::{KeyShape, Popularity, ValueLen};
 
 use crate::out;
 use crate::process::{self, Interrupted};
-use crate::progress::time_left;
 use crate::units::{Bytes, Io, at_least_one, some_bytes, whole_seconds};
 
 /// Arguments of `senko load`.

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine's memory, free space and cores. Read once at start, for the defaults.
-
-use std::io;
-use std::path::Path;
+//! The machine's memory and cores. Read once at start, for the defaults.
 
 /// Default memory cap: 1 GiB, but at most a quarter of the memory of the machine (or the
 /// container).
@@ -45,22 +42,6 @@ fn container_memory() -> Option<u64> {
     .min()
 }
 
-/// Bytes that an ordinary user may still write to the file system of `path`.
-#[allow(unsafe_code)]
-pub fn free_bytes(path: &Path) -> io::Result<u64> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-    let mut answer = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: the path is NUL-terminated and the answer is writable memory of the right type; both
-    // outlive the call.
-    if unsafe { libc::statvfs(path.as_ptr(), answer.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call succeeded, so it filled the struct (which was zeroed before).
-    let answer = unsafe { answer.assume_init() };
-    Ok(answer.f_bavail.saturating_mul(answer.f_frsize))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -70,7 +51,5 @@ mod tests {
     fn defaults_are_sane() {
         assert!((32 << 20..=1 << 30).contains(&default_memory()));
         assert!(cores() >= 1);
-        assert!(free_bytes(Path::new("/")).is_ok());
-        assert!(free_bytes(Path::new("/no/such/folder")).is_err());
     }
 }

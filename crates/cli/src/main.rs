@@ -11,15 +11,13 @@ mod dbm; // the transactional DBM
 mod device; // a device, measured
 mod dropin; // the meaning of memcached's options
 mod getopt; // parses a command line as memcached does
-mod lab; // the papers' tables and figures
 mod load; // the load generator
-mod machine; // memory, free space and cores, for the defaults
+mod machine; // memory and cores, for the defaults
 mod manual; // man pages and completions
 mod options; // the options of `senko serve`, from the command line and TOML
-mod out; // results on stdout
 mod plan; // DRAM and flash to buy
 mod process; // limits, user, signals, the background, the pid file
-mod progress; // the remaining time
+mod progress; // a line with percentage and remaining time
 mod serve; // starts a server and waits for its end
 mod service; // messages to a service manager
 mod ssd; // the simulator of drives
@@ -36,7 +34,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
-use senko_io::tell;
+use senko_io::{out, tell};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -82,8 +80,6 @@ enum Command {
     Device(device::DeviceArgs),
     /// Plans a cache: DRAM and flash to buy, hit ratios, writes, years, price
     Plan(plan::PlanArgs),
-    /// Runs the experiments behind the papers' tables and figures
-    Lab(lab::LabArgs),
     /// Prints the version
     Version,
     /// Writes man pages and completions
@@ -125,7 +121,6 @@ fn run() -> ExitCode {
         Command::Ssd(args) => ssd::main(*args),
         Command::Device(args) => device::main(&args),
         Command::Plan(args) => plan::main(&args),
-        Command::Lab(args) => lab::main(args),
         Command::Manual(args) => manual::main(&args, Cli::command()),
         Command::Version => {
             writeln!(out::stdout(), "senko {BUILD}").context("cannot write to stdout")
@@ -135,6 +130,21 @@ fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => refused(&error),
     }
+}
+
+/// Reports the failure of a command whose exit code 1 is the answer "no", and gives its code. An
+/// error of stdout is named as one: a full disk behind stdout does not mean a full store.
+fn failed(error: anyhow::Error) -> ExitCode {
+    let interrupted = error.downcast_ref::<process::Interrupted>();
+    let code = interrupted.map_or(2, process::Interrupted::exit_code);
+    if !out::closed() {
+        let error = match out::failed() && error.is::<std::io::Error>() {
+            true => error.context("cannot write to stdout"),
+            false => error,
+        };
+        tell!("senko: {error:#}");
+    }
+    ExitCode::from(code)
 }
 
 /// Reports why a command could not do its work.

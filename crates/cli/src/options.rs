@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{ArgAction, Args};
+use senko_io::FileSystem;
 use senko_server::server::data_dir::make_folder;
 use senko_server::settings::{FlashSpec, Settings};
 use senko_workload::units::count;
@@ -436,8 +437,9 @@ impl ServeOptions {
         let bytes = if present >= LEAST_DEFAULT_FLASH_BYTES {
             present // a file from an earlier start keeps its size
         } else {
-            let free = machine::free_bytes(&folder)
-                .with_context(|| format!("cannot tell the free space of {}", folder.display()))?;
+            let free = FileSystem::of(&folder)
+                .with_context(|| format!("cannot tell the free space of {}", folder.display()))?
+                .free;
             let bytes = DEFAULT_FLASH_BYTES.min((free + present) / 4) & !((1 << 20) - 1);
             if bytes < LEAST_DEFAULT_FLASH_BYTES {
                 bail!(

@@ -9,14 +9,13 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use senko_cache::Footprint;
-use senko_lab::Table;
-use senko_lab::experiments::dram_policy::Basis;
-use senko_lab::experiments::dram_policy::requests::from_trace;
-use senko_lab::plan::server::{Served, Servers};
-use senko_lab::plan::tiers::Machine;
-use senko_lab::plan::{self, Curve, FOLLOWED, HIT_RATIO_ERROR, WRITTEN_ERROR};
-use senko_lab::publish::short;
-use senko_lab::ratios::Premises;
+use senko_plan::count::Basis;
+use senko_plan::curve::server::{Served, Servers};
+use senko_plan::curve::tiers::Machine;
+use senko_plan::curve::{self, Curve, FOLLOWED, HIT_RATIO_ERROR, WRITTEN_ERROR};
+use senko_plan::ratios::Premises;
+use senko_plan::requests::from_trace;
+use senko_plan::{Table, short};
 use senko_server::settings::PolicyKind;
 use senko_ssd::chart::Unit;
 use senko_ssd::lifetime::{LONGEST_YEARS, show_years};
@@ -225,8 +224,8 @@ pub fn main(args: &PlanArgs) -> Result<()> {
     let population = Population::of(args)?;
     let Population { curve, sizes, .. } = &population;
     let policy = match args.policy.0 {
-        PolicyKind::Lru => plan::Policy::Lru,
-        PolicyKind::S3Fifo => plan::Policy::S3Fifo,
+        PolicyKind::Lru => curve::Policy::Lru,
+        PolicyKind::S3Fifo => curve::Policy::S3Fifo,
     };
     let size = |item: usize| sizes[item.min(sizes.len() - 1)];
     let of_item = premises.index_bits / 8.0;
@@ -447,7 +446,7 @@ fn money(price: f64) -> String {
 impl Population {
     /// That of a trace, for which the cache begins empty, or of keys by Zipf's law.
     fn of(args: &PlanArgs) -> Result<Population> {
-        let policy = plan::Policy::Lru;
+        let policy = curve::Policy::Lru;
         let Some(trace) = &args.trace else {
             return match args.items {
                 Some(0) => bail!("--items 0: there is nothing to cache"),

@@ -23,7 +23,6 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
-use senko_io::tell;
 use senko_store::{Durability, IndexKind, Options, Store, StoreError};
 use senko_workload::{SpecError, units};
 
@@ -109,14 +108,7 @@ pub fn main(args: StoreArgs) -> ExitCode {
     match done {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
-        Err(error) => {
-            let interrupted = error.downcast_ref::<Interrupted>();
-            let code = interrupted.map_or(2, Interrupted::exit_code);
-            if !crate::out::closed() {
-                tell!("senko: {:#}", crate::out::named(error));
-            }
-            ExitCode::from(code)
-        }
+        Err(error) => crate::failed(error),
     }
 }
 

@@ -32,9 +32,9 @@ const BATCH: usize = 1 << 20;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CopyReport {
-    /// Tables.
+    /// Tables that were copied.
     pub tables: u64,
-    /// Records.
+    /// Records that were copied.
     pub records: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,

@@ -13,6 +13,7 @@
 //!
 //! Start with [`Database`].
 
+#![warn(missing_docs)]
 #![deny(unsafe_code)]
 
 // The database, as its callers see it.

@@ -23,11 +23,11 @@ const ATTEMPTS: usize = 5;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct VerifyReport {
-    /// Tables.
+    /// Tables that were read.
     pub tables: u64,
     /// Pages of trees.
     pub pages: u64,
-    /// Records.
+    /// Records that were read.
     pub records: u64,
     /// The problems found, each with the table's name. It is empty for what belongs to no table:
     /// the superblocks, the checkpoint, the translation table and the log.

@@ -83,7 +83,6 @@ pub(crate) struct WriteSet {
     arena: Vec<u8>,
     /// Bytes of the arena that belong to no write any more.
     dead: usize,
-    /// Writes.
     count: usize,
     /// All chunks but the last one.
     chunks: Vec<Vec<Op>>,

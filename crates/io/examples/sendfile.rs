@@ -4,7 +4,7 @@
 //!
 //! `sendfile FILE BYTES` answers `set`, `get` of one key, `stats` and `version` on a free port of
 //! 127.0.0.1, which it writes to the file that `MEMCACHED_PORT_FILENAME` names. It has a thread for
-//! each connection, since sendfile blocks, and it checks nothing that it sends. `senko lab run
+//! each connection, since sendfile blocks, and it checks nothing that it sends. `senko-lab run
 //! serve-flash-get` compares it with the server, whose answers go through frames.
 //!
 //! - An answer starts on a page, is written once with O_DIRECT, and is never moved.

@@ -193,7 +193,7 @@ impl FlashFile {
         self.found / PAGE_SIZE as u64
     }
 
-    /// Pages.
+    /// Its length, in whole pages.
     pub fn pages(&self) -> u64 {
         self.pages.load(Ordering::Acquire)
     }

@@ -8,6 +8,8 @@
 //! seed it loses, tears, reorders, corrupts and fails operations. [`trace`] wraps either interface
 //! and records the device operations.
 
+#![warn(missing_docs)]
+
 mod boot; // the time since boot
 mod conns; // the table of connections, for both backends
 mod content; // whether a file holds foreign data
@@ -19,10 +21,12 @@ mod event_loop; // sockets and files on one loop: the facade over the two backen
 pub mod fault; // faults on demand under a running loop, for tests of a whole server
 pub mod faulty; // the in-memory device that fails from a seed, both interfaces
 mod file; // a flash file or block device: open, probe, preallocate, lock
+mod file_system; // free space, and whether it is in memory
 pub mod le; // numbers in bytes, little-endian
 mod net; // listening and connecting
 mod observe; // for tests: a call before each store into shared memory
 mod passed; // sockets that a service manager passes
+pub mod out; // results on stdout, whose reader may leave
 mod output; // results of commands: never over an input, or over a file in use
 mod page; // aligned memory: page runs to write, pooled frames to read into
 mod posix; // backend: epoll, and a thread pool for the disk
@@ -36,6 +40,7 @@ mod stats; // counts of what reached the devices
 mod tag; // the engine and the purpose of an I/O
 mod times; // a histogram of durations
 pub mod trace; // the recorder of device operations, and the reader of its format
+pub mod undo; // what a command has made, undone at its end
 mod unfinished; // a file that gets its name when it is complete
 mod uring; // backend: io_uring
 mod wake; // waking a loop from another thread
@@ -48,6 +53,7 @@ pub use event_loop::{Backend, EventLoop};
 pub use file::fork_count::forks;
 pub use file::told::error_number;
 pub use file::{FileId, FileOptions, FlashFile, discard_bytes};
+pub use file_system::FileSystem;
 pub use net::{Listener, SocketFile, connect_tcp, connect_unix};
 pub use observe::observe_stores;
 pub use output::Output;

@@ -19,7 +19,6 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Both.
     pub fn total(&self) -> Duration {
         self.user + self.system
     }

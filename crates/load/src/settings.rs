@@ -18,7 +18,6 @@ use senko_workload::{KeyShape, Mix, Op, Popularity, ValueLen};
 /// Where the server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// TCP.
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
@@ -165,7 +164,6 @@ impl Step {
 pub enum Gaps {
     /// Equal gaps.
     Even,
-    /// Exponential.
     Poisson,
     /// Facebook's ETC, stretched to the rate.
     Etc,
@@ -219,7 +217,6 @@ pub struct Settings {
     pub wire: Wire,
     /// Connections over all threads.
     pub connections: usize,
-    /// Threads.
     pub threads: usize,
     /// Requests under way on a connection.
     pub pipeline: usize,
@@ -268,7 +265,6 @@ pub struct Settings {
     pub gather: Option<Gather>,
     /// The server's process, whose CPU time is reported.
     pub server_pid: Option<u32>,
-    /// Backend.
     pub io: BackendChoice,
     /// Seed of every random choice.
     pub seed: u64,

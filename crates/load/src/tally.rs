@@ -90,7 +90,6 @@ impl Counts {
 /// Sums and latencies of a period of time.
 #[derive(Clone, Debug, Default)]
 pub struct Stretch {
-    /// Sums.
     pub counts: Counts,
     /// Latencies of gets in nanoseconds; in an open loop, from the time they were due.
     pub get: Histogram,

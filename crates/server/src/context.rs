@@ -108,7 +108,6 @@ pub enum Window {
     /// [`WINDOW`] replies that wait, [`QUEUE_BYTES`].
     #[default]
     Wide,
-    /// Less.
     Small,
     /// One answer.
     One,

@@ -183,7 +183,6 @@ pub const PARKED_BYTES: usize = size_of::<Unit>() + size_of::<Reply>() + 256;
 enum Waits {
     /// The fetch with this ticket, and the bytes of it that will be copied.
     Fetch(u16, usize),
-    /// Memory.
     Memory,
 }
 

@@ -167,7 +167,6 @@ pub struct Settings {
     pub on_verbosity: Option<fn(u8)>,
     /// Only this protocol (`-B`): ascii, binary; `None`: each connection's first byte decides.
     pub only_protocol: Option<Dialect>,
-    /// Flash.
     pub flash: Vec<FlashSpec>,
     /// State that survives the process is kept here and in `shared_memory`; `None`: no state
     /// survives.
@@ -194,7 +193,6 @@ pub struct Settings {
     /// How long a worker polls for the end of a flash read before it sleeps, if polling usually
     /// succeeds.
     pub spin: Duration,
-    /// Backend.
     pub io: BackendChoice,
     /// Record what reaches the flash devices.
     pub trace: Option<PathBuf>,

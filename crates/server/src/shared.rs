@@ -43,7 +43,6 @@ macro_rules! thread_stats {
         /// Counters of one worker, with memcached's names. They are plain integers: the worker's
         /// thread counts and publishes them.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[allow(missing_docs)] // memcached's names, described in its protocol text
         pub struct ThreadStats { $(pub $name: u64,)* }
 
         senko_io::counters! { ThreadStats: $($name)* }
@@ -106,7 +105,6 @@ pub enum ConnState {
     Value,
     /// In the middle of the value of a refused command.
     Swallowed,
-    /// Watching.
     Watching,
 }
 

@@ -130,7 +130,6 @@ pub enum Arrival {
 /// A part of a load with constant settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
-    /// Addresses.
     pub pattern: Pattern,
     /// The number of requests, without flushes.
     pub count: u64,
@@ -148,7 +147,6 @@ pub struct Phase {
     pub trims: f64,
     /// A flush after this many requests; 0 for none.
     pub flush_every: u64,
-    /// Times.
     pub arrival: Arrival,
     /// The host's stream.
     pub stream: u16,

@@ -79,7 +79,6 @@ pub enum Interface {
     },
     /// NVMe's queues. A request goes to the queue with the fewest commands.
     Nvme {
-        /// Queues.
         queues: u32,
         /// Requests at once in each queue.
         depth: u32,

@@ -194,9 +194,7 @@ const OR_TRIMMED: &str = " or that were trimmed";
 /// Total busy time of the flash, over all planes and buses of all drives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BusyTimes {
-    /// Planes.
     pub planes: u64,
-    /// Buses.
     pub buses: u64,
     /// Reading cells.
     pub read_seconds: f64,
@@ -299,7 +297,6 @@ pub struct Report {
     pub ftl: String,
     /// The write buffer, with its parameters.
     pub buffer: String,
-    /// Drives.
     pub drives: usize,
     /// Whether operations had times.
     pub timed: bool,
@@ -310,9 +307,7 @@ pub struct Report {
     pub arrival_seconds: f64,
     /// All requests together.
     pub all: ResponseTimes,
-    /// Reads.
     pub reads: ResponseTimes,
-    /// Writes.
     pub writes: ResponseTimes,
     /// Trims and flushes.
     pub others: ResponseTimes,

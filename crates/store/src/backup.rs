@@ -23,17 +23,6 @@ use crate::{Options, StoreError};
 const PROGRESS: u64 = 4096;
 
 /// What a backup copied.
-///
-/// ```
-/// # let store = senko_store::example::store();
-/// # let copy = std::env::temp_dir().join(format!("senko-doc-report-{}", std::process::id()));
-/// # let _ = std::fs::remove_file(&copy);
-/// let time = store.put(b"colour", b"green")?;
-/// let report = store.backup(&copy, |_| ())?;
-/// assert_eq!((report.elements, report.bytes, report.time), (1, 11, time));
-/// # std::fs::remove_file(&copy).unwrap();
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupReport {
     /// Elements written.
@@ -197,11 +186,6 @@ impl Target {
 /// ```
 pub trait GoOn {
     /// Whether the work should continue.
-    ///
-    /// ```
-    /// use senko_store::GoOn;
-    /// assert!(().go_on() && true.go_on() && !false.go_on());
-    /// ```
     fn go_on(self) -> bool;
 }
 

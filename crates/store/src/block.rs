@@ -52,14 +52,6 @@ use head::Meta;
 const HEAD_READ_BYTES: usize = 1 << 20;
 
 /// Pages of the device that a look-up needs.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let block = senko_store::example::block(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// let run = block.find(hash);
-/// assert_eq!(run.pages, 1, "one read");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRun {
     /// The first page of the device.
@@ -70,45 +62,17 @@ pub struct PageRun {
 
 impl PageRun {
     /// Whether there is nothing to read: the hash lies outside of the block's range.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let run = block.find(hash);
-    /// assert!(!run.is_empty());
-    /// ```
     pub fn is_empty(&self) -> bool {
         self.pages == 0
     }
 
     /// Bytes to read.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let run = block.find(hash);
-    /// assert_eq!(run.bytes(), 4096);
-    /// ```
     pub fn bytes(&self) -> usize {
         self.pages as usize * PAGE_SIZE
     }
 }
 
 /// An open sorted block: what is kept of it in DRAM.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let block = senko_store::example::block(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// let run = block.find(hash);
-/// let mut bytes = senko_io::AlignedBuf::new(run.pages as usize);
-/// device.read(run.page, &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-/// let found = block.search(run, &bytes, hash, b"colour", u64::MAX)?.unwrap();
-/// assert_eq!(&*found.value, b"green");
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Block {
     record: BlockRecord,
@@ -128,16 +92,6 @@ impl Block {
     }
 
     /// Reads the head of a block, without its hash list.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::block::Block;
-    /// let again = Block::open(&*device, block.record())?;
-    /// assert_eq!(again.find(hash), block.find(hash));
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn open(device: &dyn Device, record: &BlockRecord) -> Result<Block, StoreError> {
         Block::open_tagged(device, record, Tag::store(Purpose::Recover))
     }
@@ -151,61 +105,26 @@ impl Block {
     }
 
     /// The manifest's record of the block.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!((block.record().id, block.record().elements), (2, 2));
-    /// ```
     pub fn record(&self) -> &BlockRecord {
         &self.record
     }
 
     /// The page index.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(block.page_index().pages(), block.record().data_pages);
-    /// ```
     pub fn page_index(&self) -> &PageIndex {
         &self.index
     }
 
     /// How the block's pages are checked and searched, for drivers that keep no block.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(block.format().page_bytes(), 4096);
-    /// ```
     pub fn format(&self) -> PageFormat {
         self.format
     }
 
     /// The extents of large values that the block's elements name, in the elements' order.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert!(block.large().is_empty(), "all values lie in the block");
-    /// ```
     pub fn large(&self) -> &[ExtentRef] {
         &self.large
     }
 
     /// All DRAM that the block takes.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// println!("{} bytes for {} elements", block.bytes_in_dram(), block.record().elements);
-    /// ```
     pub fn bytes_in_dram(&self) -> usize {
         size_of::<Block>() + self.index.heap_bytes() + size_of_val::<[ExtentRef]>(&self.large)
     }
@@ -213,14 +132,6 @@ impl Block {
     /// The pages that hold every element of a hash, if the block has any. Usually this is one page.
     /// It is more for elements longer than a page, or if the versions of a key do not fit into one
     /// page. It is empty if the hash lies outside of the block's range.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let run = block.find(hash);
-    /// assert!((16..16 + 256).contains(&run.page));
-    /// ```
     #[inline]
     pub fn find(&self, key: KeyHash) -> PageRun {
         let outside = key.order < self.record.first_order || key.order > self.record.last_order;
@@ -235,19 +146,6 @@ impl Block {
 
     /// The newest version of `key` no newer than `at` in the bytes of the run that [`Block::find`]
     /// returned.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let run = block.find(hash);
-    /// let mut bytes = senko_io::AlignedBuf::new(run.pages as usize);
-    /// device.read(run.page, &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-    /// let found = block.search(run, &bytes, hash, b"colour", u64::MAX)?.unwrap();
-    /// assert_eq!((&*found.value, found.time), (&b"green"[..], 5));
-    /// assert!(block.search(run, &bytes, hash, b"colour", 4)?.is_none(), "it was written at 5");
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn search<'b>(
         &self,
         run: PageRun,
@@ -263,17 +161,6 @@ impl Block {
     }
 
     /// All versions of `key` in the bytes of the run that [`Block::find`] returned, newest first.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let run = block.find(hash);
-    /// let mut bytes = senko_io::AlignedBuf::new(run.pages as usize);
-    /// device.read(run.page, &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-    /// assert_eq!(block.versions(run, &bytes, hash, b"colour")?.len(), 1);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn versions<'b>(
         &self,
         run: PageRun,
@@ -301,14 +188,6 @@ impl Block {
     }
 
     /// The number in the block of a run's first page.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let run = block.find(hash);
-    /// assert_eq!(block.page_number(run), 0);
-    /// ```
     pub fn page_number(&self, run: PageRun) -> u32 {
         let pages = run.page.saturating_sub(self.record.extent.first);
         (pages / u64::from(self.record.device_pages())) as u32
@@ -316,15 +195,6 @@ impl Block {
 
     /// The hash list of a range of shards, in the elements' order: 19 bytes of reading and 32 of
     /// DRAM an element.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let all = block.hashes(&*device, 0..senko_store::SHARDS)?;
-    /// assert!(all.iter().any(|entry| entry.key == hash));
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn hashes(
         &self,
         device: &dyn Device,

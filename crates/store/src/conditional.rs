@@ -144,13 +144,6 @@ impl Store {
     /// Like [`Store::compare_and_swap`], but the value may expire, and the caller chooses the
     /// durability.
     ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// let synced = senko_store::WriteOptions::synced();
-    /// assert!(store.compare_and_swap_with(b"lock", None, Some(b"mine"), synced)?.is_some());
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
-    ///
     /// # Errors
     /// As [`Store::compare_and_swap`].
     pub fn compare_and_swap_with(
@@ -198,13 +191,6 @@ impl Store {
 
     /// Like [`Store::update`], but the value may expire, and the caller chooses the durability.
     ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// let synced = senko_store::WriteOptions::synced();
-    /// store.update_with(b"log", synced, |old| Some([old.unwrap_or_default(), b"line"].concat()))?;
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
-    ///
     /// # Errors
     /// As [`Store::update`].
     pub fn update_with(
@@ -238,12 +224,6 @@ impl Store {
     }
 
     /// Whether no key has a value. It stops reading at the first key that has one.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// assert!(store.is_empty()?);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     ///
     /// # Errors
     /// As [`Store::scan`].

@@ -39,14 +39,6 @@ pub const MAX_HEADER: usize = 1 + 3 + 5 + 7 + 5;
 const KNOWN: u8 = TOMBSTONE | EXPIRY | LARGE | MORE;
 
 /// One version of a key.
-///
-/// ```
-/// use senko_store::element::Element;
-/// let element = Element { flags: 0, key: b"colour", value: b"green", time: 5, expiry: 0 };
-/// let mut bytes = Vec::new();
-/// element.encode(&mut bytes);
-/// assert_eq!(Element::decode(&bytes), Ok((element, bytes.len())));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element<'a> {
     /// [`TOMBSTONE`], [`LARGE`], [`MORE`]. [`EXPIRY`] is set by what `expiry` says.
@@ -63,12 +55,6 @@ pub struct Element<'a> {
 }
 
 /// Why bytes are not an element.
-///
-/// ```
-/// use senko_store::element::{BadElement, Element};
-/// assert_eq!(Element::decode(&[]), Err(BadElement::Cut));
-/// assert_eq!(Element::decode(&[0x80]), Err(BadElement::Flags(0x80)));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadElement {
@@ -96,14 +82,6 @@ impl fmt::Display for BadElement {
 impl std::error::Error for BadElement {}
 
 /// The bytes before the key: enough to skip an element without reading the rest.
-///
-/// ```
-/// # use senko_store::{element::ElementHeader, example::element};
-/// let mut bytes = Vec::new();
-/// element(b"colour", b"green", 5).encode(&mut bytes);
-/// let header = ElementHeader::decode(&bytes).unwrap();
-/// assert_eq!((header.key_len, header.value_len, header.time), (6, 5, 5));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElementHeader {
     /// As in [`Element`], with [`EXPIRY`].
@@ -122,53 +100,21 @@ pub struct ElementHeader {
 
 impl ElementHeader {
     /// Bytes of the whole element.
-    ///
-    /// ```
-    /// # use senko_store::{element::ElementHeader, example::element};
-    /// let mut bytes = Vec::new();
-    /// element(b"colour", b"green", 5).encode(&mut bytes);
-    /// let header = ElementHeader::decode(&bytes).unwrap();
-    /// assert_eq!(header.element_len(), bytes.len());
-    /// ```
     pub fn element_len(&self) -> usize {
         self.value_at() + self.value_len as usize
     }
 
     /// Where the key begins, from the element's start.
-    ///
-    /// ```
-    /// # use senko_store::{element::ElementHeader, example::element};
-    /// let mut bytes = Vec::new();
-    /// element(b"colour", b"green", 5).encode(&mut bytes);
-    /// let header = ElementHeader::decode(&bytes).unwrap();
-    /// assert!(bytes[header.key_at()..].starts_with(b"colour"));
-    /// ```
     pub fn key_at(&self) -> usize {
         usize::from(self.bytes)
     }
 
     /// Where the value begins, from the element's start.
-    ///
-    /// ```
-    /// # use senko_store::{element::ElementHeader, example::element};
-    /// let mut bytes = Vec::new();
-    /// element(b"colour", b"green", 5).encode(&mut bytes);
-    /// let header = ElementHeader::decode(&bytes).unwrap();
-    /// assert_eq!(&bytes[header.value_at()..], b"green");
-    /// ```
     pub fn value_at(&self) -> usize {
         usize::from(self.bytes) + self.key_len as usize
     }
 
     /// Reads the header at the start of `bytes`, which need not hold all of the key and the value.
-    ///
-    /// ```
-    /// # use senko_store::{element::ElementHeader, example::element};
-    /// let mut bytes = Vec::new();
-    /// element(b"colour", b"green", 5).encode(&mut bytes);
-    /// let header = ElementHeader::decode(&bytes).unwrap();
-    /// assert_eq!(ElementHeader::decode(&bytes[..11]), Ok(header), "the key may be cut off");
-    /// ```
     #[inline]
     pub fn decode(bytes: &[u8]) -> Result<ElementHeader, BadElement> {
         let flags = *bytes.first().ok_or(BadElement::Cut)?;
@@ -258,33 +204,16 @@ fn put_varint(mut value: usize, to: &mut [u8], at: &mut usize) {
 
 impl<'a> Element<'a> {
     /// Whether this is a tombstone.
-    ///
-    /// ```
-    /// use senko_store::element::{Element, TOMBSTONE};
-    /// let gone = Element { flags: TOMBSTONE, key: b"colour", value: b"", time: 5, expiry: 0 };
-    /// assert!(gone.is_tombstone());
-    /// ```
     pub fn is_tombstone(&self) -> bool {
         self.flags & TOMBSTONE != 0
     }
 
     /// Whether the value lies in its own extent.
-    ///
-    /// ```
-    /// # use senko_store::example::element;
-    /// assert!(!element(b"colour", b"green", 5).is_large());
-    /// ```
     pub fn is_large(&self) -> bool {
         self.flags & LARGE != 0
     }
 
     /// Whether the element has expired at this Unix second.
-    ///
-    /// ```
-    /// use senko_store::element::Element;
-    /// let element = Element { flags: 0, key: b"colour", value: b"green", time: 5, expiry: 100 };
-    /// assert!(!element.expired(99) && element.expired(100));
-    /// ```
     pub fn expired(&self, now_seconds: u64) -> bool {
         self.expiry != 0 && now_seconds >= self.expiry
     }
@@ -306,12 +235,6 @@ impl<'a> Element<'a> {
     }
 
     /// Whether [`Element::decode`] would take what [`Element::encode`] writes.
-    ///
-    /// ```
-    /// # use senko_store::example::element;
-    /// assert!(element(b"colour", b"green", 5).is_valid());
-    /// assert!(!element(b"", b"green", 5).is_valid(), "a key has a byte at least");
-    /// ```
     pub fn is_valid(&self) -> bool {
         let flags = self.stored_flags();
         flags & !KNOWN == 0
@@ -329,12 +252,6 @@ impl<'a> Element<'a> {
     }
 
     /// Bytes that the element takes.
-    ///
-    /// ```
-    /// # use senko_store::example::element;
-    /// let element = element(b"eight by", &[0; 1000], 5);
-    /// assert_eq!(element.encoded_len(), 11 + 8 + 1000);
-    /// ```
     pub fn encoded_len(&self) -> usize {
         self.header_len() + self.key.len() + self.value.len()
     }
@@ -357,13 +274,6 @@ impl<'a> Element<'a> {
     }
 
     /// Appends the element's bytes.
-    ///
-    /// ```
-    /// # use senko_store::example::element;
-    /// let mut bytes = Vec::new();
-    /// element(b"colour", b"green", 5).encode(&mut bytes);
-    /// assert!(bytes.ends_with(b"colourgreen"));
-    /// ```
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (header, len) = self.header(self.stored_flags());
         out.extend_from_slice(&header[..len]);
@@ -372,14 +282,6 @@ impl<'a> Element<'a> {
     }
 
     /// The element at the start of `bytes`, and how many of them it takes.
-    ///
-    /// ```
-    /// # use senko_store::{element::Element, example::element};
-    /// let mut bytes = Vec::new();
-    /// element(b"colour", b"green", 5).encode(&mut bytes);
-    /// let (found, taken) = Element::decode(&bytes).unwrap();
-    /// assert_eq!((found.key, found.value, taken), (&b"colour"[..], &b"green"[..], bytes.len()));
-    /// ```
     pub fn decode(bytes: &'a [u8]) -> Result<(Element<'a>, usize), BadElement> {
         let header = ElementHeader::decode(bytes)?;
         let len = header.element_len();
@@ -403,12 +305,6 @@ impl<'a> Element<'a> {
 }
 
 /// Where a value that has its own extent lies.
-///
-/// ```
-/// use senko_store::{Extent, element::ExtentRef};
-/// let place = ExtentRef { extent: Extent { first: 16, pages: 16 }, bytes: 60_000, crc: 9 };
-/// assert!(place.bytes <= place.extent.bytes());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentRef {
     /// The pages of the device.
@@ -424,12 +320,6 @@ impl ExtentRef {
     pub const BYTES: usize = 24;
 
     /// The bytes of the reference.
-    ///
-    /// ```
-    /// use senko_store::{Extent, element::ExtentRef};
-    /// let place = ExtentRef { extent: Extent { first: 16, pages: 16 }, bytes: 60_000, crc: 9 };
-    /// assert_eq!(place.encode().len(), ExtentRef::BYTES);
-    /// ```
     pub fn encode(&self) -> [u8; ExtentRef::BYTES] {
         let mut to = [0; ExtentRef::BYTES];
         to[..8].copy_from_slice(&self.extent.first.to_le_bytes());
@@ -442,13 +332,6 @@ impl ExtentRef {
     /// The reference in the value field of a [`LARGE`] element. `None` if the field is not a valid
     /// reference: it has no pages, the value does not fit into them, or they are beyond the end of
     /// any device.
-    ///
-    /// ```
-    /// use senko_store::{Extent, element::ExtentRef};
-    /// let place = ExtentRef { extent: Extent { first: 16, pages: 16 }, bytes: 60_000, crc: 9 };
-    /// assert_eq!(ExtentRef::decode(&place.encode()), Some(place));
-    /// assert_eq!(ExtentRef::decode(b"too short"), None);
-    /// ```
     pub fn decode(from: &[u8]) -> Option<ExtentRef> {
         let from: &[u8; ExtentRef::BYTES] = from.try_into().ok()?;
         let word = |at: usize| u64_at(from, at);

@@ -9,11 +9,6 @@ pub const UNIT_PAGES: u64 = 16;
 pub(crate) const UNIT_BYTES: u64 = UNIT_PAGES * senko_io::PAGE_SIZE as u64;
 
 /// A run of pages of the device.
-///
-/// ```
-/// let extent = senko_store::Extent { first: 16, pages: 4 };
-/// assert_eq!((extent.end(), extent.bytes()), (20, 16_384));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
     /// The first page.
@@ -24,19 +19,11 @@ pub struct Extent {
 
 impl Extent {
     /// The page after the last.
-    ///
-    /// ```
-    /// assert_eq!(senko_store::Extent { first: 16, pages: 4 }.end(), 20);
-    /// ```
     pub fn end(self) -> u64 {
         self.first + u64::from(self.pages)
     }
 
     /// Its bytes.
-    ///
-    /// ```
-    /// assert_eq!(senko_store::Extent { first: 16, pages: 4 }.bytes(), 16_384);
-    /// ```
     pub fn bytes(self) -> u64 {
         u64::from(self.pages) * senko_io::PAGE_SIZE as u64
     }

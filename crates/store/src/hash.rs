@@ -14,13 +14,6 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 pub const SHARDS: usize = 256;
 
 /// 96 bits of a key's hash.
-///
-/// ```
-/// # let key = senko_store::example::hasher().hash(b"colour");
-/// let other = senko_store::example::hasher().hash(b"shape");
-/// assert_ne!(key, other);
-/// assert!(key.shard() < senko_store::SHARDS);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash {
     /// The place in a block: elements are sorted by it.
@@ -31,25 +24,12 @@ pub struct KeyHash {
 
 impl KeyHash {
     /// Which of the [`SHARDS`] parts of the index knows the key.
-    ///
-    /// ```
-    /// let key = senko_store::KeyHash { order: 0x12 << 56 | 99, check: 5 };
-    /// assert_eq!(key.shard(), 0x12);
-    /// ```
     pub fn shard(self) -> usize {
         (self.order >> 56) as usize
     }
 
     /// The hash under which a map stores the block of the `nth` youngest version of the key. For
     /// the youngest it is the key's own hash. It is in the key's shard.
-    ///
-    /// ```
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// let (newest, before) = (key.nth(0), key.nth(1));
-    /// assert_eq!(newest, key);
-    /// assert_ne!(before, key);
-    /// assert_eq!(before.shard(), key.shard());
-    /// ```
     #[must_use]
     pub fn nth(self, nth: u32) -> KeyHash {
         if nth == 0 {
@@ -73,11 +53,6 @@ pub(crate) fn mix(mut z: u64) -> u64 {
 }
 
 /// Hashes keys with a store's secret.
-///
-/// ```
-/// let (one, other) = (senko_store::Hasher::new([1; 16]), senko_store::Hasher::new([2; 16]));
-/// assert_ne!(one.hash(b"key"), other.hash(b"key"));
-/// ```
 #[derive(Clone, Debug)]
 pub struct Hasher {
     keyed: SipHasher13,
@@ -85,12 +60,6 @@ pub struct Hasher {
 
 impl Hasher {
     /// A hasher with the secret of a store.
-    ///
-    /// ```
-    /// let hasher = senko_store::Hasher::new(*b"sixteen bytes...");
-    /// println!("{:?}", hasher.hash(b"key"));
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn new(secret: [u8; 16]) -> Hasher {
         Hasher {
             keyed: SipHasher13::new_with_key(&secret),
@@ -98,11 +67,6 @@ impl Hasher {
     }
 
     /// The hash of a key.
-    ///
-    /// ```
-    /// let hasher = senko_store::Hasher::new([7; 16]);
-    /// assert_eq!(hasher.hash(b"key"), hasher.hash(b"key"));
-    /// ```
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         let mut hasher = self.keyed;
         hasher.write(key);

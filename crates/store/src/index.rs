@@ -36,12 +36,6 @@ pub use static_map::StaticMap;
 use crate::KeyHash;
 
 /// Which map a store uses.
-///
-/// ```
-/// use senko_store::{IndexKind, Options};
-/// let thesis = Options { index: IndexKind::BloomMap, ..Options::default() };
-/// assert_ne!(thesis.index, Options::default().index);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum IndexKind {
     /// [`StaticMap`]: exact for its members, and few false candidates for other keys.
@@ -69,12 +63,6 @@ impl IndexKind {
 }
 
 /// One key, and the ordinal of its block.
-///
-/// ```
-/// # let key = senko_store::example::hasher().hash(b"colour");
-/// let entry = senko_store::index::MapEntry { key, block: 3 };
-/// assert_eq!(entry.block, 3);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapEntry {
     /// The key.
@@ -84,12 +72,6 @@ pub struct MapEntry {
 }
 
 /// The kind of map to build.
-///
-/// ```
-/// use senko_store::index::{IndexKind, MapOptions};
-/// let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
-/// let empty = senko_store::index::build(&[], &options);
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct MapOptions {
     /// The kind.
@@ -106,65 +88,21 @@ pub struct MapOptions {
 pub const MAX_BLOCKS: u32 = 1 << 20;
 
 /// The decoded bytes are not a map.
-///
-/// ```
-/// let damage = senko_store::index::decode(b"").unwrap_err();
-/// assert_eq!(damage.to_string(), "not a map of blocks: it is empty");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a map of blocks: {0}")]
 pub struct Damage(pub(crate) &'static str);
 
 /// A map from a key to the blocks that may hold it.
-///
-/// ```
-/// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
-/// # let key = senko_store::example::hasher().hash(b"colour");
-/// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
-/// let map = build(&[MapEntry { key, block: 3 }], &options);
-/// let mut candidates = Candidates::new();
-/// map.candidates(key, &mut candidates);
-/// assert_eq!(*candidates, [3]);
-/// ```
 pub trait BlockMap: Send + Sync {
     /// Appends the ordinals of the blocks that may hold the key, newest first, to `out`, which the
     /// caller has cleared.
-    ///
-    /// ```
-    /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
-    /// let map = build(&[MapEntry { key, block: 3 }], &options);
-    /// let mut candidates = Candidates::new();
-    /// map.candidates(key, &mut candidates);
-    /// assert!(candidates.contains(&3));
-    /// ```
     fn candidates(&self, key: KeyHash, out: &mut Candidates);
 
     /// Prefetches the memory that [`candidates`](BlockMap::candidates) of this key will read.
-    ///
-    /// ```
-    /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
-    /// let map = build(&[MapEntry { key, block: 3 }], &options);
-    /// map.prefetch(key); // then something else, and then
-    /// map.candidates(key, &mut Candidates::new());
-    /// ```
     fn prefetch(&self, key: KeyHash);
 
     /// The candidates of many keys: `out[i]` (cleared here) gets those of `keys[i]`. The memory of
     /// later keys is prefetched meanwhile.
-    ///
-    /// ```
-    /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
-    /// let map = build(&[MapEntry { key, block: 3 }], &options);
-    /// let mut candidates = vec![Candidates::new(); 2];
-    /// map.candidates_of(&[key, key.nth(1)], &mut candidates);
-    /// assert_eq!(*candidates[0], [3]);
-    /// ```
     ///
     /// # Panics
     /// If `out` is shorter than `keys`.
@@ -182,38 +120,12 @@ pub trait BlockMap: Send + Sync {
     }
 
     /// Whether a member's only candidate is its block, so that no other block need be read for it.
-    ///
-    /// ```
-    /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
-    /// let map = build(&[MapEntry { key, block: 3 }], &options);
-    /// assert!(map.exact_for_members(), "a static map is");
-    /// ```
     fn exact_for_members(&self) -> bool;
 
     /// All bytes of memory.
-    ///
-    /// ```
-    /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
-    /// let map = build(&[MapEntry { key, block: 3 }], &options);
-    /// println!("{} bytes of DRAM", map.bytes());
-    /// ```
     fn bytes(&self) -> usize;
 
     /// Appends the encoded map, which [`decode`] reads.
-    ///
-    /// ```
-    /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
-    /// let map = build(&[MapEntry { key, block: 3 }], &options);
-    /// let mut bytes = Vec::new();
-    /// map.encode(&mut bytes);
-    /// assert!(decode(&bytes).is_ok());
-    /// ```
     fn encode(&self, out: &mut Vec<u8>);
 }
 
@@ -222,13 +134,6 @@ const AHEAD: usize = 8;
 
 /// Ordinals of candidate blocks, newest first. Up to [`Candidates::INLINE`] of them need no
 /// allocation.
-///
-/// ```
-/// let mut candidates = senko_store::index::Candidates::new();
-/// candidates.push(7);
-/// candidates.push(2);
-/// assert_eq!(*candidates, [7, 2]);
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
     few: [u32; Candidates::INLINE],
@@ -241,34 +146,17 @@ impl Candidates {
     pub const INLINE: usize = 8;
 
     /// An empty list.
-    ///
-    /// ```
-    /// assert!(senko_store::index::Candidates::new().is_empty());
-    /// ```
     pub fn new() -> Candidates {
         Candidates::default()
     }
 
     /// Forgets all; memory that was allocated is kept.
-    ///
-    /// ```
-    /// let mut candidates = senko_store::index::Candidates::new();
-    /// candidates.push(7);
-    /// candidates.clear();
-    /// assert!(candidates.is_empty());
-    /// ```
     pub fn clear(&mut self) {
         self.len = 0;
         self.many.clear();
     }
 
     /// Adds an ordinal.
-    ///
-    /// ```
-    /// let mut candidates = senko_store::index::Candidates::new();
-    /// candidates.push(7);
-    /// assert_eq!(candidates.first(), Some(&7));
-    /// ```
     pub fn push(&mut self, block: u32) {
         if self.len < Self::INLINE {
             self.few[self.len] = block;
@@ -294,14 +182,6 @@ impl Deref for Candidates {
 }
 
 /// A map of either kind.
-///
-/// ```
-/// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
-/// # let key = senko_store::example::hasher().hash(b"colour");
-/// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
-/// let map = build(&[MapEntry { key, block: 3 }], &options);
-/// assert!(matches!(map, senko_store::index::ShardMap::Static(_)));
-/// ```
 #[derive(Debug)]
 pub enum ShardMap {
     /// A map of [`IndexKind::Static`].
@@ -316,14 +196,6 @@ const KIND_BLOOM: u8 = 2;
 
 /// Builds a map. Entries may come in any order; in the order of [`KeyHash::order`] it is fastest.
 /// For [`IndexKind::Static`], the entries must not have the same key twice.
-///
-/// ```
-/// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
-/// # let key = senko_store::example::hasher().hash(b"colour");
-/// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
-/// let map = build(&[MapEntry { key, block: 3 }], &options);
-/// assert!(map.bytes() > 0);
-/// ```
 ///
 /// # Panics
 /// If there are no blocks or more than [`MAX_BLOCKS`], or an entry names a block that does not
@@ -340,18 +212,6 @@ pub fn build(entries: &[MapEntry], options: &MapOptions) -> ShardMap {
 }
 
 /// Reads what [`BlockMap::encode`] wrote: all of `bytes` is the map.
-///
-/// ```
-/// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
-/// # let key = senko_store::example::hasher().hash(b"colour");
-/// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
-/// let map = build(&[MapEntry { key, block: 3 }], &options);
-/// let mut bytes = Vec::new();
-/// map.encode(&mut bytes);
-/// let again = decode(&bytes).unwrap();
-/// assert_eq!(again.bytes(), map.bytes());
-/// assert!(decode(b"no map").is_err());
-/// ```
 ///
 /// # Errors
 /// If the bytes do not encode a map.

@@ -37,9 +37,9 @@
 //! # Ok::<(), senko_store::StoreError>(())
 //! ```
 //!
-//! [`Store`] is the whole store. The modules below are policy-free parts, from which a cache can be
-//! built too.
+//! [`Store`] is the whole store.
 
+#![warn(missing_docs)]
 #![deny(unsafe_code)]
 
 // The store and its settings, as callers see them.
@@ -100,16 +100,22 @@ pub mod fuzzing; // for the fuzz target of whole files
 #[cfg(test)]
 mod fuzzing_tests;
 
-// The parts without a policy.
+// The parts without a policy. They are no promise to users; the laboratory measures them alone.
+#[doc(hidden)]
 pub mod element; // how one key, value and time lie on flash
+#[doc(hidden)]
 pub mod block; // sorted blocks: written once, one page a look-up
+#[doc(hidden)]
 pub mod index; // from a hash to a block
+#[doc(hidden)]
 pub mod log; // the block in append order
 
 pub use backup::{BackupReport, GoOn};
 pub use durability::Durability;
 pub use error::StoreError;
+#[doc(hidden)]
 pub use extent::Extent;
+#[doc(hidden)]
 pub use hash::{Hasher, KeyHash, SHARDS};
 pub use index::IndexKind;
 pub use options::{Clock, MAX_KEY_BYTES, MAX_VALUE_BYTES, Options, WriteOptions};

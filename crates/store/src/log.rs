@@ -66,15 +66,6 @@ use index::LogIndex;
 use tail::{MOST_CHUNKS, Tail};
 
 /// Names a point in the log: everything appended before it.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let log = senko_store::example::log(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// let element = senko_store::example::element(b"shape", b"round", 6);
-/// let ticket = log.append(&[(senko_store::example::hasher().hash(b"shape"), element)]).unwrap();
-/// assert!(ticket <= log.end());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket {
     pages: u32,
@@ -82,28 +73,12 @@ pub struct Ticket {
 
 impl Ticket {
     /// Pages of the log up to this point.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// assert_eq!(log.end().pages(), 1);
-    /// ```
     pub fn pages(self) -> u32 {
         self.pages
     }
 }
 
 /// Why an append failed.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let log = senko_store::example::log(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// use senko_store::log::AppendError;
-/// log.freeze();
-/// let element = senko_store::example::element(b"colour", b"blue", 6);
-/// assert!(matches!(log.append(&[(hash, element)]), Err(AppendError::Full)));
-/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AppendError {
     /// The batch does not fit into the rest of this log, and should go into the next log.
@@ -116,15 +91,6 @@ pub enum AppendError {
 
 /// A log in an extent of a device. One thread at a time appends; any number of threads commit and
 /// look up.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let log = senko_store::example::log(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// let found = log.get(hash, b"colour", u64::MAX)?.unwrap();
-/// assert_eq!(found.element().value, b"green");
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 pub struct Log {
     device: Arc<dyn Device>,
     id: u64,
@@ -168,17 +134,6 @@ impl Log {
 
     /// An empty log. `id` was never used before in this store. The first append writes the first
     /// page.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::{Extent, example, log::Log};
-    /// let extent = Extent { first: 1024, pages: 256 };
-    /// let empty = Log::create(device.clone(), 3, extent, example::hasher())?;
-    /// assert!(empty.is_empty());
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn create(
         device: Arc<dyn Device>,
         id: u64,
@@ -234,18 +189,6 @@ impl Log {
     /// Makes this empty log the successor of a log that ended with `chain` ([`Log::chain`]). A
     /// replay of both logs can then tell whether the first one is complete. Call it before the
     /// first append.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::{Extent, example, log::Log};
-    /// let extent = Extent { first: 1024, pages: 256 };
-    /// let next = Log::create(device.clone(), 3, extent, example::hasher())?;
-    /// next.follow(log.chain());
-    /// assert_eq!(next.follows(), log.chain());
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn follow(&self, chain: u32) {
         if self.tail.write().set_follows(chain) {
             self.follows.store(chain, Ordering::Relaxed);
@@ -253,104 +196,43 @@ impl Log {
     }
 
     /// The argument of [`Log::follow`], from this life or an earlier one.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(log.follows(), 0, "there is none before it");
-    /// ```
     pub fn follows(&self) -> u32 {
         self.follows.load(Ordering::Relaxed)
     }
 
     /// The CRC of its last whole page. Once everything is committed as [`Durability::Buffered`],
     /// this is the log's end.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let before = log.chain();
-    /// let ticket = log.append(&[(hash, senko_store::example::element(b"colour", b"blue", 6))]).unwrap();
-    /// log.commit(ticket, senko_store::Durability::Buffered)?;
-    /// assert_ne!(log.chain(), before);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn chain(&self) -> u32 {
         self.tail.read().prev()
     }
 
     /// The number in its pages.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(log.id(), 1);
-    /// ```
     pub fn id(&self) -> u64 {
         self.id
     }
 
     /// The extent of the log.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(log.extent(), senko_store::example::extent());
-    /// ```
     pub fn extent(&self) -> Extent {
         self.extent
     }
 
     /// Bytes of its extent.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(log.capacity(), log.extent().bytes());
-    /// ```
     pub fn capacity(&self) -> u64 {
         u64::from(self.extent.pages) * PAGE_SIZE as u64
     }
 
     /// Bytes of its extent that are in use, in whole pages.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(log.bytes_used(), 4096, "one page so far");
-    /// ```
     pub fn bytes_used(&self) -> u64 {
         u64::from(self.end().pages) * PAGE_SIZE as u64
     }
 
     /// Bytes of encoded elements that an empty log of this many pages takes in one batch.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::log::Log;
-    /// assert!(Log::limit(256) < 256 * 4096);
-    /// ```
     pub fn limit(pages: u32) -> u64 {
         let bytes = (u64::from(pages) * PAYLOAD as u64).saturating_sub(LABEL as u64);
         bytes - append::slack(bytes)
     }
 
     /// Elements that a look-up can find, old versions counted.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(log.elements(), 1);
-    /// ```
     pub fn elements(&self) -> u64 {
         self.index.len()
     }
@@ -361,49 +243,21 @@ impl Log {
     }
 
     /// Whether the log has no elements.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert!(!log.is_empty());
-    /// ```
     pub fn is_empty(&self) -> bool {
         self.elements() == 0
     }
 
     /// Time of the oldest element; `u64::MAX` if the log is empty.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(log.min_time(), 5);
-    /// ```
     pub fn min_time(&self) -> u64 {
         self.oldest.load(Ordering::Relaxed)
     }
 
     /// Time of the last batch that look-ups see whole; 0 in an empty log.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(log.visible_time(), 5);
-    /// ```
     pub fn visible_time(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
     }
 
     /// Time of the youngest element; 0 in an empty log.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(log.last_time(), 5);
-    /// ```
     pub fn last_time(&self) -> u64 {
         self.visible_time()
     }
@@ -411,39 +265,16 @@ impl Log {
     /// Pages known to be durable. After a replay these are the pages that a later page of the log
     /// declares durable. If there are any, the previous log ([`Log::follows`]) was durable to its
     /// end, and a missing end is damage.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// log.commit(log.end(), senko_store::Durability::Synced)?;
-    /// assert_eq!(log.durable_pages(), 1);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn durable_pages(&self) -> u32 {
         self.flushed.load(Ordering::Relaxed)
     }
 
     /// DRAM of the index, in bytes.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// println!("{} bytes for {} elements", log.index_bytes(), log.elements());
-    /// ```
     pub fn index_bytes(&self) -> usize {
         self.index.bytes()
     }
 
     /// DRAM of the buffers, in bytes.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// println!("{} bytes wait to be written, or may be asked for", log.buffer_bytes());
-    /// ```
     pub fn buffer_bytes(&self) -> usize {
         self.tail.read().bytes()
     }

@@ -47,11 +47,6 @@ pub enum Clock {
 
 impl Clock {
     /// Microseconds since 1970.
-    ///
-    /// ```
-    /// let clock = senko_store::Clock::System;
-    /// assert!(clock.now() > 1_600_000_000_000_000, "after September 2020");
-    /// ```
     pub fn now(&self) -> u64 {
         match self {
             Clock::System => SystemTime::now()
@@ -62,12 +57,6 @@ impl Clock {
     }
 
     /// Whole seconds since 1970, the unit of expiry.
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// let clock = senko_store::Clock::Own(Arc::new(|| 2_999_999));
-    /// assert_eq!(clock.seconds(), 2);
-    /// ```
     pub fn seconds(&self) -> u64 {
         self.now() / 1_000_000
     }
@@ -273,12 +262,6 @@ pub struct WriteOptions {
 
 impl WriteOptions {
     /// Waits until the write is durable on the device.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// store.put_with(b"colour", b"green", senko_store::WriteOptions::synced())?;
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn synced() -> WriteOptions {
         WriteOptions {
             durability: Durability::Synced,

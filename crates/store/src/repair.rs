@@ -47,11 +47,6 @@ const LOOK_PAGES: usize = 256;
 const RECOVER: Tag = Tag::store(Purpose::Recover);
 
 /// A part of the damaged store that is lost.
-///
-/// ```
-/// let loss = senko_store::Loss { offset: 65_536, bytes: 4096, what: "a page of block 3".to_owned() };
-/// println!("lost: bytes {}..{}, {}", loss.offset, loss.offset + loss.bytes, loss.what);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// Byte in the damaged file.
@@ -63,23 +58,6 @@ pub struct Loss {
 }
 
 /// The saved and the lost elements of a repair.
-///
-/// ```
-/// # use senko_store::{Store, example};
-/// # let saved = std::env::temp_dir().join(format!("senko-doc-report-{}", std::process::id()));
-/// # let _ = std::fs::remove_file(&saved);
-/// # let device = example::device();
-/// # let store = Store::open_device(device.clone(), example::options())?;
-/// # store.put(b"key", b"value")?;
-/// # store.close()?;
-/// let report = senko_store::repair_device(device, &saved, |_, _| ())?;
-/// assert_eq!((report.salvaged, report.bytes), (1, 8));
-/// for loss in &report.lost {
-///     println!("{} bytes at {}: {}", loss.bytes, loss.offset, loss.what);
-/// }
-/// # std::fs::remove_file(&saved).unwrap();
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
@@ -101,20 +79,6 @@ pub struct RepairReport {
 
 impl RepairReport {
     /// All bytes that are lost.
-    ///
-    /// ```
-    /// # use senko_store::{Store, example};
-    /// # let saved = std::env::temp_dir().join(format!("senko-doc-lost-{}", std::process::id()));
-    /// # let _ = std::fs::remove_file(&saved);
-    /// # let device = example::device();
-    /// # let store = Store::open_device(device.clone(), example::options())?;
-    /// # store.put(b"key", b"value")?;
-    /// # store.close()?;
-    /// let report = senko_store::repair_device(device, &saved, |_, _| ())?;
-    /// assert_eq!(report.lost_bytes(), 0);
-    /// # std::fs::remove_file(&saved).unwrap();
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn lost_bytes(&self) -> u64 {
         self.lost.iter().map(|loss| loss.bytes).sum()
     }
@@ -163,20 +127,6 @@ pub fn repair<G: GoOn>(
 }
 
 /// As [`repair`], from a device.
-///
-/// ```
-/// # use senko_store::{Store, example};
-/// # let saved = std::env::temp_dir().join(format!("senko-doc-repair-device-{}", std::process::id()));
-/// # let _ = std::fs::remove_file(&saved);
-/// # let device = example::device();
-/// # let store = Store::open_device(device.clone(), example::options())?;
-/// # store.put(b"key", b"value")?;
-/// # store.close()?;
-/// let report = senko_store::repair_device(device, &saved, |read, of| println!("{read} of {of} bytes"))?;
-/// assert_eq!(report.salvaged, 1);
-/// # std::fs::remove_file(&saved).unwrap();
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 ///
 /// # Errors
 /// As [`repair`].

@@ -18,13 +18,6 @@ use crate::{Store, StoreError};
 const LEAST_KEPT: u64 = 1 << 20;
 
 /// The result of [`Store::shrink`], in bytes returned.
-///
-/// ```
-/// # let store = senko_store::example::store();
-/// let shrunk: senko_store::Shrunk = store.shrink()?;
-/// assert_eq!(shrunk.punched, 0, "a device in memory has no holes");
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shrunk {
     /// Bytes cut off the file's end.

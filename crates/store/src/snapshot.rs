@@ -76,27 +76,11 @@ impl Snapshot {
     }
 
     /// The snapshot's moment: the time of the last write that it shows.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// let time = store.put(b"colour", b"green")?;
-    /// assert_eq!(store.snapshot()?.time(), time);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn time(&self) -> u64 {
         self.pin.time()
     }
 
     /// The value of a key at that moment.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// store.put(b"colour", b"green")?;
-    /// let snapshot = store.snapshot()?;
-    /// store.delete(b"colour")?;
-    /// assert_eq!(snapshot.get(b"colour")?.as_deref(), Some(&b"green"[..]));
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     ///
     /// # Errors
     /// [`StoreError::SnapshotExpired`] if the snapshot has ended; otherwise as
@@ -106,13 +90,6 @@ impl Snapshot {
     }
 
     /// The value of a key, with its times.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// let time = store.put(b"colour", b"green")?;
-    /// assert_eq!(store.snapshot()?.get_entry(b"colour")?.unwrap().time, time);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     ///
     /// # Errors
     /// As [`Snapshot::get`].
@@ -124,14 +101,6 @@ impl Snapshot {
     }
 
     /// The values of many keys, read concurrently.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// store.put(b"colour", b"green")?;
-    /// let values = store.snapshot()?.multi_get(&[b"colour", b"shape"]);
-    /// assert!(matches!(values[..], [Ok(Some(_)), Ok(None)]));
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn multi_get(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value>, StoreError>> {
         match self.pin.version() {
             Ok(version) => {
@@ -144,14 +113,6 @@ impl Snapshot {
     }
 
     /// Everything in the snapshot, in an order without meaning.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// let snapshot = store.snapshot()?;
-    /// store.put(b"colour", b"green")?;
-    /// assert_eq!(snapshot.scan()?.count(), 0);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     ///
     /// # Errors
     /// [`StoreError::SnapshotExpired`], or a failing device.

@@ -74,7 +74,7 @@ pub struct Stats {
     pub seals: u64,
     /// Elements written into blocks when logs were sealed.
     pub sealed_elements: u64,
-    /// Compactions.
+    /// Compactions that ended.
     pub compactions: u64,
     /// Elements that compactions moved.
     pub compacted_elements: u64,
@@ -149,13 +149,6 @@ impl Stats {
     }
 
     /// Every field with its name, in the order of this struct.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// for (name, number) in store.stats().named() {
-    ///     println!("{name} {number}");
-    /// }
-    /// ```
     pub fn named(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("puts", self.puts),

@@ -175,13 +175,6 @@ impl Store {
     /// Puts a value; returns its time. The write was handed to the device when this returns
     /// ([`crate::Durability::Buffered`]).
     ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// let time = store.put(b"colour", b"green")?;
-    /// assert!(store.put(b"colour", b"blue")? > time);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
-    ///
     /// # Errors
     /// The key or value is too long, there is no space, or the store accepts no writes.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<u64, StoreError> {
@@ -230,12 +223,6 @@ impl Store {
     }
 
     /// Deletes a key with a chosen durability.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// store.delete_with(b"colour", senko_store::WriteOptions::synced())?; // gone after a power cut as well
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     ///
     /// # Errors
     /// As [`Store::put`].
@@ -295,13 +282,6 @@ impl Store {
     }
 
     /// Whether the key has a value. It costs as much as [`Store::get`], except for large values.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// store.put(b"colour", b"green")?;
-    /// assert!(store.contains(b"colour")?);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -463,32 +443,16 @@ impl Store {
     }
 
     /// The settings in force: those of this opening, and those fixed when the store was created.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// assert_eq!(store.options().keep_versions, 3);
-    /// ```
     pub fn options(&self) -> &Options {
         &self.core.options
     }
 
     /// Whether this opening created the store.
-    ///
-    /// ```
-    /// assert!(senko_store::example::store().is_new());
-    /// ```
     pub fn is_new(&self) -> bool {
         self.core.opened.made
     }
 
     /// Counts and sizes.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// store.put(b"colour", b"green")?;
-    /// assert_eq!(store.stats().puts, 1);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn stats(&self) -> Stats {
         Stats::of(&self.core)
     }
@@ -496,16 +460,6 @@ impl Store {
     /// Ends the background, makes every write durable, and saves the maps, so that the next opening
     /// need not build them. A store that is dropped instead keeps its writes too, but opens more
     /// slowly. Clones and snapshots can still read.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// let reader = store.clone();
-    /// store.put(b"colour", b"green")?;
-    /// store.close()?;
-    /// assert!(reader.contains(b"colour")?);
-    /// assert!(reader.put(b"colour", b"blue").is_err(), "it accepts no writes any more");
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     ///
     /// # Errors
     /// The device fails.

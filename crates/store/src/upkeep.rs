@@ -30,16 +30,6 @@ impl Store {
     /// Seals the logs, merges all maps into one, and compacts until no dead elements are left, as
     /// far as the store knows.
     ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// for _ in 0..10 {
-    ///     store.put(b"colour", b"green")?;
-    /// }
-    /// store.compact()?;
-    /// assert!(store.stats().block_elements <= 3, "no more versions than are kept");
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
-    ///
     /// # Errors
     /// As [`Store::put`].
     pub fn compact(&self) -> Result<(), StoreError> {

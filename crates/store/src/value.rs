@@ -18,14 +18,6 @@ pub struct Value(pub(crate) Vec<u8>);
 
 impl Value {
     /// Its bytes, without a copy.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// store.put(b"colour", b"green")?;
-    /// let bytes: Vec<u8> = store.get(b"colour")?.unwrap().into_vec();
-    /// assert_eq!(bytes, b"green");
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn into_vec(self) -> Vec<u8> {
         self.0
     }
@@ -57,14 +49,6 @@ impl std::fmt::Debug for Value {
 }
 
 /// A key with its value and times.
-///
-/// ```
-/// # let store = senko_store::example::store();
-/// let time = store.put(b"colour", b"green")?;
-/// let entry = store.scan()?.next().unwrap()?;
-/// assert_eq!((&entry.key[..], &entry.value[..], entry.time), (&b"colour"[..], &b"green"[..], time));
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The key.

@@ -21,20 +21,6 @@ use crate::superblock::{CopyState, LogRecord, Manifest, OnDevice, SavedIndex, Su
 use crate::{Extent, Hasher, StoreError};
 
 /// The result of a check.
-///
-/// ```
-/// # use senko_store::{Store, example};
-/// # let device = example::device();
-/// # let store = Store::open_device(device.clone(), example::options())?;
-/// # store.put(b"key", b"value")?;
-/// # store.close()?;
-/// let report = senko_store::verify_device(device, |_, _| ())?;
-/// for problem in &report.problems {
-///     println!("byte {}: {}", problem.offset, problem.what);
-/// }
-/// assert_eq!(report.elements, 1);
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyReport {
@@ -44,7 +30,7 @@ pub struct VerifyReport {
     pub elements: u64,
     /// Sorted blocks.
     pub blocks: u64,
-    /// Logs.
+    /// Logs in append order.
     pub logs: u64,
     /// Values that have their own extents.
     pub large_values: u64,
@@ -110,17 +96,6 @@ pub(crate) fn open_file(path: &Path) -> Result<Arc<dyn Device>, StoreError> {
 }
 
 /// Checks the store on a device; see [`verify`].
-///
-/// ```
-/// # use senko_store::{Store, example};
-/// # let device = example::device();
-/// # let store = Store::open_device(device.clone(), example::options())?;
-/// # store.put(b"key", b"value")?;
-/// # store.close()?;
-/// let report = senko_store::verify_device(device, |read, of| println!("{read} of {of} bytes"))?;
-/// assert!(report.problems.is_empty());
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 ///
 /// # Errors
 /// The device holds no store, or one of a later version.

@@ -53,23 +53,11 @@ pub struct Batch {
 
 impl Batch {
     /// An empty batch.
-    ///
-    /// ```
-    /// let mut batch = senko_store::Batch::new();
-    /// assert!(batch.is_empty());
-    /// batch.put(b"colour", b"green");
-    /// ```
     pub fn new() -> Batch {
         Batch::default()
     }
 
     /// Adds a put. A later operation on the same key replaces it.
-    ///
-    /// ```
-    /// let mut batch = senko_store::Batch::new();
-    /// batch.put(b"colour", b"green").put(b"shape", b"round");
-    /// assert_eq!(batch.len(), 2);
-    /// ```
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Batch {
         self.add(key, Some(value), None)
     }
@@ -86,16 +74,6 @@ impl Batch {
     }
 
     /// Adds a delete.
-    ///
-    /// ```
-    /// # let store = senko_store::example::store();
-    /// store.put(b"old", b"value")?;
-    /// let mut batch = senko_store::Batch::new();
-    /// batch.delete(b"old").put(b"new", b"value");
-    /// store.write(&batch, senko_store::WriteOptions::default())?;
-    /// assert!(!store.contains(b"old")?);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn delete(&mut self, key: &[u8]) -> &mut Batch {
         self.add(key, None, None)
     }
@@ -111,43 +89,21 @@ impl Batch {
     }
 
     /// The number of operations.
-    ///
-    /// ```
-    /// let mut batch = senko_store::Batch::new();
-    /// batch.put(b"colour", b"green").delete(b"colour");
-    /// assert_eq!(batch.len(), 2);
-    /// ```
     pub fn len(&self) -> usize {
         self.operations.len()
     }
 
     /// Whether the batch is empty.
-    ///
-    /// ```
-    /// assert!(senko_store::Batch::new().is_empty());
-    /// ```
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
     /// Bytes of keys and values.
-    ///
-    /// ```
-    /// let mut batch = senko_store::Batch::new();
-    /// batch.put(b"colour", b"green");
-    /// assert_eq!(batch.bytes(), 11);
-    /// ```
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Removes all operations.
-    ///
-    /// ```
-    /// let mut batch = senko_store::Batch::new();
-    /// batch.put(b"colour", b"green").clear();
-    /// assert!(batch.is_empty());
-    /// ```
     pub fn clear(&mut self) {
         self.operations.clear();
         self.bytes = 0;

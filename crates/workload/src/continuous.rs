@@ -9,9 +9,7 @@
 /// Generalized extreme value distribution: location `mu`, scale `sigma` > 0, shape `xi`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GeneralizedExtremeValue {
-    /// Location.
     pub mu: f64,
-    /// Scale.
     pub sigma: f64,
     /// Shape; 0 is Gumbel's distribution.
     pub xi: f64,
@@ -48,7 +46,6 @@ impl GeneralizedExtremeValue {
 pub struct GeneralizedPareto {
     /// Location: the smallest value.
     pub theta: f64,
-    /// Scale.
     pub sigma: f64,
     /// Shape; 0 is the exponential distribution. With 1 and above there is no mean.
     pub xi: f64,

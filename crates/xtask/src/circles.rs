@@ -25,7 +25,7 @@ pub fn circles(names: &[String]) -> Result<bool> {
     let mut crates = crates(root)?;
     for name in names {
         if !crates.iter().any(|c| c.name == *name) {
-            bail!("there is no crate {name:?} below crates/ or bindings/");
+            bail!("there is no crate {name:?} below crates/, bindings/ or lab/");
         }
     }
     if !names.is_empty() {
@@ -49,7 +49,7 @@ struct Crate {
 
 fn crates(root: &Path) -> Result<Vec<Crate>> {
     let mut found = Vec::new();
-    for folder in ["crates", "bindings"] {
+    for folder in ["crates", "bindings", "lab"] {
         let folder = root.join(folder);
         let entries = std::fs::read_dir(&folder)
             .with_context(|| format!("cannot list {}", folder.display()))?;

@@ -11,6 +11,8 @@ macro_rules! tell {
 mod circles; // files that import each other in a circle
 mod fuzz; // fuzz targets, each for some minutes
 mod install; // the C libraries, put in place
+mod lab; // the experiments, built and run
+mod lines; // lines of Rust by crate
 mod limits; // an ordinary user's limits; io_uring refused
 mod python; // the wheel, and an environment that has it
 mod out; // where lines go
@@ -39,8 +41,11 @@ cargo xtask TASK
   package [--binary FILE] [--out DIR] [--version V]
                               build a Debian package in target/package
   lint                        format check and clippy
+  lines [--store]             print the lines of Rust of each crate, and how they changed since they were stored
   circles [CRATE...]          print the files of a crate that import each other in a circle
   wrap [PATH...] [--check]    wrap comments and Markdown at 100 columns
+  lab ARGS                    build senko, senko-lab and the rivals whose libraries are installed, and run
+                              senko-lab ARGS: list, run NAME [--quick], report
   fuzz [--minutes N] [--only NAME]
                               run each fuzz target for N minutes (default 10)
   bench [NAME]                run the benchmarks
@@ -90,8 +95,10 @@ fn dispatch(args: &[String]) -> Result<bool> {
             no_more(rest)?;
             test::test(&Workspace::find()?, &test::Selection::of(&["docs", "tidy"]))
         }
+        "lines" => lines::lines(&Workspace::find()?, rest),
         "circles" => circles::circles(rest),
         "wrap" => wrap::wrap(rest),
+        "lab" => lab::lab(&Workspace::find()?, rest),
         "install" => install::install(&Workspace::find()?, rest),
         "python" => {
             no_more(rest)?;

@@ -449,7 +449,7 @@ fn clippy(workspace: &Workspace, _: &Setup) -> Result<Done> {
         "--all-targets",
         // Rivals are built by nobody else; to check them needs no library of theirs.
         "--features",
-        "senko_lab_rivals/all",
+        "senko_rivals/all",
         "--",
         "-D",
         "warnings",

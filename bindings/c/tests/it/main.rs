@@ -2,7 +2,7 @@
 //! Tests of the C library from C and C++, with the shared library and with the static one, under
 //! the address sanitizer; and of its list of symbols.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

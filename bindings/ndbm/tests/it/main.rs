@@ -2,7 +2,7 @@
 //! Tests of the ndbm library from C, under the address sanitizer, and of its list of symbols. The
 //! programs of others run in the step `ndbm` of `cargo xtask test`.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -50,7 +50,6 @@ pub enum DeviceState {
     Up,
     /// Only reads: writes fail.
     ReadOnly,
-    /// Nothing.
     Out,
 }
 

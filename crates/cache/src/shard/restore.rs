@@ -56,7 +56,6 @@ pub struct SharedFiles {
     pub state: SharedFile,
     /// Segments of the index.
     pub index: SharedFile,
-    /// Items.
     pub items: SharedFile,
 }
 

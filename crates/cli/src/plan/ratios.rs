@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use senko_lab::ratios::{PAPER, Premises, SIZES, TODAY, tables};
+use senko_plan::ratios::{PAPER, Premises, SIZES, TODAY, tables};
 use serde_json::json;
 
 use super::PlanArgs;
@@ -40,7 +40,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         return writeln!(out, "{line}").context("cannot write to stdout");
     }
     let tables = tables(&[("", premises)]);
-    let texts: Vec<String> = tables.iter().map(senko_lab::Table::to_markdown).collect();
+    let texts: Vec<String> = tables.iter().map(senko_plan::Table::to_markdown).collect();
     write!(
         out,
         "DRAM at {} a GB, flash at {}; an index of {} bits for each item, and {} bytes besides key and value\n\n{}",

@@ -2,18 +2,16 @@
 //! The binary from outside: texts, refusals, `senko serve` from start to SIGTERM, and the drop-in
 //! by the name memcached.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 mod dbm; // `senko dbm`
 mod dbm_formats; // its dumps, and other programs' dumps
 mod dropin; // the name memcached
 mod examples; // every example of the documents and the help texts
-mod lab; // `senko lab`, and its machinery against a real server
 mod load; // `senko load`
 mod load_tls; // `senko load --tls`
 mod overwrite; // files that commands write, and those that they must not
 mod plan; // `senko plan`
-mod report; // the page of all results, in a browser
 mod no_eviction; // `-M` with flash
 mod process; // a server process and a scratch folder, cleaned up
 mod serve; // `senko serve`

@@ -8,9 +8,6 @@ use senko_io::{AlignedBuf, Device, Engine, FileOptions, FlashFile, PAGE_SIZE, Pu
 
 use crate::process::{SENKO, Scratch, refused, run};
 
-const RESULT: &str = "{\"experiment\":\"ftl-table2\",\"bars\":{\"page_mib\":126.6},\"tables\":[],\
-                      \"missing\":{},\"time\":1700000000}\n";
-
 const SIZE: usize = 32 << 20;
 const TAG: Tag = Tag {
     engine: Engine::Lab,
@@ -41,8 +38,6 @@ fn a_file_in_use_is_neither_measured_nor_drawn_over() {
         "16m",
     ]];
     commands.push(vec!["device", "sim:x25-m", "--svg", name]);
-    std::fs::write(folder.join("results"), RESULT).unwrap();
-    commands.push(vec!["lab", "report", "--results", "results", "-o", name]);
     commands.push(vec!["ssd", "trace", "plot", "seq:count=9", "-o", name]);
     for args in commands {
         let told = refused(SENKO, &folder, &args);
@@ -72,39 +67,42 @@ fn a_file_in_use_is_neither_measured_nor_drawn_over() {
     assert_eq!(pages.len(), (16 << 20) / 4096);
 }
 
-/// `senko lab report --results F --output F` wrote the page over the results. So did a picture of a
-/// trace, under any name of the file.
+/// A picture of a trace was written over it, under any name of the file.
 #[test]
 fn a_result_does_not_take_the_place_of_what_was_read() {
     let folder = Scratch::new();
-    std::fs::write(folder.join("results"), RESULT).unwrap();
-    std::fs::write(folder.join("trace"), "0,0,4096,w,0.5\n0,8,4096,w,0.6\n").unwrap();
-    for name in ["results", "trace"] {
-        let path = folder.join(name);
-        std::fs::hard_link(&path, folder.join(&format!("{name}.second"))).unwrap();
-        std::os::unix::fs::symlink(name, folder.join(&format!("{name}.link"))).unwrap();
-        let before = std::fs::read(&path).unwrap();
-        for ending in ["", ".second", ".link"] {
-            let output = format!("./{name}{ending}");
-            let commands: [&[&str]; 3] = match name {
-                "results" => [
-                    &["lab", "report", "--results", name, "--output", &output],
-                    &["lab", "report", "--results", &output, "--output", name],
-                    &["lab", "report", "--results", name, "-o", &output, "--json"],
-                ],
-                _ => [
-                    &["ssd", "trace", "plot", name, "-o", &output],
-                    &["ssd", "run", name, "--plot-erases", &output],
-                    &["ssd", "compare", name, "--plot", &output],
-                ],
-            };
-            for args in commands {
-                let told = refused(SENKO, &folder, args);
-                assert!(told.contains("would overwrite it"), "{args:?}: {told}");
-                assert_eq!(std::fs::read(&path).unwrap(), before, "{args:?}");
-            }
+    let (name, path) = ("trace", folder.join("trace"));
+    std::fs::write(&path, "0,0,4096,w,0.5\n0,8,4096,w,0.6\n").unwrap();
+    std::fs::hard_link(&path, folder.join("trace.second")).unwrap();
+    std::os::unix::fs::symlink(name, folder.join("trace.link")).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    for ending in ["", ".second", ".link"] {
+        let output = format!("./{name}{ending}");
+        for args in [
+            ["ssd", "trace", "plot", name, "-o", &output],
+            ["ssd", "run", name, "--plot-erases", &output, "--json"],
+            ["ssd", "compare", name, "--plot", &output, "--json"],
+        ] {
+            let told = refused(SENKO, &folder, &args);
+            assert!(told.contains("would overwrite it"), "{args:?}: {told}");
+            assert_eq!(std::fs::read(&path).unwrap(), before, "{args:?}");
         }
     }
+}
+
+/// An empty file of the user was left with 256 MB of the measurement's.
+#[test]
+fn an_empty_file_is_empty_after_its_measurement() {
+    let folder = Scratch::new();
+    std::fs::write(folder.join("mine"), "").unwrap();
+    let output = run(SENKO, &folder, &["device", "mine", "--size", "16m"]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let left = std::fs::metadata(folder.join("mine")).unwrap();
+    assert_eq!(left.len(), 0);
 }
 
 /// `senko device /dev/sda` on a machine without that disk made a file in memory, filled it and

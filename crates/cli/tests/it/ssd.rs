@@ -526,7 +526,6 @@ fn a_file_that_cannot_be_opened_is_told_as_that() {
         &["ssd", "run", "loop"][..],
         &["ssd", "run", seq, "--profile", "loop"],
         &["ssd", "explain", "loop"],
-        &["lab", "report", "--results", "loop"],
     ] {
         let out = crate::process::run(SENKO, &folder, args);
         assert_eq!(out.status.code(), Some(1), "{args:?}");

@@ -738,3 +738,28 @@ fn a_closed_stdin_is_no_empty_input() {
         "{out:?}"
     );
 }
+
+/// A store keeps the index that it was made with, and works alike with both.
+#[test]
+fn the_index_is_chosen_when_a_store_is_made() {
+    let folder = Scratch::new();
+    for (file, args, index) in [
+        ("a.kv", &["put", "a.kv", "k", "v"][..], "static"),
+        (
+            "b.kv",
+            &["put", "b.kv", "k", "v", "--index", "bloom"],
+            "bloom",
+        ),
+    ] {
+        assert!(store(&folder, args).status.success(), "{args:?}");
+        let found = store(&folder, &["get", file, "k"]);
+        assert_eq!(found.stdout.trim_ascii(), b"v", "{file}");
+        let stats = store(&folder, &["stats", file, "--json"]).stdout;
+        let stats: serde_json::Value = serde_json::from_slice(&stats).unwrap();
+        assert_eq!(stats["index"], index, "{stats}");
+    }
+    let other = store(&folder, &["put", "b.kv", "l", "v", "--index", "static"]);
+    let told = String::from_utf8_lossy(&other.stderr);
+    assert_eq!(other.status.code(), Some(2), "{told}");
+    assert!(told.contains("bloom"), "{told}");
+}

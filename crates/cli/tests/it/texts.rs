@@ -34,10 +34,10 @@ fn version() {
 fn help_has_examples() {
     let folder = Scratch::new();
     let top = stdout(&folder, &["--help"]);
-    for word in ["serve", "load", "lab", "version", "Examples:", "memcached"] {
+    for word in ["serve", "load", "version", "Examples:", "memcached"] {
         assert!(top.contains(word), "{word} is not in\n{top}");
     }
-    for command in ["serve", "load", "lab"] {
+    for command in ["serve", "load"] {
         let text = stdout(&folder, &[command, "--help"]);
         assert!(
             text.contains("Examples:") && text.contains(&format!("senko {command}")),
@@ -201,11 +201,7 @@ fn sizes_of_one_output_are_of_one_system() {
 fn what_would_have_no_effect_is_refused() {
     let folder = crate::process::Scratch::new();
     for (args, what) in [
-        (
-            &["lab", "run", "dbm-floor", "--minutes", "5"][..],
-            "--minutes",
-        ),
-        (&["plan", "--items", "1m", "--paper"], "--paper"),
+        (&["plan", "--items", "1m", "--paper"][..], "--paper"),
         (
             &["plan", "--items", "1m", "--machine-dram", "1g"],
             "--machine-dram",

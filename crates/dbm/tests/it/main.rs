@@ -2,7 +2,7 @@
 //! Tests of the DBM: against a map, with crashes at every write and flush, with threads, with the
 //! literature's anomalies.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 mod support; // random numbers, models
 mod replay; // transactions, run again one by one

@@ -7,7 +7,7 @@
 //! `SENKO_DBM_SCHEDULES` sets the number of schedules of each kind, `SENKO_TEST_SEED` the seed. A
 //! failure prints its schedule.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 #[path = "../it/replay.rs"]
 mod replay;

@@ -2,7 +2,7 @@
 //! Tests of the I/O layer: every behaviour of the event loop on both backends, devices, faults,
 //! traces.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 mod support; // both backends, random numbers, temporary folders
 #[path = "../calls/calls.rs"]

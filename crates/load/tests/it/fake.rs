@@ -13,7 +13,6 @@ use std::time::Duration;
 /// Its fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// Nothing.
     Nothing,
     /// Keeps a key's first value and reports that it stored the others.
     Stale,

@@ -2,7 +2,7 @@
 //! The load generator against Debian's memcached, and against a small server with intentional
 //! faults.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 mod changes; // incr, decr, append and prepend
 mod fake; // a server with one fault

@@ -147,7 +147,6 @@ pub(crate) enum DumpStep {
     Local(DumpKind, u64),
     /// This request, sent to that shard.
     Foreign(usize, Vec<u8>),
-    /// Nothing.
     Finished,
 }
 

@@ -19,7 +19,7 @@ pub const HEADER: usize = 24;
 /// Reply statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-#[allow(missing_docs)] // the protocol's names; their texts are in `text`
+// The protocol's names; their texts are in `text`.
 pub enum Status {
     Success = 0,
     NotFound = 1,
@@ -53,7 +53,7 @@ impl Status {
 
 /// What an opcode requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the protocol's names
+// The protocol's names.
 pub enum Kind {
     Get { key: bool },
     Set,

@@ -132,7 +132,6 @@ pub enum Line<'a> {
     },
     /// `cache_memlimit`, in MiB; `None`: not a number.
     MemLimit {
-        /// MiB.
         mib: Option<u32>,
         /// Stay silent.
         noreply: bool,

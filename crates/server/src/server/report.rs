@@ -104,7 +104,6 @@ impl fmt::Display for DoorReport {
 pub struct FlashReport {
     /// Path as given.
     pub path: PathBuf,
-    /// Bytes.
     pub bytes: u64,
     /// Whether the page cache is bypassed.
     pub direct: bool,

@@ -2,7 +2,7 @@
 //! Tests of the server: sessions over shards in memory, the fuzz corpus, transcripts against real
 //! servers.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 mod rig; // shards, devices in memory and sessions, connected as in a worker
 mod session; // answers of commands, in both tiers, in pieces, in order, across shards

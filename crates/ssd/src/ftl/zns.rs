@@ -33,7 +33,6 @@ struct Zone {
     live: u32,
 }
 
-/// Zones.
 pub(super) struct Zns {
     blocks: u32,
     /// Pages in a zone.

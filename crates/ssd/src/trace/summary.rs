@@ -28,7 +28,6 @@ pub struct Mix {
     pub writes: u64,
     /// Requests that trim.
     pub trims: u64,
-    /// Flushes.
     pub flushes: u64,
     /// Bytes read.
     pub read_bytes: u64,

@@ -16,7 +16,6 @@ pub enum TimeUnit {
     Microseconds,
     /// 10^-3 s.
     Milliseconds,
-    /// Seconds.
     Seconds,
 }
 

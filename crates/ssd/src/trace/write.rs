@@ -33,7 +33,6 @@ const TICK: u64 = 100;
 /// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteFormat {
-    /// SPC.
     Spc {
         /// Bytes of a sector.
         sector: u64,

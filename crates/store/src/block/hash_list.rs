@@ -20,13 +20,6 @@ pub const DIRECTORY_BYTES: usize = 4 * (SHARDS + 1);
 const FLAGS: u8 = TOMBSTONE | EXPIRY | LARGE;
 
 /// The known facts about an element that was not read.
-///
-/// ```
-/// use senko_store::block::HashEntry;
-/// let key = senko_store::KeyHash { order: 9 << 56 | 1, check: 3 };
-/// let entry = HashEntry { key, time: 5, flags: 0 };
-/// assert_eq!(entry.key.shard(), 9);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashEntry {
     /// The hash of its key.
@@ -39,13 +32,6 @@ pub struct HashEntry {
 
 impl HashEntry {
     /// The entry's bytes.
-    ///
-    /// ```
-    /// use senko_store::block::HashEntry;
-    /// let key = senko_store::KeyHash { order: 9 << 56 | 1, check: 3 };
-    /// let entry = HashEntry { key, time: 5, flags: 0 };
-    /// assert_eq!(entry.encode().len(), 19);
-    /// ```
     pub fn encode(&self) -> [u8; ENTRY_BYTES] {
         debug_assert!(self.time < END_OF_TIME);
         let mut to = [0; ENTRY_BYTES];
@@ -57,13 +43,6 @@ impl HashEntry {
     }
 
     /// Reads an entry of a shard; `None` if its flags do not exist.
-    ///
-    /// ```
-    /// use senko_store::block::HashEntry;
-    /// let key = senko_store::KeyHash { order: 9 << 56 | 1, check: 3 };
-    /// let entry = HashEntry { key, time: 5, flags: 0 };
-    /// assert_eq!(HashEntry::decode(&entry.encode(), 9), Some(entry));
-    /// ```
     pub fn decode(from: &[u8; ENTRY_BYTES], shard: u8) -> Option<HashEntry> {
         let mut order = [shard; 8];
         order[..7].copy_from_slice(&from[..7]);

@@ -124,16 +124,6 @@ pub(crate) fn directory(payload: &[u8], record: &BlockRecord) -> Result<Director
 /// The record of the block whose head begins in this page, if one does. A repair finds blocks this
 /// way if no manifest can be read. `page` is any page of the device. By chance, a page that is no
 /// head passes once in 2^32; only bytes made for it pass on purpose.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let block = senko_store::example::block(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// use senko_io::{AlignedBuf, Purpose, Tag};
-/// let mut page = AlignedBuf::new(1);
-/// device.read(block.record().head(), &mut page, Tag::store(Purpose::Recover)).unwrap();
-/// assert_eq!(senko_store::block::probe(&page), Some(*block.record()));
-/// ```
 pub fn probe(page: &[u8]) -> Option<BlockRecord> {
     let payload = page.get(HEAD_HEADER..PAGE_SIZE)?;
     let (record, _) = decode_header(payload).ok()?;

@@ -27,16 +27,6 @@ use crate::{Hasher, KeyHash};
 pub const PAGE_HEADER: usize = 16;
 
 /// An error in a run of pages.
-///
-/// ```
-/// use senko_store::block::{PAGE_HEADER, PageFormat, PageHead};
-/// let format = PageFormat::new(2, 4096);
-/// let mut page = vec![0; 4096];
-/// let head = PageHead { count: 0, first: PAGE_HEADER as u16 };
-/// format.seal(&mut page, 0, head);
-/// let bad = format.check(&page, 1, 4096).unwrap_err();
-/// assert_eq!((bad.at, bad.what), (4096, "a data page belongs to another place of the block"));
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadPage {
     /// Byte in the run.
@@ -50,15 +40,6 @@ fn bad<T>(at: usize, what: &'static str) -> Result<T, BadPage> {
 }
 
 /// The header of a page that was found intact.
-///
-/// ```
-/// use senko_store::block::{PAGE_HEADER, PageFormat, PageHead};
-/// let format = PageFormat::new(2, 4096);
-/// let mut page = vec![0; 4096];
-/// let head = PageHead { count: 0, first: PAGE_HEADER as u16 };
-/// format.seal(&mut page, 0, head);
-/// assert_eq!(format.check(&page, 0, 0), Ok(head));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageHead {
     /// Elements that begin in the page.
@@ -68,17 +49,6 @@ pub struct PageHead {
 }
 
 /// The format that all pages of one block share.
-///
-/// ```
-/// use senko_store::block::{PAGE_HEADER, PageFormat, PageHead};
-/// let format = PageFormat::new(2, 4096);
-/// let mut page = vec![0; 4096];
-/// let head = PageHead { count: 0, first: PAGE_HEADER as u16 };
-/// format.seal(&mut page, 0, head);
-/// assert!(format.check(&page, 0, 0).is_ok());
-/// page[100] ^= 1;
-/// assert!(format.check(&page, 0, 0).is_err());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageFormat {
     id: u32,
@@ -89,11 +59,6 @@ pub struct PageFormat {
 
 impl PageFormat {
     /// For the pages of block `id`.
-    ///
-    /// ```
-    /// let format = senko_store::block::PageFormat::new(2, 8192);
-    /// assert_eq!(format.page_bytes(), 8192);
-    /// ```
     pub fn new(id: u64, page_bytes: usize) -> PageFormat {
         PageFormat {
             id: id as u32,
@@ -103,33 +68,16 @@ impl PageFormat {
     }
 
     /// Bytes of a page.
-    ///
-    /// ```
-    /// assert_eq!(senko_store::block::PageFormat::new(2, 4096).page_bytes(), 4096);
-    /// ```
     pub fn page_bytes(&self) -> usize {
         self.page_bytes as usize
     }
 
     /// Bytes of elements in a page.
-    ///
-    /// ```
-    /// assert_eq!(senko_store::block::PageFormat::new(2, 4096).payload(), 4080);
-    /// ```
     pub fn payload(&self) -> usize {
         self.page_bytes() - PAGE_HEADER
     }
 
     /// Completes a page whose elements are in place.
-    ///
-    /// ```
-    /// use senko_store::block::{PAGE_HEADER, PageFormat, PageHead};
-    /// let format = PageFormat::new(2, 4096);
-    /// let mut page = vec![0; 4096];
-    /// let head = PageHead { count: 0, first: PAGE_HEADER as u16 };
-    /// format.seal(&mut page, 0, head);
-    /// assert_eq!(format.check(&page, 0, 0), Ok(head));
-    /// ```
     pub fn seal(&self, page: &mut [u8], number: u32, head: PageHead) {
         page[4..8].copy_from_slice(&self.id.to_le_bytes());
         page[8..12].copy_from_slice(&number.to_le_bytes());
@@ -141,16 +89,6 @@ impl PageFormat {
 
     /// Checks one page: its checksum, its block, its place. `at` is where it begins in the run, for
     /// the error.
-    ///
-    /// ```
-    /// use senko_store::block::{PAGE_HEADER, PageFormat, PageHead};
-    /// let format = PageFormat::new(2, 4096);
-    /// let mut page = vec![0; 4096];
-    /// let head = PageHead { count: 0, first: PAGE_HEADER as u16 };
-    /// format.seal(&mut page, 0, head);
-    /// assert!(format.check(&page, 0, 0).is_ok());
-    /// assert!(format.check(&page, 7, 0).is_err(), "it is not page 7");
-    /// ```
     #[inline]
     pub fn check(&self, page: &[u8], number: u32, at: usize) -> Result<PageHead, BadPage> {
         if page.len() != self.page_bytes() {
@@ -182,17 +120,6 @@ impl PageFormat {
     ///
     /// The versions of one key lie side by side, newest first, so the first that is old enough is
     /// the answer.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let run = block.find(hash);
-    /// let mut bytes = senko_io::AlignedBuf::new(run.pages as usize);
-    /// device.read(run.page, &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-    /// let found = block.format().search(&bytes, 0, b"colour", u64::MAX).unwrap().unwrap();
-    /// assert_eq!(&*found.value, b"green");
-    /// ```
     pub fn search<'b>(
         &self,
         bytes: &'b [u8],
@@ -209,16 +136,6 @@ impl PageFormat {
     }
 
     /// All versions of `key` in the run, newest first.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let run = block.find(hash);
-    /// let mut bytes = senko_io::AlignedBuf::new(run.pages as usize);
-    /// device.read(run.page, &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-    /// assert_eq!(block.format().versions(&bytes, 0, b"shape").unwrap().len(), 1);
-    /// ```
     pub fn versions<'b>(
         &self,
         bytes: &'b [u8],
@@ -407,18 +324,6 @@ pub(crate) fn header_in(page: &[u8], at: usize, base: usize) -> Result<ElementHe
 }
 
 /// A version of a key that a look-up found.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let block = senko_store::example::block(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// let run = block.find(hash);
-/// let mut bytes = senko_io::AlignedBuf::new(run.pages as usize);
-/// device.read(run.page, &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-/// let found = block.search(run, &bytes, hash, b"colour", u64::MAX)?.unwrap();
-/// assert_eq!((&*found.value, found.time, found.expiry), (&b"green"[..], 5, 0));
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundVersion<'b> {
     /// As in [`Element`].
@@ -442,71 +347,22 @@ impl<'b> FoundVersion<'b> {
     }
 
     /// Whether this version is a deletion.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let run = block.find(hash);
-    /// let mut bytes = senko_io::AlignedBuf::new(run.pages as usize);
-    /// device.read(run.page, &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-    /// let found = block.search(run, &bytes, hash, b"colour", u64::MAX)?.unwrap();
-    /// assert!(!found.is_tombstone());
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn is_tombstone(&self) -> bool {
         self.flags & element::TOMBSTONE != 0
     }
 
     /// Whether the value is in its own extent; then these bytes are a reference to it.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let run = block.find(hash);
-    /// let mut bytes = senko_io::AlignedBuf::new(run.pages as usize);
-    /// device.read(run.page, &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-    /// let found = block.search(run, &bytes, hash, b"colour", u64::MAX)?.unwrap();
-    /// assert!(!found.is_large());
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn is_large(&self) -> bool {
         self.flags & element::LARGE != 0
     }
 
     /// Whether the version has expired at this Unix second.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let run = block.find(hash);
-    /// let mut bytes = senko_io::AlignedBuf::new(run.pages as usize);
-    /// device.read(run.page, &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-    /// let found = block.search(run, &bytes, hash, b"colour", u64::MAX)?.unwrap();
-    /// assert!(!found.expired(u64::MAX), "it never expires");
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn expired(&self, now_seconds: u64) -> bool {
         self.expiry != 0 && now_seconds >= self.expiry
     }
 
     /// Where the value lies in the searched bytes, if it is in one piece. A caller who keeps the
     /// bytes need not copy it.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let run = block.find(hash);
-    /// let mut bytes = senko_io::AlignedBuf::new(run.pages as usize);
-    /// device.read(run.page, &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-    /// let found = block.search(run, &bytes, hash, b"colour", u64::MAX)?.unwrap();
-    /// let place = found.place_in(&bytes).unwrap();
-    /// assert_eq!(&bytes[place], b"green");
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn place_in(&self, bytes: &[u8]) -> Option<Range<usize>> {
         let Cow::Borrowed(value) = &self.value else {
             return None;
@@ -517,18 +373,6 @@ impl<'b> FoundVersion<'b> {
     }
 
     /// The element, with the key that was looked up.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let run = block.find(hash);
-    /// let mut bytes = senko_io::AlignedBuf::new(run.pages as usize);
-    /// device.read(run.page, &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-    /// let found = block.search(run, &bytes, hash, b"colour", u64::MAX)?.unwrap();
-    /// assert_eq!(found.element(b"colour").key, b"colour");
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn element<'a>(&'a self, key: &'a [u8]) -> Element<'a> {
         Element {
             flags: self.flags,

@@ -49,14 +49,6 @@ pub(crate) struct PageNote {
 }
 
 /// The separators of a block's pages.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let block = senko_store::example::block(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// let index = block.page_index();
-/// println!("{} bytes for {} pages", index.heap_bytes(), index.pages());
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageIndex {
     pages: u32,
@@ -154,25 +146,11 @@ impl PageIndex {
     }
 
     /// Pages of the block.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(block.page_index().pages(), 1);
-    /// ```
     pub fn pages(&self) -> u32 {
         self.pages
     }
 
     /// Bytes of DRAM besides the `PageIndex` itself.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert!(block.page_index().heap_bytes() < block.bytes_in_dram());
-    /// ```
     pub fn heap_bytes(&self) -> usize {
         8 * (self.high.len() + self.low.len() + self.tails.len() + self.split_orders.len())
             + 4 * (self.zeros.len() + self.split_pages.len())

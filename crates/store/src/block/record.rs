@@ -16,14 +16,6 @@ pub const MIN_PAGE_BYTES: usize = PAGE_SIZE;
 pub const MAX_PAGE_BYTES: usize = 32_768;
 
 /// Where a sorted block lies and what it holds.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let block = senko_store::example::block(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// let record = block.record();
-/// assert_eq!((record.elements, record.min_time, record.max_time), (2, 5, 6));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRecord {
     /// Unique in the store, never used again.
@@ -63,66 +55,26 @@ impl BlockRecord {
     pub const BYTES: usize = 96;
 
     /// Pages of the device in a data page.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let record = block.record();
-    /// assert_eq!(record.device_pages(), 1, "pages of 4096 bytes");
-    /// ```
     pub fn device_pages(&self) -> u32 {
         self.page_bytes / PAGE_SIZE as u32
     }
 
     /// The first page of the head on the device.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let record = block.record();
-    /// assert_eq!(record.head(), record.extent.first + u64::from(record.data_pages));
-    /// ```
     pub fn head(&self) -> u64 {
         self.extent.first + u64::from(self.data_pages) * u64::from(self.device_pages())
     }
 
     /// The byte of the file at which a data page begins.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let record = block.record();
-    /// assert_eq!(record.page_offset(0), record.extent.first * 4096);
-    /// ```
     pub fn page_offset(&self, page: u32) -> u64 {
         self.extent.first * PAGE_SIZE as u64 + u64::from(page) * u64::from(self.page_bytes)
     }
 
     /// The byte of the file at which a page of the head begins.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let record = block.record();
-    /// assert_eq!(record.head_offset(0), record.head() * 4096);
-    /// ```
     pub fn head_offset(&self, page: u32) -> u64 {
         (self.head() + u64::from(page)) * PAGE_SIZE as u64
     }
 
     /// The record's bytes.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let record = block.record();
-    /// assert_eq!(record.encode().len(), senko_store::block::BlockRecord::BYTES);
-    /// ```
     pub fn encode(&self) -> [u8; BlockRecord::BYTES] {
         let mut to = [0; BlockRecord::BYTES];
         let words = [
@@ -155,15 +107,6 @@ impl BlockRecord {
     }
 
     /// Reads a record, or says which of its values is impossible.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let record = block.record();
-    /// let again = senko_store::block::BlockRecord::decode(&record.encode());
-    /// assert_eq!(again, Ok(*record));
-    /// ```
     pub fn decode(from: &[u8; BlockRecord::BYTES]) -> Result<BlockRecord, &'static str> {
         let word = |at: usize| u64_at(from, at);
         let half = |at: usize| u32_at(from, at);

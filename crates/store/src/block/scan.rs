@@ -19,20 +19,6 @@ use crate::element::{Element, ElementHeader};
 use crate::{Hasher, KeyHash, StoreError};
 
 /// A walk over a block. `D` is a borrowed device or an `Arc` of one.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let block = senko_store::example::block(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// use senko_io::{Purpose, Tag};
-/// use senko_store::block::BlockScan;
-/// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
-/// let mut scan = BlockScan::new(&*device, &block, hasher, 1 << 20, tag);
-/// while let Some((hash, element)) = scan.next_element()? {
-///     println!("{hash:?}: {} bytes", element.value.len());
-/// }
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 pub struct BlockScan<D> {
     device: D,
     record: BlockRecord,
@@ -78,18 +64,6 @@ where
 {
     /// Begins at the block's first element, with a buffer of about `read_ahead` bytes (at least two
     /// pages of the block).
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_io::{Purpose, Tag};
-    /// use senko_store::block::BlockScan;
-    /// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
-    /// let mut scan = BlockScan::new(&*device, &block, hasher, 1 << 20, tag);
-    /// assert!(scan.next_element()?.is_some());
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn new(
         device: D,
         block: &Block,
@@ -101,19 +75,6 @@ where
     }
 
     /// Begins at the first element whose `order` is not smaller than `from`.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_io::{Purpose, Tag};
-    /// use senko_store::block::BlockScan;
-    /// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
-    /// let mut scan = BlockScan::starting_at(&*device, &block, hash.order, hasher, 1 << 20, tag);
-    /// let (found, element) = scan.next_element()?.unwrap();
-    /// assert_eq!((found, element.key), (hash, &b"colour"[..]));
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn starting_at(
         device: D,
         block: &Block,
@@ -133,18 +94,6 @@ where
     }
 
     /// Scans a block whose head cannot be read, from the first element on.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_io::{Purpose, Tag};
-    /// use senko_store::block::BlockScan;
-    /// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
-    /// let mut scan = BlockScan::of_record(&*device, block.record(), hasher, 1 << 20, tag);
-    /// assert!(scan.next_element()?.is_some());
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn of_record(
         device: D,
         record: &BlockRecord,
@@ -187,22 +136,6 @@ where
 
     /// The next element and its key's hash; `None` at the end. After an error it returns the same
     /// error again, until [`BlockScan::skip_damage`] is called.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_io::{Purpose, Tag};
-    /// use senko_store::block::BlockScan;
-    /// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
-    /// let mut scan = BlockScan::new(&*device, &block, hasher, 1 << 20, tag);
-    /// let mut elements = 0;
-    /// while scan.next_element()?.is_some() {
-    ///     elements += 1;
-    /// }
-    /// assert_eq!(elements, 2);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn next_element(&mut self) -> Result<Option<(KeyHash, Element<'_>)>, StoreError> {
         self.advance()?;
         Ok(self.current())
@@ -210,19 +143,6 @@ where
 
     /// Goes to the next element, as [`BlockScan::next_element`] does, but returns only its hash. A
     /// merge of several scans then asks the first of them for its [`BlockScan::current`] element.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_io::{Purpose, Tag};
-    /// use senko_store::block::BlockScan;
-    /// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
-    /// let mut scan = BlockScan::new(&*device, &block, hasher, 1 << 20, tag);
-    /// let hash = scan.advance()?.unwrap();
-    /// assert_eq!(scan.current().unwrap().0, hash);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn advance(&mut self) -> Result<Option<KeyHash>, StoreError> {
         self.current = None;
         if let Some(error) = &self.stopped {
@@ -244,20 +164,6 @@ where
     }
 
     /// The element that the scan is at; `None` before the first, at the end and at damage.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_io::{Purpose, Tag};
-    /// use senko_store::block::BlockScan;
-    /// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
-    /// let mut scan = BlockScan::new(&*device, &block, hasher, 1 << 20, tag);
-    /// assert!(scan.current().is_none(), "before the first");
-    /// scan.advance()?;
-    /// assert!(scan.current().is_some());
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn current(&self) -> Option<(KeyHash, Element<'_>)> {
         let (hash, header, place) = self.current.as_ref()?;
         let bytes = match *place {
@@ -271,26 +177,6 @@ where
     /// Continues after damage, with the next page in which an element begins. The elements of the
     /// damaged page are lost, and so is an element that continues into it. False if the scan had
     /// not met damage.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let block = senko_store::example::block(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_io::{Purpose, Tag};
-    /// use senko_store::block::BlockScan;
-    /// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
-    /// let mut scan = BlockScan::new(&*device, &block, hasher, 1 << 20, tag);
-    /// loop {
-    ///     match scan.next_element() {
-    ///         Ok(Some((_, element))) => println!("saved {} bytes", element.value.len()),
-    ///         Ok(None) => break,
-    ///         Err(error) => {
-    ///             println!("lost: {error}");
-    ///             assert!(scan.skip_damage());
-    ///         }
-    ///     }
-    /// }
-    /// ```
     pub fn skip_damage(&mut self) -> bool {
         if !matches!(
             self.stopped,

@@ -17,11 +17,6 @@ use crate::element::{EXPIRY, Element, ExtentRef};
 use crate::{Hasher, KeyHash, StoreError};
 
 /// A problem in a block.
-///
-/// ```
-/// let problem = senko_store::Problem { offset: 4096, what: "the checksum is wrong".to_owned() };
-/// println!("byte {}: {}", problem.offset, problem.what);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Byte in the file.
@@ -35,14 +30,6 @@ const TAG: Tag = Tag::store(Purpose::Recover);
 
 /// Checks all of a block. Nothing that it finds is an error: the list is empty if the block is as
 /// it was written.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let block = senko_store::example::block(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// let hasher = senko_store::example::hasher();
-/// assert_eq!(senko_store::block::verify_block(&*device, block.record(), &hasher), []);
-/// ```
 pub fn verify_block(device: &dyn Device, record: &BlockRecord, hasher: &Hasher) -> Vec<Problem> {
     let mut problems = Problems(Vec::new());
     let meta = match read_meta(device, record, TAG) {

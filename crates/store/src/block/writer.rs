@@ -38,18 +38,6 @@ const PIECE_BYTES: usize = 512 << 10;
 const TRUSTED_PAGES: u64 = 64;
 
 /// A sorted block while it is written.
-///
-/// ```
-/// use senko_io::{Purpose, Tag};
-/// use senko_store::{block::BlockWriter, example};
-/// let (device, tag) = (example::device(), Tag::store(Purpose::Admit));
-/// let mut writer = BlockWriter::new(&*device, example::extent(), 2, 4096, tag, 1 << 20);
-/// let hash = example::hasher().hash(b"colour");
-/// assert!(writer.push(hash, &example::element(b"colour", b"green", 5))?);
-/// let (record, block) = writer.finish()?;
-/// assert_eq!(record.elements, 1);
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 pub struct BlockWriter<'d> {
     device: &'d dyn Device,
     tag: Tag,
@@ -93,14 +81,6 @@ struct Start {
 impl<'d> BlockWriter<'d> {
     /// A block `id` in `extent`, of pages of `page_bytes`; at most the first `block_bytes` of the
     /// extent are used.
-    ///
-    /// ```
-    /// use senko_io::{Purpose, Tag};
-    /// use senko_store::{block::BlockWriter, example};
-    /// let (device, tag) = (example::device(), Tag::store(Purpose::Admit));
-    /// let writer = BlockWriter::new(&*device, example::extent(), 2, 4096, tag, 1 << 20);
-    /// assert_eq!(writer.elements(), 0);
-    /// ```
     ///
     /// # Panics
     /// If `page_bytes` is not a power of two from 4,096 to 32,768, or the extent has no room for an
@@ -164,17 +144,6 @@ impl<'d> BlockWriter<'d> {
     }
 
     /// Elements taken so far.
-    ///
-    /// ```
-    /// use senko_io::{Purpose, Tag};
-    /// use senko_store::{block::BlockWriter, example};
-    /// let (device, tag) = (example::device(), Tag::store(Purpose::Admit));
-    /// let mut writer = BlockWriter::new(&*device, example::extent(), 2, 4096, tag, 1 << 20);
-    /// let hash = example::hasher().hash(b"colour");
-    /// assert!(writer.push(hash, &example::element(b"colour", b"green", 5))?);
-    /// assert_eq!(writer.elements(), 1);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn elements(&self) -> u64 {
         self.record.elements
     }
@@ -185,17 +154,6 @@ impl<'d> BlockWriter<'d> {
     /// Elements come by hash, then key, then from the newest time to the oldest; anything else is
     /// refused with an error, as is an element that could not be read again. After an error of the
     /// device the writer gives that error only.
-    ///
-    /// ```
-    /// use senko_io::{Purpose, Tag};
-    /// use senko_store::{block::BlockWriter, example};
-    /// let (device, tag) = (example::device(), Tag::store(Purpose::Admit));
-    /// let mut writer = BlockWriter::new(&*device, example::extent(), 2, 4096, tag, 1 << 20);
-    /// let hash = example::hasher().hash(b"colour");
-    /// assert!(writer.push(hash, &example::element(b"colour", b"green", 5))?);
-    /// assert!(writer.push(hash, &example::element(b"colour", b"blue", 6)).is_err(), "newest first");
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn push(&mut self, hash: KeyHash, element: &Element<'_>) -> Result<bool, StoreError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -456,18 +414,6 @@ impl<'d> BlockWriter<'d> {
     /// Writes what is left and the head. The record's extent is shortened to what is in use. It
     /// flushes nothing. The block exists only after the caller has flushed and the manifest has the
     /// record.
-    ///
-    /// ```
-    /// use senko_io::{Purpose, Tag};
-    /// use senko_store::{block::BlockWriter, example};
-    /// let (device, tag) = (example::device(), Tag::store(Purpose::Admit));
-    /// let mut writer = BlockWriter::new(&*device, example::extent(), 2, 4096, tag, 1 << 20);
-    /// let hash = example::hasher().hash(b"colour");
-    /// assert!(writer.push(hash, &example::element(b"colour", b"green", 5))?);
-    /// let (record, block) = writer.finish()?;
-    /// assert_eq!(block.record(), &record);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn finish(mut self) -> Result<(BlockRecord, Block), StoreError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -527,11 +473,6 @@ impl<'d> BlockWriter<'d> {
 /// to `encoded_bytes`, however their lengths are mixed. That is a little over twice the bytes,
 /// since each element may need a bit more than half a page. [`bytes_expected`] says what a block
 /// takes as a rule. The unused rest is given back when the block is finished.
-///
-/// ```
-/// use senko_store::block::{bytes_expected, bytes_needed};
-/// assert!(bytes_needed(1000, 100_000, 4096) >= bytes_expected(1000, 100_000, 4096));
-/// ```
 pub fn bytes_needed(elements: u64, encoded_bytes: u64, page_bytes: usize) -> u64 {
     let data_pages = data_pages_bound(encoded_bytes, page_bytes);
     // An element with a value in its own extent takes a reference, at least 11 bytes, and a key.
@@ -541,11 +482,6 @@ pub fn bytes_needed(elements: u64, encoded_bytes: u64, page_bytes: usize) -> u64
 
 /// The bytes that a block of elements of similar length takes, plus some percent. It is for callers
 /// that continue in another block when [`BlockWriter::push`] says that this one is full.
-///
-/// ```
-/// let bytes = senko_store::block::bytes_expected(40_000, 40_000 * 1019, 4096);
-/// assert!((40_000 * 1019..48 << 20).contains(&bytes));
-/// ```
 pub fn bytes_expected(elements: u64, encoded_bytes: u64, page_bytes: usize) -> u64 {
     let payload = (page_bytes - PAGE_HEADER) as u64;
     let mean = encoded_bytes.div_ceil(elements.max(1));

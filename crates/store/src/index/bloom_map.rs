@@ -41,23 +41,12 @@ const AHEAD: usize = 4;
 const HEAD: usize = 16;
 
 /// Equation 1: the best number of hash functions for this many bits per element.
-///
-/// ```
-/// use senko_store::index::bloom_map::best_hashes;
-/// assert_eq!(best_hashes(16), 11);
-/// ```
 pub fn best_hashes(bits_per_element: u32) -> u32 {
     let best = (f64::from(bits_per_element) * std::f64::consts::LN_2).round() as u32;
     best.clamp(1, MAX_HASHES as u32)
 }
 
 /// The positions that a key has in a filter.
-///
-/// ```
-/// use senko_store::index::bloom_map::Filter;
-/// let filter = Filter::for_elements(4096);
-/// assert_eq!((filter.positions, filter.hashes), (65_536, 11));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// Positions of a block's filter, at least 1.
@@ -68,11 +57,6 @@ pub struct Filter {
 
 impl Filter {
     /// For blocks of this many elements, with [`BITS_PER_ELEMENT`].
-    ///
-    /// ```
-    /// use senko_store::index::bloom_map::Filter;
-    /// assert_eq!(Filter::for_elements(1).positions, 16);
-    /// ```
     pub fn for_elements(elements: u32) -> Filter {
         Filter {
             positions: elements.saturating_mul(BITS_PER_ELEMENT).max(1),
@@ -81,13 +65,6 @@ impl Filter {
     }
 
     /// The positions of a key.
-    ///
-    /// ```
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// # use senko_store::index::bloom_map::Filter;
-    /// let filter = Filter::for_elements(100);
-    /// assert!(filter.positions_of(key).all().iter().all(|&position| position < 1600));
-    /// ```
     #[inline]
     pub fn positions_of(self, key: KeyHash) -> Positions {
         let mut positions = Positions {
@@ -108,12 +85,6 @@ impl Filter {
 }
 
 /// The positions of a key.
-///
-/// ```
-/// # let key = senko_store::example::hasher().hash(b"colour");
-/// # use senko_store::index::bloom_map::Filter;
-/// assert_eq!(Filter::for_elements(100).positions_of(key).all().len(), 11);
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Positions {
     of: [u32; MAX_HASHES],
@@ -122,13 +93,6 @@ pub struct Positions {
 
 impl Positions {
     /// All of them, in the order of the hash functions.
-    ///
-    /// ```
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// # use senko_store::index::bloom_map::Filter;
-    /// let filter = Filter { positions: 1000, hashes: 3 };
-    /// assert_eq!(filter.positions_of(key).all().len(), 3);
-    /// ```
     #[inline]
     pub fn all(&self) -> &[u32] {
         &self.of[..self.count]
@@ -136,16 +100,6 @@ impl Positions {
 }
 
 /// The filter of one block while it is filled, before it becomes a column of the map.
-///
-/// ```
-/// # let key = senko_store::example::hasher().hash(b"colour");
-/// use senko_store::index::bloom_map::{BloomMap, Column, Filter};
-/// let filter = Filter::for_elements(100);
-/// let mut column = Column::new(filter);
-/// column.insert(key);
-/// let mut map = BloomMap::new(filter, 0);
-/// assert_eq!(map.push_blocks(&[column]), 0);
-/// ```
 #[derive(Clone, Debug)]
 pub struct Column {
     filter: Filter,
@@ -154,12 +108,6 @@ pub struct Column {
 
 impl Column {
     /// The filter of a block without elements.
-    ///
-    /// ```
-    /// use senko_store::index::bloom_map::{Column, Filter};
-    /// let column = Column::new(Filter::for_elements(100));
-    /// assert!(column.words().iter().all(|&word| word == 0));
-    /// ```
     pub fn new(filter: Filter) -> Column {
         Column {
             filter,
@@ -168,15 +116,6 @@ impl Column {
     }
 
     /// Adds an element.
-    ///
-    /// ```
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::index::bloom_map::{Column, Filter};
-    /// let filter = Filter::for_elements(100);
-    /// let mut column = Column::new(filter);
-    /// column.insert(key);
-    /// assert!(column.words().iter().any(|&word| word != 0));
-    /// ```
     #[inline]
     pub fn insert(&mut self, key: KeyHash) {
         for position in self.filter.positions_of(key).all() {
@@ -185,45 +124,17 @@ impl Column {
     }
 
     /// Position p is bit p % 64 of word p / 64.
-    ///
-    /// ```
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::index::bloom_map::{Column, Filter};
-    /// let filter = Filter::for_elements(100);
-    /// let mut column = Column::new(filter);
-    /// column.insert(key);
-    /// let bits: u32 = column.words().iter().map(|word| word.count_ones()).sum();
-    /// assert!((1..=11).contains(&bits));
-    /// ```
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
     /// Forgets all elements.
-    ///
-    /// ```
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::index::bloom_map::{Column, Filter};
-    /// let filter = Filter::for_elements(100);
-    /// let mut column = Column::new(filter);
-    /// column.insert(key);
-    /// column.clear();
-    /// assert!(column.words().iter().all(|&word| word == 0));
-    /// ```
     pub fn clear(&mut self) {
         self.words.fill(0);
     }
 }
 
 /// A Bloom Filter Map.
-///
-/// ```
-/// # let key = senko_store::example::hasher().hash(b"colour");
-/// use senko_store::index::bloom_map::{BloomMap, Filter};
-/// let mut map = BloomMap::new(Filter::for_elements(100), 4);
-/// map.insert(key, 3);
-/// assert_eq!(map.newest_first(key).next(), Some(3));
-/// ```
 #[derive(Debug)]
 pub struct BloomMap {
     filter: Filter,
@@ -257,12 +168,6 @@ fn stride_for(blocks: u32) -> usize {
 impl BloomMap {
     /// A map of `blocks` blocks without elements, and without room for more blocks.
     ///
-    /// ```
-    /// use senko_store::index::bloom_map::{BloomMap, Filter};
-    /// let map = BloomMap::new(Filter::for_elements(100), 4);
-    /// assert_eq!(map.blocks(), 4);
-    /// ```
-    ///
     /// # Panics
     /// If there are more than [`MAX_BLOCKS`], or the filter has no position.
     pub fn new(filter: Filter, blocks: u32) -> BloomMap {
@@ -285,13 +190,6 @@ impl BloomMap {
 
     /// The map of `entries`, in any order. All filters have the size that the fullest block needs.
     ///
-    /// ```
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::index::{BloomMap, MapEntry};
-    /// let map = BloomMap::build(&[MapEntry { key, block: 1 }], 2);
-    /// assert_eq!(map.newest_first(key).next(), Some(1));
-    /// ```
-    ///
     /// # Panics
     /// If there are more than [`MAX_BLOCKS`] blocks, or an entry names a block that does not exist.
     pub fn build(entries: &[MapEntry], blocks: u32) -> BloomMap {
@@ -309,15 +207,6 @@ impl BloomMap {
 
     /// Adds an element to a block.
     ///
-    /// ```
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::index::bloom_map::{BloomMap, Filter};
-    /// let mut map = BloomMap::new(Filter::for_elements(100), 4);
-    /// map.insert(key, 1);
-    /// map.insert(key, 2);
-    /// assert!(map.newest_first(key).eq([2, 1]));
-    /// ```
-    ///
     /// # Panics
     /// If the block does not exist.
     pub fn insert(&mut self, key: KeyHash, block: u32) {
@@ -331,17 +220,6 @@ impl BloomMap {
     /// Adds blocks, each as a column, after the existing ones; returns the ordinal of the first new
     /// block. Eight at a time, beginning at a multiple of eight, are cheapest. The rows grow with
     /// room to spare, so that adding blocks one by one copies each bit a few times in all.
-    ///
-    /// ```
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::index::bloom_map::{BloomMap, Column, Filter};
-    /// let filter = Filter::for_elements(100);
-    /// let mut column = Column::new(filter);
-    /// column.insert(key);
-    /// let mut map = BloomMap::new(filter, 4);
-    /// assert_eq!(map.push_blocks(&[column]), 4);
-    /// assert_eq!(map.newest_first(key).next(), Some(4));
-    /// ```
     ///
     /// # Panics
     /// If a column has another filter, or there are more than [`MAX_BLOCKS`].
@@ -367,13 +245,6 @@ impl BloomMap {
     }
 
     /// Makes rows wide enough for this many blocks in all, and no wider.
-    ///
-    /// ```
-    /// use senko_store::index::bloom_map::{BloomMap, Filter};
-    /// let mut map = BloomMap::new(Filter::for_elements(100), 4);
-    /// map.reserve(64);
-    /// assert_eq!(map.blocks(), 4, "none was added");
-    /// ```
     ///
     /// # Panics
     /// If there are more than [`MAX_BLOCKS`].
@@ -427,34 +298,16 @@ impl BloomMap {
     }
 
     /// The positions that keys have.
-    ///
-    /// ```
-    /// use senko_store::index::bloom_map::{BloomMap, Filter};
-    /// let map = BloomMap::new(Filter::for_elements(100), 4);
-    /// assert_eq!(map.filter(), Filter::for_elements(100));
-    /// ```
     pub fn filter(&self) -> Filter {
         self.filter
     }
 
     /// How many blocks there are.
-    ///
-    /// ```
-    /// use senko_store::index::bloom_map::{BloomMap, Filter};
-    /// let map = BloomMap::new(Filter::for_elements(100), 4);
-    /// assert_eq!(map.blocks(), 4);
-    /// ```
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
     /// Bytes that a look-up of all candidates reads.
-    ///
-    /// ```
-    /// use senko_store::index::bloom_map::{BloomMap, Filter};
-    /// let map = BloomMap::new(Filter::for_elements(100), 4);
-    /// assert_eq!(map.bytes_of_rows(), 11, "eleven rows of a byte");
-    /// ```
     pub fn bytes_of_rows(&self) -> usize {
         self.filter.hashes as usize * self.stride
     }
@@ -484,14 +337,6 @@ impl BloomMap {
     }
 
     /// The candidates of a key, newest first. Each is searched for when it is requested.
-    ///
-    /// ```
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::index::bloom_map::{BloomMap, Filter};
-    /// let mut map = BloomMap::new(Filter::for_elements(100), 4);
-    /// map.insert(key, 2);
-    /// assert!(map.newest_first(key).eq([2]));
-    /// ```
     #[inline]
     pub fn newest_first(&self, key: KeyHash) -> NewestFirst<'_> {
         let rows = self.rows_of(key);
@@ -501,31 +346,12 @@ impl BloomMap {
 
     /// As [`BloomMap::newest_first`], for a key whose memory was just prefetched with
     /// [`BlockMap::prefetch`].
-    ///
-    /// ```
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::index::bloom_map::{BloomMap, Filter};
-    /// use senko_store::index::BlockMap;
-    /// let mut map = BloomMap::new(Filter::for_elements(100), 4);
-    /// map.insert(key, 2);
-    /// map.prefetch(key);
-    /// assert!(map.newest_first_prefetched(key).eq([2]));
-    /// ```
     #[inline]
     pub fn newest_first_prefetched(&self, key: KeyHash) -> NewestFirst<'_> {
         NewestFirst::new(self, self.rows_of(key), None, WINDOW)
     }
 
     /// Reads what [`BlockMap::encode`] wrote.
-    ///
-    /// ```
-    /// use senko_store::index::bloom_map::{BloomMap, Filter};
-    /// use senko_store::index::BlockMap;
-    /// let map = BloomMap::new(Filter::for_elements(100), 4);
-    /// let mut bytes = Vec::new();
-    /// map.encode(&mut bytes);
-    /// assert_eq!(BloomMap::decode(&bytes).unwrap().blocks(), 4);
-    /// ```
     ///
     /// # Errors
     /// If the bytes do not encode a map.
@@ -577,16 +403,6 @@ const WINDOW: usize = 2 * PIECE_BYTES;
 const WIDE_WINDOW: usize = 4 * PIECE_BYTES;
 
 /// The candidates of one key, the newest block first. Reads a piece of each row at a time.
-///
-/// ```
-/// # let key = senko_store::example::hasher().hash(b"colour");
-/// use senko_store::index::bloom_map::{BloomMap, Filter};
-/// let mut map = BloomMap::new(Filter::for_elements(100), 4);
-/// map.insert(key, 0);
-/// map.insert(key, 3);
-/// let blocks: Vec<u32> = map.newest_first(key).collect();
-/// assert_eq!(blocks, [3, 0]);
-/// ```
 #[derive(Debug)]
 pub struct NewestFirst<'a> {
     map: &'a BloomMap,

@@ -50,13 +50,6 @@ const GROUP: usize = 64;
 const READ: usize = 16;
 
 /// A map from hashes to block ordinals.
-///
-/// ```
-/// # let key = senko_store::example::hasher().hash(b"colour");
-/// use senko_store::index::{MapEntry, StaticMap};
-/// let map = StaticMap::build(&[MapEntry { key, block: 3 }], 4, 8.0);
-/// assert_eq!(map.find(key), Some(3));
-/// ```
 #[derive(Debug)]
 pub struct StaticMap {
     memory: Memory,
@@ -64,13 +57,6 @@ pub struct StaticMap {
 
 impl StaticMap {
     /// Builds the map of `entries`, whose keys are unique, for `blocks` blocks.
-    ///
-    /// ```
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::index::{BlockMap, MapEntry, StaticMap};
-    /// let map = StaticMap::build(&[MapEntry { key, block: 3 }], 4, 8.0);
-    /// println!("{} bytes", map.bytes());
-    /// ```
     ///
     /// # Panics
     /// If there are no blocks or more than [`super::MAX_BLOCKS`], or an entry names a block that
@@ -83,15 +69,6 @@ impl StaticMap {
 
     /// Reads what [`BlockMap::encode`] wrote.
     ///
-    /// ```
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::index::{BlockMap, MapEntry, StaticMap};
-    /// let map = StaticMap::build(&[MapEntry { key, block: 3 }], 4, 8.0);
-    /// let mut bytes = Vec::new();
-    /// map.encode(&mut bytes);
-    /// assert_eq!(StaticMap::decode(&bytes).unwrap().find(key), Some(3));
-    /// ```
-    ///
     /// # Errors
     /// If the bytes do not encode a map.
     pub fn decode(bytes: &[u8]) -> Result<StaticMap, Damage> {
@@ -102,13 +79,6 @@ impl StaticMap {
     }
 
     /// The block of a member. For an absent key: none, or now and then any block.
-    ///
-    /// ```
-    /// # let key = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::index::{MapEntry, StaticMap};
-    /// let map = StaticMap::build(&[MapEntry { key, block: 3 }], 4, 8.0);
-    /// assert_eq!(map.find(key), Some(3));
-    /// ```
     #[inline]
     pub fn find(&self, key: KeyHash) -> Option<u32> {
         let bytes: &[u8] = &self.memory;

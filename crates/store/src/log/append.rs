@@ -43,17 +43,6 @@ impl Log {
     ///
     /// If this fails, no part of the batch is visible, now or after a replay. It does no I/O unless
     /// [`Log::MOST_UNWRITTEN`] bytes wait to be written, or the batch has more than that.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let blue = senko_store::example::element(b"colour", b"blue", 6);
-    /// let ticket = log.append(&[(hash, blue)]).unwrap();
-    /// log.commit(ticket, senko_store::Durability::Synced)?;
-    /// assert_eq!(log.get(hash, b"colour", 6)?.unwrap().element(), blue);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn append(&self, elements: &[(KeyHash, Element<'_>)]) -> Result<Ticket, AppendError> {
         let mut appender = self.appender.lock();
         self.group.check()?;
@@ -113,15 +102,6 @@ impl Log {
     ///
     /// The first failure of the device is returned as it is. Every later call fails with
     /// [`StoreError::ReadOnly`].
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::Durability;
-    /// log.commit(log.end(), Durability::Synced)?; // everything so far
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn commit(&self, ticket: Ticket, durability: Durability) -> Result<(), StoreError> {
         match durability {
             Durability::None => Ok(()),
@@ -133,43 +113,16 @@ impl Log {
 
     /// Writes the chunks that are full. A background thread calls it when [`Log::unwritten_chunks`]
     /// is not 0 after an append, so that no append has to.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// if log.unwritten_chunks() > 0 {
-    ///     log.write_behind()?;
-    /// }
-    /// assert_eq!(log.unwritten_chunks(), 0);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn write_behind(&self) -> Result<(), StoreError> {
         self.group.write_whole(self)
     }
 
     /// Full chunks that wait to be written.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(log.unwritten_chunks(), 0, "one element makes no chunk full");
-    /// ```
     pub fn unwritten_chunks(&self) -> usize {
         self.tail.read().chunks()
     }
 
     /// The ticket of everything appended so far.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let end = log.end();
-    /// log.append(&[(hash, senko_store::example::element(b"colour", b"blue", 6))]).unwrap();
-    /// assert!(log.end() > end);
-    /// ```
     pub fn end(&self) -> Ticket {
         Ticket {
             pages: self.tail.read().end(),
@@ -177,30 +130,12 @@ impl Log {
     }
 
     /// Closes the log to writes: every later append fails as in a full log.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// log.freeze();
-    /// assert!(log.append(&[(hash, senko_store::example::element(b"colour", b"blue", 6))]).is_err());
-    /// ```
     pub fn freeze(&self) {
         self.tail.write().full = true;
     }
 
     /// Makes every later append and commit fail with [`StoreError::ReadOnly`]: another part of the
     /// store saw the device fail.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// log.latch(&senko_store::StoreError::Invalid("a test".to_owned()));
-    /// assert!(log.append(&[(hash, senko_store::example::element(b"colour", b"blue", 6))]).is_err());
-    /// assert!(log.get(hash, b"colour", 9)?.is_some(), "reads go on");
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn latch(&self, cause: &StoreError) {
         self.group.latch(cause);
     }

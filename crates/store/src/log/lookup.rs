@@ -18,19 +18,6 @@ use super::index::Located;
 use super::page::{self, PageHeader};
 
 /// The result of a step of a look-up.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let log = senko_store::example::log(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// use senko_store::log::LogFind;
-/// match log.lookup(hash, b"colour", u64::MAX)? {
-///     LogFind::Found(found) => assert_eq!(found.element().value, b"green"),
-///     LogFind::Read(read) => println!("{} pages from page {} on", read.pages(), read.page()),
-///     LogFind::Absent => unreachable!(),
-/// }
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 #[derive(Debug)]
 pub enum LogFind {
     /// The log has no such version of the key.
@@ -42,15 +29,6 @@ pub enum LogFind {
 }
 
 /// An element of the log, copied.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let log = senko_store::example::log(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// let found = log.get(hash, b"colour", u64::MAX)?.unwrap();
-/// assert_eq!(found.element().time, 5);
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct LogElement {
     encoded: Vec<u8>,
@@ -66,15 +44,6 @@ impl LogElement {
     }
 
     /// The element.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let found = log.get(hash, b"colour", u64::MAX)?.unwrap();
-    /// assert_eq!(found.element(), senko_store::example::element(b"colour", b"green", 5));
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn element(&self) -> Element<'_> {
         let (element, _) =
             Element::decode(&self.encoded).expect("it was decoded before it was copied");
@@ -82,15 +51,6 @@ impl LogElement {
     }
 
     /// Its value.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let found = log.get(hash, b"colour", u64::MAX)?.unwrap();
-    /// assert_eq!(found.into_value(), b"green");
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn into_value(mut self) -> Vec<u8> {
         let value = self.element().value.len();
         self.encoded.drain(..self.encoded.len() - value);
@@ -100,21 +60,6 @@ impl LogElement {
 
 /// A read that a look-up waits for: [`LogRead::pages`] pages of the device from [`LogRead::page`]
 /// on.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let log = senko_store::example::log(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// use senko_store::log::LogFind;
-/// let mut find = log.lookup(hash, b"colour", u64::MAX)?;
-/// while let LogFind::Read(read) = find {
-///     let mut bytes = senko_io::AlignedBuf::new(read.pages() as usize);
-///     device.read(read.page(), &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-///     find = read.finish(&log, b"colour", &bytes)?;
-/// }
-/// assert!(matches!(find, LogFind::Found(_)));
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 #[derive(Debug)]
 pub struct LogRead {
     hash: KeyHash,
@@ -128,35 +73,11 @@ pub struct LogRead {
 impl Log {
     /// The newest version of `key` whose time is at most `at`. To see batches whole, `at` must be
     /// at most [`Log::visible_time`], taken before the first look-up.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::log::LogFind;
-    /// let mut find = log.lookup(hash, b"colour", u64::MAX)?;
-    /// while let LogFind::Read(read) = find {
-    ///     let mut bytes = senko_io::AlignedBuf::new(read.pages() as usize);
-    ///     device.read(read.page(), &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-    ///     find = read.finish(&log, b"colour", &bytes)?;
-    /// }
-    /// assert!(matches!(find, LogFind::Found(_)));
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn lookup(&self, hash: KeyHash, key: &[u8], at: u64) -> Result<LogFind, StoreError> {
         self.chase(hash, key, self.index.find(hash, at))
     }
 
     /// As [`Log::lookup`], but does the reads.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(log.get(hash, b"colour", 5)?.unwrap().element().value, b"green");
-    /// assert!(log.get(hash, b"colour", 4)?.is_none(), "it was written at 5");
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn get(
         &self,
         hash: KeyHash,
@@ -256,21 +177,6 @@ impl Log {
 
 impl LogRead {
     /// The first page of the device to read.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::log::LogFind;
-    /// let mut find = log.lookup(hash, b"colour", u64::MAX)?;
-    /// while let LogFind::Read(read) = find {
-    ///     let mut bytes = senko_io::AlignedBuf::new(read.pages() as usize);
-    ///     device.read(read.page(), &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-    ///     find = read.finish(&log, b"colour", &bytes)?;
-    /// }
-    /// assert!(matches!(find, LogFind::Found(_)));
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn page(&self) -> u64 {
         self.page
     }
@@ -281,41 +187,11 @@ impl LogRead {
     }
 
     /// The number of pages to read.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::log::LogFind;
-    /// let mut find = log.lookup(hash, b"colour", u64::MAX)?;
-    /// while let LogFind::Read(read) = find {
-    ///     let mut bytes = senko_io::AlignedBuf::new(read.pages() as usize);
-    ///     device.read(read.page(), &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-    ///     find = read.finish(&log, b"colour", &bytes)?;
-    /// }
-    /// assert!(matches!(find, LogFind::Found(_)));
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn pages(&self) -> u32 {
         self.pages
     }
 
     /// Continues with the pages that were read: checks them and compares the key.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::log::LogFind;
-    /// let mut find = log.lookup(hash, b"colour", u64::MAX)?;
-    /// while let LogFind::Read(read) = find {
-    ///     let mut bytes = senko_io::AlignedBuf::new(read.pages() as usize);
-    ///     device.read(read.page(), &mut bytes, senko_io::Tag::store(senko_io::Purpose::Lookup)).unwrap();
-    ///     find = read.finish(&log, b"colour", &bytes)?;
-    /// }
-    /// assert!(matches!(find, LogFind::Found(_)));
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     ///
     /// # Panics
     /// If `bytes` has another length than the pages to read.

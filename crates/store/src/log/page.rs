@@ -132,15 +132,6 @@ pub(super) fn read_follows(page: &[u8]) -> u32 {
 
 /// Id and extent of the log whose intact first page this is, for a repair that lost the list of
 /// logs; `None` for any other page.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let log = senko_store::example::log(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// let mut page = senko_io::AlignedBuf::new(1);
-/// device.read(log.extent().first, &mut page, senko_io::Tag::store(senko_io::Purpose::Recover)).unwrap();
-/// assert_eq!(senko_store::log::read_label(&page), Some((log.id(), log.extent())));
-/// ```
 pub fn read_label(page: &[u8]) -> Option<(u64, Extent)> {
     let label = page.get(HEADER..HEADER + LABEL)?;
     if &label[..8] != MAGIC || page.len() < PAGE_SIZE {

@@ -104,16 +104,6 @@ impl Log {
     ///
     /// Damage within what was durable is an error where the log continued behind it. At its very
     /// end, damage looks like a crash.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::{example, log::Log};
-    /// let again = Log::replay(device.clone(), log.id(), log.extent(), example::hasher())?;
-    /// assert_eq!(again.get(hash, b"colour", 5)?.unwrap().element().value, b"green");
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn replay(
         device: Arc<dyn Device>,
         id: u64,
@@ -173,16 +163,6 @@ impl Log {
     /// Makes sure that a torn page at the log's end stays lost. Call it before anything is
     /// appended, and before space that the log named is reused. A page that goes over it could be
     /// torn as well, and the two together be the lost page.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// use senko_store::{example, log::Log};
-    /// let again = Log::replay(device.clone(), log.id(), log.extent(), example::hasher())?;
-    /// again.erase_end()?; // and only then appends
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn erase_end(&self) -> Result<(), StoreError> {
         if !self.stale_end.swap(false, Ordering::Relaxed) {
             return Ok(());

@@ -18,19 +18,6 @@ use super::page::{PageHeader, UNKNOWN};
 use super::stream::{Assembler, Spot, Visitor};
 
 /// What [`salvage`] met.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let log = senko_store::example::log(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// let mut values = Vec::new();
-/// let met = senko_store::log::salvage(&*device, log.id(), log.extent(), &mut |element| {
-///     values.push(element.value.to_vec());
-///     Ok(())
-/// })?;
-/// assert_eq!((met.elements, met.lost.len()), (1, 0));
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvaged {
     /// Elements that were given.
@@ -41,19 +28,6 @@ pub struct Salvaged {
 
 impl Salvaged {
     /// The bytes of the file that are lost, of a log in `extent`.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let mut values = Vec::new();
-    /// let met = senko_store::log::salvage(&*device, log.id(), log.extent(), &mut |element| {
-    ///     values.push(element.value.to_vec());
-    ///     Ok(())
-    /// })?;
-    /// assert_eq!(met.lost_bytes(log.extent()).count(), 0);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn lost_bytes(&self, extent: Extent) -> impl Iterator<Item = Range<u64>> {
         let offset = move |page| (extent.first + u64::from(page)) * PAGE_SIZE as u64;
         self.lost
@@ -129,19 +103,6 @@ fn read(
 /// Gives every intact element of the log to `each`, in the order of appending; of batches that
 /// damage cut, what is left of them. Fails only where `each` does, or where the device has no such
 /// extent.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let log = senko_store::example::log(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// let mut values = Vec::new();
-/// let met = senko_store::log::salvage(&*device, log.id(), log.extent(), &mut |element| {
-///     values.push(element.value.to_vec());
-///     Ok(())
-/// })?;
-/// assert_eq!(values, [b"green"]);
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 pub fn salvage(
     device: &dyn Device,
     id: u64,
@@ -152,16 +113,6 @@ pub fn salvage(
 }
 
 /// As [`salvage`], of a log that is known to have had this many pages.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let log = senko_store::example::log(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// let pages = 3; // as a manifest says
-/// let met = senko_store::log::salvage_known(&*device, log.id(), log.extent(), pages, &mut |_| Ok(()))?;
-/// assert_eq!(met.lost, [1..3], "it has one page");
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 pub fn salvage_known(
     device: &dyn Device,
     id: u64,

@@ -16,15 +16,6 @@ use super::page::PageHeader;
 use super::stream::{Assembler, Spot, Visitor, read_pages};
 
 /// An element of [`Log::entries`].
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let log = senko_store::example::log(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// let entry = log.entries()?[0];
-/// assert_eq!((entry.key, entry.time, entry.flags), (hash, 5, 0));
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEntry {
     /// Of its key.
@@ -45,72 +36,27 @@ struct Sorted {
 }
 
 /// The elements of a log, sorted.
-///
-/// ```
-/// # let device = senko_store::example::device();
-/// # let log = senko_store::example::log(&device);
-/// # let hash = senko_store::example::hasher().hash(b"colour");
-/// for (hash, element) in log.sorted()?.iter() {
-///     println!("{hash:?} {}", element.time);
-/// }
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
 pub struct SortedLog {
     encoded: Vec<u8>,
     sorted: Vec<Sorted>,
 }
 
 impl SortedLog {
-    /// Elements.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(log.sorted()?.len(), 1);
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn len(&self) -> usize {
         self.sorted.len()
     }
 
     /// Whether there are none.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert!(!log.sorted()?.is_empty());
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }
 
     /// Bytes of DRAM.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// println!("{} bytes", log.sorted()?.bytes());
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn bytes(&self) -> usize {
         self.encoded.capacity() + self.sorted.capacity() * size_of::<Sorted>()
     }
 
     /// The element with a number, in the order of [`SortedLog::iter`].
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let sorted = log.sorted()?;
-    /// assert_eq!(sorted.get(0).unwrap().0, hash);
-    /// assert!(sorted.get(1).is_none());
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn get(&self, nth: usize) -> Option<(KeyHash, Element<'_>)> {
         let sorted = self.sorted.get(nth)?;
         let key = KeyHash {
@@ -122,15 +68,6 @@ impl SortedLog {
 
     /// The elements by (order, check, key), and of each key the youngest first. Of two of one key
     /// in one batch, the later comes first.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// let sorted = log.sorted()?;
-    /// assert!(sorted.iter().is_sorted_by_key(|(hash, _)| hash));
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (KeyHash, Element<'_>)> {
         self.sorted.iter().map(|sorted| {
             let key = KeyHash {
@@ -185,14 +122,6 @@ impl Visitor for Collect<'_> {
 impl Log {
     /// All elements of the log, sorted, in DRAM. Goes together with appends; what is appended
     /// meanwhile is in it or not, batch by batch.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(log.sorted()?.len() as u64, log.elements());
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn sorted(&self) -> Result<SortedLog, StoreError> {
         let collect = self.collect(true)?;
         let sorted = collect.entries.iter().map(|(entry, at)| Sorted {
@@ -215,14 +144,6 @@ impl Log {
     }
 
     /// Hash, time and place of all elements, in the order of appending. Reads the log.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert_eq!(log.entries()?.len() as u64, log.elements());
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn entries(&self) -> Result<Vec<LogEntry>, StoreError> {
         let collect = self.collect(false)?;
         Ok(collect
@@ -233,14 +154,6 @@ impl Log {
     }
 
     /// Where the large values lie that its elements name. Reads the log, unless it has none.
-    ///
-    /// ```
-    /// # let device = senko_store::example::device();
-    /// # let log = senko_store::example::log(&device);
-    /// # let hash = senko_store::example::hasher().hash(b"colour");
-    /// assert!(log.large()?.is_empty(), "its one value lies in it");
-    /// # Ok::<(), senko_store::StoreError>(())
-    /// ```
     pub fn large(&self) -> Result<Vec<ExtentRef>, StoreError> {
         if !self.index.has_large() {
             return Ok(Vec::new());

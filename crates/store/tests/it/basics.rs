@@ -167,3 +167,46 @@ fn random_calls() {
 fn random_calls_with_the_bloom_filter_map() {
     run(11, IndexKind::BloomMap);
 }
+
+#[test]
+fn a_batch_counts_its_changes_until_it_is_cleared() {
+    let mut batch = Batch::new();
+    assert!(batch.is_empty());
+    batch.put(b"colour", b"green").delete(b"colour");
+    assert_eq!((batch.len(), batch.bytes()), (2, 17));
+    batch.clear();
+    assert!(batch.is_empty() && batch.bytes() == 0);
+}
+
+/// A handle outlives the close of another one, to read.
+#[test]
+fn a_closed_store_is_read_and_takes_no_writes() {
+    let device: Arc<dyn Device> = FaultyDevice::new(16_384, 1);
+    let clock = Arc::new(AtomicU64::new(1));
+    let store = Store::open_device(Arc::clone(&device), options(&clock)).unwrap();
+    assert!(store.is_new() && store.is_empty().unwrap());
+    assert_eq!(store.options().inline_max, 4096);
+    let first = store.put(b"colour", b"green").unwrap();
+    let synced = WriteOptions::synced();
+    let longer = |old: Option<&[u8]>| Some([old.unwrap_or_default(), b"er"].concat());
+    store.update_with(b"colour", synced, longer).unwrap();
+    let swapped = store
+        .compare_and_swap_with(b"lock", None, Some(b"mine"), synced)
+        .unwrap();
+    assert!(swapped > Some(first));
+    store.delete_with(b"lock", synced).unwrap();
+    let named = store.stats().named();
+    assert!(named.contains(&("puts", store.stats().puts)), "{named:?}");
+    let reader = store.clone();
+    store.close().unwrap();
+    assert!(reader.contains(b"colour").unwrap() && !reader.contains(b"lock").unwrap());
+    let value = reader.get(b"colour").unwrap().unwrap();
+    assert_eq!(value.into_vec(), b"greener");
+    assert!(reader.put(b"colour", b"blue").is_err());
+    drop(reader);
+    assert!(
+        !Store::open_device(device, options(&clock))
+            .unwrap()
+            .is_new()
+    );
+}

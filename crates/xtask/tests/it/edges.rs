@@ -7,8 +7,15 @@ use std::process::Command;
 
 use crate::complain;
 
-/// The crates of the workspace that each crate may use, followed by those only for its tests.
-const ALLOWED: [(&str, &[&str], &[&str]); 16] = [
+/// A crate, the crates of the workspace that it may use, and those only for its tests.
+type Edges = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+);
+
+/// The crates of the product: those below `crates/` and `bindings/`.
+const PRODUCT: [Edges; 14] = [
     ("senko_io", &[], &["senko_workload"]),
     ("senko_workload", &[], &[]),
     ("senko_store", &["senko_io"], &["senko_workload"]),
@@ -21,6 +28,44 @@ const ALLOWED: [(&str, &[&str], &[&str]); 16] = [
     ),
     ("senko_load", &["senko_io", "senko_workload"], &[]),
     ("senko_ssd", &["senko_io", "senko_workload"], &[]),
+    (
+        "senko_plan",
+        &["senko_io", "senko_workload", "senko_ssd"],
+        &[],
+    ),
+    (
+        "senko",
+        &[
+            "senko_plan",
+            "senko_io",
+            "senko_workload",
+            "senko_cache",
+            "senko_server",
+            "senko_load",
+            "senko_ssd",
+            "senko_store",
+            "senko_dbm",
+        ],
+        &[],
+    ),
+    ("senko_c", &["senko_io", "senko_dbm"], &[]),
+    ("senko_ndbm", &["senko_io", "senko_dbm"], &[]),
+    (
+        "senko_python",
+        &[
+            "senko_io",
+            "senko_workload",
+            "senko_dbm",
+            "senko_store",
+            "senko_ssd",
+        ],
+        &[],
+    ),
+    ("xtask", &[], &[]),
+];
+
+/// The crates below `lab/`.
+const LAB: [Edges; 3] = [
     (
         "senko_thesis",
         &["senko_io", "senko_store", "senko_workload"],
@@ -38,39 +83,11 @@ const ALLOWED: [(&str, &[&str], &[&str]); 16] = [
             "senko_store",
             "senko_thesis",
             "senko_dbm",
+            "senko_plan",
         ],
         &[],
     ),
-    (
-        "senko",
-        &[
-            "senko_io",
-            "senko_workload",
-            "senko_cache",
-            "senko_server",
-            "senko_load",
-            "senko_ssd",
-            "senko_store",
-            "senko_dbm",
-            "senko_lab",
-        ],
-        &[],
-    ),
-    ("senko_c", &["senko_io", "senko_dbm"], &[]),
-    ("senko_ndbm", &["senko_io", "senko_dbm"], &[]),
-    (
-        "senko_python",
-        &[
-            "senko_io",
-            "senko_workload",
-            "senko_dbm",
-            "senko_store",
-            "senko_ssd",
-        ],
-        &[],
-    ),
-    ("senko_lab_rivals", &["senko_lab", "senko_workload"], &[]),
-    ("xtask", &[], &[]),
+    ("senko_rivals", &["senko_lab", "senko_workload"], &[]),
 ];
 
 #[test]
@@ -100,7 +117,8 @@ fn crates_use_only_those_below_them() {
     for package in packages {
         let name = package["name"].as_str().expect("a package has a name");
         seen.insert(name.to_owned());
-        let Some((_, uses, tests_use)) = ALLOWED.iter().find(|(n, _, _)| *n == name) else {
+        let Some((_, uses, tests_use)) = PRODUCT.iter().chain(&LAB).find(|(n, _, _)| *n == name)
+        else {
             complaints.push(format!("{name} is not in the table of {}", file!()));
             continue;
         };
@@ -113,15 +131,31 @@ fn crates_use_only_those_below_them() {
             .expect("a manifest lies in a folder");
         if name != folder
             && name != format!("senko_{}", folder.replace('-', "_"))
-            && !(name == "senko" && folder == "cli")
+            && ![("senko", "cli"), ("senko_lab", "experiments")].contains(&(name, folder))
         {
             complaints.push(format!("{name} lies in a folder named {folder}"));
+        }
+        let product = PRODUCT.iter().any(|(n, _, _)| *n == name);
+        let beside = manifest.rsplit('/').nth(2).unwrap_or_default();
+        let places: &[&str] = if product {
+            &["crates", "bindings"]
+        } else {
+            &["lab"]
+        };
+        if !places.contains(&beside) {
+            complaints.push(format!(
+                "{name} lies in {beside}/, not in {}/",
+                places.join("/ or ")
+            ));
         }
         for dependency in package["dependencies"].as_array().expect("a list") {
             let on = dependency["name"]
                 .as_str()
                 .expect("a dependency has a name");
             let inside = dependency["path"].is_string();
+            if product && LAB.iter().any(|(n, _, _)| *n == on) {
+                complaints.push(format!("{name} is of the product and names {on}"));
+            }
             let in_tests = dependency["kind"].as_str() == Some("dev");
             if inside && !uses.contains(&on) && !(in_tests && tests_use.contains(&on)) {
                 complaints.push(format!("{name} may not use {on}"));
@@ -129,8 +163,9 @@ fn crates_use_only_those_below_them() {
         }
     }
     complaints.extend(
-        ALLOWED
+        PRODUCT
             .iter()
+            .chain(&LAB)
             .filter(|(n, _, _)| !seen.contains(*n))
             .map(|(n, _, _)| format!("{n} is gone")),
     );

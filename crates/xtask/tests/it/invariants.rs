@@ -56,7 +56,10 @@ fn with_ranges(text: &str) -> BTreeMap<(String, u32), usize> {
 fn the_page_has_each_invariant_once() {
     let page = with_ranges(&read(PAGE));
     let mut cited: BTreeMap<(String, u32), String> = BTreeMap::new();
-    let is_source = |path: &str| path.starts_with("crates/") && path.contains("/src/");
+    let is_source = |path: &str| {
+        let ours = path.starts_with("crates/") || path.starts_with("lab/");
+        ours && path.contains("/src/")
+    };
     for file in rust_files() {
         if !is_source(&file.path) || file.path.starts_with("crates/xtask/") {
             continue;

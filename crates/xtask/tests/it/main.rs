@@ -5,11 +5,10 @@
 mod circles; // files that import each other in a circle
 mod dependencies; // docs/dependencies.md against the manifests
 mod edges; // which crate may use which
-mod examples; // every public item of a library has an example
 mod invariants; // names of invariants: the code and their page
 mod names; // paths and symbols that the documents name
 mod owners; // state that only one folder writes
-mod sources; // how source files begin, how long they are, where `unsafe` is
+mod sources; // how source files begin, where `unsafe` is
 mod tree; // the files
 mod wrap; // columns of comments and prose
 

@@ -6,7 +6,7 @@ use crate::complain;
 use crate::tree::{File, files, read, root, rust_files};
 
 /// Folders and files at the root that a document's path may start with.
-const ROOTS: [&str; 9] = [
+const ROOTS: [&str; 10] = [
     "crates/",
     "docs/",
     "tests/",
@@ -14,6 +14,7 @@ const ROOTS: [&str; 9] = [
     ".ci/",
     ".cargo/",
     "bindings/",
+    "lab/",
     "contrib/",
     "README.md",
 ];

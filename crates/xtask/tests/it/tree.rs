@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Folders that are not part of the tree.
+/// Folders and files that are not part of the tree.
 const LEFT_OUT: [&str; 8] = [
     ".git",
     "target",
@@ -73,6 +73,8 @@ fn walk(folder: &Path, prefix: &str, found: &mut Vec<File>) {
                 walk(&entry.path(), &path, found);
             }
         } else if kind.is_file()
+            // In a worktree of git, `.git` is a file.
+            && !LEFT_OUT.contains(&name.as_str())
             && let Ok(text) = std::fs::read_to_string(entry.path())
         {
             found.push(File { path, text });

@@ -32,11 +32,6 @@ pub const ZEROS: &[(&str, &str, Zero)] = &[
     ("senko dbm bench", "records", Refused(COMMITS)),
     ("senko dbm bench", "transactions", Refused(COMMITS)),
     ("senko device", "size", Refused(&["device", "sim:x25-m"])),
-    (
-        "senko lab run",
-        "minutes",
-        Refused(&["lab", "run", "--all"]),
-    ),
     ("senko load", "bytes", Refused(LOAD)),
     ("senko load", "connections", Refused(LOAD)),
     ("senko load", "expect-found", Plain),

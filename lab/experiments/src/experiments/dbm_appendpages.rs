@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Pages written for a leaf that changed: with a translation table, and with path copying.
+//!
+//! Claim (the paper, 2.1): if a page moves when it is written, a translation table avoids rewriting
+//! its parents. Without one, each update writes as many pages as the tree is high. Expected shape:
+//! ours writes one page for each leaf that changed, and some of the table; LMDB, which copies
+//! paths, writes its height and more.
+//!
+//! `page_writes_per_update`: one transaction changes one record in each of many leaves, and a
+//! checkpoint follows; pages that the log wrote for both, over leaves. `pages_per_commit_of_one`
+//! and `lmdb_pages_per_commit_of_one`: synced transactions that change one record each, at random.
+//! Ours writes a page of the log at the commit, and the leaf with the next checkpoint, which is
+//! counted. Our pages come from the trace of the device, LMDB's from the kernel's count of its
+//! write calls. Both counts depend on no clock.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use senko_dbm::{Durability, Options as DbmOptions};
+use senko_io::PAGE_SIZE;
+use senko_io::trace::Recorder;
+
+use super::dbm_paper::written;
+use crate::commits::ours::Ours;
+use crate::commits::rival::LMDB;
+use crate::commits::{self, Contender, Order, Work, key, value};
+use crate::rig::{Bench, Steps, process, put, ratio};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+
+/// The experiment.
+pub struct DbmAppendPages;
+
+/// Keys from one changed record to the next: more than any leaf has.
+const STRIDE: u64 = 1000;
+
+impl Experiment for DbmAppendPages {
+    fn name(&self) -> &'static str {
+        "dbm-appendpages"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::D,
+            source: "paper D, section 2.1",
+            text: "with a translation table a changed leaf is one page written, where path copying writes the height of the tree",
+            bars: const { &[Bar::less("page_writes_per_update", 1.05, 1.0)] },
+            published: &[],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut outcome = Outcome::new();
+        let steps = Steps::new(progress, 3);
+        bench.scratch.need(2 << 30)?;
+        let (keys, commits) = bench.scaled((1_000_000, 3_000), (10_000_000, 100_000));
+        steps.next("ours and LMDB");
+        measure(bench.scratch.folder(), keys, commits, &mut outcome)?;
+        steps.next("last probe");
+        commits::finish(&bench, &mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+/// All figures. The test calls it with few records.
+///
+/// # Errors
+/// The errors of the database or of the trace.
+pub fn measure(scratch: &Path, keys: u64, commits: u64, outcome: &mut Outcome) -> Result<()> {
+    outcome.setting("keys", keys);
+    outcome.setting("commits_of_one", commits);
+    let trace = scratch.join("pages.trace");
+    let recorder = Arc::new(Recorder::create(&trace)?);
+    // Without a background thread, the same commits always meet the same checkpoints.
+    let options = DbmOptions {
+        recorder: Some(recorder.clone()),
+        threads: 0,
+        ..DbmOptions::default()
+    };
+    let home = scratch.join("appendpages");
+    let mut ours = Ours::new(&home.join("senko"), true, options)?;
+    ours.fill(keys)?;
+    ours.db().checkpoint()?;
+    let leaves = keys.div_ceil(STRIDE);
+    let (batch, _) = written(&recorder, || {
+        let mut tx = ours.db().begin();
+        for number in (0..keys).step_by(STRIDE as usize) {
+            tx.put(
+                ours.table(),
+                &key(number),
+                &value(number, u64::from(u32::MAX)),
+            )?;
+        }
+        tx.commit(Durability::Synced)?;
+        Ok(ours.db().checkpoint()?)
+    })?;
+    let work = Work {
+        commits,
+        records: 1,
+        threads: 1,
+        order: Order::Random(keys),
+        seed: 1,
+    };
+    let (single, _) = written(&recorder, || {
+        ours.run(&work)?;
+        Ok(ours.db().checkpoint()?)
+    })?;
+    ours.check(keys)?;
+    let pages = |bytes: u64, updates: u64| bytes as f64 / PAGE_SIZE as f64 / updates as f64;
+    let per_update = pages(batch, leaves);
+    let one = Ok(pages(single, commits));
+    let lmdb = lmdb(scratch, &home, keys, &work).map(|bytes| pages(bytes, commits));
+    let lmdb = lmdb.map_err(|error| format!("{error:#}"));
+    let mut table = Table::new("Pages written", &["what", "pages"]);
+    for (what, figure) in [
+        ("ours, a changed leaf and its checkpoint", &Ok(per_update)),
+        ("ours, a commit of one record", &one),
+        ("LMDB, a commit of one record", &lmdb),
+    ] {
+        let shown = figure
+            .as_ref()
+            .map_or("-".to_owned(), |n| format!("{n:.3}"));
+        table.row(vec![what.to_owned(), shown]);
+    }
+    outcome.tables.push(table);
+    outcome.setting("leaves_changed", leaves);
+    outcome.bar("page_writes_per_update", per_update);
+    put(outcome, "lmdb_pages_over_ours", ratio(&lmdb, &one));
+    put(outcome, "pages_per_commit_of_one", one);
+    put(outcome, "lmdb_pages_per_commit_of_one", lmdb);
+    drop(ours);
+    std::fs::remove_dir_all(&home)?;
+    std::fs::remove_file(&trace)?;
+    Ok(())
+}
+
+/// Bytes that LMDB passed to write calls for the same work. They include its answers over the pipe:
+/// 8 bytes per commit.
+fn lmdb(programs: &Path, home: &Path, keys: u64, work: &Work) -> Result<u64> {
+    let started = LMDB.start(programs, &home.join("lmdb"), true);
+    let mut rival = started.map_err(|why| anyhow!(why))?;
+    rival.fill(keys)?;
+    let count = |pid| process::write_calls(pid).map_err(|why| anyhow!(why));
+    let before = count(rival.pid())?;
+    rival.run(work)?;
+    let after = count(rival.pid())?;
+    rival.check(keys)?;
+    Ok(after - before)
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The cost of a durable write, whatever its content: the floor under every synced commit.
+//!
+//! Claim: over space that was written before, one system call (`pwritev2` with RWF_DSYNC on
+//! O_DIRECT) is as good as any way. Expected shape: over written space the ways differ by some
+//! percent. A ring's `fdatasync` costs a switch to a kernel thread. Space that was only allocated,
+//! and files that grow, additionally cost a commit of the journal. 512 B are hardly cheaper than 4
+//! KiB.
+//!
+//! One thread. Each turn makes a new file of the kind, and writes its blocks once, in order. Making
+//! the file is not timed. The ways take turns.
+
+use anyhow::Result;
+
+use crate::commits::floor::{Cell, Floor};
+use crate::commits::write::Space;
+use crate::commits::{self, Contender, Order, Ran, Turns, Work};
+use crate::kv::plan::cell as shown;
+use crate::rig::scratch::Scratch;
+use crate::rig::{Bench, Steps, put};
+use crate::{Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+
+/// The experiment.
+pub struct DbmFloor;
+
+impl Experiment for DbmFloor {
+    fn name(&self) -> &'static str {
+        "dbm-floor"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::Design,
+            source: "design: a commit is one write and one flush",
+            text: "a durable write over space that was written costs one flush of the device, and over other space half as much again or more",
+            bars: &[],
+            published: &[],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let rounds = bench.scaled(3, 5);
+        let writes = bench.scaled(150, 5_000);
+        let mut outcome = Outcome::new();
+        outcome.setting("rounds", rounds);
+        let seed = options.seed;
+        measure(&bench.scratch, progress, rounds, writes, seed, &mut outcome)?;
+        commits::finish(&bench, &mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+/// Runs all ways in turn. The test calls it with few writes.
+///
+/// # Errors
+/// If the folder is not writable.
+pub fn measure(
+    scratch: &Scratch,
+    progress: &dyn Progress,
+    rounds: u64,
+    writes: u64,
+    seed: u64,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    let cells = Cell::all();
+    let steps = Steps::new(progress, rounds * cells.len() as u64);
+    outcome.setting("writes_a_turn", writes);
+    scratch.need(writes * 4096)?;
+    let mut turns = Turns::new();
+    for cell in &cells {
+        let path = scratch.path(&format!("floor-{}", cell.name()));
+        let floor: Box<dyn Contender> = Box::new(Floor::new(*cell, path));
+        turns.add(cell.name(), Ok(floor));
+    }
+    let work = Work {
+        commits: writes,
+        records: 1,
+        threads: 1,
+        order: Order::Ascending,
+        seed,
+    };
+    for _ in 0..rounds {
+        turns.round(&work, |name| steps.next(name));
+    }
+    report(&turns, &cells, outcome);
+    Ok(())
+}
+
+fn report(turns: &Turns, cells: &[Cell], outcome: &mut Outcome) {
+    let mut table = Table::new(
+        "Durable writes, one thread",
+        &[
+            "way",
+            "space",
+            "bytes",
+            "writes/s",
+            "p50 us",
+            "p99 us",
+            "longest us",
+        ],
+    );
+    for cell in cells {
+        let name = cell.name();
+        let number = |of: &dyn Fn(&Ran) -> f64| turns.figure(&name, of).unwrap_or(f64::NAN);
+        table.row(vec![
+            cell.way.text().to_owned(),
+            cell.space.name().to_owned(),
+            cell.bytes.to_string(),
+            shown(number(&Ran::rate), 0),
+            shown(number(&|ran| ran.percentile(0.5)), 1),
+            shown(number(&|ran| ran.percentile(0.99)), 0),
+            shown(number(&|ran| ran.percentile(1.0)), 0),
+        ]);
+    }
+    outcome.tables.push(table);
+    let written: Vec<String> = Cell::best().iter().map(Cell::name).collect();
+    let best = turns.best(&written);
+    if let Ok(best) = &best {
+        outcome.setting("best", best.clone());
+    }
+    put(
+        outcome,
+        "best_writes_a_second",
+        best.clone().and_then(|best| turns.figure(&best, Ran::rate)),
+    );
+    // Each way compared with the best one; then the other spaces and sizes, compared with the same
+    // way on written space.
+    for cell in cells {
+        let under = if cell.space == Space::Written && cell.bytes == 4096 {
+            best.clone()
+        } else {
+            Ok(Cell {
+                space: Space::Written,
+                bytes: 4096,
+                ..*cell
+            }
+            .name())
+        };
+        let key = if cell.space == Space::Written && cell.bytes == 4096 {
+            format!("{}_over_best", cell.way.name())
+        } else {
+            format!("{}_over_written_4096", cell.name())
+        };
+        let over = under.and_then(|under| turns.over(&cell.name(), &under, Ran::rate));
+        put(outcome, &key, over);
+    }
+}

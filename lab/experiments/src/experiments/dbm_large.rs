@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Gets of a database that is about ten times its cache: how many reads does one take, and how fast
+//! is it?
+//!
+//! Expected shape: the pages above the leaves fit into the cache, so a get is one read of the
+//! device or none. One thread is bound by that read. Sixteen wait for as many reads at once, until
+//! the processor is the limit.
+//!
+//! Ours has a cache of `memory` bytes and reads by O_DIRECT. LMDB has the kernel's page cache, and
+//! its process a cap of a quarter more; it reads nothing ahead (MDB_NORDAHEAD). Both are filled in
+//! ascending order, and the cap is set when LMDB is full. Then they take turns with uniformly
+//! random gets, each in its own transaction, and each is checked. A first round fills the caches.
+//! `reads_per_get` is the kernel's count of bytes that our process read from devices, in pages.
+
+use std::process::Command;
+
+use anyhow::{Result, anyhow};
+use senko_dbm::Options as DbmOptions;
+
+use crate::commits::ours::{OURS, Ours, bytes_of};
+use crate::commits::rival::{LMDB, Rival};
+use crate::commits::turns::COLUMNS;
+use crate::commits::{self, Contender, Order, Ran, Turns, Work};
+use crate::rig::cgroup::MemoryCap;
+use crate::rig::scratch::Scratch;
+use crate::rig::{Bench, Steps, process, put};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+
+/// The experiment.
+pub struct DbmLarge;
+
+/// Threads, and what the keys have for them.
+const THREADS: [(u64, &str); 2] = [(1, "gets"), (16, "gets16")];
+
+/// The size of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    pub keys: u64,
+    /// Bytes of our cache.
+    pub memory: u64,
+    /// Gets of a turn, per thread.
+    pub gets: u64,
+    pub rounds: u64,
+}
+
+impl Experiment for DbmLarge {
+    fn name(&self) -> &'static str {
+        "dbm-large"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::Design,
+            source: "design: a get of something cold is one read",
+            text: "of a database ten times its cache, a get takes one read of the device or none",
+            bars: const {
+                &[
+                    Bar::less("reads_per_get", 1.1, 1.02),
+                    Bar::more("gets_over_lmdb", 0.95, 1.0),
+                    Bar::more("gets16_over_lmdb", 1.0, 1.5),
+                ]
+            },
+            published: &[],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut outcome = Outcome::new();
+        let sizes = Sizes {
+            keys: bench.scaled(6_000_000, 100_000_000),
+            memory: bench.scaled(12 << 20, 200 << 20),
+            gets: bench.scaled(2_000, 20_000),
+            rounds: bench.scaled(3, 5),
+        };
+        bench.scratch.need(bench.scaled(2, 16) << 30)?;
+        let steps = Steps::new(progress, 4 + 4 * (sizes.rounds + 1));
+        // A group that may not swap can't be filled without its limit. Apart from the page cache,
+        // it has only some megabytes.
+        let cap = MemoryCap::new(sizes.memory + sizes.memory / 4, true);
+        let given = cap.as_ref().ok();
+        measure(&bench.scratch, &steps, &sizes, given, &mut outcome)?;
+        if let Err(why) = cap {
+            outcome.setting("no_cap", why);
+        }
+        commits::finish(&bench, &mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+/// Both contenders, LMDB within its cap. The test calls it with few records and no cap.
+///
+/// # Errors
+/// The database's.
+pub fn measure(
+    scratch: &Scratch,
+    steps: &Steps<'_>,
+    sizes: &Sizes,
+    cap: Option<&MemoryCap>,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    let home = scratch.path("large");
+    outcome.setting("keys", sizes.keys);
+    outcome.setting("memory_bytes", sizes.memory);
+    outcome.setting("rounds", sizes.rounds);
+    steps.next("filling senko");
+    let options = DbmOptions {
+        cache_bytes: sizes.memory as usize,
+        ..DbmOptions::default()
+    };
+    let mut ours = Ours::new(&home.join(OURS), false, options)?;
+    ours.fill(sizes.keys)?;
+    // Pages that no checkpoint has written stay in DRAM in addition to the cache.
+    ours.db().checkpoint()?;
+    outcome.setting("at_rest", ours.settle());
+    let over = bytes_of(&home.join(OURS))? as f64 / sizes.memory as f64;
+    outcome.setting("file_over_cache", over);
+    let reading = Work {
+        commits: sizes.gets,
+        records: 0,
+        threads: 1,
+        order: Order::Reads(sizes.keys),
+        seed: 1,
+    };
+    let reads = |ours: &mut Ours| {
+        ours.run(&reading)?;
+        let pid = std::process::id();
+        let before = process::io(pid).map_err(|why| anyhow!(why))?;
+        ours.run(&reading)?;
+        let after = process::io(pid).map_err(|why| anyhow!(why))?;
+        Ok((after.read - before.read) as f64 / 4096.0 / sizes.gets as f64)
+    };
+    steps.next("reads of a get");
+    let per_get: Result<f64> = reads(&mut ours);
+    put(
+        outcome,
+        "reads_per_get",
+        per_get.map_err(|error| format!("{error:#}")),
+    );
+    steps.next("filling LMDB");
+    let lmdb = lmdb(scratch, sizes.keys, cap);
+    let mut turns = Turns::new();
+    turns.add(OURS, Ok(Box::new(ours)));
+    turns.add(
+        LMDB.name,
+        lmdb.map(|rival| {
+            outcome.setting(LMDB.name, format!("{}: {}", rival.version, LMDB.settings));
+            let rival: Box<dyn Contender> = Box::new(rival);
+            rival
+        }),
+    );
+    let mut table = Table::new("Random gets, a transaction each", &COLUMNS);
+    for (threads, name) in THREADS {
+        turns.forget();
+        for round in 0..=sizes.rounds {
+            let work = Work {
+                commits: sizes.gets * threads,
+                threads,
+                seed: round + 2,
+                ..reading
+            };
+            turns.round(&work, |who| {
+                steps.next(&format!("{name}, round {round}: {who}"))
+            });
+            if round == 0 {
+                turns.forget();
+            }
+        }
+        turns.rows(name, 1, &mut table);
+        let over = turns.over(OURS, LMDB.name, Ran::rate);
+        put(outcome, &format!("{name}_over_lmdb"), over);
+        let rate = turns.figure(OURS, Ran::rate);
+        put(outcome, &format!("{OURS}_{name}_a_second"), rate);
+    }
+    outcome.tables.push(table);
+    drop(turns);
+    std::fs::remove_dir_all(&home)?;
+    Ok(())
+}
+
+/// LMDB, filled and then capped.
+fn lmdb(scratch: &Scratch, keys: u64, cap: Option<&MemoryCap>) -> Result<Rival, String> {
+    let cap = cap.ok_or("without a cap on its memory, LMDB would have all in the page cache")?;
+    let program = LMDB.build(scratch.folder())?;
+    let started = cap.fill_first(|| {
+        let members = cap.members().map_err(|why| anyhow!(why))?;
+        let folder = scratch.path("large").join(LMDB.name);
+        let mut rival = Rival::start_in(Command::new(&program), &folder, false, vec![members])?;
+        rival.fill(keys)?;
+        anyhow::Ok(rival)
+    })?;
+    started.map_err(|error| format!("{}: {error:#}", LMDB.name))
+}

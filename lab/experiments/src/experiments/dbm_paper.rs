@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The DBM against others, as in paper D's figure 2: small records in ascending order, one and a
+//! hundred a transaction.
+//!
+//! Claim (the paper, over LevelDB): 1.56 times the transactions at one record, 1.36 times at a
+//! hundred. Expected shape: the limit of a synced engine is what its log makes the file system do.
+//! An engine that overwrites written space comes near the floor. Engines whose logs grow pay for
+//! the journal. Unsynced on tmpfs, only processor time counts.
+//!
+//! Keys of 4 bytes, values of 8, ascending from an empty database. Commits are synced on the disk,
+//! and survive only the process on tmpfs. The contenders take turns, each with its own process
+//! (ours in the experiment's), stopped while others run; every record is read back at the end. The
+//! floor's five ways take turns with the synced ones, and the best of them is the floor. GDBM
+//! promises less: it has no transactions.
+//!
+//! `log_bytes_per_commit_100` is the bytes that the log wrote for each synced commit of 100
+//! records, including checkpoints. It comes from a trace of the device's writes in a separate run.
+//! Zeros for growing files are counted separately.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use senko_dbm::Options as DbmOptions;
+use senko_io::trace::{Recorder, TraceReader};
+use senko_io::{Op, PAGE_SIZE, Purpose};
+
+use crate::commits::ours::{OURS, Ours};
+use crate::commits::rival::{self, REDB};
+use crate::commits::turns::COLUMNS;
+use crate::commits::{self, Contender, Order, Ran, Turns, Work};
+use crate::rig::scratch::Scratch;
+use crate::rig::{Bench, Steps, put};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+
+/// The experiment.
+pub struct DbmPaper;
+
+/// One of the four loads.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Its name in keys.
+    pub name: &'static str,
+    /// Whether commits are synced, on the disk; otherwise they are on tmpfs.
+    pub synced: bool,
+    /// Records a transaction.
+    pub records: u64,
+    /// Transactions of a turn.
+    pub commits: u64,
+}
+
+/// The loads with as many records as in the paper (in a run of five rounds), or fewer.
+fn loads(bench: &Bench<'_>) -> [Load; 4] {
+    let load = |name, synced, records, quick, full| Load {
+        name,
+        synced,
+        records,
+        commits: bench.scaled(quick, full),
+    };
+    [
+        load("synced1", true, 1, 500, 200_000),
+        load("synced100", true, 100, 200, 2_000),
+        load("tmpfs1", false, 1, 10_000, 200_000),
+        load("tmpfs100", false, 100, 1_000, 2_000),
+    ]
+}
+
+impl Experiment for DbmPaper {
+    fn name(&self) -> &'static str {
+        "dbm-paper"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::D,
+            source: "paper D, figure 2",
+            text: "a DBM whose log is written over written space commits small transactions faster than LevelDB, and nearly as fast as the device flushes",
+            bars: const {
+                &[
+                    Bar::more("synced1_over_floor", 0.85, 0.97),
+                    Bar::more("synced1_over_leveldb", 1.3, 1.5),
+                    Bar::more("synced100_over_leveldb", 1.5, 1.9),
+                    Bar::more("tmpfs1_over_leveldb", 1.0, 1.56),
+                    Bar::more("tmpfs100_over_lmdb", 0.5, 1.0),
+                    Bar::less("log_bytes_per_commit_100", 8192.0, 4096.0),
+                ]
+            },
+            published: &[
+                ("synced1_over_leveldb", 1.56),
+                ("synced100_over_leveldb", 1.36),
+            ],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut outcome = Outcome::new();
+        let rounds = bench.scaled(3, 5);
+        let loads = loads(&bench);
+        bench.scratch.need(4 << 30)?;
+        outcome.setting("rounds", rounds);
+        let turns = loads.len() as u64 * rounds * 14 + 1;
+        let steps = Steps::new(progress, turns);
+        let mut table = Table::new("Transactions in turn", &COLUMNS);
+        for load in &loads {
+            one(
+                load,
+                rounds,
+                &bench.scratch,
+                &options.lab,
+                &steps,
+                &mut table,
+                &mut outcome,
+            );
+        }
+        outcome.tables.push(table);
+        let commits = bench.scaled(2_000, 50_000);
+        steps.next("bytes a commit");
+        let ended = log_bytes(bench.scratch.folder(), commits, &mut outcome);
+        outcome.part(&["log_bytes_per_commit_100"], ended);
+        commits::finish(&bench, &mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+/// The names of all rivals.
+fn rivals() -> impl Iterator<Item = &'static str> {
+    rival::ALL.iter().map(|kind| kind.name).chain([REDB])
+}
+
+/// One load with all contenders. The test calls it with few commits.
+pub fn one(
+    load: &Load,
+    rounds: u64,
+    scratch: &Scratch,
+    lab: &Path,
+    steps: &Steps<'_>,
+    table: &mut Table,
+    outcome: &mut Outcome,
+) {
+    let memory = if load.synced {
+        None
+    } else {
+        match Scratch::in_memory() {
+            Ok(memory) => Some(memory),
+            Err(error) => {
+                for name in rivals() {
+                    let key = format!("{}_over_{name}", load.name);
+                    outcome.miss(key, format!("{error:#}"));
+                }
+                return;
+            }
+        }
+    };
+    let home = memory.as_ref().unwrap_or(scratch).path(load.name);
+    let mut turns = Turns::new();
+    let ways = if load.synced {
+        turns.add_floor(scratch.folder())
+    } else {
+        Vec::new()
+    };
+    turns.add_ours(&home, load.synced, DbmOptions::default(), 0);
+    for kind in rival::ALL {
+        let version = turns.add_rival(kind, scratch.folder(), &home, load.synced, 0);
+        if let Some(version) = version {
+            outcome.setting(kind.name, format!("{version}: {}", kind.settings));
+        }
+    }
+    let redb = rival::redb(lab, &home.join(REDB), load.synced);
+    if let Ok(redb) = &redb {
+        outcome.setting(REDB, format!("{}: 64 MiB cache", redb.version));
+    }
+    turns.add(
+        REDB,
+        redb.map(|redb| {
+            let redb: Box<dyn Contender> = Box::new(redb);
+            redb
+        }),
+    );
+    let work = Work {
+        commits: load.commits,
+        records: load.records,
+        threads: 1,
+        order: Order::Ascending,
+        seed: 1,
+    };
+    for round in 0..rounds {
+        turns.round(&work, |name| {
+            steps.next(&format!("{}, round {}: {name}", load.name, round + 1));
+        });
+    }
+    turns.check(load.commits * load.records * rounds);
+    outcome.setting(format!("{}_commits_a_turn", load.name), load.commits);
+    turns.rows(load.name, load.records, table);
+    if load.synced {
+        let best = turns.best(&ways);
+        if let Ok(best) = &best {
+            outcome.setting(format!("{}_floor", load.name), best.clone());
+        }
+        let over = best.and_then(|best| turns.over(OURS, &best, Ran::rate));
+        put(outcome, &format!("{}_over_floor", load.name), over);
+    }
+    for name in rivals() {
+        let key = format!("{}_over_{name}", load.name);
+        put(outcome, &key, turns.over(OURS, name, Ran::rate));
+    }
+    drop(turns);
+    // The next load needs the space. At the latest the folder is removed with the run.
+    let _ = std::fs::remove_dir_all(&home);
+}
+
+/// The log's bytes for a synced commit of 100 records.
+///
+/// # Errors
+/// The database's, or the trace's.
+pub fn log_bytes(folder: &Path, commits: u64, outcome: &mut Outcome) -> Result<()> {
+    let trace = folder.join("commits.trace");
+    let recorder = Arc::new(Recorder::create(&trace)?);
+    let options = DbmOptions {
+        recorder: Some(recorder.clone()),
+        ..DbmOptions::default()
+    };
+    let home = folder.join("log-bytes");
+    let mut ours = Ours::new(&home, true, options)?;
+    let work = Work {
+        commits,
+        records: 100,
+        threads: 1,
+        order: Order::Ascending,
+        seed: 1,
+    };
+    let (log, other) = written(&recorder, || ours.run(&work).map(drop))?;
+    let each = |bytes: u64| bytes as f64 / commits as f64;
+    outcome.bar("log_bytes_per_commit_100", each(log));
+    outcome.bar("other_bytes_per_commit_100", each(other));
+    drop(ours);
+    std::fs::remove_dir_all(&home)?;
+    std::fs::remove_file(&trace)?;
+    Ok(())
+}
+
+/// Bytes that the log, and everything else, wrote during `work`, according to the device's trace.
+///
+/// # Errors
+/// The work's, or the trace's.
+pub fn written(recorder: &Recorder, work: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
+    let before = recorder.records() as usize;
+    work()?;
+    recorder.flush()?;
+    let after = recorder.records() as usize;
+    recorder.flush()?;
+    let (mut log, mut other) = (0, 0);
+    let records = TraceReader::open(recorder.path())?;
+    for record in records.skip(before).take(after - before) {
+        let record = record?;
+        if record.op == Op::Write {
+            let bytes = u64::from(record.count) * PAGE_SIZE as u64;
+            match record.tag.purpose {
+                Purpose::Log => log += bytes,
+                _ => other += bytes,
+            }
+        }
+    }
+    Ok((log, other))
+}

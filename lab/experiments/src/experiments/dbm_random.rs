@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A hundred random updates per transaction, long enough that the cleaner must reclaim space all
+//! the time.
+//!
+//! Expected shape: each transaction touches about as many leaves as it has records, and a log of
+//! changes writes one or two pages for it. Checkpoints write the leaves later, and the cleaner
+//! frees the dead space that they leave. LSM trees do the same by compaction; LMDB writes every
+//! touched leaf with its path in the commit.
+//!
+//! Each contender is filled with all keys, then takes turns of synced transactions of 100 updates,
+//! uniformly at random. `space_over_live` is the space of our files on the device over the bytes of
+//! keys and values, the largest after any round. `p9999_commit_over_floor` is the 99.99th
+//! percentile of our commits over that of the floor's writes in the same turns: both have every
+//! time of all rounds in it.
+
+use anyhow::Result;
+use senko_dbm::Options as DbmOptions;
+
+use crate::commits::ours::{OURS, bytes_of};
+use crate::commits::rival::{BERKELEY, LEVELDB, LMDB, ROCKSDB, SQLITE};
+use crate::commits::turns::COLUMNS;
+use crate::commits::{self, KEY_BYTES, Order, Ran, Turns, VALUE_BYTES, Work, percentile_over};
+use crate::rig::scratch::Scratch;
+use crate::rig::{Bench, Steps, put, put_so_far};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+
+/// The experiment.
+pub struct DbmRandom;
+
+/// Updates a transaction.
+const RECORDS: u64 = 100;
+
+impl Experiment for DbmRandom {
+    fn name(&self) -> &'static str {
+        "dbm-random"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::D,
+            source: "paper D, section 2.1, and beyond: the cleaner at work",
+            text: "random updates commit at the rate of the log, and cleaning makes no commit wait for long",
+            bars: const {
+                &[
+                    Bar::more("random100_over_leveldb", 1.0, 1.5),
+                    Bar::less("space_over_live", 1.6, 1.3),
+                    Bar::less("p9999_commit_over_floor", 5.0, 2.0),
+                ]
+            },
+            published: &[],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut outcome = Outcome::new();
+        bench.scratch.need(bench.scaled(4, 12) << 30)?;
+        // The 99.99th percentile needs 100,000 commits so that ten are above it, so the quick run
+        // has none.
+        let (rounds, each) = bench.scaled((3, 400), (10, 20_000));
+        let keys = bench.scaled(100_000, 1_000_000);
+        outcome.setting("rounds", rounds);
+        let steps = Steps::new(progress, 11 * rounds + 6);
+        measure(&bench.scratch, &steps, keys, rounds, each, &mut outcome);
+        commits::finish(&bench, &mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+/// All contenders with `keys` keys. The test calls it with few.
+pub fn measure(
+    scratch: &Scratch,
+    steps: &Steps<'_>,
+    keys: u64,
+    rounds: u64,
+    each: u64,
+    outcome: &mut Outcome,
+) {
+    outcome.setting("keys", keys);
+    outcome.setting("commits_a_turn", each);
+    let home = scratch.path("random");
+    let mut turns = Turns::new();
+    let ways = turns.add_floor(scratch.folder());
+    steps.next("filling senko");
+    turns.add_ours(&home, true, DbmOptions::default(), keys);
+    let rivals = [LEVELDB, ROCKSDB, LMDB, SQLITE, BERKELEY];
+    for kind in rivals {
+        steps.next(&format!("filling {}", kind.name));
+        let version = turns.add_rival(kind, scratch.folder(), &home, true, keys);
+        if let Some(version) = version {
+            outcome.setting(kind.name, format!("{version}: {}", kind.settings));
+        }
+    }
+    let live = (keys * (KEY_BYTES + VALUE_BYTES) as u64) as f64;
+    let mut space = Err(format!("{OURS}: no round was measured"));
+    for round in 0..rounds {
+        let work = Work {
+            commits: each,
+            records: RECORDS,
+            threads: 1,
+            order: Order::Random(keys),
+            seed: round + 1,
+        };
+        turns.round(&work, |name| {
+            steps.next(&format!("round {}: {name}", round + 1));
+        });
+        let now = bytes_of(&home.join(OURS)).map(|bytes| bytes as f64 / live);
+        space = now
+            .map_err(|error| format!("{error:#}"))
+            .map(|now| now.max(space.unwrap_or(0.0)));
+        put_so_far("space_over_live", &space);
+        for kind in rivals {
+            let over = turns.over(OURS, kind.name, Ran::rate);
+            put_so_far(&format!("random100_over_{}", kind.name), &over);
+        }
+    }
+    turns.check(keys);
+    let mut table = Table::new("Random updates, 100 a transaction, synced", &COLUMNS);
+    turns.rows("random100", RECORDS, &mut table);
+    outcome.tables.push(table);
+    for kind in rivals {
+        let over = turns.over(OURS, kind.name, Ran::rate);
+        put(outcome, &format!("random100_over_{}", kind.name), over);
+    }
+    let seen = turns.figure(OURS, Ran::rate).and(space);
+    put(outcome, "space_over_live", seen);
+    let best = turns.best(&ways);
+    let tail = best.and_then(|best| percentile_over(&turns, OURS, &best, 0.9999));
+    put(outcome, "p9999_commit_over_floor", tail);
+    drop(turns);
+    let _ = std::fs::remove_dir_all(&home);
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The size of an empty database, and the time of a program that opens one, reads a record and
+//! closes it.
+//!
+//! Most programs that use ndbm do this: they have many small databases, opened for a moment.
+//! Expected shape: a clean database is opened by its superblock and its translation table, so the
+//! time grows with the pages, not with the log.
+//!
+//! `empty_bytes` is the space on the device of a database that was made and closed.
+//! `open_fetch_close_ms` is the median time to open a database of 1M records that was closed, read
+//! one at random, and close it again. O_DIRECT bypasses the page cache. There is also a figure for
+//! opening only to read.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use senko_dbm::{Database, Options as DbmOptions};
+use senko_workload::Rng;
+
+use crate::commits::ours::{Ours, bytes_of};
+use crate::commits::{self, belongs, key};
+use crate::rig::{Bench, Steps, median};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+
+/// The experiment.
+pub struct DbmSmall;
+
+impl Experiment for DbmSmall {
+    fn name(&self) -> &'static str {
+        "dbm-small"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::Design,
+            source: "design: programs that use ndbm open many databases for a moment",
+            text: "an empty database takes little space, and opening a clean one takes some reads",
+            bars: const {
+                &[
+                    Bar::less("empty_bytes", 262_144.0, 65_536.0),
+                    Bar::less("open_fetch_close_ms", 10.0, 3.0),
+                ]
+            },
+            published: &[],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut outcome = Outcome::new();
+        let steps = Steps::new(progress, 2);
+        bench.scratch.need(1 << 30)?;
+        let times = bench.scaled(20, 200);
+        steps.next("an empty database, and 1M records");
+        // The quick run has as many records: it measures opening, which depends on them.
+        measure(
+            bench.scratch.folder(),
+            1_000_000,
+            times,
+            options.seed,
+            &mut outcome,
+        )?;
+        steps.next("last probe");
+        commits::finish(&bench, &mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+/// Both figures. The test calls it with few records.
+///
+/// # Errors
+/// The database's.
+pub fn measure(
+    scratch: &Path,
+    keys: u64,
+    times: u64,
+    seed: u64,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    let mut table = Table::new("Small uses", &["what", "figure"]);
+    let folder = scratch.join("empty");
+    std::fs::create_dir_all(&folder)?;
+    Database::open(&folder.join("db"), DbmOptions::default())?.close()?;
+    let bytes = bytes_of(&folder)?;
+    outcome.bar("empty_bytes", bytes as f64);
+    table.row(vec!["empty_bytes".to_owned(), bytes.to_string()]);
+    std::fs::remove_dir_all(&folder)?;
+    let folder = scratch.join("records");
+    let mut ours = Ours::new(&folder, true, DbmOptions::default())?;
+    ours.fill(keys)?;
+    ours.close()?;
+    outcome.setting("records", keys);
+    outcome.setting("openings", times);
+    for to_read in [false, true] {
+        let (mut each, mut rng) = (Vec::new(), Rng::new(seed));
+        for _ in 0..times {
+            let number = rng.below(keys);
+            let since = Instant::now();
+            let path = folder.join("db");
+            let db = if to_read {
+                Database::open_to_read(&path, DbmOptions::default())?
+            } else {
+                Database::open(&path, DbmOptions::default())?
+            };
+            let records = db.table("records")?;
+            let found = db.snapshot().get(&records, &key(number))?;
+            db.close()?;
+            each.push(since.elapsed().as_secs_f64() * 1e3);
+            let found = found.is_some_and(|found| belongs(number, &found));
+            ensure!(found, "the record {number} is not what was put");
+        }
+        let name = if to_read {
+            "open_fetch_close_to_read_ms"
+        } else {
+            "open_fetch_close_ms"
+        };
+        let middle = median(each).unwrap_or(f64::NAN);
+        outcome.bar(name, middle);
+        table.row(vec![name.to_owned(), format!("{middle:.3}")]);
+    }
+    outcome.tables.push(table);
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commits of one to sixteen concurrent threads: do those that wait together share a flush?
+//!
+//! Expected shape: the rate grows with the threads, because commits that arrive during a flush
+//! share the next one, until the processor is the limit. RocksDB and LevelDB write groups too; LMDB
+//! and Berkeley DB let one transaction in at a time, or write one log record after another.
+//!
+//! One record a transaction, synced, ascending; every thread takes the next key. Contenders and
+//! keys as in `dbm-paper`, and every record is read back at the end.
+
+use anyhow::Result;
+use senko_dbm::Options as DbmOptions;
+
+use crate::commits::ours::OURS;
+use crate::commits::rival::{self, Kind};
+use crate::commits::turns::COLUMNS;
+use crate::commits::{self, Order, Ran, Turns, Work};
+use crate::rig::scratch::Scratch;
+use crate::rig::{Bench, Steps, put};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+
+/// The experiment.
+pub struct DbmThreads;
+
+/// How many threads commit at once.
+const THREADS: [u64; 5] = [1, 2, 4, 8, 16];
+
+impl Experiment for DbmThreads {
+    fn name(&self) -> &'static str {
+        "dbm-threads"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::Design,
+            source: "design: groups form by themselves from what waits while a flush is under way",
+            text: "threads that commit at once share flushes, so eight of them have several times the rate of one",
+            bars: const { &[Bar::more("threads8_over_rocksdb", 1.2, 2.0)] },
+            published: &[],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut outcome = Outcome::new();
+        let (rounds, each) = bench.scaled((3, 200), (5, 10_000));
+        bench.scratch.need(4 << 30)?;
+        outcome.setting("rounds", rounds);
+        let contenders = 1 + rival::ALL.iter().filter(|kind| kind.threads).count();
+        let turns = contenders as u64 * rounds * THREADS.len() as u64;
+        let steps = Steps::new(progress, turns);
+        measure(&bench.scratch, &steps, &THREADS, rounds, each, &mut outcome);
+        commits::finish(&bench, &mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+/// Each number of threads in turn, with `each` commits per thread. The test calls it with few.
+pub fn measure(
+    scratch: &Scratch,
+    steps: &Steps<'_>,
+    counts: &[u64],
+    rounds: u64,
+    each: u64,
+    outcome: &mut Outcome,
+) {
+    outcome.setting("commits_a_thread", each);
+    let mut table = Table::new("Threads that commit one record, synced", &COLUMNS);
+    let threaded: Vec<Kind> = rival::ALL.into_iter().filter(|k| k.threads).collect();
+    let mut alone = None;
+    for &threads in counts {
+        let load = format!("threads{threads}");
+        let home = scratch.path(&load);
+        let mut turns = Turns::new();
+        turns.add_ours(&home, true, DbmOptions::default(), 0);
+        for kind in &threaded {
+            let version = turns.add_rival(*kind, scratch.folder(), &home, true, 0);
+            if let Some(version) = version {
+                outcome.setting(kind.name, format!("{version}: {}", kind.settings));
+            }
+        }
+        let work = Work {
+            commits: threads * each,
+            records: 1,
+            threads,
+            order: Order::Ascending,
+            seed: 1,
+        };
+        for _ in 0..rounds {
+            turns.round(&work, |name| steps.next(&format!("{load}: {name}")));
+        }
+        turns.check(work.commits * rounds);
+        turns.rows(&load, 1, &mut table);
+        for kind in &threaded {
+            let over = turns.over(OURS, kind.name, Ran::rate);
+            put(outcome, &format!("{load}_over_{}", kind.name), over);
+        }
+        let rate = turns.figure(OURS, Ran::rate);
+        if let Some(alone) = &alone {
+            let over = crate::rig::ratio(&rate, alone);
+            put(outcome, &format!("{load}_over_one_thread"), over);
+        } else {
+            alone = Some(rate);
+        }
+        drop(turns);
+        let _ = std::fs::remove_dir_all(&home);
+    }
+    outcome.tables.push(table);
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Does `senko device` distinguish drives that map pages from drives with log blocks?
+//!
+//! Claim: paper A (section 4.1) recognises a drive's translation layer from outside, by the times
+//! of its writes. Expected shape: on drives that map pages, a random write over 64 MiB takes about
+//! as long as one in order. On drives with log blocks it takes many times as long, since it makes
+//! the drive merge blocks. The threshold lies far from both.
+//!
+//! The drives are the simulator's profiles, whose layers are known, so a verdict is right or wrong.
+//! Each profile is measured from three seeds. The drive's own clock counts, so that the figures are
+//! the same on every machine, and a quick run is the full one.
+
+use anyhow::Result;
+use senko_ssd::device::Parts;
+use senko_ssd::drive::Drive;
+use senko_ssd::engine_device::SimulatedDevice;
+use senko_ssd::profile::{BUILT_IN, Profile};
+
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+use senko_plan::device::{Mapping, SimulatedTarget, measure};
+
+/// The experiment.
+pub struct DeviceVerdict;
+
+/// Seeds of each profile.
+const SEEDS: u64 = 3;
+/// Bytes that are used of each drive.
+const BYTES: u64 = 256 << 20;
+
+/// The behaviour of a layer, by its specification in profiles.
+fn layer(ftl: &str) -> Mapping {
+    match ftl.split(':').next() {
+        Some("page" | "dftl") => Mapping::Pages,
+        _ => Mapping::LogBlocks,
+    }
+}
+
+impl Experiment for DeviceVerdict {
+    fn name(&self) -> &'static str {
+        "device-verdict"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::A,
+            source: "paper A, section 4.1, figures 18 to 25",
+            text: "The times of its writes tell whether a drive maps pages or has log blocks.",
+            bars: const { &[Bar::more("right", 1.0, 1.0)] },
+            published: &[],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let mut table = Table::new(
+            "Verdicts on simulated drives",
+            &[
+                "drive",
+                "layer",
+                "seed",
+                "random over in order",
+                "stalls of 2048 in order",
+                "stalls of 2048 random",
+                "verdict",
+                "right",
+            ],
+        );
+        let total = BUILT_IN.len() as u64 * SEEDS;
+        let (mut done, mut right) = (0, 0);
+        // The ratios nearest to the threshold, from below and from above.
+        let (mut pages, mut merges) = (0.0f64, f64::INFINITY);
+        for (name, _) in BUILT_IN {
+            let profile = Profile::find(name)?;
+            let expected = layer(&profile.ftl);
+            for seed in options.seed..options.seed + SEEDS {
+                progress.step(done, total, name);
+                let parts = Parts {
+                    seed,
+                    ..Parts::default()
+                };
+                let device = SimulatedDevice::new(Drive::new(&profile, &parts)?);
+                let measured = measure(&mut SimulatedTarget::new(device, BYTES), seed, &())?;
+                let verdict = &measured.verdict;
+                let ratio = verdict.random_over_in_order;
+                match expected {
+                    Mapping::Pages => pages = pages.max(ratio),
+                    Mapping::LogBlocks => merges = merges.min(ratio),
+                }
+                let is_right = verdict.mapping == expected;
+                right += u64::from(is_right);
+                done += 1;
+                let kind = match verdict.mapping {
+                    Mapping::Pages => "maps pages",
+                    Mapping::LogBlocks => "log blocks",
+                };
+                table.row(vec![
+                    (*name).to_owned(),
+                    profile.ftl.clone(),
+                    seed.to_string(),
+                    format!("{ratio:.2}"),
+                    measured.series_in_order.stalls.to_string(),
+                    measured.series_random.stalls.to_string(),
+                    kind.to_owned(),
+                    if is_right { "yes" } else { "no" }.to_owned(),
+                ]);
+            }
+        }
+        progress.step(total, total, "done");
+        let mut outcome = Outcome::new();
+        outcome.bar("right", right as f64 / total as f64);
+        outcome.bar("page_mapped_ratio_at_most", pages);
+        outcome.bar("log_block_ratio_at_least", merges);
+        outcome.setting("seeds_each", SEEDS);
+        outcome.setting("bytes_used", BYTES);
+        outcome.tables.push(table);
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which eviction policy should the DRAM tier have by default: LRU (paper E) or S3-FIFO (SOSP
+//! 2023)?
+//!
+//! Claim to test: S3-FIFO's paper reports lower miss ratios than LRU on most of 6,594 traces.
+//! Expected shape: S3-FIFO is ahead at small cache sizes on traces with many objects that occur
+//! once, and on loops larger than the cache, where LRU has no hits. On large caches there is little
+//! difference.
+//!
+//! Hit ratios are counted over whole traces, starting with an empty cache that each miss fills.
+//! Sizes are shares of the trace's footprint, by objects (each weighs 1) and, where the trace has
+//! sizes, by bytes. Nothing depends on time, so no noise is probed.
+//!
+//! LRU is checked against numbers published for the same traces: the ARC paper's (Megiddo and
+//! Modha, FAST 2003).
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use senko_plan::count::{Basis, Counts, count};
+use senko_plan::policies::{Lru, S3Fifo, S3FifoSettings};
+use senko_plan::requests::{self, Requests};
+use serde_json::json;
+
+use crate::{Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
+
+/// The experiment.
+pub struct DramPolicy;
+
+/// Cache sizes, in shares of the footprint.
+const SHARES: [f64; 6] = [0.001, 0.01, 0.05, 0.1, 0.2, 0.4];
+/// Approximate bytes of an item's header in a cache server; part of the weight of ETC items.
+const HEADER_BYTES: u64 = 48;
+
+/// The policies compared, each with its name in keys and tables.
+const POLICIES: [(&str, Option<S3FifoSettings>); 4] = [
+    ("lru", None),
+    (
+        "s3_fifo",
+        Some(S3FifoSettings {
+            promote_at: 2,
+            fill_main_first: false,
+        }),
+    ),
+    (
+        "s3_fifo_fill",
+        Some(S3FifoSettings {
+            promote_at: 2,
+            fill_main_first: true,
+        }),
+    ),
+    (
+        "s3_fifo_fill_1",
+        Some(S3FifoSettings {
+            promote_at: 1,
+            fill_main_first: true,
+        }),
+    ),
+];
+
+enum Source {
+    Trace(&'static str),
+    Zipf { s: f64, etc_sizes: bool },
+}
+
+/// The workloads: name, source, and what a capacity counts.
+const WORKLOADS: [(&str, Source, &[Basis]); 7] = [
+    ("oltp", Source::Trace("ARC_OLTP.lis.zst"), &[Basis::Objects]),
+    ("p3", Source::Trace("ARC_P3.lis.zst"), &[Basis::Objects]),
+    (
+        "cloudphysics",
+        Source::Trace("cloudphysics_114k.oracleGeneral"),
+        &[Basis::Objects, Basis::Bytes],
+    ),
+    (
+        "loop",
+        Source::Trace("caffeine_lirs_loop.trace.gz"),
+        &[Basis::Objects],
+    ),
+    (
+        "sprite",
+        Source::Trace("caffeine_lirs_sprite.trace.gz"),
+        &[Basis::Objects],
+    ),
+    (
+        "zipf",
+        Source::Zipf {
+            s: 0.99,
+            etc_sizes: false,
+        },
+        &[Basis::Objects],
+    ),
+    // By objects it would be the same stream as `zipf`.
+    (
+        "etc",
+        Source::Zipf {
+            s: 0.99,
+            etc_sizes: true,
+        },
+        &[Basis::Bytes],
+    ),
+];
+
+/// LRU's hits in percent as published: workload, cache size in pages, hits.
+const PUBLISHED_LRU: [(&str, u64, f64); 6] = [
+    ("oltp", 1000, 32.83),
+    ("oltp", 2000, 42.47),
+    ("oltp", 5000, 53.65),
+    ("oltp", 10_000, 60.70),
+    ("oltp", 15_000, 64.63),
+    ("p3", 32_768, 3.57),
+];
+
+/// Runs a request stream through one policy; `None` settings mean LRU.
+pub fn simulate(
+    requests: &Requests,
+    settings: Option<S3FifoSettings>,
+    basis: Basis,
+    capacity: u64,
+) -> Counts {
+    let footprint = requests.footprint_objects();
+    match settings {
+        None => count(requests, &mut Lru::new(capacity, footprint), basis, 0),
+        Some(settings) => {
+            let mut policy = S3Fifo::new(capacity, footprint, settings);
+            count(requests, &mut policy, basis, 0)
+        }
+    }
+}
+
+impl Experiment for DramPolicy {
+    fn name(&self) -> &'static str {
+        "dram-policy"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::Design,
+            source: "design question; Yang et al., SOSP 2023, against paper E's LRU tier",
+            text: "S3-FIFO finds more in the DRAM tier than LRU on most workloads, most clearly at small sizes",
+            bars: &[],
+            published: &[],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let (keys, requests, shares) = match options.scale {
+            Scale::Full => (1_000_000, 10_000_000, SHARES.to_vec()),
+            Scale::Quick => (100_000, 1_000_000, vec![0.01, 0.1, 0.4]),
+        };
+        let mut run = Run {
+            outcome: Outcome::new(),
+            means: BTreeMap::new(),
+            gains: vec![Vec::new(); POLICIES.len()],
+            complete: true,
+        };
+        run.outcome
+            .setting("cache_sizes_in_shares_of_footprint", json!(shares));
+        run.outcome.setting("zipf_keys", keys);
+        run.outcome.setting("zipf_requests", requests);
+        run.outcome.setting("etc_header_bytes", HEADER_BYTES);
+        run.outcome
+            .setting("traces", options.traces.display().to_string());
+        let mut published = Table::new(
+            "LRU against published hit ratios",
+            &[
+                "trace",
+                "cache (pages)",
+                "published %",
+                "measured %",
+                "difference",
+            ],
+        );
+        for (done, (name, source, bases)) in WORKLOADS.iter().enumerate() {
+            progress.step(done as u64, WORKLOADS.len() as u64, name);
+            let stream = match source {
+                Source::Trace(file) => requests::from_trace(&options.traces.join("kv").join(file)),
+                Source::Zipf { s, etc_sizes } => requests::zipf(
+                    *s,
+                    keys,
+                    requests,
+                    etc_sizes.then_some(HEADER_BYTES),
+                    options.seed,
+                ),
+            };
+            match stream {
+                Ok(stream) => {
+                    run.compare(name, &stream, &shares, bases);
+                    run.check_published(name, &stream, &mut published);
+                }
+                Err(error) => run.without(name, &format!("{error:#}")),
+            }
+        }
+        progress.step(WORKLOADS.len() as u64, WORKLOADS.len() as u64, "done");
+        if !published.rows.is_empty() {
+            run.outcome.tables.push(published);
+        }
+        Ok(run.finish())
+    }
+}
+
+struct Run {
+    outcome: Outcome,
+    /// Mean hit percentage over the cache sizes: workload and basis, then one per policy.
+    means: BTreeMap<String, Vec<f64>>,
+    /// By how many percentage points of hits each policy is ahead of LRU, for each workload, basis
+    /// and size.
+    gains: Vec<Vec<f64>>,
+    complete: bool,
+}
+
+impl Run {
+    /// One workload under every policy, size and basis.
+    fn compare(&mut self, name: &str, stream: &Requests, shares: &[f64], bases: &[Basis]) {
+        for basis in bases {
+            let footprint = match basis {
+                Basis::Objects => Some(stream.footprint_objects() as u64),
+                Basis::Bytes => stream.footprint_bytes(),
+            };
+            match footprint {
+                Some(footprint) => self.compare_by(name, stream, shares, *basis, footprint),
+                None => self.without(&format!("{name}.bytes"), "the trace holds no sizes"),
+            }
+        }
+    }
+
+    fn compare_by(
+        &mut self,
+        name: &str,
+        stream: &Requests,
+        shares: &[f64],
+        basis: Basis,
+        footprint: u64,
+    ) {
+        let unit = if basis == Basis::Bytes {
+            "bytes"
+        } else {
+            "objects"
+        };
+        let title = format!(
+            "{name} by {unit}: {} requests, {} objects, footprint {footprint} {unit}",
+            stream.objects.len(),
+            stream.footprint_objects()
+        );
+        let mut columns = vec!["cache".to_owned()];
+        columns.extend(
+            POLICIES
+                .iter()
+                .map(|(policy, _)| format!("hits %, {policy}")),
+        );
+        if basis == Basis::Bytes {
+            columns.extend(["bytes %, lru", "bytes %, s3_fifo"].map(str::to_owned));
+        }
+        columns.push(format!("cache, {unit}"));
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let mut table = Table::new(title, &columns);
+        let mut sums = vec![0.0; POLICIES.len()];
+        for share in shares {
+            let capacity = ((footprint as f64 * share) as u64).max(1);
+            let counts: Vec<Counts> = POLICIES
+                .iter()
+                .map(|(_, settings)| simulate(stream, *settings, basis, capacity))
+                .collect();
+            let mut cells = vec![format!("{} %", share * 100.0)];
+            for (((policy, _), counts), sum) in POLICIES.iter().zip(&counts).zip(&mut sums) {
+                let hits = counts.hit_percent();
+                *sum += hits;
+                cells.push(format!("{hits:.2}"));
+                self.outcome
+                    .bar(format!("{name}.{unit}.{share}.{policy}"), hits);
+            }
+            if basis == Basis::Bytes {
+                cells.extend(
+                    counts[..2]
+                        .iter()
+                        .map(|counts| format!("{:.2}", counts.byte_hit_percent())),
+                );
+            }
+            cells.push(capacity.to_string());
+            table.row(cells);
+            for (gains, policy) in self.gains.iter_mut().zip(&counts) {
+                gains.push(policy.hit_percent() - counts[0].hit_percent());
+            }
+        }
+        self.outcome.tables.push(table);
+        let means = sums.iter().map(|sum| sum / shares.len() as f64).collect();
+        self.means.insert(format!("{name}.{unit}"), means);
+    }
+
+    fn check_published(&mut self, name: &str, stream: &Requests, table: &mut Table) {
+        for (_, pages, percent) in PUBLISHED_LRU
+            .iter()
+            .filter(|(workload, ..)| *workload == name)
+        {
+            let measured = simulate(stream, None, Basis::Objects, *pages).hit_percent();
+            self.outcome
+                .bar(format!("published.{name}.{pages}.lru"), measured);
+            table.row(vec![
+                name.to_string(),
+                pages.to_string(),
+                format!("{percent:.2}"),
+                format!("{measured:.2}"),
+                format!("{:+.2}", measured - percent),
+            ]);
+        }
+    }
+
+    /// A missing workload.
+    fn without(&mut self, name: &str, why: &str) {
+        self.complete = false;
+        self.outcome.miss(name, why);
+        for (_, pages, _) in PUBLISHED_LRU
+            .iter()
+            .filter(|(workload, ..)| *workload == name)
+        {
+            self.outcome
+                .miss(format!("published.{name}.{pages}.lru"), why);
+        }
+    }
+
+    /// The means, over each workload and over all, and the comparison with LRU point by point.
+    fn finish(mut self) -> Outcome {
+        self.add_means();
+        let mut table = Table::new(
+            "Against LRU, over all workloads and sizes; the difference in points of hits in % of requests",
+            &[
+                "policy",
+                "cases, ahead",
+                "cases, equal",
+                "cases, behind",
+                "points, most ahead",
+                "points, most behind",
+            ],
+        );
+        for ((policy, _), gains) in POLICIES.iter().zip(&self.gains).skip(1) {
+            let ahead = gains.iter().filter(|&&gain| gain > 0.0).count();
+            let behind = gains.iter().filter(|&&gain| gain < 0.0).count();
+            let most = gains.iter().copied().fold(0.0, f64::max);
+            let least = gains.iter().copied().fold(0.0, f64::min);
+            self.outcome
+                .bar(format!("points_ahead.{policy}"), ahead as f64);
+            self.outcome
+                .bar(format!("points_behind.{policy}"), behind as f64);
+            self.outcome.bar(format!("most_behind.{policy}"), least);
+            table.row(vec![
+                policy.to_string(),
+                ahead.to_string(),
+                (gains.len() - ahead - behind).to_string(),
+                behind.to_string(),
+                format!("{most:.2}"),
+                format!("{least:.2}"),
+            ]);
+        }
+        self.outcome.tables.push(table);
+        self.outcome
+    }
+
+    fn add_means(&mut self) {
+        let mut columns = vec!["workload".to_owned()];
+        columns.extend(
+            POLICIES
+                .iter()
+                .map(|(policy, _)| format!("hits %, {policy}")),
+        );
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let mut table = Table::new("Mean over the cache sizes", &columns);
+        for (workload, means) in &self.means {
+            let mut cells = vec![workload.clone()];
+            for ((policy, _), mean) in POLICIES.iter().zip(means) {
+                cells.push(format!("{mean:.2}"));
+                self.outcome.bar(format!("mean.{workload}.{policy}"), *mean);
+            }
+            table.row(cells);
+        }
+        let mut cells = vec!["mean of the rows".to_string()];
+        for (column, (policy, _)) in POLICIES.iter().enumerate() {
+            let key = format!("mean.{policy}");
+            if self.complete {
+                let mean = self.means.values().map(|means| means[column]).sum::<f64>()
+                    / self.means.len() as f64;
+                cells.push(format!("{mean:.2}"));
+                self.outcome.bar(key, mean);
+            } else {
+                cells.push("-".to_string());
+                self.outcome
+                    .miss(key, "a mean over all workloads needs all of them");
+            }
+        }
+        table.row(cells);
+        self.outcome.tables.push(table);
+    }
+}

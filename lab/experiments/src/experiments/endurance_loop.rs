@@ -1,0 +1,629 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How long does a drive last under each engine: from a user's put to the erases of its blocks?
+//!
+//! Question: papers A and C look at one half each: the writes of a store (A, section 6.2), and the
+//! effect of writes on a drive (C, section 3). Here the loop is closed. Each engine gets the same
+//! puts on a disk whose requests the kernel records, including discards and the file system's own.
+//! The recording then runs on simulated drives. Expected shape: a cache and a log of values write
+//! little more than they are given. LSM trees, which are merged, write several times as much. On
+//! log blocks, small random writes cost many times more than large ones in order. On a page table
+//! the difference is small.
+//!
+//! Puts: this many keys once, in order, then random ones of them, [`VALUE`] bytes each. The store,
+//! the DBM, LevelDB and RocksDB sync each [`BATCH`] puts. The two caches answer at once and get
+//! their puts at a fixed rate, since extstore drops items that come faster than it writes. A table
+//! shows the share of the keys that each cache holds at the end. A recording ends when the last put
+//! is durable (for caches, answered). Later merging is not counted.
+//!
+//! Replay: a drive of the disk's size is filled once in order, and pages that the engine never
+//! wrote stay so. Discards count if the engine freed what it had written. The recording runs twice,
+//! and only the second run counts, when the layer has reached its steady state. Years are for a
+//! drive that gets puts of its own size each day, if wear is level.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use senko_dbm::{Database, Durability};
+use senko_ssd::device::Parts;
+use senko_ssd::drive::{Drive, Load as Pace};
+use senko_ssd::profile::Profile;
+use senko_ssd::report::Report;
+use senko_ssd::{Error, Op, Request};
+use senko_store::{Batch, Store, WriteOptions};
+use senko_workload::{Popularity, Rng};
+use serde_json::json;
+
+use crate::commits::rival::{self, Kind};
+use crate::commits::{Contender, Order, Work};
+use crate::rig::recorded::RecordedDisk;
+use crate::rig::traffic::{self, Items, Load};
+use crate::rig::{Bench, Server, Spec, Steps};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+
+/// The experiment.
+pub struct EnduranceLoop;
+
+/// Bytes of a value.
+const VALUE: usize = 1000;
+/// Bytes of a page of the file system and of flash.
+const PAGE: u64 = 4096;
+/// Puts between two syncs.
+const BATCH: u64 = 1000;
+/// Puts a second of the caches.
+const CACHE_RATE: f64 = 20_000.0;
+
+/// Simulated drives: name in keys, profile, layer.
+const DRIVES: [(&str, &str, &str); 4] = [
+    ("bast", "paper-1gb", "bast:log-blocks=16"),
+    ("fast", "paper-1gb", "fast"),
+    ("page", "paper-1gb", "page"),
+    ("x25_m", "x25-m", "page"),
+];
+
+/// The sizes of a run.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    /// Bytes of the disk.
+    disk: u64,
+    keys: u64,
+    /// Puts after each key was put once.
+    updates: u64,
+    /// Bytes of a cache's DRAM.
+    memory: u64,
+    /// Bytes of a cache's flash file.
+    flash: u64,
+    /// Bytes of a block of the store.
+    store_block: u64,
+    /// Bytes of RocksDB's write buffer.
+    write_buffer: u64,
+}
+
+const QUICK: Sizes = Sizes {
+    disk: 256 << 20,
+    keys: 50_000,
+    updates: 100_000,
+    memory: 32 << 20,
+    flash: 96 << 20,
+    store_block: 4 << 20,
+    write_buffer: 8 << 20,
+};
+const FULL: Sizes = Sizes {
+    disk: 4 << 30,
+    keys: 1_000_000,
+    updates: 3_000_000,
+    memory: 256 << 20,
+    flash: 1536 << 20,
+    store_block: 64 << 20,
+    write_buffer: 64 << 20,
+};
+
+impl Sizes {
+    /// Bytes of values to be put.
+    fn put(&self) -> f64 {
+        (self.keys + self.updates) as f64 * VALUE as f64
+    }
+
+    /// The keys of all puts, in batches.
+    fn batches(&self, seed: u64) -> impl Iterator<Item = Vec<u64>> + use<> {
+        let (keys, updates) = (self.keys, self.updates);
+        let mut rng = Rng::new(seed);
+        let ascending = (0..keys.div_ceil(BATCH))
+            .map(move |batch| (batch * BATCH..keys.min((batch + 1) * BATCH)).collect());
+        let random = (0..updates.div_ceil(BATCH)).map(move |batch| {
+            let count = BATCH.min(updates - batch * BATCH);
+            (0..count).map(|_| rng.below(keys)).collect()
+        });
+        ascending.chain(random)
+    }
+}
+
+/// The state of an engine after its puts.
+struct Left {
+    /// The share of the keys that it holds.
+    held: f64,
+    /// A cache's process. Its flash file goes with it, which is not a part of the load.
+    _server: Option<Server>,
+}
+
+/// The state of an engine that holds all keys, and is closed.
+const CLOSED: Left = Left {
+    held: 1.0,
+    _server: None,
+};
+
+/// An engine: its name, and how it does the puts on a disk.
+struct Engine {
+    name: &'static str,
+    what: &'static str,
+    write: fn(&Run<'_>, &Path) -> Result<Left>,
+}
+
+const ENGINES: [Engine; 6] = [
+    Engine {
+        name: "cache",
+        what: "this project's cache server",
+        write: |run, folder| run.cache(folder),
+    },
+    Engine {
+        name: "extstore",
+        what: "memcached with extstore",
+        write: |run, folder| run.extstore(folder),
+    },
+    Engine {
+        name: "store",
+        what: "this project's store",
+        write: |run, folder| run.store(folder),
+    },
+    Engine {
+        name: "dbm",
+        what: "this project's DBM",
+        write: |run, folder| run.dbm(folder),
+    },
+    Engine {
+        name: "leveldb",
+        what: "LevelDB",
+        write: |run, folder| run.rival(&rival::LEVELDB, folder),
+    },
+    Engine {
+        name: "rocksdb",
+        what: "RocksDB",
+        write: |run, folder| run.rival(&rival::ROCKSDB, folder),
+    },
+];
+
+/// The requests to the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Sums {
+    written: u64,
+    discarded: u64,
+    writes: u64,
+    flushes: u64,
+}
+
+fn sums(requests: &[Request]) -> Sums {
+    let mut sums = Sums::default();
+    for request in requests {
+        match request.op {
+            Op::Write => {
+                sums.written += request.bytes;
+                sums.writes += 1;
+            }
+            Op::Trim => sums.discarded += request.bytes,
+            Op::Flush => sums.flushes += 1,
+            Op::Read => {}
+        }
+    }
+    sums
+}
+
+/// The requests, but with discards only of pages that were written before. ext4 discards free space
+/// again whenever neighbouring space is freed. So an engine that deletes any file would get a drive
+/// whose free space is known, and one that deletes none would not.
+fn with_own_discards(requests: Vec<Request>, bytes: u64) -> Vec<Request> {
+    let mut written = vec![false; bytes.div_ceil(PAGE) as usize];
+    let mut kept = Vec::with_capacity(requests.len());
+    for request in requests {
+        let end = request.offset + request.bytes;
+        match request.op {
+            Op::Write => {
+                let pages = (request.offset / PAGE) as usize..end.div_ceil(PAGE) as usize;
+                written[pages].fill(true);
+                kept.push(request);
+            }
+            Op::Trim => {
+                let (mut page, past) = (request.offset.div_ceil(PAGE), end / PAGE);
+                while page < past {
+                    let begin = page;
+                    while page < past && written[page as usize] {
+                        written[page as usize] = false;
+                        page += 1;
+                    }
+                    if page == begin {
+                        page += 1;
+                        continue;
+                    }
+                    kept.push(Request {
+                        offset: begin * PAGE,
+                        bytes: (page - begin) * PAGE,
+                        ..request
+                    });
+                }
+            }
+            Op::Read | Op::Flush => kept.push(request),
+        }
+    }
+    kept
+}
+
+/// This profile's drive in another size: one plane, with the profile's own over-provisioning ratio.
+fn resized(mut profile: Profile, bytes: u64) -> Profile {
+    let geometry = &mut profile.geometry;
+    let planes = u64::from(geometry.channels * geometry.dies * geometry.planes);
+    let physical = planes * u64::from(geometry.blocks) * geometry.block_bytes();
+    let spare = physical as f64 / profile.user_bytes as f64;
+    geometry.channels = 1;
+    geometry.dies = 1;
+    geometry.planes = 1;
+    geometry.blocks = (bytes as f64 * spare / geometry.block_bytes() as f64).ceil() as u32;
+    profile.endurance.spare_blocks = 0;
+    profile.user_bytes = bytes;
+    profile
+}
+
+/// Runs a recording twice on a drive that was full; returns the report of the second run.
+fn replay(requests: &[Request], profile: &str, ftl: &str, bytes: u64, seed: u64) -> Result<Report> {
+    let profile = resized(Profile::find(profile)?, bytes);
+    let parts = Parts {
+        ftl: Some(ftl.parse()?),
+        seed,
+        ..Parts::default()
+    };
+    let mut drive = Drive::new(&profile, &parts)?;
+    drive.precondition(1.0)?;
+    let pace = Pace::Closed { depth: 1 };
+    let again = || requests.iter().map(|request| Ok::<_, Error>(*request));
+    drive.run(again(), pace)?;
+    Ok(drive.run(again(), pace)?)
+}
+
+/// Years of a drive that gets puts of its own size each day: `put` bytes cost these erases.
+fn years(report: &Report, put: f64, cycles: u32) -> f64 {
+    let life = put / report.flash.all_erases() as f64 * report.blocks as f64 * f64::from(cycles);
+    life / report.user_bytes as f64 / 365.25
+}
+
+impl Experiment for EnduranceLoop {
+    fn name(&self) -> &'static str {
+        "endurance-loop"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::Design,
+            source: "papers A (section 6.2) and C (section 3) together; design",
+            text: "What an engine writes and what a drive makes of it decide together how long the drive lives.",
+            bars: const { &[Bar::more("engines", 6.0, 6.0)] },
+            published: &[],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let sizes = bench.scaled(QUICK, FULL);
+        let mut run = Run {
+            bench: &bench,
+            sizes,
+            outcome: Outcome::new(),
+            recorded: Table::new(
+                "Recorded at the device",
+                &[
+                    "engine",
+                    "put MB",
+                    "written MB",
+                    "written over put",
+                    "KiB a write",
+                    "flushes",
+                    "discarded MB",
+                    "held at the end",
+                ],
+            ),
+            replayed: Table::new(
+                "Replayed on simulated drives of the same size",
+                &[
+                    "engine, drive",
+                    "programmed over written",
+                    "programmed over put",
+                    "erases",
+                    "years",
+                ],
+            ),
+        };
+        let steps = Steps::new(progress, ENGINES.len() as u64 + 1);
+        let mut engines = 0;
+        for engine in &ENGINES {
+            steps.next(&format!("recording and replaying {}", engine.what));
+            match run.measure(engine) {
+                Ok(()) => engines += 1,
+                Err(error) => run.outcome.miss(
+                    format!("host_wa.{}", engine.name),
+                    format!(
+                        "{error:#}; it would have shown what {} writes for each byte, and the life of a drive under it",
+                        engine.what
+                    ),
+                ),
+            }
+        }
+        steps.next("last probe of the device");
+        let Run {
+            mut outcome,
+            recorded,
+            replayed,
+            ..
+        } = run;
+        if engines > 0 {
+            outcome.bar("engines", f64::from(engines));
+            outcome.tables.extend([recorded, replayed]);
+        } else {
+            outcome.miss("engines", "no engine could be recorded");
+        }
+        outcome.setting("disk_bytes", sizes.disk);
+        outcome.setting("keys", sizes.keys);
+        outcome.setting("updates", sizes.updates);
+        outcome.setting("value_bytes", VALUE);
+        outcome.setting("puts_between_syncs", BATCH);
+        outcome.setting("cache_memory_bytes", sizes.memory);
+        outcome.setting("cache_flash_bytes", sizes.flash);
+        outcome.setting("store_block_bytes", sizes.store_block);
+        outcome.setting("rocksdb_write_buffer_bytes", sizes.write_buffer);
+        outcome.setting("drives", json!(DRIVES));
+        outcome.setting("years", "at puts of the drive's size each day, wear level");
+        bench.finish(&mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    sizes: Sizes,
+    outcome: Outcome,
+    recorded: Table,
+    replayed: Table,
+}
+
+impl Run<'_> {
+    /// Records one engine and replays what was recorded.
+    fn measure(&mut self, engine: &Engine) -> Result<()> {
+        let sizes = self.sizes;
+        self.bench.scratch.need(sizes.disk * 2)?;
+        let disk = RecordedDisk::new(self.bench.scratch.folder(), engine.name, sizes.disk)?;
+        let left = (engine.write)(self, disk.folder())?;
+        let requests = with_own_discards(disk.finish()?, sizes.disk);
+        let seen = sums(&requests);
+        let mut reports = Vec::new();
+        for (name, profile, ftl) in DRIVES {
+            let report = replay(&requests, profile, ftl, sizes.disk, self.bench.options.seed)
+                .with_context(|| format!("the replay on {name}"))?;
+            reports.push((name, Profile::find(profile)?.endurance.cycles, report));
+        }
+        let megabytes = |bytes: f64| format!("{:.0}", bytes / 1e6);
+        let written_over_put = seen.written as f64 / sizes.put();
+        self.outcome
+            .bar(format!("host_wa.{}", engine.name), written_over_put);
+        self.recorded.row(vec![
+            engine.what.to_owned(),
+            megabytes(sizes.put()),
+            megabytes(seen.written as f64),
+            format!("{written_over_put:.2}"),
+            format!("{:.0}", seen.written as f64 / 1024.0 / seen.writes as f64),
+            seen.flushes.to_string(),
+            megabytes(seen.discarded as f64),
+            format!("{:.0} %", left.held * 100.0),
+        ]);
+        for (name, cycles, report) in reports {
+            let programmed = report.flash.all_programs() as f64 * report.page_bytes as f64;
+            let years = years(&report, sizes.put(), cycles);
+            let key = |figure: &str| format!("{figure}.{}.{name}", engine.name);
+            self.outcome
+                .bar(key("nand_wa"), programmed / seen.written as f64);
+            self.outcome
+                .bar(key("programmed_over_put"), programmed / sizes.put());
+            self.outcome.bar(key("years"), years);
+            self.replayed.row(vec![
+                format!("{}, {name}", engine.what),
+                format!("{:.2}", programmed / seen.written as f64),
+                format!("{:.2}", programmed / sizes.put()),
+                report.flash.all_erases().to_string(),
+                format!("{years:.1}"),
+            ]);
+        }
+        Ok(())
+    }
+
+    fn cache(&self, folder: &Path) -> Result<Left> {
+        let path = folder.join("flash");
+        let spec = Spec::senko(
+            "loop-cache",
+            &self.bench.options.program,
+            self.bench.server_core(),
+            self.sizes.memory,
+        )
+        .flash(&path, self.sizes.flash);
+        self.serve(&spec)
+    }
+
+    fn extstore(&self, folder: &Path) -> Result<Left> {
+        self.bench.memcached.clone().map_err(|why| anyhow!(why))?;
+        // Its buffers count against its memory, as in the other experiments.
+        let items = self.sizes.memory / 2;
+        let spec = Spec::memcached("loop-extstore", self.bench.server_core(), items)
+            .with(&["-o", "ext_max_sleep=1000,slab_automove_window=3"])
+            .extstore(
+                &folder.join("flash"),
+                self.sizes.flash,
+                ",ext_page_size=8,ext_wbuf_size=2",
+            );
+        self.serve(&spec)
+    }
+
+    fn serve(&self, spec: &Spec) -> Result<Left> {
+        let server: Server = spec.start(&self.bench.scratch)?;
+        let items = Items::fixed(self.sizes.keys, 16, VALUE);
+        let load = |popularity| Load {
+            gets: 0.0,
+            popularity,
+            rate: Some(CACHE_RATE),
+            ..Load::gets(8)
+        };
+        let put = |popularity, count| {
+            traffic::measure_requests(self.bench, &server, &items, &load(popularity), count)
+        };
+        put(Popularity::Sequential, self.sizes.keys)?;
+        put(Popularity::Uniform, self.sizes.updates)?;
+        let stats = server.stats()?;
+        let items = stats
+            .get("curr_items")
+            .context("the server does not count its items")?;
+        Ok(Left {
+            held: items / self.sizes.keys as f64,
+            _server: Some(server),
+        })
+    }
+
+    fn store(&self, folder: &Path) -> Result<Left> {
+        let options = senko_store::Options {
+            block_bytes: self.sizes.store_block,
+            ..senko_store::Options::default()
+        };
+        let store = Store::open(folder.join("store"), options)?;
+        let write = WriteOptions {
+            durability: senko_store::Durability::Synced,
+            ..WriteOptions::default()
+        };
+        for (change, keys) in (0..).zip(self.sizes.batches(self.bench.options.seed)) {
+            let mut batch = Batch::new();
+            for key in keys {
+                batch.put(&key.to_be_bytes(), &value(key, change));
+            }
+            store.write(&batch, write)?;
+        }
+        store.close()?;
+        Ok(CLOSED)
+    }
+
+    fn dbm(&self, folder: &Path) -> Result<Left> {
+        let db = Database::open(&folder.join("db"), senko_dbm::Options::default())?;
+        let table = db.create_table("records")?;
+        for (change, keys) in (0..).zip(self.sizes.batches(self.bench.options.seed)) {
+            let mut tx = db.begin();
+            for key in keys {
+                tx.put(&table, &key.to_be_bytes(), &value(key, change))?;
+            }
+            tx.commit(Durability::Synced)?;
+        }
+        db.close()?;
+        Ok(CLOSED)
+    }
+
+    fn rival(&self, kind: &Kind, folder: &Path) -> Result<Left> {
+        let sizes = self.sizes;
+        let defines = [
+            ("VALUE", VALUE as u64),
+            ("WRITE_BUFFER", sizes.write_buffer),
+        ];
+        let programs = self.bench.scratch.folder();
+        let mut rival = kind
+            .start_with(programs, &folder.join("rival"), true, &defines)
+            .map_err(|why| anyhow!(why))?;
+        rival.fill(sizes.keys)?;
+        rival.run(&Work {
+            commits: sizes.updates / BATCH,
+            records: BATCH,
+            threads: 1,
+            order: Order::Random(sizes.keys),
+            seed: self.bench.options.seed,
+        })?;
+        Ok(CLOSED)
+    }
+}
+
+/// A value of a key, another for each change.
+fn value(key: u64, change: u64) -> Vec<u8> {
+    let mut rng = Rng::new(key ^ change << 32);
+    let mut value = vec![0; VALUE];
+    for word in value.chunks_mut(8) {
+        word.copy_from_slice(&rng.next_u64().to_le_bytes()[..word.len()]);
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(offset: u64, bytes: u64) -> Request {
+        Request {
+            time: 0,
+            device: 0,
+            op: Op::Write,
+            offset,
+            bytes,
+            stream: 0,
+        }
+    }
+
+    #[test]
+    fn puts_are_every_key_once_and_then_any() {
+        let sizes = Sizes {
+            keys: 2500,
+            updates: 1700,
+            ..QUICK
+        };
+        let batches: Vec<Vec<u64>> = sizes.batches(1).collect();
+        let lengths: Vec<usize> = batches.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [1000, 1000, 500, 1000, 700]);
+        let first: Vec<u64> = batches[..3].concat();
+        assert!(first.iter().copied().eq(0..2500));
+        assert!(batches[3..].concat().iter().all(|key| *key < 2500));
+        assert_eq!(sizes.put(), 4.2e6);
+    }
+
+    #[test]
+    fn discards_of_space_that_was_free_are_left_out() {
+        let trim = |offset, bytes| Request {
+            op: Op::Trim,
+            ..write(offset, bytes)
+        };
+        let requests = vec![
+            trim(0, 10 * PAGE),
+            write(2 * PAGE, 2 * PAGE),
+            write(6 * PAGE, 100),
+            trim(512, 10 * PAGE - 512),
+            trim(0, 10 * PAGE),
+        ];
+        let kept = with_own_discards(requests, 10 * PAGE);
+        let discards: Vec<_> = kept
+            .iter()
+            .filter(|request| request.op == Op::Trim)
+            .map(|request| (request.offset / PAGE, request.bytes / PAGE))
+            .collect();
+        assert_eq!(discards, [(2, 2), (6, 1)]);
+        assert_eq!(kept.len(), 4);
+    }
+
+    /// Writes in order cost a log-block drive no more than a page-mapped one. Random ones cost it
+    /// far more, and years of life. A discard saves copies.
+    #[test]
+    fn a_replay_tells_layers_and_loads_apart() {
+        const BYTES: u64 = 128 << 20;
+        let mut rng = Rng::new(3);
+        let in_order: Vec<Request> = (0..BYTES >> 19)
+            .map(|n| write(n << 19, 512 << 10))
+            .collect();
+        let random: Vec<Request> = (0..BYTES >> 12)
+            .map(|_| write(rng.below(BYTES >> 12) << 12, 4096))
+            .collect();
+        let of = |requests: &[Request], (_, profile, ftl): (&str, &str, &str)| {
+            replay(requests, profile, ftl, BYTES, 1).expect("the drive is sound")
+        };
+        let wa = |report: &Report| {
+            report.flash.all_programs() as f64 * report.page_bytes as f64 / BYTES as f64
+        };
+        let [bast, _, page, x25_m] = DRIVES;
+        for drive in DRIVES {
+            let smooth = of(&in_order, drive);
+            assert!(wa(&smooth) < 1.1, "{drive:?}: {}", wa(&smooth));
+            assert_eq!(smooth.user_bytes, BYTES);
+        }
+        let (merged, mapped) = (of(&random, bast), of(&random, page));
+        assert!(wa(&merged) > 5.0 * wa(&mapped));
+        assert!(years(&merged, BYTES as f64, 1000) * 4.0 < years(&mapped, BYTES as f64, 1000));
+        let mut with_discards = random.clone();
+        with_discards.push(Request {
+            op: Op::Trim,
+            ..write(0, BYTES / 2)
+        });
+        assert!(wa(&of(&with_discards, x25_m)) < wa(&of(&random, x25_m)));
+        let seen = sums(&with_discards);
+        assert_eq!((seen.written, seen.discarded), (BYTES, BYTES / 2));
+    }
+}

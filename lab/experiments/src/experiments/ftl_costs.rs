@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Paper A, chapter 2: the cost to a drive of a small cache of the map, of a host that sends no
+//! TRIM, and of random writes.
+//!
+//! Claims:
+//! - DFTL needs 1 MB of its 49 MB map in RAM under the load of a bank, and 4 MB under TPC-H
+//!   (2.2.5).
+//! - Without TRIM, collection keeps pages that the host forgot (2.2.4).
+//! - A layer with log blocks switches them for writes in order. It merges them for random writes,
+//!   and then a write sometimes takes very long (2.2.3, figures 8 to 10).
+//! - A layer that maps pages takes random writes as they come (figure 11).
+//!
+//! Expected shape: hits grow with the cache, sooner for a skewed load than for an even one. Write
+//! amplification falls with the forgotten share only if the host sends TRIM. Writes in order cause
+//! no full merge; random ones cause one every few writes.
+//!
+//! The map's hits are those of Financial1, if the trace is there, and of generated loads: DFTL's
+//! own loads were not published. All figures are the simulator's, in its drives' own time, and the
+//! same on every machine.
+
+use anyhow::{Result, ensure};
+use senko_ssd::device::Parts;
+use senko_ssd::drive::{Drive, Load};
+use senko_ssd::ftl::{FtlCounts, Mapping};
+use senko_ssd::precondition::Precondition;
+use senko_ssd::profile::Profile;
+use senko_ssd::report::Report;
+use senko_ssd::source::Workload;
+use senko_ssd::spec::Spec;
+use senko_ssd::trace::{Fold, Range, TraceSpec};
+use senko_ssd::{Error, Op, Request};
+use senko_workload::Rng;
+use senko_workload::permutation::Permutation;
+use senko_workload::zipf::Zipf;
+
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
+
+/// The experiment.
+pub struct FtlCosts;
+
+const TRACE: &str = "block/Financial1_first10k.spc";
+const MIB: f64 = 1_048_576.0;
+/// The share of DFTL's map in RAM: one part in this many. The paper's 1 MB and 4 MB are a 49th and
+/// a 12th.
+const PARTS: [u64; 7] = [256, 128, 64, 49, 32, 12, 4];
+/// Shares of the drive that the host forgot, in percent.
+const FORGOTTEN: [u64; 4] = [0, 25, 50, 75];
+/// Single writes of a series, as in the thesis.
+const SERIES: u64 = 2048;
+/// A write that takes this many times the median in order is a stall.
+const STALL: f64 = 10.0;
+/// Bytes of an access.
+const PAGE: u64 = 4096;
+
+impl Experiment for FtlCosts {
+    fn name(&self) -> &'static str {
+        "ftl-costs"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::A,
+            source: "paper A, sections 2.2.3 to 2.2.5, figures 8 to 12",
+            text: "a small part of a map by pages in RAM is enough, collection without TRIM moves what was forgotten, and log blocks make random writes stall again and again",
+            bars: const {
+                &[
+                    Bar::less("dftl_map_mib_32gb", 50.0, 49.0),
+                    Bar::less("pages_written_with_trim_50", 2.0, 1.25),
+                    Bar::more("longest_over_usual_log_blocks_random", 10.0, 100.0),
+                    Bar::less("longest_over_usual_pages_random", 3.0, 1.5),
+                ]
+            },
+            published: &[("dftl_map_mib_32gb", 49.0)],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let mut outcome = Outcome::new();
+        maps(options, progress, &mut outcome)?;
+        forgotten(options, progress, &mut outcome)?;
+        series(options, progress, &mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+fn request(op: Op, page: u64) -> Request {
+    Request {
+        time: 0,
+        device: 0,
+        op,
+        offset: page * PAGE,
+        bytes: PAGE,
+        stream: 0,
+    }
+}
+
+fn run(drive: &mut Drive, requests: impl Iterator<Item = Request>) -> Result<Report> {
+    let requests = requests.map(Ok::<_, Error>);
+    Ok(drive.run(requests, Load::Closed { depth: 1 })?)
+}
+
+/// The paper's drive of 1 GB with a layer.
+fn drive(layer: Spec) -> Result<Drive> {
+    let parts = Parts {
+        ftl: Some(layer),
+        ..Parts::default()
+    };
+    Ok(Drive::new(&Profile::find("paper-1gb")?, &parts)?)
+}
+
+/// Hits of DFTL's cache by its size, and what misses cost.
+fn maps(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
+    let paper = Mapping::table((32 << 30) / 2048, (32 << 30) / 2048);
+    outcome.bar("dftl_map_mib_32gb", paper.fractional_bits / 8.0 / MIB);
+    let path = options.traces.join(TRACE);
+    let requests = match options.scale {
+        Scale::Quick => 100_000,
+        Scale::Full => 2_000_000,
+    };
+    let pages = Profile::find("paper-1gb")?.user_bytes / PAGE;
+    let whole = (Mapping::table(pages, pages).fractional_bits / 8.0) as u64;
+    let mut table = Table::new(
+        "DFTL's cache: hits by the share of the map that is in RAM, and flash operations of the map a request",
+        &[
+            "map in RAM %",
+            "hits %, zipf 0.99",
+            "hits %, even",
+            "hits %, Financial1",
+            "map operations, zipf 0.99",
+            "map operations, even",
+            "map operations, Financial1",
+        ],
+    );
+    let zipf = Zipf::new(pages, 0.99)?;
+    let order = Permutation::new(pages, options.seed);
+    for (at, part) in PARTS.into_iter().enumerate() {
+        progress.step(at as u64, PARTS.len() as u64, "caches of a map");
+        let bytes = whole / part;
+        let layer = || Spec::plain("dftl").with("cmt-bytes", bytes);
+        let mut cells = vec![format!("{:.2}", 100.0 / part as f64)];
+        let mut costs = Vec::new();
+        for kind in ["zipf", "even", "financial1"] {
+            let mut drive = drive(layer())?;
+            drive.precondition(1.0)?;
+            let mut rng = Rng::new(options.seed);
+            let mut draw = |even: bool| {
+                let page = match even {
+                    true => rng.below(pages),
+                    false => order.apply(zipf.draw(&mut rng)),
+                };
+                // Both reads and writes, as in a bank's load, look up the map.
+                request(
+                    if rng.below(4) == 0 {
+                        Op::Read
+                    } else {
+                        Op::Write
+                    },
+                    page,
+                )
+            };
+            let report = match kind {
+                "financial1" if !path.exists() => {
+                    cells.push("-".to_owned());
+                    costs.push("-".to_owned());
+                    continue;
+                }
+                "financial1" => {
+                    let fold = Fold {
+                        range: Range::Modulo,
+                        ..Fold::default()
+                    };
+                    let workload = Workload {
+                        fold,
+                        ..Workload::named(&path.to_string_lossy(), &TraceSpec::default())?
+                    };
+                    let trace = workload.requests(drive.capacity_bytes())?;
+                    drive.run(trace, Load::Closed { depth: 1 })?
+                }
+                kind => run(&mut drive, (0..requests).map(|_| draw(kind == "even")))?,
+            };
+            let hits = 100.0 * report.layer.map_hits as f64 / report.layer.map_lookups as f64;
+            cells.push(format!("{hits:.2}"));
+            let flash = report.flash.all_reads() + report.flash.all_programs();
+            let own = report.pages.host_reads + report.pages.host_writes;
+            let moved = 2 * report.layer.gc_pages;
+            costs.push(format!(
+                "{:.3}",
+                flash.saturating_sub(own + moved) as f64 / own as f64
+            ));
+            if part == 49 {
+                outcome.bar(format!("dftl_hit_percent_{kind}_49th"), hits);
+            }
+            if part == 12 {
+                outcome.bar(format!("dftl_hit_percent_{kind}_12th"), hits);
+            }
+        }
+        cells.extend(costs);
+        table.row(cells);
+    }
+    if !path.exists() {
+        let why = format!("there is no {}", path.display());
+        for part in ["49th", "12th"] {
+            outcome.miss(format!("dftl_hit_percent_financial1_{part}"), why.clone());
+        }
+    }
+    outcome.setting("requests", requests);
+    outcome.tables.push(table);
+    Ok(())
+}
+
+/// The cost of random writes on a full drive after the host discarded a share of it.
+fn forgotten(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
+    let mut table = Table::new(
+        "Collection after the host forgot a share of a full drive: pages written for each of its own",
+        &[
+            "forgotten %",
+            "pages written, without TRIM",
+            "pages written, with TRIM",
+        ],
+    );
+    for (at, percent) in FORGOTTEN.into_iter().enumerate() {
+        progress.step(at as u64, FORGOTTEN.len() as u64, "collection");
+        let mut cells = vec![percent.to_string()];
+        for trims in [false, true] {
+            let mut drive = drive(Spec::plain("page"))?;
+            drive.prepare(Precondition::Random { times: 1.0 }, |_, _| true)?;
+            let pages = drive.capacity_bytes() / PAGE;
+            let kept = pages - pages * percent / 100;
+            if trims {
+                run(
+                    &mut drive,
+                    (kept..pages).map(|page| request(Op::Trim, page)),
+                )?;
+            }
+            let mut rng = Rng::new(options.seed);
+            let writes = (0..pages).map(|_| request(Op::Write, rng.below(kept)));
+            let report = run(&mut drive, writes)?;
+            let written = report.page_write_amplification().unwrap_or(f64::NAN);
+            cells.push(format!("{written:.3}"));
+            if percent == 50 {
+                let key = if trims { "with" } else { "without" };
+                outcome.bar(format!("pages_written_{key}_trim_50"), written);
+            }
+        }
+        table.row(cells);
+    }
+    outcome.tables.push(table);
+    Ok(())
+}
+
+/// A series of single writes.
+struct Series {
+    /// The times, rising.
+    us: Vec<f64>,
+    layer: FtlCounts,
+}
+
+impl Series {
+    fn median(&self) -> f64 {
+        self.us[self.us.len() / 2]
+    }
+
+    fn longest(&self) -> f64 {
+        self.us[self.us.len() - 1]
+    }
+}
+
+/// Single writes of a page over the first half of a drive that was written before.
+fn writes(layer: &str, random: bool, seed: u64) -> Result<Series> {
+    let mut profile = Profile::find("usb-stick")?;
+    // A part of the stick has the same blocks and times.
+    profile.user_bytes = 64 << 20;
+    profile.geometry.blocks = 192;
+    profile.ftl = layer.to_owned();
+    let mut drive = Drive::new(&profile, &Parts::default())?;
+    drive.precondition(1.0)?;
+    let pages = drive.capacity_bytes() / PAGE;
+    let mut rng = Rng::new(seed);
+    let mut now = 0;
+    let mut times = Vec::new();
+    let before = drive.devices()[0].ftl().counts();
+    for at in 0..SERIES {
+        let page = if random { rng.below(pages) } else { at % pages };
+        let done = drive.submit(&request(Op::Write, page), now)?;
+        times.push((done - now) as f64 / 1e3);
+        now = done;
+    }
+    let layer = drive.devices()[0].ftl().counts().since(&before);
+    times.sort_unstable_by(f64::total_cmp);
+    let series = Series { us: times, layer };
+    ensure!(series.median() > 0.0, "the drive wrote in no time");
+    Ok(series)
+}
+
+fn series(options: &Options, progress: &dyn Progress, outcome: &mut Outcome) -> Result<()> {
+    progress.step(0, 1, "single writes");
+    let mut table = Table::new(
+        "2,048 single writes to a full drive: merges of log blocks, and writes that stall",
+        &[
+            "layer",
+            "order",
+            "median us",
+            "longest us",
+            "stalls",
+            "switches",
+            "partial merges",
+            "full merges",
+            "pages collected",
+        ],
+    );
+    for (name, layer) in [("log_blocks", "bast:log-blocks=4"), ("pages", "page")] {
+        let mut in_order = None;
+        for (order, random) in [("in_order", false), ("random", true)] {
+            let seen = writes(layer, random, options.seed)?;
+            let (median, longest) = (seen.median(), seen.longest());
+            let usual = *in_order.get_or_insert(median);
+            let stalls = seen.us.iter().filter(|us| **us > STALL * usual).count();
+            table.row(vec![
+                layer.to_owned(),
+                order.replace('_', " "),
+                format!("{median:.0}"),
+                format!("{longest:.0}"),
+                stalls.to_string(),
+                seen.layer.switch_merges.to_string(),
+                seen.layer.partial_merges.to_string(),
+                seen.layer.full_merges.to_string(),
+                seen.layer.gc_pages.to_string(),
+            ]);
+            let merges = seen.layer.full_merges as f64;
+            outcome.bar(format!("stalls_{name}_{order}"), stalls as f64);
+            outcome.bar(format!("full_merges_{name}_{order}"), merges);
+            outcome.bar(
+                format!("longest_over_usual_{name}_{order}"),
+                longest / usual,
+            );
+        }
+    }
+    outcome.setting("writes", SERIES);
+    outcome.tables.push(table);
+    Ok(())
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A sweep of forty cells from Python, on two processes compared with one.
+//!
+//! Processes start before the measurement. On a machine with two cores nothing else should run.
+//! Expected shape: cells share nothing, so two processes are nearly twice as fast.
+
+use anyhow::Result;
+
+use crate::rig::Bench;
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, python};
+
+const PROGRAM: &str = include_str!("../python/sweep.py");
+
+/// The experiment.
+pub struct PythonSweep;
+
+impl Experiment for PythonSweep {
+    fn name(&self) -> &'static str {
+        "python-sweep"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::Design,
+            source: "design: sweeps of the simulator scale with processes",
+            text: "two processes run a sweep nearly twice as fast as one",
+            bars: const { &[Bar::more("speedup2", 1.7, 1.9)] },
+            published: &[],
+        }
+    }
+
+    fn run(&self, options: &Options, _progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut outcome = Outcome::new();
+        let (requests, rounds) = (bench.scaled(50_000, 500_000), 3);
+        outcome.setting("cells", 40);
+        outcome.setting("requests", requests);
+        outcome.setting("rounds", rounds);
+        let arguments = [requests.to_string(), rounds.to_string()];
+        python::measure(
+            &python::interpreter(),
+            PROGRAM,
+            &arguments,
+            &["speedup2"],
+            &mut outcome,
+        )?;
+        bench.finish(&mut outcome)?;
+        Ok(outcome)
+    }
+}

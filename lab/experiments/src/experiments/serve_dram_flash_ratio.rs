@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How much slower is a cache whose DRAM is a part of its data, and what does managing the tiers
+//! gain over swap (paper E, figure 4)?
+//!
+//! Claim: at DRAM:flash 1:10 the memory extension cache server loses 14 % against all in DRAM, and
+//! is 1.8 times as fast as swap. Expected shape: hits a second fall slowly with the ratio for a
+//! server that keeps popular items and no keys in DRAM, at once for swap.
+//!
+//! Every contender has the same items. Every one except the one all in DRAM has the same memory
+//! cap: the data's bytes over the ratio, and the slack of [`crate::rig::bench`]. They are read by
+//! Zipf's law, and a miss is followed by a set, as usual with a cache. So a contender that cannot
+//! keep all items keeps the popular ones. The measure is hits a second. extstore may write items of
+//! 128 bytes and more to its file; by default it would keep those below 512 in DRAM.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use senko_workload::{KeySpace, ValueLen};
+use serde_json::json;
+
+use crate::rig::contender::Cap;
+use crate::rig::series::{COLUMNS, Contender, take_turns};
+use crate::rig::swap::SwapFile;
+use crate::rig::traffic::{self, ZIPF};
+use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, end, over, process, put};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
+
+/// The experiment.
+pub struct ServeDramFlashRatio;
+
+/// Bytes a second for filling extstore: if it is faster, extstore drops more items than it must.
+/// The warm-up brings popular items back.
+const EXTSTORE_FILL: f64 = 60e6;
+/// The contenders; the others are compared with the first.
+const CONTENDERS: [&str; 4] = ["senko", "dram", "extstore", "swap"];
+/// Best settings for memcached with swap: enough workers that others run during a page fault of
+/// one, and no thread that walks through items.
+const SWAPPING: [&str; 4] = [
+    "-t",
+    "16",
+    "-o",
+    "no_lru_crawler,no_lru_maintainer,slab_automove=0",
+];
+const CONNECTIONS: usize = 64;
+/// When an item is more than a minute old, a hit changes it in memcached, and a changed page must
+/// be written before it can be swapped out. A swapping server with younger items is twice as fast
+/// as it will ever be again.
+const MEMCACHED_BUMP: Duration = Duration::from_secs(62);
+/// Memory that must be free in addition to the items, for a server that gets its cap when it is
+/// full.
+const SPARE: u64 = 1 << 30;
+
+/// How a contender is filled.
+#[derive(Clone, Copy)]
+enum Filling {
+    /// As fast as it accepts the items.
+    Fast,
+    /// At this many items a second.
+    Rate(f64),
+    /// Without its cap, if memory has room for this many bytes: a server that swaps takes some ten
+    /// thousand items a second.
+    CappedAfter(u64),
+}
+
+impl Experiment for ServeDramFlashRatio {
+    fn name(&self) -> &'static str {
+        "serve-dram-flash-ratio"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::E,
+            source: "paper E, figure 4",
+            text: "with a tenth of the data in DRAM, a cache loses 14 % against all in DRAM, and is 1.8 times swap",
+            bars: const {
+                &[
+                    Bar::more("etc_1to10_over_dram", 0.86, 1.00),
+                    Bar::more("etc_1to10_over_extstore", 1.4, 1.7),
+                    Bar::more("etc_1to10_over_swap", 8.0, 12.0),
+                ]
+            },
+            published: &[("etc_1to10_over_dram", 0.86), ("etc_1to10_over_swap", 1.8)],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let ratios = bench.scaled(vec![10], vec![1, 2, 5, 10, 20]);
+        let keys = bench.scaled(600_000, 4_000_000);
+        // ETC's items are so small that with as few of them, the DRAM at this ratio would be less
+        // than a server starts with.
+        let etc_keys = bench.scaled(2_500_000, 4_000_000);
+        let cap = 100_000;
+        // The sizes that are compared with bars come first, in case the run is stopped.
+        let series = [
+            ("etc", Items::etc(etc_keys, cap)),
+            ("fixed", Items::fixed(keys, 64, 1000)),
+        ];
+        let mut run = Run {
+            steps: Steps::new(progress, 3 + 10 * ratios.len() as u64),
+            bench: &bench,
+            rounds: bench.scaled(3, 9),
+            window: Duration::from_secs(bench.scaled(1, 3)),
+            // After as many requests as there are items, DRAM has most of the popular items; after
+            // twice as many, all of them.
+            warm_up: Duration::from_secs(bench.scaled(12, 90)),
+            outcome: Outcome::new(),
+            table: Table::new("Hits a second, medians of the rounds", &COLUMNS),
+        };
+        run.outcome.setting("fixed_keys", keys);
+        run.outcome.setting("etc_keys", etc_keys);
+        run.outcome.setting("fixed_key_bytes", 64);
+        run.outcome.setting("fixed_value_bytes", 1000);
+        run.outcome.setting("etc_longest_value", cap);
+        run.outcome.setting("popularity", ZIPF.to_string());
+        run.outcome.setting("ratios", json!(ratios));
+        run.outcome.setting("connections", CONNECTIONS);
+        run.outcome.setting("rounds", run.rounds);
+        run.outcome.setting("window_seconds", run.window.as_secs());
+        run.outcome
+            .setting("warm_up_seconds", run.warm_up.as_secs());
+        for (name, items) in series {
+            let over = |rival| format!("{name}_1to10_over_{rival}");
+            let [dram, extstore, swap] = ["dram", "extstore", "swap"].map(over);
+            if name == "fixed" && options.scale == Scale::Quick {
+                for key in [dram, extstore, swap] {
+                    let why = "a quick run has items of Facebook's sizes only";
+                    run.outcome.miss(key, why);
+                }
+                continue;
+            }
+            let ended = run.series(name, &items, &ratios);
+            run.outcome.part(&[&dram, &extstore, &swap], ended);
+        }
+        end(&bench, &run.steps, run.outcome, [run.table])
+    }
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    rounds: usize,
+    window: Duration,
+    warm_up: Duration,
+    steps: Steps<'a>,
+    outcome: Outcome,
+    table: Table,
+}
+
+/// Bytes of all keys and values.
+fn payload(items: &Items) -> Result<u64> {
+    if let (senko_workload::KeyShape::Fixed(key), ValueLen::Fixed(value)) = (items.key, items.value)
+    {
+        return Ok(items.keys * (key + value) as u64);
+    }
+    let keys = KeySpace::new(items.prefix, items.key, items.keys)?;
+    Ok((0..items.keys)
+        .map(|key| (keys.key_len(key) + items.value.len_of(key, 1)) as u64)
+        .sum())
+}
+
+impl Run<'_> {
+    /// One kind of items under all ratios.
+    fn series(&mut self, name: &str, items: &Items, ratios: &[u64]) -> Result<()> {
+        let data = payload(items)?;
+        self.outcome.setting(format!("{name}_data_bytes"), data);
+        // Including the overhead of a record and an item, and room for the waste of slab classes
+        // and pages.
+        let room = (data + items.keys * 128) / 2 * 3;
+        self.bench.scratch.need(3 * room)?;
+        let dram = self.bench.memcached("dram", room);
+        let dram = dram.map(|spec| spec.with(&["-L"]));
+        let what = format!("{name}, all in DRAM");
+        let dram = self.fill(dram, &what, items, Filling::Fast);
+        for &ratio in ratios {
+            self.ratio(name, items, data, room, ratio, &dram)?;
+        }
+        Ok(())
+    }
+
+    /// Starts and fills a contender. An error is the reason why it is missing.
+    fn fill(
+        &mut self,
+        spec: Result<Spec, String>,
+        what: &str,
+        items: &Items,
+        filling: Filling,
+    ) -> Contender {
+        self.steps.next(&format!("filling: {what}"));
+        let fill = |spec: Spec| -> Result<_> {
+            let server = spec.start(&self.bench.scratch)?;
+            let fast = || traffic::fill_fast(self.bench, &server, items);
+            match (filling, server.cap()) {
+                (Filling::Rate(rate), _) => traffic::fill(self.bench, &server, items, Some(rate)),
+                (Filling::CappedAfter(bytes), Some(cap))
+                    if process::available_memory().is_some_and(|free| free > bytes + SPARE) =>
+                {
+                    cap.fill_first(fast).map_err(|why| anyhow!(why))?
+                }
+                _ => fast(),
+            }?;
+            Ok(server)
+        };
+        fill(spec?).map_err(|error| format!("{error:#}"))
+    }
+
+    /// Requests a contender's items as in the measurement, so that DRAM has the popular ones.
+    fn warm_up(&self, contender: Contender, items: &Items, time: Duration) -> Contender {
+        let server = contender?;
+        match traffic::measure(self.bench, &server, items, &self.load().round(1000), time) {
+            Ok(_) => Ok(server),
+            Err(error) => Err(format!("{error:#}")),
+        }
+    }
+
+    fn load(&self) -> Load {
+        Load {
+            popularity: ZIPF,
+            set_on_miss: true,
+            ..Load::gets(CONNECTIONS)
+        }
+    }
+
+    fn ratio(
+        &mut self,
+        name: &str,
+        items: &Items,
+        data: u64,
+        room: u64,
+        one_to: u64,
+        dram: &Contender,
+    ) -> Result<()> {
+        let memory = (data / one_to).next_multiple_of(1 << 20);
+        let what = format!("{name} 1:{one_to}");
+        let name_of = |contender: &str| format!("{what}, {contender}");
+        // Declared before the server, which swaps to it, and so dropped after the server.
+        let swap_file = SwapFile::new(&self.bench.scratch.path("area.swap"), room);
+        let swap = swap_file.as_ref().map_err(Clone::clone).and_then(|_| {
+            let cap = self.bench.cap(memory).map(|cap| Cap {
+                may_swap: true,
+                ..cap
+            });
+            let cap = cap.ok_or_else(|| self.bench.caps.clone().err().unwrap_or_default())?;
+            let memcached = self.bench.memcached("swap", room)?;
+            Ok(memcached.with(&SWAPPING).capped(Some(cap)))
+        });
+        let swap = self.fill(swap, &name_of("swap"), items, Filling::CappedAfter(room));
+        let old = Instant::now() + MEMCACHED_BUMP;
+        let flash = self.bench.scratch.path("senko.flash");
+        let senko = self
+            .bench
+            .senko("senko", memory)
+            .flash(&flash, room)
+            .with(&["-c", "128"]);
+        let senko = self.fill(Ok(senko), &name_of("senko"), items, Filling::Fast);
+        let extstore = self
+            .bench
+            .extstore("extstore", memory, room)
+            .map(|spec| spec.with(&["-o", "ext_item_size=128"]));
+        let rate = Filling::Rate(EXTSTORE_FILL * items.keys as f64 / data as f64);
+        let extstore = self.fill(extstore, &name_of("extstore"), items, rate);
+        self.steps.next(&format!("{what}, warming up"));
+        let [senko, extstore] =
+            [senko, extstore].map(|contender| self.warm_up(contender, items, self.warm_up));
+        thread::sleep(old.saturating_duration_since(Instant::now()));
+        let swap = self.warm_up(swap, items, self.warm_up);
+        for (name, contender) in [("senko", &senko), ("extstore", &extstore), ("swap", &swap)] {
+            if let Ok(server) = contender {
+                self.outcome
+                    .setting(format!("command_{name} {what}"), server.command.clone());
+            }
+        }
+        self.steps.next(&format!("{what}, in turns"));
+        let contenders: [(&str, &Contender); 4] = [
+            ("senko", &senko),
+            ("dram", dram),
+            ("extstore", &extstore),
+            ("swap", &swap),
+        ];
+        let all = take_turns(
+            self.bench,
+            &contenders,
+            items,
+            &self.load(),
+            &what,
+            self.rounds,
+            self.window,
+        );
+        for series in &all {
+            self.table.row(series.row());
+        }
+        self.report(name, one_to, &all);
+        // In this order: the swapping server must be gone before its swap area.
+        drop((swap, swap_file));
+        Ok(())
+    }
+
+    fn report(&mut self, name: &str, one_to: u64, all: &[Series]) {
+        for (contender, series) in CONTENDERS.iter().zip(all) {
+            let hits = series.figure(Window::hits_per_second);
+            put(
+                &mut self.outcome,
+                &format!("{name}_1to{one_to}_{contender}_hits_per_second"),
+                hits,
+            );
+            put(
+                &mut self.outcome,
+                &format!("{name}_1to{one_to}_{contender}_found"),
+                series.figure(Window::found),
+            );
+            if *contender != "senko" {
+                put(
+                    &mut self.outcome,
+                    &format!("{name}_1to{one_to}_over_{contender}"),
+                    over(&all[0], series, Window::hits_per_second),
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads() {
+        assert_eq!(payload(&Items::fixed(10, 64, 1000)).unwrap(), 10_640);
+        let etc = payload(&Items::etc(1000, 10_000)).unwrap();
+        assert!(etc > 100 * 1000 && etc < 1000 * 1000, "{etc}");
+    }
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Answers and response times of a server with 1, 2 and 4 flash files (paper B, figures 7 and 8).
+//!
+//! Claim: 45, 60 and 65 thousand answers a second with 1, 2 and 4 drives, and 467, 477 and 502 us
+//! for a request among that load, with standard deviations of 85, 35.6 and 38 us over 20 requests.
+//!
+//! **All files lie on one disk here.** More files do not bring more reads a second, so this does
+//! not measure more drives; `transfer-predict` predicts those. It shows how answers and response
+//! times change when the same items are spread over more files, as in the paper. Expected shape:
+//! neither changes.
+//!
+//! As in the paper, one client sends requests without a pause, and another sends one now and then
+//! and measures its times. The first has 64 connections. A value's record fills one page. Answers
+//! are those that came from flash by the server's own count. The servers take turns within a round.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use senko_workload::{KeySpace, Rng};
+
+use crate::rig::series::COLUMNS;
+use crate::rig::traffic;
+use crate::rig::{
+    Bench, Figure, Items, Load, Series, Server, Steps, Window, end, median, over, put,
+};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+
+/// The experiment.
+pub struct ServeDrives;
+
+/// Flash files, with the paper's answers a second, its response times and their deviations in us.
+const PAPER: [(u64, f64, f64, f64); 3] = [
+    (1, 45_000.0, 467.0, 85.0),
+    (2, 60_000.0, 477.0, 35.6),
+    (4, 65_000.0, 502.0, 38.0),
+];
+/// Bytes of a key, and of a value whose record fills most of a page.
+const KEY: usize = 16;
+const VALUE: usize = 3900;
+/// Connections of the client that never pauses.
+const CONNECTIONS: usize = 64;
+/// Time between two requests of the other.
+const PAUSE: Duration = Duration::from_millis(10);
+
+impl Experiment for ServeDrives {
+    fn name(&self) -> &'static str {
+        "serve-drives"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::B,
+            source: "paper B, figures 7 and 8",
+            text: "answers grow by a third and by 44 % with two and four drives, response times by 2 and 7 %; here all files share one disk, so that neither should change",
+            bars: const {
+                &[
+                    Bar::more("answers_4_over_1", 0.85, 0.95),
+                    Bar::less("latency_4_over_1", 1.2, 1.05),
+                ]
+            },
+            published: &[
+                ("answers_2_over_1", 1.333),
+                ("answers_4_over_1", 1.444),
+                ("latency_2_over_1", 1.021),
+                ("latency_4_over_1", 1.075),
+                ("deviation_us_1", 85.0),
+                ("deviation_us_2", 35.6),
+                ("deviation_us_4", 38.0),
+                ("deviation_2_over_1", 0.419),
+                ("deviation_4_over_1", 0.447),
+            ],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let rounds: usize = bench.scaled(3, 10);
+        let time = Duration::from_millis(bench.scaled(800, 5000));
+        let mut outcome = Outcome::new();
+        outcome.setting("disks", 1);
+        outcome.setting("connections", CONNECTIONS);
+        outcome.setting("rounds", rounds);
+        outcome.setting("window_seconds", time.as_secs_f64());
+        let steps = Steps::new(progress, PAPER.len() as u64 + rounds as u64 + 1);
+        let mut tables = Vec::new();
+        let ended = compare(&bench, &steps, rounds, time, &mut outcome, &mut tables);
+        outcome.part(&["answers_4_over_1", "latency_4_over_1"], ended);
+        end(&bench, &steps, outcome, tables)
+    }
+}
+
+/// A server, its windows, and the times of single requests meanwhile.
+struct Side {
+    files: u64,
+    server: Server,
+    series: Series,
+    times: Vec<Vec<f64>>,
+}
+
+impl Side {
+    /// The median over the rounds of what `of` makes of a round's times.
+    fn times(&self, of: fn(&[f64]) -> f64) -> Figure {
+        let rounds = self.times.iter().filter(|times| !times.is_empty());
+        median(rounds.map(|times| of(times)).collect())
+            .ok_or_else(|| "no single request was answered".to_owned())
+    }
+}
+
+fn mean(times: &[f64]) -> f64 {
+    times.iter().sum::<f64>() / times.len() as f64
+}
+
+/// The standard deviation of a sample.
+fn deviation(times: &[f64]) -> f64 {
+    let mean = mean(times);
+    let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();
+    (squares / (times.len() as f64 - 1.0)).sqrt()
+}
+
+fn compare(
+    bench: &Bench<'_>,
+    steps: &Steps<'_>,
+    rounds: usize,
+    time: Duration,
+    outcome: &mut Outcome,
+    tables: &mut Vec<Table>,
+) -> Result<()> {
+    let items = Items::fixed(bench.scaled(1 << 16, 1 << 20), KEY, VALUE);
+    let memory = bench.scaled(64 << 20, 512 << 20);
+    // A multiple of every number of files, with room for items that are written twice.
+    let flash = (items.keys * 4096 * 3 / 2).next_multiple_of(64 << 20);
+    bench.scratch.need(flash * PAPER.len() as u64)?;
+    outcome.setting("items", items.keys);
+    outcome.setting("flash_bytes", flash);
+    let mut sides = Vec::new();
+    for (files, ..) in PAPER {
+        steps.next(&format!("filling {files} flash files"));
+        let mut spec = bench.senko(&format!("files-{files}"), memory);
+        for file in 0..files {
+            let path = bench.scratch.path(&format!("drives-{files}-{file}"));
+            spec = spec.flash(&path, flash / files);
+        }
+        let server = spec.start(&bench.scratch)?;
+        outcome.setting(format!("command_{files}"), server.command.clone());
+        traffic::fill_fast(bench, &server, &items)?;
+        let series = Series::new(
+            &format!("{files} files"),
+            format!("{CONNECTIONS} connections"),
+        );
+        sides.push(Side {
+            files,
+            server,
+            series,
+            times: Vec::new(),
+        });
+    }
+    for round in 0..rounds {
+        steps.next(&format!("round {}", round + 1));
+        for at in 0..sides.len() {
+            // Each one is first in some round.
+            let at = (at + round) % PAPER.len();
+            let side = &mut sides[at];
+            let load = Load::gets(CONNECTIONS).round(round);
+            let (window, times) = window(bench, &side.server, &items, &load, time);
+            side.series.add(window);
+            side.times.push(times?);
+        }
+    }
+    report(&sides, outcome, tables);
+    Ok(())
+}
+
+/// A load that never pauses, with single requests beside it.
+fn window(
+    bench: &Bench<'_>,
+    server: &Server,
+    items: &Items,
+    load: &Load,
+    time: Duration,
+) -> (Result<Window>, Result<Vec<f64>>) {
+    let over = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        let single = scope.spawn(|| singly(server.address, items, load.round, over));
+        let window = traffic::measure(bench, server, items, load, time);
+        over.store(true, Ordering::Relaxed);
+        let times = single.join().unwrap_or_else(|_| Ok(Vec::new()));
+        (window, times)
+    })
+}
+
+/// Requests one key at a time, with pauses, until it is over; returns the times of the answers in
+/// microseconds.
+fn singly(address: SocketAddr, items: &Items, round: u64, over: &AtomicBool) -> Result<Vec<f64>> {
+    let space = KeySpace::new(items.prefix, items.key, items.keys)?;
+    let mut stream = TcpStream::connect(address).context("no connection for single requests")?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    // Other keys than the load's, which uses its own seed.
+    let mut rng = Rng::for_stream(round, 77);
+    let (mut times, mut line, mut answer) = (Vec::new(), Vec::new(), Vec::new());
+    let mut part = vec![0; 8192];
+    while !over.load(Ordering::Relaxed) {
+        thread::sleep(PAUSE);
+        line.clear();
+        line.extend_from_slice(b"get ");
+        space.append(rng.below(items.keys), &mut line);
+        line.extend_from_slice(b"\r\n");
+        answer.clear();
+        let asked = Instant::now();
+        stream.write_all(&line)?;
+        // A miss is only "END". A value may contain the word, but is longer than what follows it.
+        while !(answer.ends_with(b"END\r\n") && (answer.len() == 5 || answer.len() > VALUE)) {
+            let bytes = stream.read(&mut part)?;
+            ensure!(bytes > 0, "the server closed the connection");
+            answer.extend_from_slice(&part[..bytes]);
+        }
+        if answer.len() > VALUE {
+            times.push(asked.elapsed().as_secs_f64() * 1e6);
+        }
+    }
+    Ok(times)
+}
+
+fn report(sides: &[Side], outcome: &mut Outcome, tables: &mut Vec<Table>) {
+    let answers = Window::flash_hits_per_second;
+    let mut table = Table::new(
+        "Figures 7 and 8: the paper's drives, and files on one disk here",
+        &[
+            "drives",
+            "paper QPS",
+            "files QPS",
+            "paper us",
+            "here us",
+            "paper deviation us",
+            "here deviation us",
+            "single requests",
+        ],
+    );
+    let cell = |figure: &Figure, digits: usize| match figure {
+        Ok(number) => format!("{number:.digits$}"),
+        Err(_) => "-".to_owned(),
+    };
+    let mut rows = Table::new("Windows", &COLUMNS);
+    for (side, (files, qps, us, about)) in sides.iter().zip(PAPER) {
+        let (rate, mean, deviation) = (
+            side.series.figure(answers),
+            side.times(mean),
+            side.times(deviation),
+        );
+        let asked: usize = side.times.iter().map(Vec::len).sum();
+        table.row(vec![
+            files.to_string(),
+            format!("{qps:.0}"),
+            cell(&rate, 0),
+            format!("{us}"),
+            cell(&mean, 0),
+            format!("{about}"),
+            cell(&deviation, 1),
+            asked.to_string(),
+        ]);
+        rows.row(side.series.row());
+        put(outcome, &format!("answers_{}", side.files), rate);
+        put(outcome, &format!("latency_us_{}", side.files), mean);
+        put(outcome, &format!("deviation_us_{}", side.files), deviation);
+    }
+    if let [one, rest @ ..] = sides {
+        for side in rest {
+            let files = side.files;
+            put(
+                outcome,
+                &format!("answers_{files}_over_1"),
+                over(&side.series, &one.series, answers),
+            );
+            let latency = side.times(mean).and_then(|us| Ok(us / one.times(mean)?));
+            put(outcome, &format!("latency_{files}_over_1"), latency);
+            let spread = side.times(deviation);
+            let spread = spread.and_then(|us| Ok(us / one.times(deviation)?));
+            put(outcome, &format!("deviation_{files}_over_1"), spread);
+        }
+    }
+    tables.extend([table, rows]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deviation_is_that_of_a_sample() {
+        // An error of one on either side, over two degrees of freedom.
+        assert_eq!(deviation(&[1.0, 2.0, 3.0]), 1.0);
+    }
+}

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The cache's writes to flash: their ratio to the admitted bytes, their rate under a budget, and
+//! the hits that they bring.
+//!
+//! Expected shape: regions are reclaimed oldest first. If nothing is written again, the device gets
+//! the admitted bytes and the padding of pages. Reinserting hit items costs a few tenths more, and
+//! pays off in hits. A budget holds over any period.
+//!
+//! *Write amplification*: bytes that the server's process wrote by the kernel's count, over bytes
+//! admitted with their padding. Meanwhile the flash is full, and items with ETC's sizes are
+//! overwritten and read by Zipf's law. The padding is the server's page fill: bytes of records over
+//! bytes of their pages.
+//!
+//! *Hits for bytes*: each admission rule, with and without reinsertion, on the real key-value
+//! traces. They are replayed through one cache shard over a device in memory (`replay.rs`). DRAM
+//! has a hundredth and flash a tenth of the trace's bytes (at least 2 MiB). Traces without sizes
+//! get values of one size, larger where objects are few.
+
+pub mod replay; // a trace through a shard
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::rig::series::{COLUMNS, Figure, Series};
+use crate::rig::traffic::{self, ZIPF};
+use crate::rig::{Bench, Items, Load, Server, Spec, Steps, Window, put, ratio};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+use replay::{Counts, LARGEST_VALUE, RULES, Replay, Sizes};
+use senko_plan::requests::{self, Requests};
+
+/// The experiment.
+pub struct ServeEndurance;
+
+/// The real key-value traces: name in keys, file.
+const TRACES: [(&str, &str); 5] = [
+    ("oltp", "ARC_OLTP.lis.zst"),
+    ("p3", "ARC_P3.lis.zst"),
+    ("cloudphysics", "cloudphysics_114k.oracleGeneral"),
+    ("loop", "caffeine_lirs_loop.trace.gz"),
+    ("sprite", "caffeine_lirs_sprite.trace.gz"),
+];
+/// DRAM and flash of a replay, as shares of the trace's bytes.
+const SHARES: (f64, f64) = (0.01, 0.1);
+/// The least sizes of both.
+const LEAST: (u64, u64) = (2 << 20, 2 << 20);
+/// The longest time of a phase that waits until this many bytes are written.
+const LONGEST: Duration = Duration::from_secs(1200);
+/// The share of GETs while items are overwritten.
+const GETS: f64 = 0.5;
+
+impl Experiment for ServeEndurance {
+    fn name(&self) -> &'static str {
+        "serve-endurance"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::Design,
+            source: "design question; paper C's measure, writes, above the device",
+            text: "what reaches the device is what was admitted, or a few tenths more where items that were hit are kept",
+            bars: const {
+                &[
+                    Bar::less("host_wa_fifo", 1.05, 1.02),
+                    Bar::less("host_wa_reinsert", 1.3, 1.2),
+                    Bar::more("page_fill", 0.95, 0.98),
+                ]
+            },
+            published: &[],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut run = Run {
+            bench: &bench,
+            steps: Steps::new(progress, 6 + TRACES.len() as u64),
+            flash: bench.scaled(160 << 20, 4 << 30),
+            memory: bench.scaled(48 << 20, 512 << 20),
+            outcome: Outcome::new(),
+            table: Table::new("Steady overwrite, flash full", &COLUMNS),
+        };
+        run.outcome.setting("flash_bytes", run.flash);
+        run.outcome.setting("memory_bytes", run.memory);
+        run.outcome.setting("gets_while_overwriting", GETS);
+        let ended = run.overwrite();
+        let keys = [
+            "host_wa_fifo",
+            "host_wa_reinsert",
+            "page_fill",
+            "bytes_per_day_over_budget",
+            "bytes_per_day_under_budget",
+            "bytes_per_day_without_budget",
+        ];
+        run.outcome.part(&keys, ended);
+        run.steps.next("last probe of the device");
+        bench.finish(&mut run.outcome)?;
+        run.traces();
+        let Run {
+            mut outcome, table, ..
+        } = run;
+        outcome.tables.insert(0, table);
+        Ok(outcome)
+    }
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    steps: Steps<'a>,
+    flash: u64,
+    memory: u64,
+    outcome: Outcome,
+    table: Table,
+}
+
+/// The bytes written during a period of overwriting.
+struct Written {
+    /// By the kernel's count for the process; by the server's own if there is none.
+    device: f64,
+    by_server: f64,
+    /// Bytes admitted, without padding.
+    admitted: f64,
+    page_fill: f64,
+    reinserted: f64,
+    /// Regions reclaimed.
+    reclaimed: f64,
+    seconds: f64,
+}
+
+impl Written {
+    /// Device bytes divided by admitted bytes with their padding.
+    fn amplification(&self) -> Figure {
+        if self.reclaimed == 0.0 {
+            return Err("the flash was not full: no region was reclaimed".to_owned());
+        }
+        Ok(self.device / (self.admitted / self.page_fill))
+    }
+
+    fn per_day(&self) -> f64 {
+        self.device / self.seconds * 86_400.0
+    }
+}
+
+impl Run<'_> {
+    /// Items that take about twice the flash, by their mean size.
+    fn items(&self) -> Items {
+        const MEAN_ITEM: u64 = 290;
+        Items::etc(self.flash * 2 / MEAN_ITEM, 100_000)
+    }
+
+    fn spec(&self, name: &str, more: &[&str]) -> Spec {
+        let path = self.bench.scratch.path(&format!("{name}.flash"));
+        self.bench
+            .senko(name, self.memory)
+            .flash(&path, self.flash)
+            .with(more)
+    }
+
+    /// A server whose flash is full.
+    fn full(&mut self, spec: &Spec) -> Result<Server> {
+        self.steps.next(&format!("filling {}", spec.name));
+        let server = spec.start(&self.bench.scratch)?;
+        self.outcome
+            .setting(format!("command_{}", server.name), server.command.clone());
+        let items = self.items();
+        traffic::fill_fast(self.bench, &server, &items)?;
+        let written = |server: &Server| {
+            Ok::<f64, anyhow::Error>(
+                server
+                    .stats()?
+                    .get("flash_written_bytes")
+                    .copied()
+                    .unwrap_or(0.0),
+            )
+        };
+        // Writes as much as the flash holds under the load itself. Items reclaimed later have then
+        // existed as long as in the steady state.
+        let filled = written(&server)?;
+        let start = Instant::now();
+        while written(&server)? < filled + self.flash as f64 {
+            ensure!(
+                start.elapsed() < LONGEST,
+                "{} did not fill its flash in time",
+                server.name
+            );
+            self.stretch(&server, Duration::from_secs(1))?;
+        }
+        Ok(server)
+    }
+
+    fn load(&self) -> Load {
+        Load {
+            gets: GETS,
+            pipeline: 16,
+            popularity: ZIPF,
+            ..Load::gets(64)
+        }
+    }
+
+    /// One period of overwriting. Each draws other keys.
+    fn stretch(&self, server: &Server, time: Duration) -> Result<Window> {
+        let round = server.stats()?.get("cmd_set").copied().unwrap_or(0.0) as usize;
+        traffic::measure(
+            self.bench,
+            server,
+            &self.items(),
+            &self.load().round(round),
+            time,
+        )
+    }
+
+    /// Overwrites until a flash's worth was written.
+    fn steady(&mut self, server: &Server, bytes: f64) -> Result<Written> {
+        self.steps.next(&format!("overwriting, {}", server.name));
+        server.reset_stats()?;
+        let mut written = Written {
+            device: 0.0,
+            by_server: 0.0,
+            admitted: 0.0,
+            page_fill: 1.0,
+            reinserted: 0.0,
+            reclaimed: 0.0,
+            seconds: 0.0,
+        };
+        let mut series = Series::new(&server.name, "50/50 GET/SET, 16 under way");
+        let (start, mut by_kernel) = (Instant::now(), true);
+        while written.by_server < bytes {
+            ensure!(
+                start.elapsed() < LONGEST,
+                "{} did not write enough in time",
+                server.name
+            );
+            let window = self.stretch(server, Duration::from_secs(self.bench.scaled(2, 10)))?;
+            // Both counts start and end at the same moments, so writes outside of the windows count
+            // in neither.
+            written.seconds += window.step.seconds();
+            written.device += window.io.map_or(0.0, |io| io.written as f64);
+            by_kernel &= window.io.is_some();
+            written.by_server += window.grown("flash_written_bytes");
+            written.admitted += window.grown("flash_admitted_bytes");
+            written.reinserted += window.grown("flash_reinserted_bytes");
+            written.reclaimed += window.grown("flash_reclaimed_regions");
+            written.page_fill = window
+                .stats
+                .1
+                .get("flash_page_fill")
+                .copied()
+                .context("the server's statistics have no flash_page_fill")?;
+            series.add(Ok(window));
+        }
+        if !by_kernel {
+            written.device = written.by_server;
+        }
+        self.table.row(series.row());
+        Ok(written)
+    }
+
+    fn overwrite(&mut self) -> Result<()> {
+        let items = self.items();
+        self.outcome.setting("keys", items.keys);
+        self.bench.scratch.need(self.flash * 3)?;
+        let mut table = Table::new(
+            "Bytes written while the flash was full",
+            &[
+                "server",
+                "seconds",
+                "device MB",
+                "by the server MB",
+                "admitted MB",
+                "written again MB",
+                "page fill",
+                "amplification",
+                "GB a day",
+            ],
+        );
+        let mut rows: Vec<(&str, Result<Written, String>)> = Vec::new();
+        for (name, more) in [("fifo", &["--no-reinsert"][..]), ("reinsert", &[][..])] {
+            let written = self
+                .full(&self.spec(name, more))
+                .and_then(|server| self.steady(&server, self.flash as f64));
+            rows.push((name, written.map_err(|error| format!("{error:#}"))));
+        }
+        // A quarter of the rate without a budget, so that the budget is the limit.
+        let free = rows[0]
+            .1
+            .as_ref()
+            .map_or(20e6, |written| written.device / written.seconds);
+        let budget = ((free / 4.0) as u64 >> 20).max(1) << 20;
+        let option = format!("{}m/s", budget >> 20);
+        let spec = self.spec("budget", &["--flash-write-budget", &option]);
+        let written = self.budget(&spec);
+        rows.push(("budget", written.map_err(|error| format!("{error:#}"))));
+        for (name, written) in &rows {
+            let Ok(written) = written else { continue };
+            let mb = |bytes: f64| format!("{:.0}", bytes / 1e6);
+            table.row(vec![
+                (*name).to_owned(),
+                format!("{:.0}", written.seconds),
+                mb(written.device),
+                mb(written.by_server),
+                mb(written.admitted),
+                mb(written.reinserted),
+                format!("{:.3}", written.page_fill),
+                written
+                    .amplification()
+                    .map_or("-".to_owned(), |number| format!("{number:.3}")),
+                format!("{:.0}", written.per_day() / 1e9),
+            ]);
+        }
+        self.outcome.tables.push(table);
+        let figure = |at: usize, of: &dyn Fn(&Written) -> Figure| {
+            rows[at].1.as_ref().map_err(Clone::clone).and_then(of)
+        };
+        put(
+            &mut self.outcome,
+            "host_wa_fifo",
+            figure(0, &Written::amplification),
+        );
+        put(
+            &mut self.outcome,
+            "host_wa_reinsert",
+            figure(1, &Written::amplification),
+        );
+        put(
+            &mut self.outcome,
+            "page_fill",
+            figure(0, &|written| Ok(written.page_fill)),
+        );
+        let per_day = figure(2, &|written| Ok(written.per_day()));
+        let allowed = Ok(budget as f64 * 86_400.0);
+        self.outcome.setting("budget", option);
+        put(
+            &mut self.outcome,
+            "bytes_per_day_over_budget",
+            ratio(&per_day, &allowed),
+        );
+        put(&mut self.outcome, "bytes_per_day_under_budget", per_day);
+        put(
+            &mut self.outcome,
+            "bytes_per_day_without_budget",
+            figure(0, &|written| Ok(written.per_day())),
+        );
+        Ok(())
+    }
+
+    /// Writes under a budget, after the burst that it allows was used up.
+    fn budget(&mut self, spec: &Spec) -> Result<Written> {
+        self.steps.next("under a budget");
+        let server = spec.start(&self.bench.scratch)?;
+        self.outcome
+            .setting("command_budget", server.command.clone());
+        traffic::fill_fast(self.bench, &server, &self.items())?;
+        let refused = |server: &Server| {
+            Ok::<f64, anyhow::Error>(
+                server
+                    .stats()?
+                    .get("flash_drops_budget")
+                    .copied()
+                    .unwrap_or(0.0),
+            )
+        };
+        let start = Instant::now();
+        while refused(&server)? == 0.0 {
+            ensure!(start.elapsed() < LONGEST, "the budget was never used up");
+            self.stretch(&server, Duration::from_secs(1))?;
+        }
+        server.reset_stats()?;
+        let mut series = Series::new("budget", "50/50 GET/SET, 16 under way");
+        let window = self.stretch(&server, Duration::from_secs(self.bench.scaled(8, 60)))?;
+        let stats = window.stats.1.clone();
+        let get = |name: &str| stats.get(name).copied().unwrap_or(f64::NAN);
+        let written = Written {
+            device: window
+                .io
+                .map_or(get("flash_written_bytes"), |io| io.written as f64),
+            by_server: get("flash_written_bytes"),
+            admitted: get("flash_admitted_bytes"),
+            page_fill: get("flash_page_fill"),
+            reinserted: get("flash_reinserted_bytes"),
+            reclaimed: get("flash_reclaimed_regions"),
+            seconds: window.step.seconds(),
+        };
+        series.add(Ok(window));
+        self.table.row(series.row());
+        Ok(written)
+    }
+
+    /// Hits for bytes on the real traces.
+    fn traces(&mut self) {
+        let longest = self.bench.scaled(200_000, usize::MAX);
+        self.outcome
+            .setting("traces", self.bench.options.traces.display().to_string());
+        self.outcome.setting(
+            "replay_requests_at_most",
+            json!((longest < usize::MAX).then_some(longest)),
+        );
+        self.outcome.setting(
+            "replay_shares_of_dram_and_flash",
+            json!([SHARES.0, SHARES.1]),
+        );
+        self.outcome.setting("replay_largest_value", LARGEST_VALUE);
+        for (name, file) in TRACES {
+            self.steps.next(&format!("replaying {name}"));
+            let trace = requests::from_trace(&self.bench.options.traces.join("kv").join(file))
+                .and_then(|mut trace| {
+                    trace.objects.truncate(longest);
+                    self.replay(name, &trace)
+                });
+            if let Err(error) = trace {
+                self.outcome
+                    .miss(format!("trace.{name}"), format!("{error:#}"));
+            }
+        }
+    }
+
+    fn replay(&mut self, name: &str, trace: &Requests) -> Result<()> {
+        let bytes = footprint(trace);
+        let memory = ((bytes as f64 * SHARES.0) as u64).max(LEAST.0);
+        let flash = ((bytes as f64 * SHARES.1) as u64).max(LEAST.1);
+        let title = format!(
+            "{name}: {} requests, {:.0} MB of objects, {:.0} MB of DRAM, {:.0} MB of flash",
+            trace.objects.len(),
+            bytes as f64 / 1e6,
+            memory as f64 / 1e6,
+            flash as f64 / 1e6
+        );
+        let mut table = Table::new(
+            title,
+            &[
+                "admission",
+                "hits %",
+                "of them flash %",
+                "written MB",
+                "hits a MB written",
+            ],
+        );
+        for rules in RULES {
+            let counts =
+                Replay::new(memory as usize, flash, rules, self.bench.options.seed)?.run(trace)?;
+            let Counts {
+                requests,
+                hits,
+                flash_hits,
+                written,
+            } = counts;
+            let percent = 100.0 * hits as f64 / requests as f64;
+            let megabytes = written as f64 / 1e6;
+            let hits_a_megabyte = if written == 0 {
+                "-".to_owned()
+            } else {
+                format!("{:.0}", hits as f64 / megabytes)
+            };
+            table.row(vec![
+                rules.name.to_owned(),
+                format!("{percent:.2}"),
+                format!("{:.1}", 100.0 * flash_hits as f64 / hits.max(1) as f64),
+                format!("{megabytes:.1}"),
+                hits_a_megabyte,
+            ]);
+            self.outcome
+                .bar(format!("trace.{name}.{}.hit_percent", rules.name), percent);
+            self.outcome.bar(
+                format!("trace.{name}.{}.written_megabytes", rules.name),
+                megabytes,
+            );
+            put(
+                &mut self.outcome,
+                &format!(
+                    "trace.{name}.{}.hit_percent_per_written_megabyte",
+                    rules.name
+                ),
+                if written == 0 {
+                    Err("nothing was written".to_owned())
+                } else {
+                    Ok(percent / megabytes)
+                },
+            );
+        }
+        self.outcome.tables.push(table);
+        Ok(())
+    }
+}
+
+/// Bytes of the objects that a trace asks for, as they are stored.
+fn footprint(trace: &Requests) -> u64 {
+    let sizes = Sizes::new(trace);
+    let mut seen = vec![false; trace.footprint_objects()];
+    let mut bytes = 0;
+    for &object in &trace.objects {
+        if !std::mem::replace(&mut seen[object as usize], true) {
+            bytes += sizes.of(object) + senko_cache::RECORD_HEADER as u64 + 32;
+        }
+    }
+    bytes
+}

@@ -1,0 +1,807 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How close to the device's own random-read rate does the server answer GETs from flash (paper B,
+//! figures 7 to 9)?
+//!
+//! Claim: one SSD of 49,000 reads a second gives 45,000 answers (92 %), latency grows only with the
+//! queue, and at low rates it is near that of a cache in DRAM. Expected shape: answers a second
+//! rise with the connections up to the device's rate; latency follows the queue.
+//!
+//! A value's record fills one page, so a GET is one read of 4 KB. The device's rate is fio's on
+//! senko's own flash file, with the same depth and on the same core. A second group has the paper's
+//! own values of 4,096 bytes, whose record takes two pages, here as in extstore. Then two questions
+//! that the paper leaves open: small values, and SETs among the GETs.
+//!
+//! The bars are medians of ratios within a round. A virtual machine's speed changes from minute to
+//! minute, most of all for work that two processors share, and not equally for all work. At one
+//! number of connections, the contenders and the device follow each other within seconds.
+//!
+//! A device may read one file faster than another, above all a virtual one whose host keeps a part
+//! of it in memory. So at most two files of full size exist at a time, and fio reads extstore's
+//! file too.
+//!
+//! A GET counts as a flash GET by the server's own count. Hits in DRAM, which the same run has too,
+//! do not count. The result also has the kernel's count of the device's reads.
+
+mod closed; // windows at one number of connections, beside the device's rate
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use senko_cache::RECORD_HEADER;
+use senko_io::PAGE_SIZE;
+use serde_json::json;
+
+use crate::rig::fio::{self, Job, Reads};
+use crate::rig::series::{COLUMNS, Contender, end, take_turn, take_turns};
+use crate::rig::traffic::{self, us};
+use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, median, over, put};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+use closed::{Closed, Device, FLASH, best_over_device, largest, over_rival, written};
+
+/// The experiment.
+pub struct ServeFlashGet;
+
+/// Bytes of every key.
+const KEY: usize = 16;
+/// Connections at which the bar for the device's rate may be met.
+const BAR_CONNECTIONS: usize = 16;
+/// The depth at which fio gives the device's rate.
+const DEPTH: u32 = 64;
+/// Rounds of the latency at one connection, and how long a window of them is at most.
+const LATENCY_ROUNDS: usize = 9;
+const LATENCY_WINDOW: Duration = Duration::from_secs(2);
+/// Items a second at which extstore is filled. At a higher rate it drops items: its DRAM metadata
+/// needs pages of another size class, and it moves about one page a second.
+const EXTSTORE_FILL: f64 = 12_000.0;
+
+/// The device's rate on extstore's file divided by its rate on senko's. It should be near 1,
+/// otherwise `get_over_extstore` compares the files.
+const FILES: &str = "extstore_file_over_senko_file";
+
+/// Sizes of a run.
+struct Sizes {
+    memory: u64,
+    keys: u64,
+    rounds: usize,
+    window: Duration,
+    curve_window: Duration,
+    connections: Vec<usize>,
+    rates: Vec<f64>,
+    dram_keys: u64,
+    /// Of the paper's own values: keys, memory.
+    paper: (u64, u64),
+    /// Value bytes, keys, memory.
+    small: [(usize, u64, u64); 2],
+}
+
+impl Sizes {
+    fn new(bench: &Bench<'_>) -> Sizes {
+        Sizes {
+            memory: bench.scaled(64 << 20, 1 << 30),
+            // The full run has 8 GB of pages; both runs have eight times the memory.
+            keys: bench.scaled(1 << 17, 2_000_000),
+            // Many short turns: the machine's speed changes within seconds.
+            rounds: bench.scaled(3, 10),
+            window: Duration::from_millis(bench.scaled(500, 3000)),
+            curve_window: Duration::from_millis(bench.scaled(500, 10_000)),
+            connections: bench.scaled(vec![1, 16, 64, 256], vec![1, 4, 16, 32, 64, 128, 256]),
+            rates: bench.scaled(
+                vec![2e3, 10e3, 30e3],
+                vec![
+                    1e3, 5e3, 10e3, 20e3, 30e3, 40e3, 50e3, 60e3, 70e3, 80e3, 90e3, 100e3,
+                ],
+            ),
+            dram_keys: bench.scaled(50_000, 200_000),
+            // Two pages an item: as many bytes as above.
+            paper: bench.scaled((1 << 16, 64 << 20), (1_000_000, 512 << 20)),
+            small: bench.scaled(
+                [(50, 1_500_000, 64 << 20), (300, 600_000, 64 << 20)],
+                [(50, 20_000_000, 512 << 20), (300, 10_000_000, 512 << 20)],
+            ),
+        }
+    }
+}
+
+/// The value whose record fills a page exactly, with a key of [`KEY`] bytes and flags 0.
+fn page_value() -> usize {
+    let text =
+        "VALUE ".len() + KEY + " 0 ".len() + "4026".len() + "\r\n".len() + "\r\nEND\r\n".len();
+    PAGE_SIZE - RECORD_HEADER - text
+}
+
+impl Experiment for ServeFlashGet {
+    fn name(&self) -> &'static str {
+        "serve-flash-get"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::B,
+            source: "paper B, section 5.1, figures 7 to 9",
+            text: "GETs from flash come at 92 % of the device's random-read rate",
+            bars: const {
+                &[
+                    Bar::more("get_over_fio", 0.85, 0.97),
+                    Bar::more("get_over_extstore", 2.0, 2.3),
+                    Bar::more("get4096_over_extstore", 1.4, 1.6),
+                    Bar::less("latency1_over_floor", 1.25, 1.10),
+                    Bar::less("dram_cpu_over_memcached", 1.0, 0.75),
+                ]
+            },
+            published: &[("get_over_fio", 0.92)],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let sizes = Sizes::new(&bench);
+        let mut run = Run {
+            steps: Steps::new(progress, 24),
+            outcome: Outcome::new(),
+            table: Table::new("Flash GETs, medians of the rounds", &COLUMNS),
+            bench: &bench,
+            sizes,
+        };
+        run.settings();
+        let ended = run.pages();
+        run.outcome.part(
+            &["get_over_fio", "get_over_extstore", "latency1_over_floor"],
+            ended,
+        );
+        let ended = run.paper_values();
+        run.outcome.part(&["get4096_over_extstore"], ended);
+        let ended = run.dram();
+        run.outcome.part(
+            &[
+                "dram_cpu_over_memcached",
+                "dram_pipelined_cpu_over_memcached",
+            ],
+            ended,
+        );
+        let ended = run.small_values();
+        run.outcome.part(
+            &["small50_hits_over_extstore", "small300_hits_over_extstore"],
+            ended,
+        );
+        run.outcome.tables.insert(0, run.table);
+        end(&bench, &run.steps, run.outcome, [])
+    }
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    sizes: Sizes,
+    steps: Steps<'a>,
+    outcome: Outcome,
+    table: Table,
+}
+
+/// How fio reads the flash file of a server.
+#[derive(Clone, Copy)]
+struct Look<'a> {
+    /// Its name and itself.
+    server: (&'a str, &'a Contender),
+    /// Pages of a read, and of an item.
+    pages: u64,
+    depth: u32,
+    time: Duration,
+}
+
+impl Run<'_> {
+    fn settings(&mut self) {
+        let sizes = &self.sizes;
+        let outcome = &mut self.outcome;
+        outcome.setting("memory_bytes", sizes.memory);
+        outcome.setting("keys", sizes.keys);
+        outcome.setting("key_bytes", KEY);
+        outcome.setting("page_value_bytes", page_value());
+        outcome.setting("rounds", sizes.rounds);
+        outcome.setting("window_seconds", sizes.window.as_secs_f64());
+        outcome.setting("curve_window_seconds", sizes.curve_window.as_secs_f64());
+        outcome.setting("latency_rounds", LATENCY_ROUNDS);
+        outcome.setting("connections", json!(sizes.connections));
+        outcome.setting("rates", json!(sizes.rates));
+        outcome.setting("fio_depth", DEPTH);
+    }
+
+    /// Starts and fills a contender. An error is the reason why it is missing.
+    fn start(&mut self, spec: Result<Spec, String>, items: &Items, rate: Option<f64>) -> Contender {
+        let spec = spec?;
+        self.steps.next(&format!("filling {}", spec.name));
+        let server = spec
+            .start(&self.bench.scratch)
+            .map_err(|error| format!("{error:#}"))?;
+        self.outcome
+            .setting(format!("command_{}", server.name), server.command.clone());
+        match rate {
+            None => traffic::fill_fast(self.bench, &server, items).map(drop),
+            rate => traffic::fill(self.bench, &server, items, rate)
+                .and_then(|_| traffic::mend(self.bench, &server, items)),
+        }
+        .map_err(|error| format!("{error:#}"))?;
+        Ok(server)
+    }
+
+    fn turns(
+        &mut self,
+        contenders: &[(&str, &Contender)],
+        items: &Items,
+        load: &Load,
+        what: &str,
+    ) -> Vec<Series> {
+        let all = take_turns(
+            self.bench,
+            contenders,
+            items,
+            load,
+            what,
+            self.sizes.rounds,
+            self.sizes.window,
+        );
+        for series in &all {
+            self.table.row(series.row());
+        }
+        all
+    }
+
+    fn flash_file(&self, name: &str) -> PathBuf {
+        self.bench.scratch.path(&format!("{name}.flash"))
+    }
+
+    fn senko(&self, name: &str, memory: u64, flash: u64) -> Spec {
+        self.bench
+            .senko(name, memory)
+            .flash(&self.flash_file(name), flash)
+    }
+
+    /// One page an item: the bars against fio and extstore, the curve, the mixes.
+    fn pages(&mut self) -> Result<()> {
+        let items = Items::fixed(self.sizes.keys, KEY, page_value());
+        let data = self.sizes.keys * PAGE_SIZE as u64;
+        // Half as much again for the items that the mixes overwrite.
+        let room = data / 2 * 3;
+        self.bench.scratch.need(room + room)?;
+        let senko = self.start(
+            Ok(self.senko("senko", self.sizes.memory, room)),
+            &items,
+            None,
+        );
+        // First, before the SETs have replaced items.
+        let sendfile = self
+            .bench
+            .sendfile("sendfile", self.sizes.memory, data / 8 * 9);
+        let sendfile = self.start(sendfile, &items, None);
+        self.steps.next("sendfile");
+        let contenders = [("senko", &senko), ("sendfile", &sendfile)];
+        let connections = self.sizes.connections.clone();
+        let many = connections.iter().copied();
+        let beside: Vec<usize> = self.bench.scaled(
+            vec![64],
+            many.filter(|&many| many >= BAR_CONNECTIONS).collect(),
+        );
+        let what = (", beside sendfile", 500);
+        let closed = self.closed_loops(&contenders, &items, &beside, 1, what);
+        put(
+            &mut self.outcome,
+            "get_over_sendfile",
+            over_rival(&closed, 1),
+        );
+        self.curve(&contenders[1..], &items, &closed, false);
+        drop(sendfile);
+
+        let extstore = self.bench.extstore("extstore", self.sizes.memory, room);
+        let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
+
+        self.steps.next("closed loops and fio, in turns");
+        let contenders = [("senko", &senko), ("extstore", &extstore)];
+        let closed = self.closed_loops(&contenders, &items, &connections, 1, ("", 0));
+        let mut reads = closed.iter().flat_map(|one| &one.device.reads);
+        if let (Some(first), Some(last)) = (reads.next(), reads.last()) {
+            self.outcome.probe(first.per_second, last.per_second);
+        }
+        self.bars(&closed);
+        self.compare_files(&senko, &extstore);
+        self.latency_at_one(&senko, &items);
+        self.curve(&contenders, &items, &closed, true);
+
+        self.steps.next("GETs and SETs");
+        for gets in [0.95, 0.5] {
+            let what = format!("{:.0}/{:.0} GET/SET", gets * 100.0, (1.0 - gets) * 100.0);
+            let all = self.turns(
+                &contenders,
+                &items,
+                &Load {
+                    gets,
+                    ..Load::gets(64)
+                },
+                &what,
+            );
+            // A miss is answered fast, so only found or stored items count.
+            let key = format!("mix{:.0}_over_extstore", gets * 100.0);
+            put(
+                &mut self.outcome,
+                &key,
+                over(&all[0], &all[1], Window::done_per_second),
+            );
+            for (name, series) in ["senko", "extstore"].into_iter().zip(&all) {
+                let key = format!("mix{:.0}_{name}_found", gets * 100.0);
+                put(&mut self.outcome, &key, series.figure(Window::found));
+            }
+        }
+        Ok(())
+    }
+
+    /// The device's rate on the one file and on the other. Some devices keep a part of their data
+    /// in faster memory (virtual devices in their host's). They may read files of different age at
+    /// different rates, and then the ratio of two servers only compares their files.
+    fn compare_files(&mut self, senko: &Contender, extstore: &Contender) {
+        let mut rates = [Vec::new(), Vec::new()];
+        for _ in 0..self.sizes.rounds {
+            for ((name, server), rates) in [("senko", senko), ("extstore", extstore)]
+                .into_iter()
+                .zip(&mut rates)
+            {
+                let look = Look {
+                    server: (name, server),
+                    pages: 1,
+                    depth: DEPTH,
+                    time: self.sizes.window,
+                };
+                match self.reads_of(look) {
+                    Ok(reads) => rates.push(reads.per_second),
+                    Err(why) => {
+                        put(&mut self.outcome, FILES, Err(why));
+                        return;
+                    }
+                }
+            }
+        }
+        let [of_senko, of_extstore] = rates;
+        let ratios = of_extstore.iter().zip(&of_senko).map(|(e, s)| e / s);
+        let ratio = median(ratios.collect()).ok_or_else(|| "no round".to_owned());
+        put(&mut self.outcome, FILES, ratio);
+    }
+
+    /// Closed loops of some numbers of connections on items of some pages, with the device between
+    /// them. Each window's keys are drawn again, by the round's number.
+    fn closed_loops(
+        &mut self,
+        contenders: &[(&str, &Contender)],
+        items: &Items,
+        connections: &[usize],
+        pages: u64,
+        (what, first_round): (&str, usize),
+    ) -> Vec<Closed> {
+        let new = |&connections: &usize| Closed::new(connections, contenders, what);
+        let mut closed: Vec<Closed> = connections.iter().map(new).collect();
+        let time = self.sizes.window;
+        for round in 0..self.sizes.rounds {
+            for one in &mut closed {
+                let look = Look {
+                    server: contenders[0],
+                    pages,
+                    depth: DEPTH,
+                    time,
+                };
+                self.look_at_device(look, &mut one.device);
+                let load = Load::gets(one.connections).round(first_round + round);
+                take_turn(self.bench, contenders, items, &load, time, &mut one.all);
+            }
+        }
+        for series in closed.iter().flat_map(|one| &one.all) {
+            self.table.row(series.row());
+        }
+        closed
+    }
+
+    /// The device's own figures, once more, on the written span of a server's flash file.
+    fn look_at_device(&self, look: Look<'_>, device: &mut Device) {
+        if device.trouble.is_some() {
+            return;
+        }
+        let before = self.bench.disk_counts();
+        match self.reads_of(look) {
+            Ok(reads) => {
+                if let (Some(before), Some(after)) = (before, self.bench.disk_counts()) {
+                    let reached = after.since(&before).reads as f64;
+                    device.reached.push(reached / reads.count as f64);
+                }
+                device.reads.push(reads);
+            }
+            Err(why) => device.trouble = Some(why),
+        }
+    }
+
+    fn reads_of(&self, look: Look<'_>) -> Result<Reads, String> {
+        let (file, span) = self.written_span(&look)?;
+        fio::random_reads(&Job {
+            file: &file,
+            span,
+            block: look.pages * PAGE_SIZE as u64,
+            depth: look.depth,
+            time: look.time,
+            core: self.bench.server_core(),
+        })
+    }
+
+    /// A server's flash file, and the bytes from its start that hold items.
+    fn written_span(&self, look: &Look<'_>) -> Result<(PathBuf, u64), String> {
+        let (name, server) = look.server;
+        let server = server.as_ref().map_err(Clone::clone)?;
+        let stats = server.stats().map_err(|error| format!("{error:#}"))?;
+        match written(&stats) {
+            Some((bytes, kind)) if bytes > 0.0 => {
+                let file = self.bench.scratch.path(&format!("{name}.{kind}"));
+                let most = self.sizes.keys * look.pages * PAGE_SIZE as u64;
+                // Extstore writes one of its pages after the other, each whole.
+                Ok((file, (bytes as u64).min(most)))
+            }
+            _ => Err(format!("{name} wrote nothing to flash")),
+        }
+    }
+
+    fn bars(&mut self, all: &[Closed]) {
+        let from = all
+            .iter()
+            .position(|closed| closed.connections >= BAR_CONNECTIONS);
+        let closed = &all[from.unwrap_or(all.len())..];
+        let over_device = |contender, of| best_over_device(closed, contender, of);
+        put(&mut self.outcome, "get_over_fio", over_device(0, FLASH));
+        // A server can't be further ahead of extstore than the device is.
+        put(
+            &mut self.outcome,
+            "extstore_over_fio",
+            over_device(1, FLASH),
+        );
+        put(
+            &mut self.outcome,
+            "get_and_dram_hits_over_fio",
+            over_device(0, Window::hits_per_second),
+        );
+        put(
+            &mut self.outcome,
+            "get_over_extstore",
+            over_rival(closed, 1),
+        );
+        for one in all {
+            let at = |what| format!("{what}_at_{}", one.connections);
+            let over_device = one.over_device(0, FLASH);
+            put(&mut self.outcome, &at("get_over_fio"), over_device);
+            let over_extstore = over_rival(std::slice::from_ref(one), 1);
+            put(&mut self.outcome, &at("get_over_extstore"), over_extstore);
+        }
+        let best = |of: usize| largest(closed.iter().map(|one| one.all[of].figure(FLASH)));
+        put(&mut self.outcome, "flash_gets_per_second", best(0));
+        put(&mut self.outcome, "extstore_flash_gets_per_second", best(1));
+        let mut device = Device::default();
+        for one in all {
+            device.reads.extend(&one.device.reads);
+            device.reached.extend(&one.device.reached);
+            device.trouble = device.trouble.or(one.device.trouble.clone());
+        }
+        put(
+            &mut self.outcome,
+            "fio_reads_per_second",
+            device.figure(|reads| reads.per_second),
+        );
+        put(
+            &mut self.outcome,
+            "fio_cpu_us_per_read",
+            device.figure(|reads| reads.cpu_us),
+        );
+        let no_counts = "the kernel's disk statistics are not available";
+        put(
+            &mut self.outcome,
+            "fio_reads_that_reached_the_device",
+            median(device.reached).ok_or_else(|| format!("{no_counts}, or fio was not run")),
+        );
+        let windows = closed.iter().flat_map(|closed| &closed.all[0].windows);
+        let reads = windows.map(|window| window.disk_reads_per(window.flash_hits()));
+        put(
+            &mut self.outcome,
+            "device_reads_per_flash_get",
+            median(reads.collect()).ok_or_else(|| no_counts.to_owned()),
+        );
+    }
+
+    /// The mean latency of a single flash GET, divided by the device's and by a DRAM hit's, in each
+    /// round.
+    fn latency_at_one(&mut self, senko: &Contender, items: &Items) {
+        // The same values, few enough to stay in DRAM.
+        let few = Items {
+            keys: 1000,
+            ..items.clone()
+        };
+        let dram = self
+            .bench
+            .senko("senko-dram", self.sizes.memory)
+            .dram_only();
+        let dram = self.start(Ok(dram), &few, None);
+        self.steps
+            .next("one connection, the device and DRAM, in turns");
+        let time = self.sizes.window.min(LATENCY_WINDOW);
+        let mut device = Device::default();
+        let (flash, hit) = ([("senko", senko)], [("senko-dram", &dram)]);
+        let mut flash_series = Series::of(&flash, "1 connection, beside DRAM");
+        let mut hit_series = Series::of(&hit, "1 connection");
+        for round in 0..LATENCY_ROUNDS {
+            // Other keys than the closed loop of one connection.
+            let load = Load::gets(1).round(1000 + round);
+            let look = Look {
+                server: flash[0],
+                pages: 1,
+                depth: 1,
+                time,
+            };
+            self.look_at_device(look, &mut device);
+            take_turn(self.bench, &flash, items, &load, time, &mut flash_series);
+            take_turn(self.bench, &hit, &few, &load, time, &mut hit_series);
+        }
+        self.table.row(flash_series[0].row());
+        self.table.row(hit_series[0].row());
+        let latencies = |(flash, hit): (&Window, &Window)| {
+            let hit = hit.step.get.mean() / 1e3;
+            // Some of the GETs were hits in DRAM: their share of the mean is subtracted.
+            let share = flash.flash_hits() / flash.step.counts.hits as f64;
+            let flash = (flash.step.get.mean() / 1e3 - (1.0 - share) * hit) / share;
+            (flash, hit)
+        };
+        let windows = flash_series[0].windows.iter().zip(&hit_series[0].windows);
+        let rounds: Vec<(f64, f64)> = windows.map(latencies).collect();
+        let why = || {
+            let troubles = [&flash_series[0].trouble, &hit_series[0].trouble];
+            let trouble = troubles.into_iter().flatten().next().cloned();
+            trouble.unwrap_or_else(|| device.why())
+        };
+        let figure = |numbers: Vec<f64>| median(numbers).ok_or_else(why);
+        let flash = figure(rounds.iter().map(|(flash, _)| *flash).collect());
+        let hit = figure(rounds.iter().map(|(_, hit)| *hit).collect());
+        let over_floor = device.reads.iter().zip(&rounds);
+        let over_floor = figure(
+            over_floor
+                .map(|(read, (flash, hit))| flash / (read.mean_us + hit))
+                .collect(),
+        );
+        put(&mut self.outcome, "flash_get_mean_us", flash);
+        put(&mut self.outcome, "dram_hit_mean_us", hit);
+        put(
+            &mut self.outcome,
+            "fio_depth1_mean_us",
+            device.figure(|read| read.mean_us),
+        );
+        put(&mut self.outcome, "latency1_over_floor", over_floor);
+    }
+
+    /// Latency at fixed rates, with a server all in DRAM beside it if requested (figure 9). The
+    /// last of `closed` are the contenders, in this order.
+    fn curve(
+        &mut self,
+        contenders: &[(&str, &Contender)],
+        items: &Items,
+        closed: &[Closed],
+        beside_dram: bool,
+    ) {
+        let few = Items {
+            keys: self.sizes.dram_keys.min(items.keys),
+            ..items.clone()
+        };
+        let memory = few.keys * 3 * PAGE_SIZE as u64 / 2 + (64 << 20);
+        let dram =
+            beside_dram.then(|| self.start(self.bench.memcached("memcached", memory), &few, None));
+        self.steps.next("fixed rates");
+        let mut table = Table::new(
+            "Latency of GETs at fixed rates (open loop, 64 connections), from when each was due",
+            &[
+                "contender",
+                "asked/s",
+                "answered/s",
+                "mean us",
+                "p50 us",
+                "p99 us",
+                "p99.9 us",
+                "server %",
+                "load's own p99 us",
+            ],
+        );
+        for rate in self.sizes.rates.clone() {
+            let load = Load {
+                rate: Some(rate),
+                ..Load::gets(64)
+            };
+            let mut all = Vec::new();
+            for (number, &(name, contender)) in contenders.iter().enumerate() {
+                let peak = closed
+                    .iter()
+                    .filter_map(|closed| {
+                        let first = closed.all.len() - contenders.len();
+                        closed.all[first + number].figure(Window::rate).ok()
+                    })
+                    .fold(0.0, f64::max);
+                if rate <= peak * 0.95 {
+                    all.extend(take_turns(
+                        self.bench,
+                        &[(name, contender)],
+                        items,
+                        &load,
+                        "",
+                        1,
+                        self.sizes.curve_window,
+                    ));
+                }
+            }
+            if let Some(dram) = &dram {
+                all.extend(take_turns(
+                    self.bench,
+                    &[("memcached in DRAM", dram)],
+                    &few,
+                    &load,
+                    "",
+                    1,
+                    self.sizes.curve_window,
+                ));
+            }
+            let mean = |series: &Series| {
+                let window = series.windows.first()?;
+                Some(window.step.get.mean() / 1e3)
+            };
+            let in_dram = dram.as_ref().and(all.last()).and_then(mean);
+            for series in all {
+                let Some(window) = series.windows.first() else {
+                    continue;
+                };
+                let get = &window.step.get;
+                table.row(vec![
+                    series.contender.clone(),
+                    format!("{rate:.0}"),
+                    format!("{:.0}", window.rate()),
+                    format!("{:.0}", get.mean() / 1e3),
+                    format!("{:.0}", us(get, 0.5)),
+                    format!("{:.0}", us(get, 0.99)),
+                    format!("{:.0}", us(get, 0.999)),
+                    format!("{:.1}", window.server_percent()),
+                    format!("{:.0}", us(&window.step.late, 0.99)),
+                ]);
+                let name = series.contender.split(' ').next().unwrap_or_default();
+                self.outcome
+                    .bar(format!("{name}_mean_us_at_{rate:.0}"), get.mean() / 1e3);
+                self.outcome
+                    .bar(format!("{name}_p99_us_at_{rate:.0}"), us(get, 0.99));
+                if let (Some(dram), true) = (in_dram, name != "memcached") {
+                    let over_dram = get.mean() / 1e3 / dram;
+                    self.outcome
+                        .bar(format!("{name}_mean_over_dram_at_{rate:.0}"), over_dram);
+                }
+            }
+        }
+        self.outcome.tables.push(table);
+    }
+
+    /// The paper's values of 4,096 bytes.
+    fn paper_values(&mut self) -> Result<()> {
+        let (keys, memory) = self.sizes.paper;
+        let items = Items::fixed(keys, KEY, 4096);
+        let data = keys * 2 * PAGE_SIZE as u64;
+        self.bench.scratch.need(data / 8 * (9 + 6))?;
+        let senko = self.start(
+            Ok(self.senko("senko-4096", memory, data / 8 * 9)),
+            &items,
+            None,
+        );
+        let extstore = self.bench.extstore("extstore-4096", memory, data / 4 * 3);
+        let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
+        self.steps.next("values of 4,096 bytes");
+        let contenders = [("senko-4096", &senko), ("extstore-4096", &extstore)];
+        let closed = self.closed_loops(&contenders, &items, &[64, 256], 2, ("", 0));
+        // As with one page, extstore's share of the device is the limit.
+        for (key, contender) in [("get4096_over_fio_8k", 0), ("extstore4096_over_fio_8k", 1)] {
+            put(
+                &mut self.outcome,
+                key,
+                best_over_device(&closed, contender, FLASH),
+            );
+        }
+        put(
+            &mut self.outcome,
+            "get4096_over_extstore",
+            over_rival(&closed, 1),
+        );
+        Ok(())
+    }
+
+    /// Processor time of a GET, all in DRAM.
+    fn dram(&mut self) -> Result<()> {
+        let items = Items::fixed(self.sizes.dram_keys, KEY, 1000);
+        let memory = items.keys * 3 * 1024 / 2 + (64 << 20);
+        let senko = self.start(
+            Ok(self.bench.senko("senko-1000", memory).dram_only()),
+            &items,
+            None,
+        );
+        let memcached = self.bench.memcached("memcached-1000", memory);
+        // Large pages, as senko takes them.
+        let memcached = memcached.map(|spec| spec.with(&["-L"]));
+        let memcached = self.start(memcached, &items, None);
+        self.steps.next("all in DRAM");
+        for (key, pipeline) in [
+            ("dram_cpu_over_memcached", 1),
+            ("dram_pipelined_cpu_over_memcached", 16),
+        ] {
+            let load = Load {
+                pipeline,
+                ..Load::gets(64)
+            };
+            let what = format!("64 connections, {pipeline} under way");
+            let all = self.turns(
+                &[("senko-1000", &senko), ("memcached-1000", &memcached)],
+                &items,
+                &load,
+                &what,
+            );
+            put(
+                &mut self.outcome,
+                key,
+                over(&all[0], &all[1], Window::server_us),
+            );
+        }
+        Ok(())
+    }
+
+    /// Values much smaller than a page.
+    fn small_values(&mut self) -> Result<()> {
+        for (value, keys, memory) in self.sizes.small {
+            let items = Items::fixed(keys, KEY, value);
+            let data = keys * (RECORD_HEADER + KEY + value + 32) as u64;
+            self.bench.scratch.need(data / 2 * (3 + 4))?;
+            let (one, two) = (format!("senko-{value}"), format!("extstore-{value}"));
+            let senko = self.start(Ok(self.senko(&one, memory, data / 2 * 3)), &items, None);
+            let spec = self
+                .bench
+                .extstore(&two, memory, (data * 2).max(256 << 20))
+                .map(|spec| spec.with(&["-o", "ext_item_size=32"]));
+            let extstore = self.start(spec, &items, None);
+            self.steps.next(&format!("values of {value} bytes"));
+            let all = self.turns(
+                &[(&one, &senko), (&two, &extstore)],
+                &items,
+                &Load::gets(64),
+                "64 connections",
+            );
+            let key = format!("small{value}_hits_over_extstore");
+            put(
+                &mut self.outcome,
+                &key,
+                over(&all[0], &all[1], Window::hits_per_second),
+            );
+            put(
+                &mut self.outcome,
+                &format!("small{value}_found"),
+                all[0].figure(Window::found),
+            );
+            put(
+                &mut self.outcome,
+                &format!("small{value}_found_by_extstore"),
+                all[1].figure(Window::found),
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_value_fills_a_page() {
+        let value = page_value();
+        assert_eq!(
+            value.to_string().len(),
+            4,
+            "the length takes as many digits as was assumed"
+        );
+        let answer =
+            format!("VALUE {} 0 {value}\r\n", "k".repeat(KEY)).len() + value + "\r\nEND\r\n".len();
+        assert_eq!(RECORD_HEADER + answer, PAGE_SIZE);
+    }
+}

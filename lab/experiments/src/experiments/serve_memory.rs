@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The DRAM of an item on flash, the memory cap, and the commands that read flash.
+//!
+//! Claim of paper E: with a second hash in place of keys, flash items cost DRAM little (8 bytes
+//! each and the chain). Expected shape: about nine bytes per item. Resident memory stays at the cap
+//! under any load. A get of a flash item is one read, and a miss or a plain set needs none.
+//!
+//! *DRAM per flash item* compares a server whose flash is full of items of 300 B with the same
+//! command with the smallest flash and no items. The difference of their resident memory is divided
+//! by the first server's count of items on flash. It includes the index, the DRAM tier and the
+//! buffers in use, so `--memory` is little more than the items need.
+//!
+//! *Reads*: the device's reads by `/proc/diskstats`, over commands; for touches and deletes over
+//! those that found their item. The server's flash has room, so reclaim, which reads too, does not
+//! run. An item in DRAM needs no read, but only few items are there: DRAM holds a tenth, and
+//! touched items replace others in it. The result has the kernel's count for the process besides
+//! the device's, which other programs disturb.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use senko_workload::{KeySpace, Popularity};
+
+use crate::rig::series::COLUMNS;
+use crate::rig::traffic::{self, ZIPF};
+use crate::rig::wire::Client;
+use crate::rig::{
+    Bench, Figure, Items, Load, Series, Server, Spec, Steps, Window, end, process, put,
+};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+
+/// The experiment.
+pub struct ServeMemory;
+
+/// Bytes of a key.
+const KEY: usize = 16;
+/// Bytes of a key in the paper's example: with 8 bytes of H_y instead of the key, 87.5 % of the
+/// keys' DRAM is free. Here the place on flash is counted too.
+const PAPER_KEY: f64 = 64.0;
+/// Bytes of a value where DRAM per item is measured.
+const VALUE: usize = 300;
+/// Bytes of its record, with header, words of the answer and alignment.
+const RECORD: u64 = 376;
+/// Connections and requests under way on each in a burst.
+const BURST: (usize, usize) = (1000, 16);
+
+impl Experiment for ServeMemory {
+    fn name(&self) -> &'static str {
+        "serve-memory"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::E,
+            source: "paper E, section 3.2; design: one memory cap, no flash read on a miss",
+            text: "a flash item costs about nine bytes of DRAM, the memory cap holds under any load, and only hits read flash",
+            bars: const {
+                &[
+                    Bar::less("index_bytes_per_item", 11.0, 9.0),
+                    Bar::less("reads_per_flash_hit", 1.02, 1.005),
+                    Bar::less("reads_per_miss_or_overwrite", 0.001, 0.0005),
+                    Bar::less("reads_per_delete_or_touch", 1.02, 1.005),
+                    Bar::less("rss_over_cap", 1.05, 1.03),
+                ]
+            },
+            published: &[("key_dram_freed_percent", 87.5)],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut run = Run {
+            bench: &bench,
+            steps: Steps::new(progress, 8),
+            outcome: Outcome::new(),
+            table: Table::new("Windows", &COLUMNS),
+        };
+        let ended = run.bytes_per_item();
+        let keys = ["dram_bytes_per_flash_item", "key_dram_freed_percent"];
+        run.outcome.part(&keys, ended);
+        let ended = run.reads();
+        run.outcome.part(
+            &[
+                "reads_per_flash_hit",
+                "reads_per_miss_or_overwrite",
+                "reads_per_delete_or_touch",
+            ],
+            ended,
+        );
+        let ended = run.burst();
+        run.outcome.part(&["rss_over_cap"], ended);
+        end(&bench, &run.steps, run.outcome, [run.table])
+    }
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    steps: Steps<'a>,
+    outcome: Outcome,
+    table: Table,
+}
+
+/// The device's reads for one kind of command, by both of the kernel's counts.
+struct Reads {
+    commands: f64,
+    by_disk: f64,
+    by_process: f64,
+}
+
+impl Reads {
+    fn of(window: &Window, commands: f64) -> Reads {
+        Reads {
+            commands,
+            by_disk: window.disk_reads_per(1.0),
+            by_process: window.process_pages_per(1.0),
+        }
+    }
+
+    fn figure(all: &[Reads], reads: fn(&Reads) -> f64) -> Figure {
+        let commands: f64 = all.iter().map(|one| one.commands).sum();
+        let ratio = all.iter().map(reads).sum::<f64>() / commands;
+        if ratio.is_nan() {
+            return Err(
+                "the kernel's statistics are not available, or there was no such command"
+                    .to_owned(),
+            );
+        }
+        Ok(ratio)
+    }
+}
+
+impl Run<'_> {
+    fn start(&mut self, spec: &Spec) -> Result<Server> {
+        let server = spec.start(&self.bench.scratch)?;
+        self.outcome
+            .setting(format!("command_{}", server.name), server.command.clone());
+        Ok(server)
+    }
+
+    fn window(&mut self, contender: &str, what: &str, window: &Window) {
+        let mut series = Series::new(contender, what);
+        series.add(Ok(window.clone()));
+        self.table.row(series.row());
+    }
+
+    fn bytes_per_item(&mut self) -> Result<()> {
+        let on_flash: u64 = self.bench.scaled(4_000_000, 20_000_000);
+        // Ten records a page, the file a little larger than the regions need, and keys to fill it
+        // more than once.
+        let flash = (on_flash / 10 * 4096).next_multiple_of(1 << 20);
+        let items = Items::fixed(on_flash / 20 * 23, KEY, VALUE);
+        // The index's bytes for each, and the fixed parts that `--memory` has to cover.
+        let memory = (on_flash * 10 + (25 << 20)).next_multiple_of(1 << 20);
+        self.bench.scratch.need(flash)?;
+        let path = self.bench.scratch.path("items.flash");
+        let region = "1m";
+        self.steps.next("an empty server");
+        // The server needs at least four regions and the label.
+        let empty = self
+            .bench
+            .senko("empty", memory)
+            .flash(&path, 5 << 20)
+            .with(&["--region", region]);
+        let empty = self.start(&empty)?;
+        thread::sleep(Duration::from_millis(500));
+        let before = process::memory(empty.pid())
+            .map_err(|why| anyhow!(why))?
+            .resident;
+        drop(empty);
+
+        self.steps.next("filling flash with small items");
+        let full = self
+            .bench
+            .senko("full", memory)
+            .flash(&path, flash)
+            .with(&["--region", region]);
+        let full = self.start(&full)?;
+        let window = traffic::fill_fast(self.bench, &full, &items)?;
+        self.window("full", "sets of 300 B", &window);
+        let stats = full.stats()?;
+        let get = |name: &str| {
+            stats
+                .get(name)
+                .copied()
+                .with_context(|| format!("the server's statistics have no {name}"))
+        };
+        let (count, index, reclaimed) = (
+            get("flash_items")?,
+            get("flash_index_bytes")?,
+            get("flash_reclaimed_regions")?,
+        );
+        let memory_full = process::memory(full.pid()).map_err(|why| anyhow!(why))?;
+        if reclaimed == 0.0 {
+            return Err(anyhow!("flash was not full: no region was reclaimed"));
+        }
+        self.outcome.setting("item_value_bytes", VALUE);
+        self.outcome.setting("item_record_bytes", RECORD);
+        self.outcome.setting("items_on_flash", count);
+        self.outcome.setting("items_in_dram", get("dram_items")?);
+        self.outcome.setting("resident_empty_bytes", before);
+        self.outcome
+            .setting("resident_full_bytes", memory_full.resident);
+        self.outcome.bar(
+            "dram_bytes_per_flash_item",
+            (memory_full.resident as f64 - before as f64) / count,
+        );
+        let per_item = index / (count + get("dram_items")?);
+        self.outcome.bar("index_bytes_per_item", per_item);
+        self.outcome.bar(
+            "key_dram_freed_percent",
+            100.0 * (1.0 - per_item / PAPER_KEY),
+        );
+        self.outcome.bar(
+            "rss_over_cap_full_of_small_items",
+            memory_full.peak as f64 / memory as f64,
+        );
+        Ok(())
+    }
+
+    fn reads(&mut self) -> Result<()> {
+        let keys: u64 = self.bench.scaled(300_000, 3_000_000);
+        let items = Items::fixed(keys, KEY, 1000);
+        let memory = self.bench.scaled(64 << 20, 512 << 20);
+        // Room for everything to be written several times, so that there is no reclaim.
+        let flash = (keys * 1365 * 3).next_multiple_of(1 << 20);
+        self.bench.scratch.need(flash)?;
+        let path = self.bench.scratch.path("reads.flash");
+        let server = self.bench.senko("reads", memory).flash(&path, flash);
+        let server = self.start(&server)?;
+        self.steps.next("filling a server to count its reads");
+        traffic::fill_fast(self.bench, &server, &items)?;
+        self.steps.next("gets, misses, sets");
+        let hits = traffic::measure_requests(self.bench, &server, &items, &Load::gets(64), keys)?;
+        self.window("senko", "gets", &hits);
+        let flash_hits = Reads::of(&hits, hits.flash_hits());
+        self.outcome
+            .probe(flash_hits.by_process, flash_hits.by_disk);
+        self.report("reads_per_flash_hit", &[flash_hits]);
+
+        let absent = Items {
+            prefix: "absent",
+            ..items.clone()
+        };
+        let misses =
+            traffic::measure_requests(self.bench, &server, &absent, &Load::gets(64), keys)?;
+        self.window("senko", "misses", &misses);
+        let sets = Load {
+            gets: 0.0,
+            ..Load::gets(64)
+        };
+        let sets = traffic::measure_requests(self.bench, &server, &items, &sets, keys)?;
+        self.window("senko", "overwrites", &sets);
+        let all =
+            [&misses, &sets].map(|window| Reads::of(window, window.step.counts.requests as f64));
+        self.report("reads_per_miss_or_overwrite", &all);
+
+        self.steps.next("deletes and touches");
+        // Commands on items in DRAM do not read, and must not count. After uniform sets, DRAM has a
+        // random part of the keys, and deletes bring none. Before the counted touches, other
+        // touches fill DRAM.
+        let in_dram = server.stats()?.get("dram_items").copied().unwrap_or(0.0);
+        let on_flash = 1.0 - in_dram / keys as f64;
+        self.outcome.setting("share_on_flash", on_flash);
+        let third = |n| keys / 3 * n..keys / 3 * (n + 1);
+        let mut deletes = self.commands(&server, &items, "delete", "", "DELETED", third(0))?;
+        deletes.commands *= on_flash;
+        self.commands(&server, &items, "touch", " 0", "TOUCHED", third(2))?;
+        let touches = self.commands(&server, &items, "touch", " 0", "TOUCHED", third(1))?;
+        self.report("reads_per_delete_or_touch", &[touches, deletes]);
+        Ok(())
+    }
+
+    fn report(&mut self, key: &str, all: &[Reads]) {
+        put(
+            &mut self.outcome,
+            key,
+            Reads::figure(all, |reads| reads.by_disk),
+        );
+        put(
+            &mut self.outcome,
+            &format!("{key}_by_process"),
+            Reads::figure(all, |reads| reads.by_process),
+        );
+    }
+
+    /// Sends one command, which the load generator does not have, for each key of a range.
+    fn commands(
+        &mut self,
+        server: &Server,
+        items: &Items,
+        word: &str,
+        tail: &str,
+        good: &str,
+        keys: std::ops::Range<u64>,
+    ) -> Result<Reads> {
+        let space = KeySpace::new(items.prefix, items.key, items.keys)?;
+        let mut client = Client::connect(server.address)?;
+        let disk = self.bench.disk_counts();
+        let io = process::io(server.pid()).ok();
+        let done = client.for_keys(word, tail, good, &space, keys)?;
+        let by_disk =
+            disk.and_then(|before| Some(self.bench.disk_counts()?.since(&before).reads as f64));
+        let by_process = io.and_then(|before| {
+            Some((process::io(server.pid()).ok()?.read - before.read) as f64 / 4096.0)
+        });
+        self.outcome.setting(format!("{word}_commands"), done);
+        Ok(Reads {
+            commands: done as f64,
+            by_disk: by_disk.unwrap_or(f64::NAN),
+            by_process: by_process.unwrap_or(f64::NAN),
+        })
+    }
+
+    /// Steady load, a burst of many connections with much under way, and steady load again.
+    fn burst(&mut self) -> Result<()> {
+        let memory: u64 = self.bench.scaled(128 << 20, 1 << 30);
+        let flash = memory * 4;
+        self.bench.scratch.need(flash)?;
+        let items = Items::etc(self.bench.scaled(1_000_000, 8_000_000), 200_000);
+        let path = self.bench.scratch.path("burst.flash");
+        let server = self.bench.senko("burst", memory).flash(&path, flash);
+        let server = self.start(&server)?;
+        self.steps.next("filling a server for a burst");
+        traffic::fill_fast(self.bench, &server, &items)?;
+        self.steps.next("steady, burst, recovery");
+        let steady = Load {
+            gets: 0.7,
+            popularity: ZIPF,
+            ..Load::gets(64)
+        };
+        let burst = Load {
+            connections: BURST.0,
+            pipeline: BURST.1,
+            gets: 0.5,
+            popularity: Popularity::Uniform,
+            ..steady.clone()
+        };
+        let time = Duration::from_secs(self.bench.scaled(5, 60));
+        let stop = AtomicBool::new(false);
+        let pid = server.pid();
+        let (windows, samples) = thread::scope(|scope| {
+            let sampler = scope.spawn(|| sample(pid, &stop));
+            let windows = [
+                ("steady", &steady),
+                ("burst", &burst),
+                ("recovery", &steady.clone().round(1)),
+            ]
+            .map(|(what, load)| {
+                (
+                    what,
+                    traffic::measure(self.bench, &server, &items, load, time),
+                    process::memory(pid),
+                )
+            });
+            stop.store(true, Ordering::Relaxed);
+            (windows, sampler.join().unwrap_or_default())
+        });
+        let mut resident = Vec::new();
+        let mut rates = Vec::new();
+        for (what, window, memory) in windows {
+            let window = window?;
+            self.window("senko", what, &window);
+            rates.push(window.rate());
+            resident.push(memory.map_err(|why| anyhow!(why))?);
+        }
+        let mut table = Table::new("Resident memory", &["second", "MiB"]);
+        for (second, bytes) in samples {
+            table.row(vec![
+                format!("{second:.0}"),
+                format!("{:.1}", bytes as f64 / (1 << 20) as f64),
+            ]);
+        }
+        self.outcome.tables.push(table);
+        self.outcome.setting("cap_bytes", memory);
+        self.outcome.setting("burst_connections", BURST.0);
+        self.outcome
+            .setting("burst_requests_under_way_on_each", BURST.1);
+        self.outcome
+            .bar("rss_over_cap", resident[2].peak as f64 / memory as f64);
+        self.outcome.bar(
+            "rss_after_burst_over_before",
+            resident[2].resident as f64 / resident[0].resident as f64,
+        );
+        self.outcome
+            .bar("rate_after_burst_over_before", rates[2] / rates[0]);
+        Ok(())
+    }
+}
+
+/// Resident memory about once a second, until `stop`.
+fn sample(pid: u32, stop: &AtomicBool) -> Vec<(f64, u64)> {
+    let start = Instant::now();
+    let mut samples = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        if let Ok(memory) = process::memory(pid) {
+            samples.push((start.elapsed().as_secs_f64(), memory.resident));
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
+    samples
+}

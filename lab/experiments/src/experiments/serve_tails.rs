@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Do writes and reclaim affect the tail of GETs, and does a saturated device affect DRAM hits of
+//! other connections?
+//!
+//! Expected shape: with a fifth of the requests SETs, the flash full and regions being reclaimed,
+//! the p99.9 of GETs is at most a few times that without writes. DRAM hits wait for the server's
+//! core, not for the device.
+//!
+//! The read-only peak is found in a closed loop first. Then open loops at 60 % of it take turns,
+//! read-only and mixed, and the latencies of each kind are combined over all turns. Last, a few
+//! connections read hot items at a low rate, alone and while many others keep the device busy.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use senko_workload::Histogram;
+
+use crate::rig::series::{COLUMNS, Figure, Series};
+use crate::rig::traffic::{self, us};
+use crate::rig::{Bench, Items, Load, Server, Steps, Window, end, put, ratio};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+
+/// The experiment.
+pub struct ServeTails;
+
+/// Connections. There are as many in the open loops as in the search for the peak, so that below
+/// the peak no request waits for a connection.
+const CONNECTIONS: usize = 256;
+/// The share of the read-only peak that is requested.
+const SHARE: f64 = 0.6;
+/// The share of GETs in the mixed loop.
+const GETS: f64 = 0.8;
+/// Requests a second for hot items.
+const HOT_RATE: f64 = 1000.0;
+/// With fewer GETs than this, the 99.9th percentile means nothing.
+const FEWEST: u64 = 10_000;
+
+impl Experiment for ServeTails {
+    fn name(&self) -> &'static str {
+        "serve-tails"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::Design,
+            source: "design question; paper B, section 5.2 (latency follows the queue)",
+            text: "writes and reclaim cost the slowest GETs at most three times their read-only latency",
+            bars: const { &[Bar::less("p999_mixed_over_readonly", 3.0, 2.0)] },
+            published: &[],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let turns = bench.scaled(6, 30);
+        let time = Duration::from_secs(bench.scaled(4, 60));
+        let mut run = Run {
+            bench: &bench,
+            steps: Steps::new(progress, 4 + 2 * turns),
+            outcome: Outcome::new(),
+            table: Table::new("Windows", &COLUMNS),
+        };
+        run.outcome.setting("turns", turns);
+        run.outcome.setting("turn_seconds", time.as_secs());
+        run.outcome.setting("connections", CONNECTIONS);
+        run.outcome.setting("share_of_peak", SHARE);
+        run.outcome.setting("mixed_gets", GETS);
+        let memory: u64 = bench.scaled(128 << 20, 1 << 30);
+        let flash = memory * 8;
+        bench.scratch.need(flash)?;
+        // Three records of 1,000 B values per page. There are more items than the flash holds, so
+        // that it is full and reclaims.
+        let items = Items::fixed(flash / 4096 * 3 / 10 * 13, 16, 1000);
+        run.outcome.setting("keys", items.keys);
+        let spec = bench
+            .senko("senko", memory)
+            .flash(&bench.scratch.path("tails.flash"), flash);
+        let server = spec.start(&bench.scratch)?;
+        run.outcome.setting("command", server.command.clone());
+        run.steps.next("filling the flash");
+        traffic::fill_fast(&bench, &server, &items)?;
+        let reclaimed = server
+            .stats()?
+            .get("flash_reclaimed_regions")
+            .copied()
+            .unwrap_or(0.0);
+        run.outcome.setting("reclaimed_regions_before", reclaimed);
+        let ended = run.tails(&server, &items, turns as usize, time);
+        run.outcome.part(&["p999_mixed_over_readonly"], ended);
+        let ended = run.hot(&server, &items, time);
+        run.outcome
+            .part(&["dram_hit_p99_us_while_flash_is_saturated"], ended);
+        end(&bench, &run.steps, run.outcome, [run.table])
+    }
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    steps: Steps<'a>,
+    outcome: Outcome,
+    table: Table,
+}
+
+/// The latency at a quantile over all windows.
+fn pooled(windows: &[Window], quantile: f64) -> Figure {
+    let mut all = Histogram::new();
+    for window in windows {
+        all.merge(&window.step.get);
+    }
+    if all.len() < FEWEST {
+        return Err(format!("{} GETs are too few for a tail", all.len()));
+    }
+    Ok(us(&all, quantile))
+}
+
+impl Run<'_> {
+    fn tails(
+        &mut self,
+        server: &Server,
+        items: &Items,
+        turns: usize,
+        time: Duration,
+    ) -> Result<()> {
+        self.steps.next("the read-only peak");
+        let mut peak: f64 = 0.0;
+        for connections in [64, CONNECTIONS] {
+            let window = traffic::measure(
+                self.bench,
+                server,
+                items,
+                &Load::gets(connections),
+                time / 2,
+            )?;
+            peak = peak.max(window.rate());
+            self.row("peak", &[window]);
+        }
+        let rate = (peak * SHARE).round();
+        self.outcome.setting("rate", rate);
+        let reads = Load {
+            rate: Some(rate),
+            ..Load::gets(CONNECTIONS)
+        };
+        let mixed = Load {
+            gets: GETS,
+            ..reads.clone()
+        };
+        let (mut read_only, mut with_sets) = (Vec::new(), Vec::new());
+        for turn in 0..turns {
+            self.steps.next("read-only");
+            read_only.push(traffic::measure(
+                self.bench,
+                server,
+                items,
+                &reads.clone().round(turn),
+                time,
+            )?);
+            self.steps.next("with SETs");
+            with_sets.push(traffic::measure(
+                self.bench,
+                server,
+                items,
+                &mixed.clone().round(turn),
+                time,
+            )?);
+        }
+        self.row("read-only, medians of turns", &read_only);
+        self.row("with SETs, medians of turns", &with_sets);
+        let reclaimed: f64 = with_sets
+            .iter()
+            .map(|window| window.grown("flash_reclaimed_regions"))
+            .sum();
+        self.outcome.bar("reclaimed_regions_while_mixed", reclaimed);
+        // Dirty items of the previous turn, and promotions: the baseline also has a few writes.
+        let beside: f64 = read_only
+            .iter()
+            .map(|window| window.grown("flash_reclaimed_regions"))
+            .sum();
+        self.outcome.bar("reclaimed_regions_while_readonly", beside);
+        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+            let (reads, mixed) = (pooled(&read_only, quantile), pooled(&with_sets, quantile));
+            let over = if reclaimed == 0.0 {
+                Err("no region was reclaimed while SETs came".to_owned())
+            } else {
+                ratio(&mixed, &reads)
+            };
+            put(
+                &mut self.outcome,
+                &format!("{name}_mixed_over_readonly"),
+                over,
+            );
+            put(&mut self.outcome, &format!("{name}_readonly_us"), reads);
+            put(&mut self.outcome, &format!("{name}_mixed_us"), mixed);
+        }
+        let late = |windows: &[Window]| {
+            windows
+                .iter()
+                .map(|window| us(&window.step.late, 0.999))
+                .fold(0.0, f64::max)
+        };
+        self.outcome.bar(
+            "load_generator_late_p999_us",
+            late(&read_only).max(late(&with_sets)),
+        );
+        Ok(())
+    }
+
+    /// DRAM hits of few connections, alone and while others saturate the device.
+    fn hot(&mut self, server: &Server, items: &Items, time: Duration) -> Result<()> {
+        self.steps.next("DRAM hits beside a saturated device");
+        let hot = Items {
+            keys: 100,
+            prefix: "hot",
+            ..items.clone()
+        };
+        traffic::fill(self.bench, server, &hot, None)?;
+        let few = Load {
+            rate: Some(HOT_RATE),
+            ..Load::gets(4)
+        };
+        let alone = traffic::measure(self.bench, server, &hot, &few, time)?;
+        let (beside, flood) = thread::scope(|scope| {
+            // The flood begins before the hits and ends after them.
+            let flood = scope.spawn(|| {
+                traffic::measure(
+                    self.bench,
+                    server,
+                    items,
+                    &Load::gets(CONNECTIONS).round(1 << 20),
+                    time + Duration::from_secs(2),
+                )
+            });
+            thread::sleep(Duration::from_secs(1));
+            let beside = traffic::measure(self.bench, server, &hot, &few, time);
+            (beside, flood.join())
+        });
+        let beside = beside?;
+        let flood = flood
+            .map_err(|_| anyhow!("a thread of the experiment panicked"))?
+            .context("the load that saturates the device failed")?;
+        self.row("hot items alone", std::slice::from_ref(&alone));
+        self.row("hot items beside the others", std::slice::from_ref(&beside));
+        self.row("the others", std::slice::from_ref(&flood));
+        // The last one shows what the machine adds to any p99.9.
+        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+            let (alone, beside) = (
+                us(&alone.step.get, quantile),
+                us(&beside.step.get, quantile),
+            );
+            self.outcome.bar(format!("dram_hit_{name}_us_alone"), alone);
+            self.outcome.bar(
+                format!("dram_hit_{name}_while_flash_is_saturated_over_alone"),
+                beside / alone,
+            );
+            self.outcome.bar(
+                format!("dram_hit_{name}_us_while_flash_is_saturated"),
+                beside,
+            );
+        }
+        self.outcome
+            .bar("flash_get_p50_us_while_saturated", us(&flood.step.get, 0.5));
+        self.outcome.bar(
+            "flash_get_p99_us_while_saturated",
+            us(&flood.step.get, 0.99),
+        );
+        Ok(())
+    }
+
+    fn row(&mut self, what: &str, windows: &[Window]) {
+        let mut series = Series::new("senko", what);
+        for window in windows {
+            series.add(Ok(window.clone()));
+        }
+        self.table.row(series.row());
+    }
+}

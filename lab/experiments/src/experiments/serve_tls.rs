@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The cost of TLS: a GET from DRAM compared with memcached's, and GETs from flash compared with
+//! those without TLS.
+//!
+//! Expected shape: the cipher of 1,000 B is about a microsecond for either server, so senko keeps
+//! the lead that it has without TLS. A page from flash takes some microseconds more. With a slow
+//! device the device is the limit, with a fast one the cipher.
+//!
+//! The load generator offers only one cipher suite, so that contenders cannot choose different
+//! ones. Each server has two addresses, one with TLS and one without, over the same items.
+//! Handshakes are over before a window begins. On flash the turns with and without TLS alternate on
+//! one server.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use senko_io::PAGE_SIZE;
+
+use crate::rig::certificate::CIPHER;
+use crate::rig::series::{COLUMNS, Contender, take_turn};
+use crate::rig::traffic;
+use crate::rig::{Bench, Certificate, Items, Load, Series, Spec, Steps, Window, end, over, put};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+
+/// The experiment.
+pub struct ServeTls;
+
+const CONNECTIONS: usize = 64;
+
+impl Experiment for ServeTls {
+    fn name(&self) -> &'static str {
+        "serve-tls"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::Design,
+            source: "design question; memcached -Z; answers ciphered from where they lie",
+            text: "a GET over TLS costs at most memcached's processor time, and flash keeps three fifths of its rate under TLS",
+            bars: const {
+                &[
+                    Bar::less("tls_cpu_over_memcached", 1.0, 0.8),
+                    Bar::more("flash_tls_over_plain", 0.6, 0.75),
+                ]
+            },
+            published: &[],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut run = Run {
+            certificate: Certificate::new(&bench.scratch),
+            steps: Steps::new(progress, 6),
+            bench: &bench,
+            rounds: bench.scaled(4, 25),
+            window: Duration::from_secs(bench.scaled(1, 3)),
+            outcome: Outcome::new(),
+            table: Table::new("With TLS and without, medians of the rounds", &COLUMNS),
+        };
+        run.outcome.setting("connections", CONNECTIONS);
+        run.outcome.setting("rounds", run.rounds);
+        run.outcome.setting("window_seconds", run.window.as_secs());
+        run.outcome.setting("cipher", CIPHER);
+        let ended = run.dram();
+        run.outcome.part(&["tls_cpu_over_memcached"], ended);
+        let ended = run.flash();
+        run.outcome.part(&["flash_tls_over_plain"], ended);
+        end(&bench, &run.steps, run.outcome, [run.table])
+    }
+}
+
+struct Run<'a> {
+    certificate: Result<Certificate, String>,
+    bench: &'a Bench<'a>,
+    rounds: usize,
+    window: Duration,
+    steps: Steps<'a>,
+    outcome: Outcome,
+    table: Table,
+}
+
+/// The same requests with TLS and without.
+fn loads() -> [(&'static str, Load); 2] {
+    let plain = Load::gets(CONNECTIONS);
+    let tls = Load {
+        tls: Some(CIPHER),
+        ..plain.clone()
+    };
+    [("plain", plain), ("TLS", tls)]
+}
+
+impl Run<'_> {
+    /// A contender with a second address that has TLS, filled with the items.
+    fn start(&mut self, spec: Result<Spec, String>, items: &Items) -> Contender {
+        let certificate = self.certificate.as_ref().map_err(Clone::clone)?;
+        let spec = spec?.tls(certificate)?;
+        self.steps.next(&format!("filling {}", spec.name));
+        let server = spec
+            .start(&self.bench.scratch)
+            .map_err(|error| format!("{error:#}"))?;
+        self.outcome
+            .setting(format!("command_{}", server.name), server.command.clone());
+        traffic::fill(self.bench, &server, items, None).map_err(|error| format!("{error:#}"))?;
+        Ok(server)
+    }
+
+    /// Series of the contenders, without TLS and with it, in turn.
+    fn turns(
+        &mut self,
+        contenders: &[(&str, &Contender)],
+        place: &str,
+        items: &Items,
+    ) -> [Vec<Series>; 2] {
+        self.steps.next(&format!("{place}, in turns"));
+        let loads = loads();
+        let mut all = loads
+            .each_ref()
+            .map(|(what, _)| Series::of(contenders, &format!("{place}, {what}")));
+        for round in 0..self.rounds {
+            for ((_, load), series) in loads.iter().zip(&mut all) {
+                let load = load.clone().round(round);
+                take_turn(self.bench, contenders, items, &load, self.window, series);
+            }
+        }
+        for series in all.iter().flatten() {
+            self.table.row(series.row());
+        }
+        all
+    }
+
+    fn dram(&mut self) -> Result<()> {
+        let items = Items::fixed(self.bench.scaled(100_000, 1_000_000), 16, 1000);
+        let memory = items.keys * 1536 + (64 << 20);
+        let senko = self.bench.senko("senko", memory).dram_only();
+        let senko = self.start(Ok(senko), &items);
+        let memcached = self.bench.memcached("memcached", memory);
+        let memcached = self.start(memcached, &items);
+        let both = [("senko", &senko), ("memcached", &memcached)];
+        let [plain, tls] = self.turns(&both, "DRAM", &items);
+        for (key, one, other) in [
+            ("tls_cpu_over_memcached", &tls[0], &tls[1]),
+            ("plain_cpu_over_memcached", &plain[0], &plain[1]),
+            ("tls_cpu_over_plain", &tls[0], &plain[0]),
+            ("memcached_tls_cpu_over_plain", &tls[1], &plain[1]),
+        ] {
+            put(&mut self.outcome, key, over(one, other, Window::server_us));
+        }
+        for (key, series) in [
+            ("tls_cpu_us", &tls[0]),
+            ("plain_cpu_us", &plain[0]),
+            ("memcached_tls_cpu_us", &tls[1]),
+            ("memcached_plain_cpu_us", &plain[1]),
+        ] {
+            put(&mut self.outcome, key, series.figure(Window::server_us));
+        }
+        Ok(())
+    }
+
+    /// One page an item, nearly all on flash.
+    fn flash(&mut self) -> Result<()> {
+        let pages: u64 = self.bench.scaled(1 << 16, 1 << 20);
+        let bytes = pages * PAGE_SIZE as u64;
+        let items = Items::fixed(pages, 16, 3900);
+        self.bench.scratch.need(bytes / 2 * 3)?;
+        let path = self.bench.scratch.path("tls.flash");
+        let spec = self
+            .bench
+            .senko("senko-flash", (bytes / 8).max(64 << 20))
+            .flash(&path, bytes / 2 * 3);
+        let senko = self.start(Ok(spec), &items);
+        let [plain, tls] = self.turns(&[("senko", &senko)], "flash", &items);
+        let (plain, tls) = (&plain[0], &tls[0]);
+        let rate = Window::flash_hits_per_second;
+        put(
+            &mut self.outcome,
+            "flash_tls_over_plain",
+            over(tls, plain, rate),
+        );
+        put(
+            &mut self.outcome,
+            "flash_tls_cpu_over_plain",
+            over(tls, plain, Window::server_us),
+        );
+        for (key, of) in [
+            ("flash_gets_per_s_tls", rate as fn(&Window) -> f64),
+            // Near 100 %, the load generator is the limit, not the server.
+            ("flash_load_percent_tls", Window::load_percent),
+            ("flash_server_percent_tls", Window::server_percent),
+        ] {
+            put(&mut self.outcome, key, tls.figure(of));
+        }
+        put(
+            &mut self.outcome,
+            "flash_gets_per_s_plain",
+            plain.figure(rate),
+        );
+        Ok(())
+    }
+}

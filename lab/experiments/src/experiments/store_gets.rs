@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The cost of a get: reads of the device, time against one read, and the rate with many under way
+//! against the device's.
+//!
+//! Claim of paper A, section 9.4: a get ends after one page read in hash-table blocks, and after
+//! two in sorted ones. A lookup took 800 us (section 10.2, figure 51). That is 12 times its drive's
+//! 65 us page read (table 3) and 4.5 times its 177 us read of 32 KB (section 7.2.3.3, figure 18).
+//! Misses cost reads only for false positives of the filters (section 5.4.2). Expected shape: a get
+//! takes 1.00 reads and some thousandths, and a tenth more time than the device's own read of 4 KB.
+//! 64 gets under way come near the device's rate. RocksDB is below, since it pays for locks, a
+//! cache and threads.
+//!
+//! Within a round, three kinds of reads take turns on the same disk. Our gets use the store's map
+//! or the thesis's Bloom Filter Map (`--index bloom`). The device's reads are of our own file.
+//! RocksDB's gets are of the same items, with the same memory cap. A bar is the median of the
+//! rounds' ratios. The device's rate is the better of fio's and our own ring's. The memory is a
+//! small part of the data, and reads bypass the page cache, so gets are cold. The comparison with
+//! the device runs without our cache of records. For the comparison with RocksDB the store is
+//! opened again in each round, with a cache as large as RocksDB's (`cache_bytes`). The gets before
+//! the measured ones fill both caches.
+//!
+//! The reads of a get are the disk's count (`/proc/diskstats`) over gets; the result also has the
+//! kernel's count for the process, which other processes do not disturb.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use serde_json::json;
+
+use crate::kv::driver::Work;
+use crate::kv::limit::DEPTH;
+use crate::kv::plan::{self, Home, Plan, cell};
+use crate::kv::protocol::Opened;
+use crate::kv::{DeviceReads, OURS, Session, Step};
+use crate::rig::fio::{self, Job};
+use crate::rig::{Bench, Figure, Steps, end, median, put};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Table};
+
+/// The experiment.
+pub struct StoreGets;
+
+/// Our store with the thesis's map, in tables.
+const BLOOM: &str = "senko, thesis's map";
+
+/// The rival.
+const RIVAL: &str = "rocksdb";
+
+impl Experiment for StoreGets {
+    fn name(&self) -> &'static str {
+        "store-gets"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::A,
+            source: "paper A, sections 9.4 and 10.2, figure 51",
+            text: "a hit is one page read and a miss none; a get takes little longer than the device's own read, and with 64 under way gets come nearly at the device's rate",
+            bars: const {
+                &[
+                    Bar::less("reads_per_hit", 1.05, 1.01),
+                    Bar::less("reads_per_miss", 0.05, 0.005),
+                    Bar::more("gets_over_device", 0.85, 0.95),
+                    Bar::more("gets_over_rocksdb", 1.15, 1.3),
+                ]
+            },
+            published: &[],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut outcome = Outcome::new();
+        let keys = bench.scaled(700_000, 16_000_000);
+        let plan = Plan::new(&bench, &mut outcome, keys, 1000, 4.5)?;
+        plan.note(&mut outcome, "");
+        outcome.setting(
+            "gets_over_rocksdb_cache",
+            format!(
+                "both have a cache of {} MiB; for everything else senko has none",
+                plan.tuning.cache >> 20
+            ),
+        );
+        let rounds = bench.scaled(4, 9);
+        outcome.setting("rounds", rounds);
+        outcome.setting("rival_threads", DEPTH);
+        let mut steps = Steps::new(progress, 4 + rounds as u64);
+        let mut table = Table::new(
+            "Gets, medians of the rounds",
+            &[
+                "who",
+                "load",
+                "a second",
+                "mean us",
+                "p99 us",
+                "cpu us",
+                "reads/get",
+                "own pages/get",
+            ],
+        );
+        let mut run = Run::new(&bench, &plan, &mut outcome, &mut steps)?;
+        for round in 0..rounds {
+            steps.next(&format!("round {}", round + 1));
+            run.round(round as u64)?;
+        }
+        run.report(&mut outcome, &mut table);
+        drop(run);
+        end(&bench, &steps, outcome, [table])
+    }
+}
+
+/// One engine that was filled.
+struct Side<'a> {
+    session: Session<'a>,
+    opened: Opened,
+    home: Home,
+}
+
+/// The figures of the rounds, each in the order of rounds.
+#[derive(Default)]
+struct Shown {
+    one: Vec<Step>,
+    deep: Vec<Step>,
+    misses: Vec<Step>,
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    plan: Plan,
+    ours: Side<'a>,
+    /// Our store with the thesis's map.
+    bloom: Result<Side<'a>, String>,
+    rival: Result<Side<'a>, String>,
+    span: u64,
+    seconds: f64,
+    file: std::path::PathBuf,
+    our_shown: Shown,
+    /// Ours with a cache as large as the rival's.
+    cached: Vec<Step>,
+    bloom_shown: Shown,
+    rival_shown: Shown,
+    device_one: Vec<Step>,
+    device_many: Vec<Step>,
+    fio_rate: Vec<f64>,
+    fio_trouble: Option<String>,
+}
+
+fn side<'a>(
+    bench: &'a Bench<'a>,
+    engine: &str,
+    plan: &Plan,
+    outcome: &mut Outcome,
+) -> Result<Side<'a>> {
+    let of_it = if plan.tuning.bloom { "-bloom" } else { "" };
+    let home = Home::new(bench, &format!("{engine}{of_it}"));
+    let (mut session, opened) = plan::start(bench, engine, &home, plan, None)?;
+    outcome.setting(format!("{engine}{of_it}"), opened.description.clone());
+    let mut fill = plan.fill(0, plan.keys(), bench.options.seed);
+    fill.batch = 64;
+    session.fill_and_settle(&fill)?;
+    Ok(Side {
+        session,
+        opened,
+        home,
+    })
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        bench: &'a Bench<'a>,
+        plan: &Plan,
+        outcome: &mut Outcome,
+        steps: &mut Steps<'_>,
+    ) -> Result<Run<'a>> {
+        steps.next("filling senko");
+        let ours = side(bench, OURS, &plan.clone().cache(0), outcome)?;
+        let file = ours
+            .opened
+            .file
+            .clone()
+            .ok_or_else(|| anyhow!("senko does not say which file its reads go to"))?;
+        steps.next("filling senko with the thesis's map");
+        let with_bloom = plan.clone().cache(0).bloom();
+        let bloom = side(bench, OURS, &with_bloom, outcome).map_err(|error| format!("{error:#}"));
+        steps.next("filling the rival");
+        let rival = side(bench, RIVAL, plan, outcome).map_err(|error| format!("{error:#}"));
+        // The file is a little larger than its live contents, and its end may never have been
+        // written.
+        let span = plan.tuning.live_bytes();
+        outcome.setting("device_span_bytes", span);
+        Ok(Run {
+            bench,
+            plan: plan.clone(),
+            ours,
+            bloom,
+            rival,
+            span,
+            seconds: bench.scaled(0.7, 4.0),
+            file,
+            our_shown: Shown::default(),
+            cached: Vec::new(),
+            bloom_shown: Shown::default(),
+            rival_shown: Shown::default(),
+            device_one: Vec::new(),
+            device_many: Vec::new(),
+            fio_rate: Vec::new(),
+            fio_trouble: None,
+        })
+    }
+
+    fn round(&mut self, round: u64) -> Result<()> {
+        let seed = self.bench.options.seed * 1000 + round;
+        let time = Duration::from_secs_f64(self.seconds);
+        let gets = self.plan.gets(self.seconds, seed);
+        let misses = Work {
+            missing: 1.0,
+            ..gets.clone()
+        };
+        let device = |many| DeviceReads {
+            span: self.span,
+            seconds: self.seconds,
+            many,
+            seed,
+        };
+        let (one, many) = (device(false), device(true));
+        let ours = &mut self.ours.session;
+        self.device_one.push(ours.device_reads(one)?);
+        self.our_shown.one.push(ours.work(&gets)?);
+        let deep = plan::at_depth(&self.ours.opened, gets.clone());
+        let step = ours.device_reads(many)?;
+        let written = step.worked.found as f64 / step.worked.gets as f64;
+        self.device_many.push(step);
+        self.our_shown.deep.push(ours.work(&deep)?);
+        let job = Job {
+            file: &self.file,
+            span: self.span,
+            block: 4096,
+            depth: DEPTH,
+            time,
+            core: self.bench.server_core(),
+        };
+        match fio::random_reads(&job) {
+            // It does not know which pages were never written.
+            Ok(reads) => self.fio_rate.push(reads.per_second * written),
+            Err(why) => {
+                self.fio_rate.push(f64::NAN);
+                self.fio_trouble = Some(why);
+            }
+        }
+        self.our_shown.misses.push(self.ours.session.work(&misses)?);
+        if let Ok(bloom) = &mut self.bloom {
+            self.bloom_shown.one.push(bloom.session.work(&gets)?);
+            let deep = plan::at_depth(&bloom.opened, gets.clone());
+            self.bloom_shown.deep.push(bloom.session.work(&deep)?);
+            self.bloom_shown.misses.push(bloom.session.work(&misses)?);
+        }
+        if self.rival.is_ok() {
+            self.cached_gets(&gets, seed)?;
+        }
+        if let Ok(rival) = &mut self.rival {
+            let deep = plan::at_depth(&rival.opened, gets.clone());
+            self.rival_shown.one.push(rival.session.work(&gets)?);
+            self.rival_shown.deep.push(rival.session.work(&deep)?);
+            self.rival_shown.misses.push(rival.session.work(&misses)?);
+        }
+        Ok(())
+    }
+
+    /// Our gets with a cache as large as the rival's, filled by as many gets as the rival had in
+    /// this round before its own that count.
+    fn cached_gets(&mut self, gets: &Work, seed: u64) -> Result<()> {
+        let Side {
+            session,
+            opened,
+            home,
+        } = &mut self.ours;
+        session.close()?;
+        session.open(home.path(), &self.plan.tuning, None)?;
+        let warm = Work {
+            seed: seed ^ (1 << 40),
+            ..gets.clone()
+        };
+        session.work(&plan::at_depth(opened, warm))?;
+        let step = session.work(&plan::at_depth(opened, gets.clone()))?;
+        self.cached.push(step);
+        session.close()?;
+        let cold = self.plan.clone().cache(0);
+        session.open(home.path(), &cold.tuning, None)?;
+        Ok(())
+    }
+
+    fn report(&self, outcome: &mut Outcome, table: &mut Table) {
+        let over = |steps: &[Step], of: fn(&Step) -> f64| {
+            median(steps.iter().map(of).collect())
+                .ok_or_else(|| "the kernel's disk statistics are not available".to_owned())
+        };
+        let ours = &self.our_shown;
+        put(
+            outcome,
+            "reads_per_hit",
+            over(&ours.deep, Step::reads_per_get),
+        );
+        put(
+            outcome,
+            "reads_per_miss",
+            over(&ours.misses, Step::reads_per_get),
+        );
+        put(
+            outcome,
+            "own_pages_per_hit",
+            over(&ours.deep, Step::own_pages_per_get),
+        );
+        put(
+            outcome,
+            "own_pages_per_miss",
+            over(&ours.misses, Step::own_pages_per_get),
+        );
+        let mean = |steps: &[Step]| -> Vec<f64> {
+            steps.iter().map(|step| step.worked.get.mean_us).collect()
+        };
+        let (get_us, device_us) = (mean(&ours.one), mean(&self.device_one));
+        put(
+            outcome,
+            "latency1_over_device",
+            of_pairs(&get_us, &device_us),
+        );
+        put(outcome, "get_mean_us", of_rounds(&get_us));
+        put(outcome, "device_mean_us", of_rounds(&device_us));
+        let rate = |steps: &[Step]| -> Vec<f64> {
+            steps
+                .iter()
+                .map(|step| step.worked.found as f64 / step.worked.seconds)
+                .collect()
+        };
+        let ring = rate(&self.device_many);
+        let device: Vec<f64> = self
+            .fio_rate
+            .iter()
+            .zip(&ring)
+            .map(|(fio, ring)| fio.max(*ring))
+            .collect();
+        put(
+            outcome,
+            "gets_over_device",
+            of_pairs(&rate(&ours.deep), &device),
+        );
+        let bloom = &self.bloom_shown;
+        for (key, figure) in [
+            (
+                "bloom_reads_per_hit",
+                over(&bloom.deep, Step::reads_per_get),
+            ),
+            (
+                "bloom_reads_per_miss",
+                over(&bloom.misses, Step::reads_per_get),
+            ),
+            (
+                "static_over_bloom_gets",
+                of_pairs(&rate(&ours.deep), &rate(&bloom.deep)),
+            ),
+        ] {
+            let figure = match &self.bloom {
+                Ok(_) => figure,
+                Err(why) => Err(why.clone()),
+            };
+            put(outcome, key, figure);
+        }
+        let rival = &self.rival_shown;
+        let over_rival = match &self.rival {
+            Ok(_) => of_pairs(&rate(&self.cached), &rate(&rival.deep)),
+            Err(why) => Err(why.clone()),
+        };
+        put(outcome, "gets_over_rocksdb", over_rival);
+        if let Some(why) = &self.fio_trouble {
+            outcome.setting("fio", why.clone());
+        }
+        outcome.setting("gets_a_second", json!(median(rate(&ours.deep))));
+        for (who, shown) in [(OURS, ours), (BLOOM, bloom), (RIVAL, rival)] {
+            for (load, steps) in [
+                ("one at a time", &shown.one),
+                ("64 under way", &shown.deep),
+                ("misses, one at a time", &shown.misses),
+            ] {
+                row(table, who, load, steps);
+            }
+        }
+        row(table, OURS, "64 under way, with a cache", &self.cached);
+        let mut device_row = |load: &str, a_second: &[f64], mean_us: &[f64]| {
+            let text = |all: &[f64], digits| cell(of_rounds(all).unwrap_or(f64::NAN), digits);
+            let mut cells = vec!["device".to_owned(), load.to_owned()];
+            cells.extend([text(a_second, 0), text(mean_us, 1)]);
+            cells.extend(["-"; 4].map(str::to_owned));
+            table.row(cells);
+        };
+        device_row("one at a time", &rate(&self.device_one), &device_us);
+        device_row("64 under way, fio", &self.fio_rate, &[]);
+        device_row("64 under way, own ring", &ring, &[]);
+    }
+}
+
+/// The median of the rounds.
+fn of_rounds(all: &[f64]) -> Figure {
+    median(all.to_vec()).ok_or_else(|| "no round showed it".to_owned())
+}
+
+/// The median of the results of the rounds' pairs.
+fn of_pairs(over: &[f64], under: &[f64]) -> Figure {
+    median(over.iter().zip(under).map(|(a, b)| a / b).collect())
+        .ok_or_else(|| "no round showed both".to_owned())
+}
+
+fn row(table: &mut Table, who: &str, load: &str, steps: &[Step]) {
+    if steps.is_empty() {
+        return;
+    }
+    let middle =
+        |of: &dyn Fn(&Step) -> f64| median(steps.iter().map(of).collect()).unwrap_or(f64::NAN);
+    table.row(vec![
+        who.to_owned(),
+        load.to_owned(),
+        cell(middle(&|step| step.worked.gets_per_second()), 0),
+        cell(middle(&|step| step.worked.get.mean_us), 1),
+        cell(middle(&|step| step.worked.get.p99_us), 0),
+        cell(middle(&Step::cpu_us_per_op), 2),
+        cell(middle(&Step::reads_per_get), 4),
+        cell(middle(&Step::own_pages_per_get), 4),
+    ]);
+}

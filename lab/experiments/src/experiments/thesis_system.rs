@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The combined block structure as a system: the time of a get, whichever block has its key.
+//!
+//! Claim (paper A, 7.2.2 and 10.2): with blocks of 256 MB, sorted blocks together with unsorted
+//! ones whose page map has 24 bits an element answer within about 1.5 ms. Sorted blocks with their
+//! index at the head together with hash-table blocks with 16 bits answer within about 800 us, twice
+//! as fast. The thesis measured the two halves apart (figures 45 and 51) and took the slower one.
+//! Here elements are put into a system, whose young blocks become sorted ones, and are then read.
+//!
+//! Expected shape: `after` takes about half of `before`. `short` has page maps with an eighth of
+//! the bits, so gets in its young blocks are slow. `early` has the same maps and closes its blocks
+//! at two thirds (9.2). Few elements overflow there, so gets in its young blocks are as fast as
+//! those of `after`. Every element is written twice, once young and once sorted.
+//!
+//! Each system is measured three times: with gets of all elements, of those in young blocks, and of
+//! those in sorted blocks. Times are in microseconds, and in multiples of a read of a 32 KB page at
+//! the same moment. A quarter of the blocks is young in a quick run, four blocks of 256 in a full
+//! one.
+
+use anyhow::Result;
+use senko_thesis::hashed::Sized;
+use senko_thesis::system::{Kind, Named, Old, System, Young};
+
+use crate::thesis::{BLOCK_BITS, SIZES, ThesisRun};
+use crate::{Bar, Claim, Experiment, Options, Outcome, Paper, Progress, Scale, Table};
+
+/// The experiment.
+pub struct ThesisSystem;
+
+/// A system, with the names of its rows: all, young, sorted.
+struct Case {
+    name: &'static str,
+    rows: [&'static str; 3],
+    young: Young,
+    old: Old,
+    fill: f64,
+}
+
+const CASES: [Case; 4] = [
+    Case {
+        name: "before",
+        rows: ["before", "before_young", "before_sorted"],
+        young: Young::Unsorted(24),
+        old: Old::Scattered,
+        fill: 1.0,
+    },
+    Case {
+        name: "after",
+        rows: ["after", "after_young", "after_sorted"],
+        young: Young::Hashed(16, Sized::All),
+        old: Old::Head,
+        fill: 1.0,
+    },
+    Case {
+        name: "short",
+        rows: ["short", "short_young", "short_sorted"],
+        young: Young::Hashed(16, Sized::Eighth),
+        old: Old::Head,
+        fill: 1.0,
+    },
+    Case {
+        name: "early",
+        rows: ["early", "early_young", "early_sorted"],
+        young: Young::Hashed(16, Sized::Eighth),
+        old: Old::Head,
+        fill: 2.0 / 3.0,
+    },
+];
+
+/// The size of blocks, in [`SIZES`].
+const SIZE: usize = 2;
+/// Number of young blocks.
+const YOUNG: usize = 4;
+
+impl Experiment for ThesisSystem {
+    fn name(&self) -> &'static str {
+        "thesis-system"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            paper: Paper::A,
+            source: "paper A, sections 6.2, 7.2.2, 9.2 and 10.2, figures 39, 45 and 51",
+            text: "the combined block structure answers within 1.5 ms as it was and 800 us as it was improved, and closing blocks early saves memory",
+            bars: const {
+                &[
+                    Bar::less("after_over_before_time", 0.8, 0.53),
+                    Bar::less("early_over_short_young_pages", 0.95, 0.8),
+                ]
+            },
+            published: &[
+                ("mean_us_before_256mb", 1500.0),
+                ("mean_us_after_256mb", 800.0),
+            ],
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let mut run = ThesisRun::open(options, progress, 2 + CASES.len() as u64 * 4)?;
+        if options.scale == Scale::Quick {
+            // 16 blocks, of which a quarter is young.
+            run.elements(1 << 18);
+        }
+        let mut puts = Table::new(
+            "Putting all elements",
+            &[
+                "system",
+                "us/element",
+                "written/keys+values",
+                "read/keys+values",
+                "blocks sorted",
+            ],
+        );
+        for case in &CASES {
+            measure(&mut run, case, &mut puts)?;
+        }
+        run.outcome.setting("young_blocks", YOUNG);
+        run.outcome.tables.push(puts);
+        let size = SIZES[SIZE];
+        run.time_ratio("after_over_before_time", ("after", size), ("before", size));
+        let (early, short) = (("early_young", size), ("short_young", size));
+        run.time_ratio("early_over_short_young_time", early, short);
+        run.pages_ratio("early_over_short_young_pages", early, short);
+        run.finish()
+    }
+}
+
+fn measure(run: &mut ThesisRun<'_>, case: &Case, puts: &mut Table) -> Result<()> {
+    let geometry = run.geometries[SIZE];
+    run.steps.next(&format!("putting into {}", case.name));
+    let kind = Kind {
+        young: case.young,
+        old: case.old,
+        most_young: YOUNG,
+        fill: case.fill,
+        bits: BLOCK_BITS,
+    };
+    let system = System::fill(run.device(), &run.keys, &geometry, kind)?;
+    let (payload, cost) = (geometry.payload_bytes() as f64, system.cost);
+    let us = cost.seconds / geometry.elements as f64 * 1e6;
+    puts.row(vec![
+        case.name.to_owned(),
+        format!("{us:.2}"),
+        format!("{:.3}", cost.written as f64 / payload),
+        format!("{:.3}", cost.read as f64 / payload),
+        cost.sorted.to_string(),
+    ]);
+    run.outcome.bar(format!("put_us_{}", case.name), us);
+    run.outcome.bar(
+        format!("written_over_payload_{}", case.name),
+        cost.written as f64 / payload,
+    );
+    // Pages of the system, including the unused slots of young blocks at times.
+    let bytes = system.end * senko_io::PAGE_SIZE as u64;
+    let (young, sorted) = system.parts();
+    for (row, only) in case.rows.into_iter().zip([None, Some(young), Some(sorted)]) {
+        // With few elements all blocks may be young.
+        if only.as_ref().is_some_and(|only| only.is_empty()) {
+            continue;
+        }
+        run.only = only;
+        run.measure(SIZE, bytes, &system, &Named(row, &system))?;
+    }
+    run.only = None;
+    Ok(())
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The results of an experiment: bars (named numbers), the gaps among them, settings, tables.
+//!
+//! Experiments fill an [`Outcome`]; [`crate::Report`] prints it. Always: a key is a bar or missing,
+//! never both, and every bar is a finite number.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+
+use serde_json::{Map, Value};
+
+use crate::so_far::{self, NotedTable, Notes};
+
+/// A run is noisy if the same probe before and after it differs by more than this share.
+pub const NOISE_LIMIT: f64 = 0.15;
+
+/// The result of a run, without machine and commit.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    bars: BTreeMap<String, f64>,
+    missing: BTreeMap<String, String>,
+    noisy: Option<bool>,
+    /// The settings: sizes, parameters, options.
+    pub settings: Map<String, Value>,
+    /// The device that was measured; empty if the run touched none.
+    pub device: Map<String, Value>,
+    /// Tables for people.
+    pub tables: Vec<Table>,
+}
+
+impl Outcome {
+    /// An empty outcome.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The outcome of a run that was stopped, with everything noted so far.
+    pub(crate) fn of_notes(notes: Notes) -> Self {
+        let table = |noted: NotedTable| {
+            Table(senko_plan::Table {
+                title: noted.title,
+                columns: noted.columns,
+                rows: noted.rows,
+            })
+        };
+        Self {
+            bars: notes.bars,
+            tables: notes.tables.into_iter().map(table).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds a number. A number that is not finite counts as missing.
+    ///
+    /// # Panics
+    /// If the key was used before.
+    pub fn bar(&mut self, key: impl Into<String>, number: f64) {
+        let key = key.into();
+        if number.is_finite() {
+            self.check_new(&key);
+            so_far::bar(&key, number);
+            self.bars.insert(key, number);
+        } else {
+            self.miss(key, format!("the measurement gave {number}"));
+        }
+    }
+
+    /// Notes that a number could not be measured, and why.
+    ///
+    /// # Panics
+    /// If the key was used before.
+    pub fn miss(&mut self, key: impl Into<String>, why: impl Into<String>) {
+        let key = key.into();
+        self.check_new(&key);
+        self.missing.insert(key, why.into());
+    }
+
+    /// Notes how a part of the experiment ended that should have measured these bars. If it failed,
+    /// the figures of other parts stay, and those of its own bars that are not measured yet become
+    /// gaps. The reason is also noted as a setting, since there may be no gap.
+    pub fn part(&mut self, keys: &[&str], ended: anyhow::Result<()>) {
+        let Err(error) = ended else {
+            return;
+        };
+        if let Some(first) = keys.first() {
+            self.setting(format!("part_with_{first}_failed"), format!("{error:#}"));
+        }
+        for &key in keys {
+            if !self.has(key) {
+                self.miss(key, format!("{error:#}"));
+            }
+        }
+    }
+
+    /// Adds a setting.
+    pub fn setting(&mut self, key: impl Into<String>, value: impl Into<Value>) {
+        self.settings.insert(key.into(), value.into());
+    }
+
+    /// Compares the same probe before and after the run. A single difference above [`NOISE_LIMIT`]
+    /// makes the run noisy.
+    pub fn probe(&mut self, before: f64, after: f64) {
+        let difference = (after - before).abs();
+        let differs = difference.is_nan() || difference > NOISE_LIMIT * before.abs();
+        self.noisy = Some(self.noisy.unwrap_or(false) || differs);
+    }
+
+    /// The numbers.
+    pub fn bars(&self) -> &BTreeMap<String, f64> {
+        &self.bars
+    }
+
+    /// The gaps, with their reasons.
+    pub fn missing(&self) -> &BTreeMap<String, String> {
+        &self.missing
+    }
+
+    /// Whether the run was noisy; `None` if nothing depends on time and nothing was probed.
+    pub fn noisy(&self) -> Option<bool> {
+        self.noisy
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.bars.contains_key(key) || self.missing.contains_key(key)
+    }
+
+    fn check_new(&self, key: &str) {
+        assert!(!self.has(key), "the experiment reports \"{key}\" twice");
+    }
+}
+
+/// A table for people, whose rows are noted for a run that a signal stops.
+#[derive(Clone, Debug)]
+pub struct Table(senko_plan::Table);
+
+impl Table {
+    /// A table without rows.
+    pub fn new(title: impl Into<String>, columns: &[&str]) -> Self {
+        Self(senko_plan::Table::new(title, columns))
+    }
+
+    /// Adds a row.
+    ///
+    /// # Panics
+    /// If it does not have one cell for each column.
+    pub fn row(&mut self, cells: Vec<String>) {
+        so_far::row(&self.0.title, &self.0.columns, &cells);
+        self.0.row(cells);
+    }
+}
+
+impl From<senko_plan::Table> for Table {
+    fn from(table: senko_plan::Table) -> Self {
+        Self(table)
+    }
+}
+
+impl Deref for Table {
+    type Target = senko_plan::Table;
+
+    fn deref(&self) -> &senko_plan::Table {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_failed_leaves_what_it_had_come_to() {
+        let mut outcome = Outcome::new();
+        outcome.bar("first", 1.0);
+        outcome.miss("second", "no device");
+        outcome.part(
+            &["first", "second", "third"],
+            Err(anyhow::anyhow!("killed")),
+        );
+        outcome.part(&["fourth"], Ok(()));
+        assert_eq!(outcome.bars().len(), 1);
+        assert_eq!(outcome.settings["part_with_first_failed"], "killed");
+        assert_eq!(outcome.settings.len(), 1);
+        let missing: Vec<_> = outcome
+            .missing()
+            .iter()
+            .map(|(k, why)| (&**k, &**why))
+            .collect();
+        assert_eq!(missing, [("second", "no device"), ("third", "killed")]);
+    }
+}

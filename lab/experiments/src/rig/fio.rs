@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The device's own limit: fio's random reads of a file, on one core, with io_uring, fixed buffers
+//! and registered files.
+//!
+//! It runs on senko's own flash file and only reads (`--readonly`), within the range that the
+//! server has written. The file system answers reads of unwritten parts without the device.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::sys;
+
+/// The results of fio.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reads {
+    /// Reads a second.
+    pub per_second: f64,
+    /// Reads in all.
+    pub count: u64,
+    /// Mean latency from submission to completion, in microseconds.
+    pub mean_us: f64,
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// Processor time of a read, in microseconds.
+    pub cpu_us: f64,
+}
+
+/// One job.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// The file.
+    pub file: &'a Path,
+    /// Bytes from the file's start that are read.
+    pub span: u64,
+    /// Bytes of a read.
+    pub block: u64,
+    /// Reads under way.
+    pub depth: u32,
+    pub time: Duration,
+    /// The core that it runs on.
+    pub core: usize,
+}
+
+/// Runs a job.
+///
+/// # Errors
+/// One sentence, if fio is missing or fails.
+pub fn random_reads(job: &Job<'_>) -> Result<Reads, String> {
+    let mut command = Command::new("fio");
+    // A colon separates file names.
+    let name = job.file.to_string_lossy().replace(':', "\\:");
+    command.args([
+        "--name=reads",
+        "--rw=randread",
+        "--readonly",
+        "--direct=1",
+        "--ioengine=io_uring",
+        "--fixedbufs",
+        "--registerfiles",
+    ]);
+    command.args([
+        "--norandommap",
+        "--randrepeat=0",
+        "--time_based",
+        "--thread",
+        "--output-format=json",
+    ]);
+    command
+        .arg(format!("--filename={name}"))
+        .arg(format!("--size={}", job.span))
+        .arg(format!("--bs={}", job.block));
+    command
+        .arg(format!("--iodepth={}", job.depth))
+        .arg(format!("--runtime={}ms", job.time.as_millis()));
+    command.stdin(Stdio::null());
+    sys::prepare(&mut command, &[job.core], Vec::new());
+    let output = command.output().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => "fio is not installed (Debian package fio)".to_owned(),
+        _ => format!("fio cannot be run: {error}"),
+    })?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        let words = words
+            .lines()
+            .rev()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or("it said nothing");
+        return Err(format!("fio failed: {}", words.trim()));
+    }
+    parse(&String::from_utf8_lossy(&output.stdout))
+}
+
+fn parse(output: &str) -> Result<Reads, String> {
+    let unknown = |what: &str| format!("fio's results have an unknown form: {what}");
+    // Warnings may precede the JSON.
+    let start = output.find('{').ok_or_else(|| unknown("no JSON"))?;
+    let all: Value =
+        serde_json::from_str(&output[start..]).map_err(|error| unknown(&error.to_string()))?;
+    let job = &all["jobs"][0];
+    if let Some(error) = job["error"].as_i64().filter(|&error| error != 0) {
+        return Err(format!("fio failed with error {error}"));
+    }
+    let number = |value: &Value, what: &str| value.as_f64().ok_or_else(|| unknown(what));
+    let read = &job["read"];
+    let clat = &read["clat_ns"]["percentile"];
+    let per_second = number(&read["iops"], "iops")?;
+    // In percent of one core's time.
+    let busy = number(&job["usr_cpu"], "usr_cpu")? + number(&job["sys_cpu"], "sys_cpu")?;
+    if per_second <= 0.0 {
+        return Err("fio read nothing".to_owned());
+    }
+    Ok(Reads {
+        per_second,
+        count: number(&read["total_ios"], "total_ios")? as u64,
+        mean_us: number(&read["lat_ns"]["mean"], "lat_ns")? / 1e3,
+        p50_us: number(&clat["50.000000"], "percentile 50")? / 1e3,
+        p99_us: number(&clat["99.000000"], "percentile 99")? / 1e3,
+        cpu_us: busy / 100.0 / per_second * 1e6,
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = r#"fio: this warning stands before the JSON
+{"fio version": "fio-3.33", "jobs": [{"jobname": "reads", "error": 0, "read": {"total_ios": 220000, "iops": 110000.5,
+ "lat_ns": {"mean": 580000.0}, "clat_ns": {"percentile": {"50.000000": 550000, "99.000000": 900000}}},
+ "usr_cpu": 10.0, "sys_cpu": 23.0}], "disk_util": []}"#;
+
+    #[test]
+    fn results_are_read() {
+        let reads = parse(OUTPUT).unwrap();
+        assert_eq!(reads.per_second, 110_000.5);
+        assert_eq!(reads.count, 220_000);
+        assert_eq!(
+            (reads.mean_us, reads.p50_us, reads.p99_us),
+            (580.0, 550.0, 900.0)
+        );
+        assert!((reads.cpu_us - 3.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn bad_results_are_refused() {
+        assert!(parse("nothing").unwrap_err().contains("no JSON"));
+        assert!(parse("{}").unwrap_err().contains("iops"));
+        assert!(
+            parse(&OUTPUT.replace("\"error\": 0", "\"error\": 5"))
+                .unwrap_err()
+                .contains("error 5")
+        );
+        assert!(
+            parse(&OUTPUT.replace("110000.5", "0"))
+                .unwrap_err()
+                .contains("read nothing")
+        );
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! System calls that the standard library does not wrap: processor affinity, signals, limits.
+//!
+//! Called by the rest of [`crate::rig`]. Always: no call here changes memory that Rust does not
+//! expect to change.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+fn set_of(cores: &[usize]) -> libc::cpu_set_t {
+    // SAFETY: `cpu_set_t` is an array of integers, for which zeros are valid; the macro functions
+    // stay within it for the numbers asserted.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for &core in cores {
+            assert!(
+                core < libc::CPU_SETSIZE as usize,
+                "core {core} is beyond what an affinity mask holds"
+            );
+            libc::CPU_SET(core, &mut set);
+        }
+        set
+    }
+}
+
+/// The cores that this thread may run on, in ascending order.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn cores() -> io::Result<Vec<usize>> {
+    let mut set = set_of(&[]);
+    // SAFETY: the call fills `set`, whose size it is told.
+    let failed = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) } != 0;
+    if failed {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the macro function reads within `set` for numbers below CPU_SETSIZE.
+    Ok((0..libc::CPU_SETSIZE as usize)
+        .filter(|&core| unsafe { libc::CPU_ISSET(core, &set) })
+        .collect())
+}
+
+/// Pins the calling thread, and the threads that it will start, to these cores.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn pin(cores: &[usize]) -> io::Result<()> {
+    let set = set_of(cores);
+    // SAFETY: the call reads `set`, whose size it is told.
+    match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// From now on, threads that want the same core run before the calling thread.
+pub fn step_back() {
+    // SAFETY: the call takes numbers only; 0 is the calling thread. Whether the kernel agrees makes
+    // no difference to what is right.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+}
+
+/// Makes `command` start on `cores`, as a member of the groups whose `cgroup.procs` files are
+/// given, with no signal blocked. It dies when the calling thread does.
+pub fn prepare(command: &mut Command, cores: &[usize], groups: Vec<File>) {
+    let set = set_of(cores);
+    let enter = move || {
+        for mut group in &groups {
+            // "0" is the writing process itself.
+            group.write_all(b"0")?;
+        }
+        // SAFETY: plain system calls on values of this closure; `sigset_t` is filled by
+        // `sigemptyset` before it is used.
+        unsafe {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            if libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) != 0
+                || libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut()) != 0
+                || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong) != 0
+            {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes only system calls that are safe after a fork:
+    // it takes no lock and allocates nothing.
+    unsafe {
+        command.pre_exec(enter);
+    }
+}
+
+/// Raises the limit of open files of this process to this number.
+///
+/// # Errors
+/// If the kernel refuses, because the hard limit is lower.
+pub fn open_files(need: u64) -> io::Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the call fills `limit`, which outlives it.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if limit.rlim_cur < need {
+        limit.rlim_cur = need;
+        limit.rlim_max = limit.rlim_max.max(need);
+        // SAFETY: the call reads `limit`, which outlives it.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Makes a write beyond `ulimit -f` fail with an error that can be reported, instead of ending the
+/// process.
+pub fn survive_long_files() {
+    // SAFETY: ignoring a signal takes no memory of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// Sends a signal; a process that is gone is fine.
+pub fn signal(pid: u32, signal: libc::c_int) {
+    if let Ok(pid @ 1..) = libc::pid_t::try_from(pid) {
+        // SAFETY: the call takes two numbers and touches no memory. 0 and negative numbers mean
+        // many processes, and are ruled out.
+        unsafe { libc::kill(pid, signal) };
+    }
+}
+
+/// Whether this process runs as root.
+pub fn is_root() -> bool {
+    // SAFETY: the call touches no memory.
+    unsafe { libc::geteuid() == 0 }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_starts_where_it_is_told() {
+        let first = cores().unwrap()[0];
+        let mut command = Command::new("sh");
+        command.args(["-c", "grep Cpus_allowed_list /proc/self/status"]);
+        prepare(&mut command, &[first], Vec::new());
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(
+            text.split_whitespace().last(),
+            Some(first.to_string().as_str()),
+            "{text}"
+        );
+    }
+}
