@@ -121,6 +121,7 @@ fn reading_of(settings: &Bound<'_, PyDict>) -> PyResult<Reading> {
 /// The drives of a run, and how requests arrive.
 struct DriveArgs {
     profile: String,
+    scale: Option<u32>,
     ftl: Option<String>,
     buffer: Option<String>,
     buffer_size: Option<Size>,
@@ -139,6 +140,7 @@ impl DriveArgs {
     fn of(settings: &Bound<'_, PyDict>) -> PyResult<DriveArgs> {
         Ok(DriveArgs {
             profile: entry(settings, "profile", text)?,
+            scale: maybe(settings, "scale", some)?,
             ftl: maybe(settings, "ftl", text)?,
             buffer: maybe(settings, "buffer", text)?,
             buffer_size: maybe(settings, "buffer_size", Size::of)?,
@@ -156,6 +158,9 @@ impl DriveArgs {
 
     fn setup(&self) -> Result<Setup, Error> {
         let mut profile = Profile::find(&self.profile)?;
+        if let Some(scale) = self.scale {
+            profile = profile.scaled(scale)?;
+        }
         if let Some(size) = &self.buffer_size {
             profile.buffer_bytes = size.bytes("buffer_size")?;
         }

@@ -147,6 +147,7 @@ for _call, _run in (("simulate", ssd.simulate), ("trace", ssd.trace)):
         )
 for _name, _takes in {
     "profile": WHOLE,
+    "scale": OPTIONAL,
     "ftl": OPTIONAL,
     "buffer": OPTIONAL,
     "buffer_size": OPTIONAL,

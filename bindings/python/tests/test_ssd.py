@@ -2,6 +2,7 @@
 """The simulator from Python: the command's numbers, columns, pictures, Ctrl-C."""
 
 import doctest
+import inspect
 import json
 import os
 import pickle
@@ -74,6 +75,8 @@ def test_the_examples_of_the_documentation_run():
         {"workload": "seq:count=2000,size=64k", "wa": True, "rounds": 3, "profile": "x25-m"},
         {"workload": "uniform:count=4000", "drives": 2, "stripe": "32k", "closed": 8, "seed": 7},
         {"workload": "zipf:rate=1e5,count=20k", "speed": 2.0, "limit": 9000, "check": True},
+        {"workload": "uniform:count=4000,rate=500", "scale": 512, "precondition": "random:1x"},
+        {"workload": "uniform:count=500,rate=500,pages=9m", "scale": 8, "wa": True},
     ],
 )
 def test_results_are_the_commands_to_the_last_digit(options):
@@ -87,6 +90,32 @@ def test_results_are_the_commands_to_the_last_digit(options):
         result = ssd.simulate(options.pop("workload"), **options)
     # As text: two floats that differ in the last digit differ here.
     assert [json.dumps(result.to_dict())] == [json.dumps(line) for line in command(*args)]
+
+
+def test_each_option_of_the_command_is_one_of_python(spc):
+    """`--scale` was missing here: only the command could simulate more of a large drive."""
+    if SENKO is None:
+        command()
+    help = subprocess.run([SENKO, "ssd", "run", "--help"], capture_output=True, text=True)
+    options = {name.replace("-", "_") for name in re.findall(r"^ +(?:-., )?--([a-z-]+)", help.stdout, re.M)}
+    # These say how results are shown.
+    shown = {"json", "csv", "plot_erases", "plot_responses", "help"}
+    assert shown < options
+    taken = set(inspect.signature(ssd.simulate).parameters) - {"workload"}
+    assert options - shown == taken == {*senko_flash._run.READING, *senko_flash._run.DRIVE}
+
+
+def test_a_scale_simulates_more_or_less_of_a_drive():
+    beyond = [(0, "write", 12 << 30, 4096)]
+    with pytest.raises(ssd.error, match="--scale|scale"):
+        ssd.simulate(beyond)
+    assert ssd.simulate(beyond, scale=16, wa=True).host_bytes_written == 4096
+    table = ssd.sweep({"workload": beyond, "scale": [None, 32, 16], "wa": True}, progress=False)
+    assert [row.error is None for row in table] == [False, True, True]
+    with pytest.raises(ssd.error, match="scale: "):
+        ssd.simulate(beyond, scale=0)
+    with pytest.raises(ssd.error, match="scale 1000000: "):
+        ssd.simulate(beyond, scale=1_000_000)
 
 
 def test_a_trace_is_read_as_the_command_reads_it(spc):

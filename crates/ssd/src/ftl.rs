@@ -15,6 +15,8 @@
 //!   a state in which FTL-1 holds for every page whose program was done. A trim may be undone by a
 //!   power cut.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::geometry::{Lpn, Ppn};
@@ -62,6 +64,13 @@ pub trait Ftl: Send {
 
     /// Forgets a page.
     fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time;
+
+    /// Forgets pages one after the other in no time, like [`Ftl::trim`].
+    fn trim_many(&mut self, nand: &mut Nand, lpns: Range<Lpn>) {
+        for lpn in lpns {
+            self.trim(nand, lpn, 0);
+        }
+    }
 
     /// Makes the layer's volatile state durable, as far as [`Ftl::recover`] could not restore it.
     fn flush(&mut self, _nand: &mut Nand, at: Time) -> Time {

@@ -191,6 +191,8 @@ pub struct Nand {
     /// For each block, the first page that may be programmed (NAND-1). Usually this is the number
     /// of pages programmed since its erase.
     next: Vec<u32>,
+    /// The sum of `next`.
+    programmed: u64,
     /// The spare areas: the logical page of each page, or [`NONE`] if it is erased or was skipped.
     lpns: Vec<Lpn>,
     /// The spare areas' sequence numbers, if power cuts are simulated.
@@ -230,6 +232,7 @@ impl Nand {
             by_channels: Divider::new(geometry.channels),
             seed,
             next: vec![0; geometry.all_blocks() as usize],
+            programmed: 0,
             lpns: vec![NONE; pages],
             sequence: None,
             last_sequence: 0,
@@ -351,6 +354,11 @@ impl Nand {
     /// full, this is the number of pages.
     pub fn next_page(&self, block: Block) -> u32 {
         self.next[block as usize]
+    }
+
+    /// The sum of [`Nand::next_page`] over all blocks.
+    pub fn programmed_pages(&self) -> u64 {
+        self.programmed
     }
 
     /// How often the block that now has this number was erased.
@@ -595,6 +603,7 @@ impl Nand {
             within >= *next && end <= self.geometry.pages as usize,
             "NAND-1: pages {within} to {end} of block {block} are programmed after page {next}"
         );
+        self.programmed += (end - *next as usize) as u64;
         *next = end as u32;
     }
 
@@ -609,6 +618,7 @@ impl Nand {
             "NAND-1: page {within} of block {block} is programmed after page {}",
             *next - 1
         );
+        self.programmed += u64::from(within + 1 - *next);
         *next = within + 1;
         self.lpns[page as usize] = lpn;
         if let Some(all) = &mut self.sequence {
@@ -691,6 +701,7 @@ impl Nand {
         if let Some(all) = &mut self.sequence {
             all[first..first + programmed].fill(0);
         }
+        self.programmed -= programmed as u64;
         self.next[block as usize] = 0;
         if let Some(single) = self.is_single.get_mut(block as usize) {
             *single = false;

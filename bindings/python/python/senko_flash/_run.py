@@ -17,6 +17,7 @@ from ._result import Picture, Result, html_rows, shown
 READING: dict[str, Any] = {"format": "auto", "fold": None, "limit": None, "rounds": 1}
 DRIVE: dict[str, Any] = {
     "profile": "nvme-512gb",
+    "scale": None,
     "ftl": None,
     "buffer": None,
     "buffer_size": None,
@@ -36,6 +37,7 @@ def simulate(
     workload: str | os.PathLike[str] | Iterable[Sequence[Any]],
     *,
     profile: str | os.PathLike[str] = "nvme-512gb",
+    scale: int | None = None,
     ftl: str | None = None,
     buffer: str | None = None,
     buffer_size: int | str | None = None,
@@ -62,7 +64,8 @@ def simulate(
     flush has offset 0 and 0 bytes. The iterable is read to its end before the run; a request takes
     48 bytes. An error about a request names its number, counted from 0.
 
-    `ftl` and `buffer` take the place of the profile's. `precondition` fills so many percent of the
+    `scale` simulates one part in so many of the drive, 1 is all of it. `ftl` and `buffer` take the
+    place of the profile's. `precondition` fills so many percent of the
     drive before, or overwrites it at random ("random:2x"), or does that until it is "steady".
     `closed` keeps so many requests under way, whatever their times. `wa` counts only, without
     times. `drain` writes out what the buffer holds at the end.

@@ -145,11 +145,16 @@ impl Blocks {
     /// Programs the host's page.
     pub fn program(&mut self, nand: &mut Nand, lpn: Lpn, page: Ppn, at: Time) -> Time {
         let done = nand.program(page, lpn, at, Cause::Host);
+        self.put(lpn, page);
+        done
+    }
+
+    /// Notes where the newest version of a page is programmed.
+    pub fn put(&mut self, lpn: Lpn, page: Ppn) {
         if self.newest[lpn as usize] == NONE {
             self.live[(lpn / self.pages) as usize] += 1;
         }
         self.newest[lpn as usize] = page;
-        done
     }
 
     /// Forgets a page; returns whether it was the last of its logical block.

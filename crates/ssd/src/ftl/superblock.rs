@@ -16,6 +16,8 @@
 //! on the flash. The paper also separates hot from cold pages when it collects; here pages are
 //! copied in the order of their block.
 
+use std::collections::BTreeSet;
+
 use crate::ftl::logs::Blocks;
 use crate::ftl::{Ftl, FtlCounts, Mapping};
 use crate::geometry::{Block, Lpn, Ppn};
@@ -40,6 +42,8 @@ struct Superblocks {
     /// Logical blocks in a superblock.
     size: u32,
     supers: Vec<Super>,
+    /// Those with update blocks, of which there are `log_blocks` at most.
+    with_updates: BTreeSet<usize>,
     /// Update blocks in use: physical blocks of superblocks beyond their logical ones.
     updates: u32,
     /// Valid pages of each block.
@@ -67,6 +71,7 @@ pub(super) fn make(
         log_blocks,
         size,
         supers: vec![Super::default(); supers],
+        with_updates: BTreeSet::new(),
         updates: 0,
         valid: vec![0; nand.blocks() as usize],
         clock: 0,
@@ -90,14 +95,25 @@ impl Superblocks {
 
     fn add(&mut self, of: usize) -> Block {
         let block = self.blocks.take();
-        self.supers[of].blocks.push(block);
-        self.updates += u32::from(self.has_updates(of));
+        self.join(of, block);
         block
+    }
+
+    /// Makes a block the last of a superblock.
+    fn join(&mut self, of: usize, block: Block) {
+        self.supers[of].blocks.push(block);
+        if self.has_updates(of) {
+            self.updates += 1;
+            self.with_updates.insert(of);
+        }
     }
 
     fn remove(&mut self, nand: &mut Nand, of: usize, block: Block, at: Time) -> Time {
         self.updates -= u32::from(self.has_updates(of));
         self.supers[of].blocks.retain(|other| *other != block);
+        if !self.has_updates(of) {
+            self.with_updates.remove(&of);
+        }
         self.blocks.release(nand, block, at)
     }
 
@@ -127,9 +143,8 @@ impl Superblocks {
             self.emptiest(of)
                 .is_some_and(|block| self.valid[block as usize] == 0)
         };
-        (0..self.supers.len())
-            .filter(|of| self.has_updates(*of))
-            .min_by_key(|of| (!is_free(*of), self.supers[*of].age))
+        let all = self.with_updates.iter().copied();
+        all.min_by_key(|of| (!is_free(*of), self.supers[*of].age))
     }
 
     /// Regains an update block from a superblock.
@@ -171,6 +186,27 @@ impl Superblocks {
         }
     }
 
+    /// The next free page of a superblock, if the power is on, and when it is free.
+    fn room(&mut self, nand: &mut Nand, of: usize, at: Time) -> (Option<Ppn>, Time) {
+        let mut ready = at;
+        loop {
+            if nand.is_off() {
+                return (None, ready);
+            }
+            let last = self.supers[of].blocks.last().copied();
+            if let Some(page) = last.and_then(|last| self.blocks.append(nand, last)) {
+                return (Some(page), ready);
+            }
+            if self.supers[of].blocks.len() < self.logical_blocks(of)
+                || self.updates < self.log_blocks
+            {
+                self.add(of);
+            } else if let Some(victim) = self.victim() {
+                ready = self.collect(nand, victim, ready);
+            }
+        }
+    }
+
     fn release_all(&mut self, nand: &mut Nand, of: usize, at: Time) -> Time {
         let mut done = at;
         while let Some(block) = self.supers[of].blocks.last().copied() {
@@ -195,26 +231,47 @@ impl Ftl for Superblocks {
         let of = self.super_of(lpn);
         self.clock += 1;
         self.supers[of].age = self.clock;
-        let mut ready = at;
-        let page = loop {
-            if nand.is_off() {
-                return ready;
-            }
-            let last = self.supers[of].blocks.last().copied();
-            if let Some(page) = last.and_then(|last| self.blocks.append(nand, last)) {
-                break page;
-            }
-            if self.supers[of].blocks.len() < self.logical_blocks(of)
-                || self.updates < self.log_blocks
-            {
-                self.add(of);
-            } else if let Some(victim) = self.victim() {
-                ready = self.collect(nand, victim, ready);
-            }
+        let (page, ready) = self.room(nand, of, at);
+        let Some(page) = page else {
+            return ready;
         };
         self.leave(nand, lpn);
         self.valid[nand.geometry().block_of(page) as usize] += 1;
         self.blocks.program(nand, lpn, page, ready)
+    }
+
+    /// Pages of one superblock fill its last block in one step.
+    fn write_many(&mut self, nand: &mut Nand, lpns: &[Lpn], stream: u16) {
+        if !nand.is_plain() {
+            for lpn in lpns {
+                self.write(nand, *lpn, stream, 0);
+            }
+            return;
+        }
+        let extent = self.blocks.pages * self.size;
+        for mut rest in lpns.chunk_by(|a, b| a / extent == b / extent) {
+            let of = self.super_of(rest[0]);
+            while !rest.is_empty() {
+                // The first page may need room, which is found by age.
+                self.clock += 1;
+                self.supers[of].age = self.clock;
+                let (Some(first), _) = self.room(nand, of, 0) else {
+                    return;
+                };
+                let block = nand.geometry().block_of(first);
+                let room = self.blocks.pages - nand.next_page(block);
+                let run;
+                (run, rest) = rest.split_at(rest.len().min(room as usize));
+                for (lpn, page) in run.iter().zip(first..) {
+                    self.leave(nand, *lpn);
+                    self.valid[block as usize] += 1;
+                    self.blocks.put(*lpn, page);
+                }
+                nand.program_run(first, run);
+                self.clock += run.len() as u64 - 1;
+                self.supers[of].age = self.clock;
+            }
+        }
     }
 
     fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
@@ -223,7 +280,11 @@ impl Ftl for Superblocks {
 
     fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {
         self.leave(nand, lpn);
-        self.blocks.forget(lpn);
+        // A superblock without valid pages has no blocks, and most pages are not the last one of
+        // their logical block.
+        if !self.blocks.forget(lpn) {
+            return at;
+        }
         let of = self.super_of(lpn);
         let valid = &self.valid;
         let blocks = &self.supers[of].blocks;
@@ -242,6 +303,7 @@ impl Ftl for Superblocks {
         // The last one is the one that was being filled.
         found.sort_by_key(|found| (nand.next_page(found.block) < self.blocks.pages, found.last));
         self.supers.fill(Super::default());
+        self.with_updates.clear();
         self.updates = 0;
         self.valid.fill(0);
         for found in found {
@@ -249,8 +311,7 @@ impl Ftl for Superblocks {
             self.valid[found.block as usize] = live.len() as u32;
             if let Some(lpn) = live.first() {
                 let of = self.super_of(*lpn);
-                self.supers[of].blocks.push(found.block);
-                self.updates += u32::from(self.has_updates(of));
+                self.join(of, found.block);
             }
         }
         // An interrupted collection has one block too many.
@@ -276,5 +337,95 @@ impl Ftl for Superblocks {
             flash_bytes: in_spare.bits.div_ceil(8),
             ..Mapping::table(blocks, all_blocks)
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::geometry::Geometry;
+    use crate::nand::Endurance;
+    use senko_workload::rng::Rng;
+
+    const LOGICAL: u32 = 200;
+
+    fn drive() -> (Nand, Superblocks) {
+        let geometry = Geometry {
+            channels: 1,
+            dies: 1,
+            planes: 1,
+            blocks: 40,
+            pages: 8,
+            page_bytes: 4096,
+            spare_bytes: 0,
+        };
+        let nand = Nand::new(geometry, None, &Endurance::default(), 0).unwrap();
+        let blocks = Blocks::new(NAME, &nand, LOGICAL, 5).unwrap();
+        let supers = blocks.data.len().div_ceil(3);
+        let layer = Superblocks {
+            blocks,
+            log_blocks: 5,
+            size: 3,
+            supers: vec![Super::default(); supers],
+            with_updates: BTreeSet::new(),
+            updates: 0,
+            valid: vec![0; nand.blocks() as usize],
+            clock: 0,
+        };
+        (nand, layer)
+    }
+
+    /// A look for a victim used to ask all superblocks of the drive. At most as many as there are
+    /// update blocks can be one.
+    #[test]
+    fn only_superblocks_with_update_blocks_are_asked() {
+        let ((mut nand, mut layer), mut rng) = (drive(), Rng::new(4));
+        for step in 0..20_000 {
+            let lpn = rng.below(u64::from(LOGICAL)) as Lpn;
+            if step % 5 == 0 {
+                layer.trim(&mut nand, lpn, 0);
+            } else {
+                layer.write(&mut nand, lpn, 0, 0);
+            }
+            let all = 0..layer.supers.len();
+            let with: BTreeSet<usize> = all.filter(|of| layer.has_updates(*of)).collect();
+            assert!(layer.with_updates == with && with.len() <= 5, "{step}");
+            let blocks = 0..nand.blocks();
+            let programmed: u64 = blocks.map(|b| u64::from(nand.next_page(b))).sum();
+            assert_eq!(nand.programmed_pages(), programmed);
+        }
+        assert!(layer.counts().gc_blocks > 1000);
+    }
+
+    /// Runs of pages are written and forgotten in one step, with the same result.
+    #[test]
+    fn many_pages_are_written_as_one_after_the_other() {
+        let ((mut nand, mut layer), mut rng) = (drive(), Rng::new(5));
+        let (mut other_nand, mut other) = drive();
+        for _ in 0..2_000 {
+            let first = rng.below(u64::from(LOGICAL)) as Lpn;
+            let end = (first + 1 + rng.below(60) as Lpn).min(LOGICAL);
+            if rng.below(4) == 0 {
+                layer.trim_many(&mut nand, first..end);
+                (first..end).for_each(|lpn| _ = other.trim(&mut other_nand, lpn, 0));
+            } else {
+                // Some pages twice in a run, and some runs in several superblocks.
+                let step = 1 + rng.below(3) as Lpn;
+                let mut lpns: Vec<Lpn> = (first..end).map(|lpn| lpn / step * step).collect();
+                lpns.push(first);
+                layer.write_many(&mut nand, &lpns, 0);
+                for lpn in lpns {
+                    other.write(&mut other_nand, lpn, 0, 0);
+                }
+            }
+            let places = |layer: &Superblocks| -> Vec<Option<Ppn>> {
+                (0..LOGICAL).map(|lpn| layer.locate(lpn)).collect()
+            };
+            assert_eq!(places(&layer), places(&other));
+            assert_eq!(layer.counts(), other.counts());
+            assert_eq!(nand.counts(), other_nand.counts());
+        }
+        assert!(layer.counts().gc_blocks > 1000);
     }
 }
