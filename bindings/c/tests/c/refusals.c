@@ -50,6 +50,7 @@ int main(int argc, char **argv)
     zero(&options, SENKO_CREATE | SENKO_ONEFILE);
     IS(senko_open(path, &options, &db), 0);
     IS(senko_close(db), 0);
+    IS(unlink(path), 0);
     zero(&options, SENKO_CREATE);
     options.mode = 01000;
     IS(senko_open(path, &options, &db), EINVAL);

@@ -20,10 +20,12 @@ use crate::settings::Settings;
 /// The resident memory of a server without shards: code, libraries, the allocator and the main
 /// thread.
 pub const PROCESS_BYTES: u64 = 12 << 20;
-/// Stack and tables of a worker, the emptied buffers that it keeps for later sends, and what the
-/// allocator loses where one worker frees another's buffers. Measured with 900 connections that
-/// read none of their answers.
-const WORKER_BYTES: u64 = 3 << 20;
+/// Stack and tables of a worker.
+const WORKER_BYTES: u64 = 1 << 20;
+/// What the allocator loses for each of several workers, since one frees another's buffers; a
+/// quarter of what the smallest shards leave at most. Measured with 900 connections that read none
+/// of their answers.
+const EXCHANGE_BYTES: u64 = 2 << 20;
 /// The admin listener: its thread, a minute of all counters, and its answers, which ADMIN-1 bounds.
 const ADMIN_BYTES: u64 = 3 << 20;
 /// A connection: session, table entries, and the loop's state for it.
@@ -171,6 +173,12 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
         + connections.min(MOST_BUSY) * BUSY_BYTES
         + threads * worker;
 
+    let exchange = if threads > 1 {
+        threads * EXCHANGE_BYTES
+    } else {
+        0
+    };
+
     let (total, shard) = match settings.item_memory {
         // The index of items in DRAM is added. With flash, write buffers and the index of flash are
         // added too. That index is sized for items of about a page: 12 bytes each, with room to
@@ -183,12 +191,14 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
             // With many threads, each has little. Its shard then gets more than `-m` says.
             let least = if own < LEAST_OWN { 0 } else { LEAST_SHARD };
             let shard = (own + index + buffers).max(least);
-            (fixed + shard * threads, shard)
+            (fixed + exchange + shard * threads, shard)
         }
-        None => (
-            settings.memory,
-            settings.memory.saturating_sub(fixed) / threads,
-        ),
+        None => {
+            let spare = settings.memory.saturating_sub(fixed);
+            let beyond_least = spare.saturating_sub(threads * LEAST_SHARD);
+            let shards = spare - exchange.min(beyond_least / 4);
+            (settings.memory, shards / threads)
+        }
     };
     Dealt {
         total,
