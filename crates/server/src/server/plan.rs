@@ -24,7 +24,7 @@ pub const PROCESS_BYTES: u64 = 12 << 20;
 const WORKER_BYTES: u64 = 1 << 20;
 /// What the allocator loses for each of several workers, since one frees another's buffers; a
 /// quarter of what the smallest shards leave at most. Measured with 900 connections that read none
-/// of their answers.
+/// of their answers. With flash the frames' memory, which is never all in use then, is enough.
 const EXCHANGE_BYTES: u64 = 2 << 20;
 /// The admin listener: its thread, a minute of all counters, and its answers, which ADMIN-1 bounds.
 const ADMIN_BYTES: u64 = 3 << 20;
@@ -173,10 +173,9 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
         + connections.min(MOST_BUSY) * BUSY_BYTES
         + threads * worker;
 
-    let exchange = if threads > 1 {
-        threads * EXCHANGE_BYTES
-    } else {
-        0
+    let exchange = match threads > 1 && flash.is_empty() {
+        true => threads * EXCHANGE_BYTES,
+        false => 0,
     };
 
     let (total, shard) = match settings.item_memory {
