@@ -30,7 +30,7 @@ const PRODUCT: [Edges; 14] = [
     ("senko_ssd", &["senko_io", "senko_workload"], &[]),
     (
         "senko_plan",
-        &["senko_io", "senko_workload", "senko_ssd"],
+        &["senko_io", "senko_workload", "senko_cache", "senko_ssd"],
         &[],
     ),
     (
