@@ -97,8 +97,8 @@ pub fn lock_memory() -> io::Result<()> {
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
 /// Keeps what the allocator takes near to what is in use. With huge pages each of its arenas and
-/// threads rounds up to 2 MiB, which is a tenth of a small cap; it is built without asking for
-/// them, since it would do so before this is called. Free pages go back to the system at once: by
+/// threads rounds up to 2 MiB, which is a tenth of a small cap. It is built without asking for
+/// them, since it would ask before this is called. Free pages go back to the system at once. By
 /// default they stay for a second, and a burst of buffers of one size comes on top of those of
 /// another.
 pub fn keep_memory_tight() {

@@ -341,7 +341,7 @@ pub(crate) struct Claim {
     file: Unshared,
     _sign: Option<Sign>,
     /// `None` if it is no regular file, which has no lock.
-    _held: Option<HeldLock>,
+    held: Option<HeldLock>,
 }
 
 impl Claim {
@@ -352,7 +352,7 @@ impl Claim {
     pub(crate) fn of(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Claim> {
         loop {
             let claim = Claim::once(path, &open)?;
-            if claim._held.is_none() || super::owner::is_at(claim.file(), path) {
+            if claim.held.is_none() || super::owner::is_at(claim.file(), path) {
                 return Ok(claim);
             }
         }
@@ -370,11 +370,7 @@ impl Claim {
             false => None,
         };
         let _sign = held.as_ref().and_then(|_| Sign::of(file.get()));
-        Ok(Claim {
-            file,
-            _sign,
-            _held: held,
-        })
+        Ok(Claim { file, _sign, held })
     }
 
     /// The open file.
