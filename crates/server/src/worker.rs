@@ -438,12 +438,13 @@ impl Worker {
             mesh.pins(self.index, self.core.shard.pinned());
         }
         self.reopen_doors();
+        let core = &mut self.core;
+        core.meter.end_round(&mut core.work.waited, &core.stats);
         if tick {
+            // After the meter, so that times and counters are published as of the same round.
             self.upkeep(now);
         }
         self.core.outbox.flush();
-        let core = &mut self.core;
-        core.meter.end_round(&mut core.work.waited, &core.stats);
     }
 
     /// One turn for each connection with unread input, as long as the round has turns (FLOW-4).

@@ -63,9 +63,14 @@ fn while_locked<T: Send>(
     // SAFETY: zeros are a valid value of this structure.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     (lock.l_type, lock.l_len) = (libc::F_WRLCK as _, 1);
+    // A child that another test has just forked has the file of the last use, and its lock, until
+    // it becomes another program.
     // SAFETY: the kernel reads only `lock`; the descriptor is open.
-    let locked = unsafe { libc::fcntl(held.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
-    assert_eq!(locked, 0);
+    while unsafe { libc::fcntl(held.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) } < 0 {
+        let error = std::io::Error::last_os_error();
+        assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}");
+        std::thread::yield_now();
+    }
     let opened = || {
         let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
         links
