@@ -218,7 +218,7 @@ fn load(core: &Core) -> Result<(), StoreError> {
     let log_extents = manifest
         .logs
         .iter()
-        .map(|log| core.space.claim(log.extent))
+        .map(|log| core.space.claim_log(log.extent, core.options.log_bytes))
         .collect::<Result<Vec<_>, _>>()?;
     if let Some(saved) = manifest.index {
         let held = core.space.claim(saved.extent)?;

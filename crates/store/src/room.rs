@@ -170,6 +170,9 @@ impl Core {
         if !self.unless_full(sealed)? {
             return Ok(false);
         }
+        if !self.spare.is_there() {
+            self.space.keep_place_for_log();
+        }
         writer.let_go();
         // Before a compaction takes the log's space.
         self.unless_full(self.next_log(writer))?;

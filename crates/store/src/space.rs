@@ -19,6 +19,8 @@
 //!   other, however their elements are packed, and then to go on in a log and compact any block.
 //!   Puts leave more: space for the deletes between two compactions, and what blocks may waste
 //!   without a compaction freeing it. So a delete always finds space (`reserve.rs`, `room.rs`).
+//! - SPACE-7: while there is no log to go on in, the place of a log that is let go is kept for the
+//!   next one. Blocks take space in pieces, a log takes it whole.
 //!
 //! `docs/architecture/store.md` says how a store becomes smaller.
 
@@ -85,6 +87,8 @@ struct Free {
     /// have all lengths, and would otherwise leave no space that fits a log.
     logs: Vec<u64>,
     log_units: u64,
+    /// There is no log to go on in, and none is ready (SPACE-7).
+    no_log: bool,
     /// The manifest on flash may name holes that have storage by now (SPACE-4).
     unrecorded: bool,
     /// The fewest free units with storage since the window began.
@@ -133,13 +137,21 @@ impl Free {
         Some(first)
     }
 
-    /// Releases the extents kept for logs to all users; false if there were none.
+    /// Releases the extents kept for logs to all users, except the next log's place (SPACE-7);
+    /// false if there were none.
     fn give_up_logs(&mut self) -> bool {
-        let logs = std::mem::take(&mut self.logs);
+        let kept = self.logs.len().min(usize::from(self.no_log));
+        let logs = self.logs.split_off(kept);
         for &first in &logs {
             self.runs.add(first, self.log_units);
         }
         !logs.is_empty()
+    }
+
+    /// The units of the next log's place, while there is no log (SPACE-7).
+    fn kept_for_log(&self) -> u64 {
+        let kept = self.no_log && !self.logs.is_empty();
+        if kept { self.log_units } else { 0 }
     }
 
     /// Looks for a piece to use instead of growing, if enough of the file is free. It is the
@@ -279,11 +291,34 @@ impl Space {
         })
     }
 
+    /// As [`Space::claim`], for a log of `bytes`.
+    ///
+    /// # Errors
+    /// As [`Space::claim`].
+    pub fn claim_log(self: &Arc<Space>, extent: Extent, bytes: u64) -> Result<Held, StoreError> {
+        let mut held = self.claim(extent)?;
+        held.log = true;
+        self.free.lock().log_units = bytes.div_ceil(UNIT_BYTES).max(1);
+        Ok(held)
+    }
+
+    /// The last log is about to be let go, and none is ready: the place that it leaves is kept
+    /// until [`Space::allocate_log`] takes it (SPACE-7).
+    pub fn keep_place_for_log(&self) {
+        self.free.lock().no_log = true;
+    }
+
     /// Allocates `bytes` for a log. When the log releases them, they are kept for the next log.
     ///
     /// # Errors
     /// As [`Space::allocate`].
     pub fn allocate_log(self: &Arc<Space>, bytes: u64) -> Result<Held, StoreError> {
+        let held = self.find_log(bytes)?;
+        self.free.lock().no_log = false;
+        Ok(held)
+    }
+
+    fn find_log(self: &Arc<Space>, bytes: u64) -> Result<Held, StoreError> {
         let units = bytes.div_ceil(UNIT_BYTES).max(1);
         let mut free = self.free.lock();
         if free.log_units == units
@@ -332,7 +367,7 @@ impl Space {
         let units = |bytes: u64| bytes.div_ceil(UNIT_BYTES).max(1);
         let (mut most, least) = (units(most.max(least)), units(least));
         let mut free = self.free.lock();
-        let room = self.limit.saturating_sub(free.used);
+        let room = self.limit.saturating_sub(free.used + free.kept_for_log());
         if room < least {
             return Err(self.at_limit(&free));
         }
@@ -592,6 +627,36 @@ mod tests {
         assert_eq!(space.bytes().0, 9 * UNIT);
         drop(whole);
         assert_eq!(space.bytes().0, UNIT);
+    }
+
+    /// Without a log to go on in, the last one's place is kept, whoever had it, in the file and
+    /// within the bound.
+    #[test]
+    fn the_place_of_the_last_log_is_kept() {
+        const UNIT: u64 = 65_536;
+        for max_bytes in [None, Some(9 * UNIT)] {
+            let pages = if max_bytes.is_some() { 16 * 12 } else { 16 * 9 };
+            let space = space(pages, max_bytes);
+            let place = Extent {
+                first: 16,
+                pages: 48,
+            };
+            let found = space.claim_log(place, 3 * UNIT).unwrap();
+            let next = space.allocate_log(3 * UNIT).unwrap();
+            space.keep_place_for_log();
+            drop((found, next));
+            let held = space.allocate_between(8 * UNIT, UNIT).unwrap();
+            assert!(held.extent().pages <= 5 * 16, "{held:?}");
+            while space.allocate_between(8 * UNIT, UNIT).is_ok_and(|held| {
+                std::mem::forget(held);
+                true
+            }) {}
+            let log = space.allocate_log(3 * UNIT).unwrap();
+            assert_eq!(log.extent().pages, 48);
+            drop(log);
+            // There was a log again, so its place is anybody's.
+            assert!(space.allocate(UNIT).is_ok());
+        }
     }
 
     #[test]

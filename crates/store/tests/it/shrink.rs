@@ -3,7 +3,7 @@
 //! and can still be emptied when others took that space.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -201,6 +201,53 @@ fn empty_when_full(background: bool, kept: u64, ending: &str) {
         .compact()
         .unwrap_or_else(|error| panic!("{what}: {error}; {:?}", store.stats()));
     assert_eq!(store.scan().unwrap().count(), 0, "{what}");
+}
+
+/// A reader of an earlier version holds the space of a log that was sealed, and may leave at any
+/// time. A compaction used to take that space in pieces then. No log found a place, and every
+/// delete was refused, also after a reopening.
+#[test]
+fn readers_come_and_go_while_a_full_store_is_emptied() {
+    for seed in 0..10 {
+        let (device, max_bytes) = match seed % 2 {
+            0 => (Hooked::limited(seed, 16 * MIB / 4096), None),
+            _ => (Hooked::new(seed), Some(16 * MIB)),
+        };
+        let options = Options {
+            max_bytes,
+            ..options(true)
+        };
+        let store = open(&device, options);
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for nth in 0..2 {
+                let (store, ended) = (&store, &ended);
+                let mut rng = Rng::new(2 * seed + nth);
+                scope.spawn(move || {
+                    while !ended.load(Ordering::Relaxed) {
+                        let mut scan = store.scan().unwrap();
+                        for _ in 0..rng.below(200) {
+                            // A store without space ends its snapshots.
+                            if !matches!(scan.next(), Some(Ok(_))) {
+                                break;
+                            }
+                        }
+                    }
+                });
+            }
+            let stored = (0..).take_while(|&key| put(&store, key).is_ok()).count() as u64;
+            for key in 0..stored {
+                if let Err(error) = store.delete(&key.to_be_bytes()) {
+                    ended.store(true, Ordering::Relaxed);
+                    panic!(
+                        "seed {seed}, delete {key} of {stored}: {error}; {:?}",
+                        store.stats()
+                    );
+                }
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+    }
 }
 
 /// A store shrinks and continues, and crashes at every write, flush, truncation and punch. After
