@@ -25,7 +25,8 @@ impl SenkoBatch {
     /// `batch` is NULL or a batch that nobody else uses at this time.
     unsafe fn of<'a>(batch: *mut SenkoBatch) -> Result<&'a mut SenkoBatch, Failure> {
         // SAFETY: the caller's promise.
-        let batch = unsafe { batch.as_mut() }.ok_or(Failure::invalid("the batch is NULL"))?;
+        let batch =
+            unsafe { batch.as_mut() }.ok_or_else(|| Failure::invalid("the batch is NULL"))?;
         batch.shared.check()?;
         Ok(batch)
     }
@@ -174,7 +175,7 @@ pub unsafe extern "C" fn senko_bulk_load(
     let done = guard(|| {
         // SAFETY: the caller's promise, here and below.
         let shared = unsafe { SenkoDb::of(db) }?;
-        let next = next.ok_or(Failure::invalid("the function is NULL"))?;
+        let next = next.ok_or_else(|| Failure::invalid("the function is NULL"))?;
         let durability = durability_of(durability)?;
         let table = shared.table(table)?;
         let records = std::iter::from_fn(|| {

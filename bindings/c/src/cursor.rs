@@ -130,7 +130,8 @@ pub unsafe extern "C" fn senko_cursor_get(
 ) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let cursor = unsafe { cursor.as_mut() }.ok_or(Failure::invalid("the cursor is NULL"))?;
+        let cursor =
+            unsafe { cursor.as_mut() }.ok_or_else(|| Failure::invalid("the cursor is NULL"))?;
         // SAFETY: the caller's promise.
         let given = || unsafe { Val::bytes(key) };
         let to = match to {
@@ -142,7 +143,7 @@ pub unsafe extern "C" fn senko_cursor_get(
             5 => Where::From(given()?),
             other => return Err(Failure::invalid(format!("a cursor cannot go to {other}"))),
         };
-        let found = cursor.go(&to)?.ok_or(Failure::code(NOTFOUND))?;
+        let found = cursor.go(&to)?.ok_or_else(|| Failure::code(NOTFOUND))?;
         let (found_key, found_value) = cursor.at.insert(found);
         // SAFETY: the caller's promise.
         unsafe {

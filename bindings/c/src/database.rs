@@ -69,7 +69,7 @@ impl Shared {
     pub fn table(&self, number: u32) -> Result<Table, Failure> {
         let tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let table = tables.get(number as usize).cloned();
-        table.ok_or(Failure::code(NOTABLE))
+        table.ok_or_else(|| Failure::code(NOTABLE))
     }
 
     /// Refuses the child of a fork.
@@ -94,7 +94,7 @@ impl SenkoDb {
     /// `db` is NULL or an open database.
     pub(crate) unsafe fn of<'a>(db: *const SenkoDb) -> Result<&'a Arc<Shared>, Failure> {
         // SAFETY: the caller's promise.
-        let db = unsafe { db.as_ref() }.ok_or(Failure::invalid("the database is NULL"))?;
+        let db = unsafe { db.as_ref() }.ok_or_else(|| Failure::invalid("the database is NULL"))?;
         db.shared.check()?;
         Ok(&db.shared)
     }
@@ -316,7 +316,7 @@ pub unsafe extern "C" fn senko_snapshots(
     let done = guard(|| {
         // SAFETY: the caller's promise.
         let shared = unsafe { SenkoDb::of(db) }?;
-        let each = each.ok_or(Failure::invalid("the function is NULL"))?;
+        let each = each.ok_or_else(|| Failure::invalid("the function is NULL"))?;
         let open = shared.db().stats().snapshots;
         for open in open {
             let age = u64::try_from(open.age.as_millis()).unwrap_or(u64::MAX);
@@ -428,7 +428,7 @@ pub unsafe extern "C" fn senko_tables(
     let done = guard(|| {
         // SAFETY: the caller's promise.
         let shared = unsafe { SenkoDb::of(db) }?;
-        let each = each.ok_or(Failure::invalid("the function is NULL"))?;
+        let each = each.ok_or_else(|| Failure::invalid("the function is NULL"))?;
         for table in shared.db().tables() {
             // A name from a Rust program may have a zero byte; it ends there.
             let name = table.name().split('\0').next().unwrap_or_default();

@@ -48,7 +48,8 @@ impl Val {
     /// `val` is NULL, or a value whose bytes do not change for `'a`.
     pub(crate) unsafe fn bytes<'a>(val: *const Val) -> Result<&'a [u8], Failure> {
         // SAFETY: the caller's promise.
-        let val = unsafe { val.as_ref() }.ok_or(Failure::invalid("a key or value is NULL"))?;
+        let val =
+            unsafe { val.as_ref() }.ok_or_else(|| Failure::invalid("a key or value is NULL"))?;
         if val.size == 0 {
             return Ok(&[]);
         }

@@ -50,7 +50,8 @@ impl SenkoTxn {
     /// `txn` is NULL or a transaction that nobody else uses at this time.
     unsafe fn of<'a>(txn: *mut SenkoTxn) -> Result<&'a mut SenkoTxn, Failure> {
         // SAFETY: the caller's promise.
-        let txn = unsafe { txn.as_mut() }.ok_or(Failure::invalid("the transaction is NULL"))?;
+        let txn =
+            unsafe { txn.as_mut() }.ok_or_else(|| Failure::invalid("the transaction is NULL"))?;
         txn.running.shared.check()?;
         Ok(txn)
     }
@@ -98,7 +99,7 @@ impl SenkoTxn {
             State::Reads(snapshot) => snapshot.get(&table, key)?,
             State::Ended => return Err(Failure::code(ENDED)),
         };
-        txn.value = found.ok_or(Failure::code(NOTFOUND))?;
+        txn.value = found.ok_or_else(|| Failure::code(NOTFOUND))?;
         // SAFETY: the caller's promise.
         unsafe { give(value, Val::of(&txn.value)) }
     }
@@ -216,7 +217,8 @@ pub unsafe extern "C" fn senko_commit_async(
 pub unsafe extern "C" fn senko_pending_done(pending: *mut SenkoPending, done: *mut c_int) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let waiting = unsafe { pending.as_ref() }.ok_or(Failure::invalid("the commit is NULL"))?;
+        let waiting =
+            unsafe { pending.as_ref() }.ok_or_else(|| Failure::invalid("the commit is NULL"))?;
         waiting.shared.check()?;
         let is_done = waiting.commit.as_ref().is_none_or(PendingCommit::is_done);
         // SAFETY: the caller's promise.
@@ -232,7 +234,8 @@ pub unsafe extern "C" fn senko_pending_done(pending: *mut SenkoPending, done: *m
 pub unsafe extern "C" fn senko_pending_wait(pending: *mut SenkoPending) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let waiting = unsafe { pending.as_ref() }.ok_or(Failure::invalid("the commit is NULL"))?;
+        let waiting =
+            unsafe { pending.as_ref() }.ok_or_else(|| Failure::invalid("the commit is NULL"))?;
         waiting.shared.check()?;
         // SAFETY: it was made by `senko_commit_async`, and is not used again.
         let waiting = unsafe { Box::from_raw(pending) };

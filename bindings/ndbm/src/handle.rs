@@ -186,7 +186,7 @@ impl Handle {
             return Err(Failure::new(libc::EPERM, text));
         }
         let table = content.table.clone();
-        let table = table.ok_or(Failure::new(libc::EIO, "the database has no table"))?;
+        let table = table.ok_or_else(|| Failure::new(libc::EIO, "the database has no table"))?;
         Ok((content, table))
     }
 
