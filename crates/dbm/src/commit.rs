@@ -14,7 +14,7 @@
 //! A node costs a comparison one lookup for each key that the node wrote, in the sorted set of what
 //! was read. An open transaction holds the list from its snapshot on. So a node keeps little:
 //! its keys, and its values only until they are applied. If the nodes after the oldest open
-//! transaction take more than `Options::overlap_bytes`, that transaction ends (`Registry::expire`).
+//! transaction take more than `Options::overlap_bytes`, that transaction ends (`Readers::publish`).
 //!
 //! Deviation: a transaction that failed often takes a turn (`fairness.rs`).
 //!
@@ -22,26 +22,20 @@
 //! transaction read nothing that a node between its snapshot and itself wrote. ORDER-3: a node
 //! follows the one before it in its number, and in the turn that is taken.
 
+pub(crate) mod ranges; // sets of key ranges
+pub(crate) mod reads;
+pub(crate) mod turn; // others wait for a transaction
+pub(crate) mod writes;
+
 use std::sync::Arc;
 
+use crate::commit::ranges::RangeSet;
+use crate::commit::reads::ReadSet;
+use crate::commit::turn::Turn;
+use crate::commit::writes::{Changes, WriteSet};
 use crate::options::Pause;
-use crate::ranges::RangeSet;
-use crate::reads::ReadSet;
+use crate::records::changes::TableChange;
 use crate::sync::{Mutex, OnceBox};
-use crate::turn::Turn;
-use crate::writes::{Changes, WriteSet};
-
-/// A change of the list of tables.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TableChange {
-    /// It must not exist yet.
-    Create {
-        name: String,
-    },
-    Drop {
-        id: u32,
-    },
-}
 
 /// What a transaction did.
 #[derive(Debug, Default)]
