@@ -15,27 +15,33 @@
 //! - CHANGE-2: after a failed write or flush nothing is written any more (`health`); a failed flush
 //!   is never tried again.
 
+pub(crate) mod change; // a change of blocks and logs
+pub(crate) mod pace; // how long writers wait
+pub(crate) mod reserve; // the space that stays free
+pub(crate) mod state; // the parts that change
+pub(crate) mod version; // one state of the store, as readers see it
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, MutexGuard};
 use senko_io::Device;
 
-use crate::change::Change;
-use crate::large::LargeValues;
+use crate::cache::record_cache::RecordCache;
+use crate::core::change::Change;
+use crate::core::pace::Pace;
+use crate::core::state::counters::Counters;
+use crate::core::state::health::Health;
+use crate::core::state::logs::{Spare, Writer};
+use crate::core::state::manifests::{Manifests, Target};
+use crate::core::state::pins::Pins;
+use crate::core::state::requests::Requests;
+use crate::core::state::view::View;
+use crate::core::version::{Generation, LogHandle, Version};
+use crate::disk::large::LargeValues;
+use crate::disk::mark::Mark;
+use crate::disk::space::Space;
 use crate::log::Log;
-use crate::pace::Pace;
-use crate::record_cache::RecordCache;
-use crate::space::Space;
-use crate::state::counters::Counters;
-use crate::state::health::Health;
-use crate::state::logs::{Spare, Writer};
-use crate::state::manifests::{Manifests, Target};
-use crate::state::mark::Mark;
-use crate::state::pins::Pins;
-use crate::state::requests::Requests;
-use crate::state::view::View;
-use crate::version::{Generation, LogHandle, Version};
 use crate::{Hasher, Options, StoreError};
 
 /// An open store.

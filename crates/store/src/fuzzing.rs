@@ -16,7 +16,7 @@ use std::sync::Arc;
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, PAGE_SIZE, Purpose, Tag};
 
-use crate::superblock::{FORMAT_VERSION, MAGIC};
+use crate::disk::superblock::{FORMAT_VERSION, MAGIC};
 use crate::{Clock, Options, Store, StoreError};
 
 /// Pages of the file.

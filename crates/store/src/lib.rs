@@ -42,54 +42,22 @@
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 
-// The store and its settings, as callers see them.
-mod durability;
-mod options;
+// From the top: what callers see, opening, work on several parts, the parts of an open store, what
+// lies on the device.
 mod store;
-mod upkeep;
-mod value;
-mod snapshot;
-mod scan;
-mod stats;
-mod backup;
-// Damage of a store, and repair.
-mod verify;
-mod repair;
-
-// The parts of an open store, and the state that they own.
-mod change;
-mod core;
-mod reserve;
-mod room;
-mod state;
-mod version;
-
-// The path of data: writes, background work, reads.
-mod write;
-mod conditional;
-mod pace;
-mod seal;
-mod merge;
-mod compact;
-mod jobs;
-mod get;
-mod history;
-mod hit;
-mod lookup;
-mod read;
-mod record_cache;
-
-// Other data on the device than logs and blocks.
-mod extent;
-mod large;
 mod open;
-mod saved_index;
-mod shrink;
-mod space;
-mod superblock;
+mod work;
+mod write;
+mod read;
+mod core;
+mod cache;
+mod disk;
 
+mod durability;
 mod error;
+mod extent; // a run of pages
 mod hash;
+mod options;
 
 #[doc(hidden)]
 pub mod example; // common beginnings of the examples in the documentation
@@ -110,7 +78,6 @@ pub mod index; // from a hash to a block
 #[doc(hidden)]
 pub mod log; // the block in append order
 
-pub use backup::{BackupReport, GoOn};
 pub use durability::Durability;
 pub use error::StoreError;
 #[doc(hidden)]
@@ -119,12 +86,13 @@ pub use extent::Extent;
 pub use hash::{Hasher, KeyHash, SHARDS};
 pub use index::IndexKind;
 pub use options::{Clock, MAX_KEY_BYTES, MAX_VALUE_BYTES, Options, WriteOptions};
-pub use repair::{Loss, RepairReport, repair, repair_device};
-pub use scan::Scan;
-pub use shrink::Shrunk;
-pub use snapshot::Snapshot;
-pub use stats::Stats;
+pub use read::scan::Scan;
+pub use read::snapshot::Snapshot;
+pub use read::value::{Entry, KeyVersion, Value};
 pub use store::Store;
-pub use value::{Entry, KeyVersion, Value};
-pub use verify::{Problem, VerifyReport, verify, verify_device};
+pub use store::backup::{BackupReport, GoOn};
+pub use store::repair::{Loss, RepairReport, repair, repair_device};
+pub use store::shrink::Shrunk;
+pub use store::stats::Stats;
+pub use store::verify::{Problem, VerifyReport, verify, verify_device};
 pub use write::Batch;

@@ -12,6 +12,8 @@
 //! - OPEN-2: before the state was read completely, opening changes nothing on the device, except
 //!   that it makes the data there durable. In a read-only store it changes nothing at all.
 
+pub(crate) mod saved_index; // the maps at a clean close
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -21,23 +23,22 @@ use parking_lot::{Mutex, MutexGuard};
 use senko_io::{Device, PAGE_SIZE, Purpose, Tag, content_of};
 
 use crate::block::Block;
+use crate::core::pace::Pace;
+use crate::core::state::counters::Counters;
+use crate::core::state::health::{CLOSED, Health, READ_ONLY};
+use crate::core::state::logs::{Spare, Writer};
+use crate::core::state::manifests::Manifests;
+use crate::core::state::pins::Pins;
+use crate::core::state::requests::Requests;
+use crate::core::state::view::View;
+use crate::core::version::{BlockHandle, LogHandle, Version};
 use crate::core::{Core, Opened};
-use crate::large::LargeValues;
+use crate::disk::large::LargeValues;
+use crate::disk::mark::Mark;
+use crate::disk::space::Space;
+use crate::disk::superblock::{Manifest, OnDevice, Shape, Superblock};
 use crate::log::Log;
 use crate::options::MAX_FROZEN;
-use crate::pace::Pace;
-use crate::saved_index;
-use crate::space::Space;
-use crate::state::counters::Counters;
-use crate::state::health::{CLOSED, Health, READ_ONLY};
-use crate::state::logs::{Spare, Writer};
-use crate::state::manifests::Manifests;
-use crate::state::mark::Mark;
-use crate::state::pins::Pins;
-use crate::state::requests::Requests;
-use crate::state::view::View;
-use crate::superblock::{Manifest, OnDevice, Shape, Superblock};
-use crate::version::{BlockHandle, LogHandle, Version};
 use crate::{Hasher, Options, StoreError};
 
 /// The file at a path, if there is one; an error if that cannot be told.
@@ -196,7 +197,7 @@ fn assemble(
         large: LargeValues::default(),
         pins: Pins::default(),
         pace: Pace::new(capacity),
-        cache: crate::record_cache::RecordCache::new(options.cache_bytes),
+        cache: crate::cache::record_cache::RecordCache::new(options.cache_bytes),
         counters: Counters::default(),
         opened: Opened::default(),
         options,
@@ -250,7 +251,7 @@ fn load(core: &Core) -> Result<(), StoreError> {
 fn load_logs(
     core: &Core,
     manifest: &Manifest,
-    extents: Vec<crate::space::Held>,
+    extents: Vec<crate::disk::space::Held>,
 ) -> Result<(), StoreError> {
     let mut last_time = manifest.last_time;
     let mut logs: Vec<Arc<LogHandle>> = Vec::new();

@@ -217,7 +217,7 @@ impl Options {
         if self.compaction_rate == Some(0) {
             return invalid("a compaction rate of 0 compacts nothing; None is no limit".to_owned());
         }
-        let least = crate::record_cache::MIN_BYTES;
+        let least = crate::cache::record_cache::MIN_BYTES;
         if self.cache_bytes != 0 && self.cache_bytes < least {
             return invalid(format!(
                 "a cache of records has {least} bytes or more, or 0 for none, not {}",

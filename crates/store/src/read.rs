@@ -5,16 +5,23 @@
 //! look-up that got its pages continues while the device reads for the others. When it is done, the
 //! next key takes its place.
 
+pub(crate) mod get; // gets in a version
+pub(crate) mod history; // the versions of a key
+pub(crate) mod lookup; // a look-up as a state machine
+pub(crate) mod scan;
+pub(crate) mod snapshot;
+pub(crate) mod value; // what a get returns
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, ReadStream, Tag};
 
-use crate::hit::Hit;
+use crate::cache::hit::Hit;
+use crate::core::version::Version;
 use crate::index::BlockMap;
-use crate::lookup::{Lookup, Pages, Step, Terms};
-use crate::version::Version;
+use crate::read::lookup::{Lookup, Pages, Step, Terms};
 use crate::{KeyHash, StoreError};
 
 const LOOKUP: Tag = Tag::store(Purpose::Lookup);

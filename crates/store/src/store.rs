@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The store's public interface.
 
+pub(crate) mod backup;
+pub(crate) mod conditional; // compare and swap, update
+pub(crate) mod repair; // saves what is whole of a damaged store
+pub(crate) mod shrink; // gives space back to the file system
+pub(crate) mod stats;
+mod upkeep; // compaction and backup on request
+pub(crate) mod verify;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,14 +16,14 @@ use parking_lot::Mutex;
 use senko_io::{Device, FileOptions, FlashFile};
 
 use crate::core::Core;
-use crate::get::Many;
-use crate::jobs::Threads;
+use crate::core::state::counters::Counters;
 use crate::options::check_key;
-use crate::scan::Scan;
-use crate::snapshot::Snapshot;
-use crate::state::counters::Counters;
-use crate::stats::Stats;
-use crate::value::{Entry, KeyVersion, Value};
+use crate::read::get::Many;
+use crate::read::scan::Scan;
+use crate::read::snapshot::Snapshot;
+use crate::read::value::{Entry, KeyVersion, Value};
+use crate::store::stats::Stats;
+use crate::work::jobs::Threads;
 use crate::{Batch, Options, StoreError, WriteOptions};
 
 /// An open store: cheap to clone, used from any thread.

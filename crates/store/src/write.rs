@@ -13,17 +13,19 @@
 //! - WRITE-3: no acknowledged write comes after a lost one. Before a commit in the active log is
 //!   acknowledged, the frozen logs are as durable as the commit.
 
+pub(crate) mod room; // what a writer does that finds no space
+
 use std::sync::Arc;
 
 use crate::core::Core;
+use crate::core::reserve::Wish;
+use crate::core::state::counters::Counters;
+use crate::core::state::logs::Writer;
+use crate::core::version::LogHandle;
+use crate::disk::space::Held;
 use crate::element::{Element, LARGE, MORE, TOMBSTONE};
 use crate::log::{AppendError, Packing, Ticket};
 use crate::options::{LAST_EXPIRY, MAX_VALUE_BYTES, check_key};
-use crate::reserve::Wish;
-use crate::space::Held;
-use crate::state::counters::Counters;
-use crate::state::logs::Writer;
-use crate::version::LogHandle;
 use crate::{Durability, KeyHash, StoreError, WriteOptions};
 
 /// One operation of a batch.
@@ -371,7 +373,7 @@ impl Core {
                 continue;
             };
             let held = self.with_space(value.len() as u64)?;
-            let place = crate::large::write(&self.device, &held, value)
+            let place = crate::disk::large::write(&self.device, &held, value)
                 .map_err(|error| self.failed(error))?;
             references.push((nth, place.encode()));
             holders.push(self.large.register(held));

@@ -308,7 +308,7 @@ pub static PARTS: &[Part] = &[
         Paper::A,
         "section 9.4, reads",
         "reads and time of a get, as a system",
-        &["crates/store/src/get.rs"],
+        &["crates/store/src/read/get.rs"],
         "store-gets",
     ),
     part(

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A change of the sealed part of the store. It is applied to the manifest and to the version that
+//! readers see.
+//!
+//! [`crate::core::Core::replace_blocks`] carries it out: into the manifest, durable, and only then
+//! into the version (CHANGE-1).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::core::version::{BlockHandle, Generation, Member, ShardGeneration, Version};
+use crate::disk::superblock::Manifest;
+use crate::index::ShardMap;
+
+/// A change of the sealed part of the store.
+pub(crate) struct Change {
+    pub sealed_logs: Vec<u64>,
+    /// Slots and numbers of the blocks to remove.
+    pub removed: Vec<(u32, u64)>,
+    /// Blocks to add, which together form one generation.
+    pub added: Vec<Arc<BlockHandle>>,
+    /// The generation's maps, one a shard.
+    pub maps: Vec<ShardMap>,
+    pub min_time: u64,
+    pub max_time: u64,
+    pub elements: u64,
+}
+
+impl Change {
+    /// Adds the new blocks to the manifest, and removes the old ones from it. The other blocks'
+    /// counts of live elements are brought up to date, from `version`.
+    pub fn enter(&self, manifest: &mut Manifest, version: &Version) {
+        let gone = |id: u64| self.removed.iter().any(|&(_, removed)| removed == id);
+        manifest
+            .logs
+            .retain(|log| !self.sealed_logs.contains(&log.id));
+        manifest.blocks.retain(|(record, _)| !gone(record.id));
+        let live: HashMap<u64, u64> = version
+            .blocks()
+            .map(|(_, handle)| (handle.id(), handle.live()))
+            .collect();
+        for (record, count) in &mut manifest.blocks {
+            *count = live.get(&record.id).copied().unwrap_or(*count);
+        }
+        for handle in &self.added {
+            manifest
+                .blocks
+                .push((*handle.block.record(), handle.live()));
+        }
+    }
+
+    /// Shows the new blocks in the version, as the generation with that number, and no longer shows
+    /// the old ones.
+    pub fn apply(self, version: &mut Version, generation: u64) {
+        version
+            .logs
+            .retain(|log| !self.sealed_logs.contains(&log.log.id()));
+        if !self.added.is_empty() {
+            let members = self.added.into_iter().map(|handle| {
+                let id = handle.id();
+                let slot = version.add_block(handle);
+                Member { slot, id }
+            });
+            let generation = Arc::new(Generation {
+                id: generation,
+                members: members.collect(),
+                min_time: self.min_time,
+                max_time: self.max_time,
+                elements: self.elements,
+            });
+            for (shard, map) in version.shards.iter_mut().zip(self.maps) {
+                let mut index = (**shard).clone();
+                index.insert(ShardGeneration {
+                    generation: Arc::clone(&generation),
+                    map: Arc::new(map),
+                });
+                *shard = Arc::new(index);
+            }
+        }
+        for (slot, id) in self.removed {
+            if let Some(place) = version.slots.get_mut(slot as usize)
+                && place.as_ref().is_some_and(|handle| handle.id() == id)
+            {
+                *place = None;
+            }
+        }
+    }
+}
