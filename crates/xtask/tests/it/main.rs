@@ -6,6 +6,7 @@ mod circles; // files that import each other in a circle
 mod dependencies; // docs/dependencies.md against the manifests
 mod edges; // which crate may use which
 mod invariants; // names of invariants: the code and their page
+mod methods; // methods of one type that call across files in a circle
 mod names; // paths and symbols that the documents name
 mod owners; // state that only one folder writes
 mod sources; // how source files begin, where `unsafe` is
