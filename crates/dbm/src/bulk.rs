@@ -150,7 +150,7 @@ impl Database {
         tables: &[Table],
         durability: Durability,
     ) -> Result<(), DbmError> {
-        let mut snapshot = Snapshot::new(self.core().see_to_change());
+        let mut snapshot = Snapshot::new(self.core().see(true));
         for table in tables {
             snapshot.info(table)?;
         }

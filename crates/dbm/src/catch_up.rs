@@ -9,7 +9,6 @@
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHashMap;
 
@@ -17,40 +16,39 @@ use crate::DbmError;
 use crate::changes::Change;
 use crate::core::Core;
 use crate::entry::commit_of;
+use crate::lookup::out_of_order;
 use crate::mapping::Version;
 use crate::node::Page;
+use crate::pages::Pages;
 use crate::table::Catalogue;
-use crate::tree::out_of_order;
 
-impl Core {
-    /// Applies the changes of a commit before the checkpoint to the leaves that lack them. Tables,
-    /// counts and long values are already as of the checkpoint.
-    pub fn catch_up(&self, commit: u64, changes: &[Change<'_>]) -> Result<(), DbmError> {
-        let mut writer = self.writer.lock();
-        let mut late = Late {
-            core: self,
-            commit,
-            catalogue: Arc::clone(&writer.catalogue),
-            leaves: FxHashMap::default(),
-        };
-        for change in changes {
-            late.change(change)?;
-        }
-        for (id, page) in late.leaves {
-            let Some(page) = page else { continue };
-            let version = Version::new(id, commit, Some(page), None, &self.space);
-            self.nodes.at(id).store(Some(Arc::new(version)));
-            writer.dirty.change(id, false);
-        }
-        self.dirty.store(writer.dirty.len(), Ordering::Relaxed);
-        self.evict();
-        Ok(())
+/// Applies the changes of a commit before the checkpoint to the leaves that lack them. Tables,
+/// counts and long values are already as of the checkpoint.
+pub(crate) fn catch_up(core: &Core, commit: u64, changes: &[Change<'_>]) -> Result<(), DbmError> {
+    let mut writer = core.writer.lock();
+    let mut late = Late {
+        pages: &core.pages,
+        commit,
+        catalogue: writer.visible().catalogue,
+        leaves: FxHashMap::default(),
+    };
+    for change in changes {
+        late.change(change)?;
     }
+    for (id, page) in late.leaves {
+        let Some(page) = page else { continue };
+        let version = Version::new(id, commit, Some(page), None, &core.space);
+        core.pages.set(id, Some(Arc::new(version)));
+        writer.changed.page(id, false);
+    }
+    core.room.set_changed(writer.changed.counts());
+    core.pages.evict();
+    Ok(())
 }
 
 /// Leaves that a commit changes.
 struct Late<'a> {
-    core: &'a Core,
+    pages: &'a Pages,
     commit: u64,
     catalogue: Arc<Catalogue>,
     /// `None`: it has the commit.
@@ -90,12 +88,12 @@ impl Late<'_> {
             return Ok(None);
         };
         let root = self.catalogue[nth].root;
-        let found = self.core.find(u64::MAX, root, Some(key), false)?;
+        let found = self.pages.find(u64::MAX, root, Some(key), false)?;
         let id = found.page.id();
         let leaf = match self.leaves.entry(id) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let version = self.core.nodes.get(id).and_then(|word| word.load_full());
+                let version = self.pages.newest(id);
                 let has = match version.map_or(0, |version| version.commit) {
                     0 => commit_of(found.page.bytes()),
                     commit => commit,

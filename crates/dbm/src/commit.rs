@@ -14,7 +14,7 @@
 //! A node costs a comparison one lookup for each key that the node wrote, in the sorted set of what
 //! was read. An open transaction holds the list from its snapshot on. So a node keeps little:
 //! its keys, and its values only until they are applied. If the nodes after the oldest open
-//! transaction take more than `Options::overlap_bytes`, that transaction ends (`Registry::expire`).
+//! transaction take more than `Options::overlap_bytes`, that transaction ends (`Readers::publish`).
 //!
 //! Deviation: a transaction that failed often takes a turn (`fairness.rs`).
 //!

@@ -6,15 +6,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHashSet;
 use senko_io::{FileId, Unfinished};
 
+use crate::lookup::check_level;
 use crate::node::Page;
 use crate::snapshot::Record;
 use crate::table::TableInfo;
-use crate::tree::check_level;
 use crate::{Database, DbmError, Durability, Options, Snapshot, Table};
 
 /// Approximate bytes of records in one transaction of a copy.
@@ -222,7 +221,7 @@ impl Database {
         progress: impl FnMut(u64) -> bool,
     ) -> Result<CopyReport, DbmError> {
         let path = self.place()?.path.clone();
-        self.core().check()?;
+        self.core().latch.check()?;
         // A checkpoint has a snapshot. After this one no other is due, because nobody writes.
         self.checkpoint()?;
         if self.is_shared() {
@@ -248,7 +247,7 @@ impl Database {
             Err(error) => {
                 // A commit here would go into a file without a name.
                 let text = format!("it was replaced by its copy, which did not open: {error}");
-                let _ = self.core().failed.set(text);
+                self.core().latch.close(&text);
                 return Err(error);
             }
         }
@@ -279,7 +278,7 @@ impl Database {
             ..Options::default()
         };
         let copy = Database::open(to, options)?;
-        let seen = self.core().see();
+        let seen = self.core().see(false);
         let mut copying = Copying {
             from: Snapshot::new(seen),
             to: &copy,
@@ -361,7 +360,7 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
     ) -> Result<(), DbmError> {
         let (core, commit) = (Arc::clone(self.from.core()), self.from.commit());
         let is_new = self.reached.insert(id);
-        let page = self.from.valid(core.page_at(id, commit));
+        let page = self.from.valid(core.pages.page_at(id, commit));
         let page = match page.and_then(|page| check_level(&page, above).map(|()| page)) {
             Ok(page) if is_new => page,
             Ok(_) => {
@@ -394,12 +393,12 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
         let (core, commit) = (Arc::clone(self.from.core()), self.from.commit());
         let lost = self.report.lost.clone();
         let mut recovered = None;
-        for id in 0..core.pages.load(Ordering::Relaxed) as u32 {
-            let version = core.version_at(id, commit);
+        for id in 0..core.room.pages() as u32 {
+            let version = core.pages.version_at(id, commit);
             let Some(version) = version.filter(|_| !self.reached.contains(&id)) else {
                 continue;
             };
-            let leaf = match self.from.valid(core.page(&version)) {
+            let leaf = match self.from.valid(core.pages.page(&version)) {
                 Ok(page) if page.level() == 0 && page.count() > 0 => page,
                 Err(why @ DbmError::SnapshotExpired) => return Err(why),
                 Ok(_) | Err(_) => continue,
@@ -431,7 +430,7 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
             let key = page.key(nth).to_vec();
             let value = match page.value(nth) {
                 (value, false) => Ok(value.to_vec()),
-                (reference, true) => self.from.valid(core.long_value(reference)),
+                (reference, true) => self.from.valid(core.pages.long_value(reference)),
             };
             match value {
                 Ok(value) => self.record(to, key, value)?,

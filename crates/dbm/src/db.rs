@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use senko_io::{Device, FileId, FileOptions, FlashFile, PAGE_SIZE};
 
+use crate::checkpoint::{checkpoint, checkpoint_all};
 use crate::commit::{Node, TableChange};
 use crate::core::Core;
 use crate::fairness::Tries;
-use crate::maintain::{Behind, Keeper};
+use crate::maintain::Keeper;
 use crate::open::{FIRST_PAGES, changing_pages, open};
 use crate::ranges::RangeSet;
 use crate::reads::ReadSet;
 use crate::room::Size;
+use crate::submit::submit;
 use crate::writes::Changes;
 use crate::{DbmError, Durability, OpenSnapshot, Options, Snapshot, Table, Transaction};
 
@@ -116,19 +118,16 @@ pub struct Database {
 const FEW_ATTEMPTS: u32 = 3;
 const MOST_ATTEMPTS: u32 = 100;
 
-/// Bytes of changes that wait for a commit which is written to the log.
-const MOST_UNLOGGED: usize = 256 << 10;
-
 fn close(core: &Arc<Core>) -> Result<(), DbmError> {
-    core.check()?;
+    core.latch.check()?;
     let clean = {
         let log = core.log.lock();
-        log.written == 0 && core.dirty.load(Ordering::Relaxed) == 0
+        log.written == 0 && core.room.changed().0 == 0
     };
     match clean {
         // An earlier process may have written what this one found, without a flush.
         true => core.log.lock().sync(),
-        false => core.checkpoint(),
+        false => checkpoint_all(core),
     }
 }
 
@@ -276,7 +275,7 @@ impl Database {
                 path: absolute,
                 file: device.id().map_err(opened)?,
             };
-            let _ = core.failed.set("it was opened to be read".to_owned());
+            core.latch.close(&"it was opened to be read");
             let keeper = Keeper::start(&core)?;
             return Ok(Database {
                 inner: Arc::new(Inner {
@@ -330,7 +329,7 @@ impl Database {
 
     /// Whether other handles, snapshots or transactions use the database.
     pub(crate) fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.inner) > 1 || !self.core().registry.lock().open.is_empty()
+        Arc::strong_count(&self.inner) > 1 || self.core().readers.oldest().is_some()
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -390,7 +389,7 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn tables(&self) -> Vec<Table> {
-        let catalogue = Arc::clone(&self.core().registry.lock().visible.catalogue);
+        let catalogue = self.core().readers.catalogue();
         let mut tables: Vec<Table> = catalogue
             .iter()
             .map(|info| Table {
@@ -428,7 +427,7 @@ impl Database {
 
     fn change_table(&self, change: TableChange) -> Result<(), DbmError> {
         let core = self.core();
-        let mut seen = core.see_to_change();
+        let mut seen = core.see(true);
         // Read from the snapshot with which validation starts. Otherwise a change between the two
         // would be missed.
         let there = match &change {
@@ -446,15 +445,8 @@ impl Database {
         let start = seen.close().ok_or(DbmError::SnapshotExpired)?;
         let node = Node::new(Changes::default(), RangeSet::default(), Some(change));
         let reads = &mut ReadSet::default();
-        core.commit(
-            node,
-            start,
-            reads,
-            Tries::default(),
-            Durability::Synced,
-            &size,
-        )
-        .map(drop)
+        let (tries, durability) = (Tries::default(), Durability::Synced);
+        submit(core, node, start, reads, tries, durability, &size).map(drop)
     }
 
     /// Begins a transaction.
@@ -468,8 +460,8 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn begin(&self) -> Transaction {
-        let tries = self.core().begin_try();
-        Transaction::new(Snapshot::new(self.core().see_to_change()), tries)
+        let tries = Tries::begin(self.core());
+        Transaction::new(Snapshot::new(self.core().see(true)), tries)
     }
 
     /// Runs a transaction, repeatedly while it conflicts with others, and commits it.
@@ -518,7 +510,7 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::new(self.core().see())
+        Snapshot::new(self.core().see(false))
     }
 
     /// Makes all earlier commits durable.
@@ -532,8 +524,8 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn sync(&self) -> Result<(), DbmError> {
-        let commit = self.core().registry.lock().visible.commit;
-        if self.core().durable.load(Ordering::Acquire) >= commit {
+        let commit = self.core().readers.commit();
+        if self.core().progress.durable() >= commit {
             return Ok(());
         }
         self.core().write_pending(&mut self.core().log.lock(), true)
@@ -550,7 +542,7 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn checkpoint(&self) -> Result<(), DbmError> {
-        self.core().checkpoint()
+        checkpoint_all(self.core())
     }
 
     /// A partial checkpoint: the pages that it must write, and `most` others; for tests.
@@ -560,7 +552,7 @@ impl Database {
     #[doc(hidden)]
     pub fn checkpoint_of(&self, most: usize) -> Result<(), DbmError> {
         let core = self.core();
-        core.checkpoint_held(&mut core.maintenance.lock(), most)
+        checkpoint(core, &mut core.maps.lock(), most)
     }
 
     /// Closes it with a checkpoint. Other clones stay usable.
@@ -591,23 +583,28 @@ impl Database {
         let page = PAGE_SIZE as u64;
         let live = core.space.needed();
         let checkpoint = core.space.started.load(Ordering::Relaxed);
-        let snapshots = core.open_snapshots();
-        let registry = core.registry.lock();
-        let oldest = registry.open.front();
+        let mut snapshots = core.readers.open();
+        core.writer
+            .lock()
+            .old()
+            .count_held(&mut snapshots, &core.pages);
+        let (commits, conflicts) = core.progress.counts();
+        let oldest = core.readers.oldest();
         Stats {
             file_bytes: core.space.stored_pages() * page,
             live_bytes: live * page,
             free_bytes: core.space.free() as u64 * crate::space::SEGMENT * page,
             cached_bytes: core.space.resident.load(Ordering::Relaxed) as u64 * page,
-            commit: registry.visible.commit,
-            durable: core.durable.load(Ordering::Relaxed),
-            commits: core.commits.load(Ordering::Relaxed),
-            conflicts: core.conflicts.load(Ordering::Relaxed),
-            page_reads: core.reads.load(Ordering::Relaxed),
+            // Read before the newest commit, which it never exceeds.
+            durable: core.progress.durable(),
+            commit: core.readers.commit(),
+            commits,
+            conflicts,
+            page_reads: core.pages.reads(),
             checkpoint,
-            open_snapshots: registry.open.len(),
-            oldest_snapshot: oldest.map(|open| open.since.elapsed()),
-            pages_since_oldest: oldest.map_or(0, |open| live.saturating_sub(open.live)),
+            open_snapshots: snapshots.len(),
+            oldest_snapshot: oldest.map(|(age, _)| age),
+            pages_since_oldest: oldest.map_or(0, |(_, then)| live.saturating_sub(then)),
             snapshots,
             pinned_checkpoint: core.device.oldest_pin(checkpoint + 1),
         }
@@ -616,48 +613,6 @@ impl Database {
 
 fn is_empty(path: &Path) -> bool {
     std::fs::read(path).is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0))
-}
-
-impl Core {
-    /// Gives a transaction its place in the order, applies it, and waits as requested. `start` is
-    /// the newest node of its snapshot.
-    pub(crate) fn commit(
-        self: &Arc<Core>,
-        node: Arc<Node>,
-        start: Arc<Node>,
-        reads: &mut ReadSet,
-        tries: Tries,
-        durability: Durability,
-        size: &Size,
-    ) -> Result<u64, DbmError> {
-        let _admitted = self.admit(size)?;
-        let pause = &self.options.pause;
-        let Some(number) = Node::append(node, &start, reads, tries.turn(), pause) else {
-            self.conflicts.fetch_add(1, Ordering::Relaxed);
-            tries.conflict(self, std::mem::take(reads));
-            return Err(DbmError::Conflict);
-        };
-        tries.commit();
-        drop(start);
-        let in_tail = self.apply_until(number, durability == Durability::Buffered)?;
-        match durability {
-            Durability::Synced => self.write_until(number)?,
-            Durability::Buffered if !in_tail => self.write_past_tail(number)?,
-            Durability::Buffered | Durability::None => {}
-        }
-        // This is optional work: without the lock it is left to the next commit.
-        if let Some(mut log) = self.log.try_lock() {
-            if self.unlogged.load(Ordering::Relaxed) > MOST_UNLOGGED {
-                self.write_pending(&mut log, false)?;
-            }
-            let due = self.is_due(Behind::of(&log));
-            drop(log);
-            if due {
-                self.nudge();
-            }
-        }
-        Ok(number)
-    }
 }
 
 impl std::fmt::Debug for Database {

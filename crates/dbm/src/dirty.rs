@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pages that changed since a checkpoint wrote them, in the order of their first change. The writer
-//! marks them (`apply.rs`), a checkpoint takes some of them (`checkpoint.rs`).
+//! marks them (`writer.rs`), a checkpoint takes some of them (`checkpoint.rs`).
 //!
 //! DIRTY-1: a page's mark names a checkpoint. All changes that the page's place in the log lacks
 //! are at or after the position at which that checkpoint began. DIRTY-2: a page whose place in its

@@ -46,6 +46,22 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
+    /// Takes the conflicts that the thread met last, and a turn if they are too many. It must come
+    /// before the transaction's snapshot.
+    pub fn begin(on: &Core) -> Tries {
+        let (core, conflicts) = CONFLICTS.with(Cell::get);
+        if conflicts == 0 || core != std::ptr::from_ref(on).addr() {
+            return Tries::default();
+        }
+        CONFLICTS.with(|kept| kept.set((0, 0)));
+        let turn = (conflicts >= TRIES).then(|| take_turn(on, conflicts));
+        Tries {
+            core,
+            conflicts,
+            turn: turn.flatten(),
+        }
+    }
+
     pub fn turn(&self) -> Option<&Arc<Turn>> {
         self.turn.as_ref()
     }
@@ -87,34 +103,14 @@ impl Drop for Tries {
     }
 }
 
-impl Core {
-    /// Takes the conflicts that the thread met last, and a turn if they are too many. It must come
-    /// before the transaction's snapshot.
-    pub fn begin_try(self: &Arc<Core>) -> Tries {
-        let (core, conflicts) = CONFLICTS.with(Cell::get);
-        if conflicts == 0 || core != Arc::as_ptr(self).addr() {
-            return Tries::default();
-        }
-        CONFLICTS.with(|kept| kept.set((0, 0)));
-        Tries {
-            core,
-            conflicts,
-            turn: (conflicts >= TRIES)
-                .then(|| self.take_turn(conflicts))
-                .flatten(),
-        }
+#[cold]
+fn take_turn(core: &Core, conflicts: u32) -> Option<Arc<Turn>> {
+    let reads = READS.try_with(RefCell::take).unwrap_or_default();
+    let turn = Turn::new((conflicts == TRIES).then_some(reads));
+    let number = Node::append_turn(&core.readers.node(), &turn)?;
+    // TURN-3. If it fails, so does the transaction's commit.
+    if core.apply_until(number, false).is_err() {
+        turn.end();
     }
-
-    #[cold]
-    fn take_turn(&self, conflicts: u32) -> Option<Arc<Turn>> {
-        let reads = READS.try_with(RefCell::take).unwrap_or_default();
-        let turn = Turn::new((conflicts == TRIES).then_some(reads));
-        let newest = Arc::clone(&self.registry.lock().visible.node);
-        let number = Node::append_turn(&newest, &turn)?;
-        // TURN-3. If it fails, so does the transaction's commit.
-        if self.apply_until(number, false).is_err() {
-            turn.end();
-        }
-        Some(turn)
-    }
+    Some(turn)
 }

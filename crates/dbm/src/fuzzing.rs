@@ -8,12 +8,12 @@ use senko_io::faulty::FaultyDevice;
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::changes::next_commit;
-use crate::checkpoint::CheckpointRecord;
 use crate::codec::Reader;
 use crate::entry::{BODY, HEAD, Head};
 use crate::log::Position;
 use crate::node::Page;
 use crate::open::FIRST_PAGES;
+use crate::record::CheckpointRecord;
 use crate::superblock::Superblock;
 use crate::{Database, Options};
 

@@ -25,12 +25,10 @@ mod transaction;
 mod pending;
 mod bulk;
 pub mod keys;
-mod held;
 mod images;
 mod verify;
 mod copy;
 mod salvage;
-mod sink;
 
 // A transaction's path: what it did, its place in the order, into the trees, to the device.
 mod ranges; // sets of key ranges
@@ -40,23 +38,38 @@ mod merge; // a transaction's view: the snapshot, and its own writes over it
 mod commit;
 mod turn; // others wait for a transaction
 mod fairness; // who failed often takes a turn
-mod apply;
+mod writer; // applies commits, and makes them visible
+mod old; // what only open snapshots need
+mod changed; // what the next checkpoint must write
+mod backlog; // commits that are not in the log yet
 mod dirty; // pages that changed, oldest first
 mod tree;
 mod touched; // what a batch changes there
 mod room; // free pages that a commit needs, and how a full database gets them
+mod admit; // makes sure that a commit has room
+mod submit; // a commit from its admission until it is durable
 mod flush;
+mod progress; // how far the commits came
+mod latch; // why writing has ended
 mod group;
 
 // Work besides commits, and opening.
 mod checkpoint;
+mod record; // what a checkpoint says
+mod maps; // what the newest checkpoint names
+mod cleaner;
+mod shrink; // gives storage back
+mod sink; // where pages are written
 mod maintain;
+mod signal; // what the maintenance thread is asked to do
 mod catch_up; // leaves that a checkpoint did not write
 mod open;
 
 // The parts: pages, the translation table, the log, space.
 mod core;
-mod writer; // the state of the thread that applies commits
+mod pages; // pages and long values, as of a commit
+mod lookup; // the way down a tree
+mod readers; // the newest commit, and the open snapshots
 mod sync; // locks and atomic words
 mod growing; // arrays that grow under readers
 mod mapping;
@@ -96,11 +109,11 @@ pub use changes::MAX_TABLE_NAME_BYTES;
 pub use copy::{CopyReport, Lost};
 pub use db::{Database, Stats};
 pub use error::DbmError;
-pub use held::OpenSnapshot;
 pub use newest::Cached;
 pub use node::MAX_KEY_BYTES;
 pub use options::{Durability, Options, Pause};
 pub use pending::PendingCommit;
+pub use readers::OpenSnapshot;
 pub use snapshot::{Cursor, Record, Snapshot};
 pub use table::Table;
 pub use transaction::Transaction;

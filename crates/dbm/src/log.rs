@@ -48,6 +48,27 @@ pub(crate) struct Label {
     pub first: bool,
 }
 
+impl Label {
+    /// Of an entry that is a group of its own.
+    pub fn alone(kind: Kind, commit: u64) -> Label {
+        Label {
+            kind,
+            commit,
+            left: 0,
+            first: true,
+        }
+    }
+}
+
+/// Entries of changes in the log.
+#[derive(Clone, Copy)]
+pub(crate) struct Behind {
+    /// Those after the position from which the log would be replayed.
+    pub replay: u64,
+    /// Those since the newest checkpoint began.
+    pub checkpoint: u64,
+}
+
 /// The end of the log.
 pub(crate) struct Log {
     device: Arc<dyn Device>,
@@ -113,6 +134,14 @@ impl Log {
 
     pub fn position(&self) -> Position {
         self.next
+    }
+
+    /// Entries of changes that a replay would read, and those since the newest checkpoint.
+    pub fn behind(&self) -> Behind {
+        Behind {
+            replay: self.changes - self.replayed,
+            checkpoint: self.changes - self.begun,
+        }
     }
 
     /// Pages that can be written before another segment is needed.

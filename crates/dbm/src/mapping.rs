@@ -13,7 +13,6 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use crate::growing::Growing;
 use crate::inner::Inner;
 use crate::node::Page;
 use crate::space::Space;
@@ -158,5 +157,18 @@ impl Drop for Version {
     }
 }
 
-/// Words of node pages.
-pub(crate) type Nodes = Growing<ArcSwapOption<Version>>;
+/// Numbers for pages.
+#[derive(Debug, Default)]
+pub(crate) struct Ids {
+    pub next: u32,
+    pub free: Vec<u32>,
+}
+
+impl Ids {
+    pub fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+}

@@ -5,16 +5,17 @@
 //! A snapshot registers itself, so that the versions that it needs stay (PLACE-2). A single read
 //! does not. It takes the number of the newest commit, reads as of that commit, and checks at the
 //! end whether it is still the newest. A commit becomes visible before it drops a version
-//! (`apply.rs`, publish). So nothing that the read needed was dropped if no commit came meanwhile.
+//! (`Writer::publish`). So nothing that the read needed was dropped if no commit came meanwhile.
 //! Otherwise the result is discarded.
 //!
-//! NEWEST-1: a value is valid only if [`Core::newest`] is the same before and after the read.
+//! NEWEST-1: a value is valid only if its commit is still the newest one after the read
+//! (`Readers::is_newest`).
 
 use std::sync::atomic::Ordering;
 
-use crate::core::Core;
 use crate::inner::Inner;
 use crate::node::MAX_LEVEL;
+use crate::pages::Pages;
 use crate::{Database, DbmError, Table};
 
 /// Tries before a snapshot is taken, while others commit.
@@ -38,82 +39,65 @@ pub enum Cached<T> {
     Unknown,
 }
 
-impl Core {
-    /// The newest commit, and the root of an existing table.
-    fn newest_root(&self, table: &Table) -> Result<(u64, u32), DbmError> {
-        let registry = self.registry.lock();
-        let catalogue = &registry.visible.catalogue;
-        match catalogue.binary_search_by_key(&table.id, |info| info.id) {
-            Ok(nth) => Ok((registry.visible.commit, catalogue[nth].root)),
-            Err(_) => Err(DbmError::NoTable(table.name().to_owned())),
+/// The value of a key if the path to it is in DRAM and has no newer version.
+fn cached_value<T>(
+    pages: &Pages,
+    commit: u64,
+    root: u32,
+    key: &[u8],
+    take: impl FnOnce(&[u8]) -> T,
+) -> Option<Cached<T>> {
+    let (mut id, mut above, mut likely) = (root, None, None);
+    let mut level = MAX_LEVEL + 1;
+    loop {
+        let newest = pages.word(id)?.load();
+        let version = newest.as_deref()?;
+        if version.commit > commit || version.freed {
+            return None;
         }
-    }
-
-    /// Whether a commit is still the newest (NEWEST-1).
-    fn is_newest(&self, commit: u64) -> bool {
-        self.newest.load(Ordering::Acquire) == commit
-    }
-
-    /// The value of a key if the path to it is in DRAM and has no newer version.
-    fn cached_value<T>(
-        &self,
-        commit: u64,
-        root: u32,
-        key: &[u8],
-        take: impl FnOnce(&[u8]) -> T,
-    ) -> Option<Cached<T>> {
-        let (mut id, mut above, mut likely) = (root, None, None);
-        let mut level = MAX_LEVEL + 1;
-        loop {
-            let newest = self.nodes.get(id)?.load();
-            let version = newest.as_deref()?;
-            if version.commit > commit || version.freed {
+        let used = version.used.load(Ordering::Relaxed);
+        if !used {
+            version.used.store(true, Ordering::Relaxed);
+        }
+        let inner = version.inner.get();
+        let told = inner.and_then(|inner| Some((inner, inner.place(key)?)));
+        if let Some((inner, place)) = told {
+            if inner.level >= level {
                 return None;
             }
-            let used = version.used.load(Ordering::Relaxed);
-            if !used {
-                version.used.store(true, Ordering::Relaxed);
-            }
-            let inner = version.inner.get();
-            let told = inner.and_then(|inner| Some((inner, inner.place(key)?)));
-            if let Some((inner, place)) = told {
-                if inner.level >= level {
-                    return None;
-                }
-                level = inner.level;
-                likely = inner.likely(place);
-                id = inner.child(place);
-                above = Some((newest, place));
-                continue;
-            }
-            let body = version.body().load();
-            let page = body.as_deref()?;
-            if page.level() >= level {
-                // Damage (TREE-3), which a read of the key tells.
-                return None;
-            }
-            level = page.level();
-            if level > 0 {
-                if used && inner.is_none() {
-                    version.inner.get_or_init(|| Box::new(Inner::of(page)));
-                }
-                (id, above, likely) = (page.child(page.child_for(key, false)), None, None);
-                continue;
-            }
-            let hinted = likely.as_ref().and_then(|likely| likely.find(page, key));
-            if let Some((above, place)) = &above {
-                let inner = above.as_ref().and_then(|above| above.inner.get());
-                let at = std::ptr::from_ref(version).addr();
-                inner.inspect(|inner| inner.keep(*place, at, page));
-            }
-            let Some(nth) = hinted.or_else(|| page.search(key).ok()) else {
-                return Some(Cached::Absent);
-            };
-            return match page.value(nth) {
-                (value, false) => Some(Cached::Found(take(value))),
-                (_, true) => None,
-            };
+            level = inner.level;
+            likely = inner.likely(place);
+            id = inner.child(place);
+            above = Some((newest, place));
+            continue;
         }
+        let body = version.body().load();
+        let page = body.as_deref()?;
+        if page.level() >= level {
+            // Damage (TREE-3), which a read of the key tells.
+            return None;
+        }
+        level = page.level();
+        if level > 0 {
+            if used && inner.is_none() {
+                version.inner.get_or_init(|| Box::new(Inner::of(page)));
+            }
+            (id, above, likely) = (page.child(page.child_for(key, false)), None, None);
+            continue;
+        }
+        let hinted = likely.as_ref().and_then(|likely| likely.find(page, key));
+        if let Some((above, place)) = &above {
+            let inner = above.as_ref().and_then(|above| above.inner.get());
+            let at = std::ptr::from_ref(version).addr();
+            inner.inspect(|inner| inner.keep(*place, at, page));
+        }
+        let Some(nth) = hinted.or_else(|| page.search(key).ok()) else {
+            return Some(Cached::Absent);
+        };
+        return match page.value(nth) {
+            (value, false) => Some(Cached::Found(take(value))),
+            (_, true) => None,
+        };
     }
 }
 
@@ -134,10 +118,11 @@ impl Database {
     /// ```
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
         let core = self.core();
+        let missing = || DbmError::NoTable(table.name().to_owned());
         for _ in 0..ATTEMPTS {
-            let (commit, root) = core.newest_root(table)?;
-            let read = core.value_at(commit, root, key);
-            if core.is_newest(commit) {
+            let (commit, root) = core.readers.root(table.id).ok_or_else(missing)?;
+            let read = core.pages.value_at(commit, root, key);
+            if core.readers.is_newest(commit) {
                 return read;
             }
         }
@@ -165,10 +150,11 @@ impl Database {
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<Cached<T>, DbmError> {
         let core = self.core();
-        let (commit, root) = core.newest_root(table)?;
-        let found = core.cached_value(commit, root, key, take);
+        let missing = || DbmError::NoTable(table.name().to_owned());
+        let (commit, root) = core.readers.root(table.id).ok_or_else(missing)?;
+        let found = cached_value(&core.pages, commit, root, key, take);
         Ok(match found {
-            Some(found) if core.is_newest(commit) => found,
+            Some(found) if core.readers.is_newest(commit) => found,
             _ => Cached::Unknown,
         })
     }

@@ -10,24 +10,26 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, content_of};
 
 use crate::DbmError;
 use crate::blob::BlobIds;
+use crate::catch_up::catch_up;
+use crate::changed::Changed;
 use crate::changes::Change;
 use crate::changes::next_commit;
-use crate::checkpoint::CheckpointRecord;
 use crate::codec::Reader;
-use crate::core::{Core, MapPlaces, Maps};
-use crate::dirty::{Began, Dirty};
+use crate::core::Core;
+use crate::dirty::Began;
 use crate::entry::{BODY, HEAD, Head, Kind, MOST_PAGES, page_of};
-use crate::growing::Growing;
 use crate::images::Images;
 use crate::log::{GROUP_HEAD, Group, GroupHead, Log, Position, Scan, append_bytes, hole};
-use crate::mapping::{Nodes, Version};
+use crate::mapping::{Ids, Version};
+use crate::maps::{CHUNK, MapPlaces, Maps};
 use crate::mark::{self, Mark};
 use crate::options::Options;
+use crate::pages::Pages;
+use crate::record::CheckpointRecord;
 use crate::space::{SEGMENT, Space, write_zeros};
 use crate::superblock::Superblock;
-use crate::sync::{ArcSwapOption, AtomicU64};
 use crate::tail::{self, Half};
-use crate::writer::{CHUNK, Ids, Writer};
+use crate::writer::Writer;
 
 /// Pages of a new database: the superblock's segment, the log's first segment, and the one after
 /// it.
@@ -268,72 +270,56 @@ fn load(
     record: &CheckpointRecord,
     superblock: &Superblock,
 ) -> Result<Core, DbmError> {
-    let mut maps = Maps {
-        superblock: Some(*superblock),
-        places: record.maps.clone(),
-        ..Maps::default()
-    };
-    let (nodes, blobs) = (Nodes::new(), Growing::<AtomicU64>::new());
+    let pages = Pages::new(device, space, options.cache_bytes);
+    let (mut nodes, mut blobs) = (Vec::new(), Vec::new());
     let mut ids = Ids {
         next: record.next_node,
         free: Vec::new(),
     };
-    each_word(
-        &**device,
-        space,
-        &record.maps.nodes,
-        ids.next,
-        |id, place| {
-            maps.nodes.push(place);
-            space.name(place);
-            if place == 0 {
-                ids.free.push(id);
-            } else {
-                let version = Arc::new(Version::placed(id, place, space));
-                ArcSwapOption::store(nodes.at(id), Some(version));
-            }
-        },
-    )?;
+    let next = ids.next;
+    each_word(&**device, space, &record.maps.nodes, next, |id, place| {
+        nodes.push(place);
+        space.name(place);
+        if place == 0 {
+            ids.free.push(id);
+        } else {
+            pages.set(id, Some(Arc::new(Version::placed(id, place, space))));
+        }
+    })?;
     let mut blob_ids = BlobIds {
         next: record.next_blob,
         ..BlobIds::default()
     };
     let next = blob_ids.next;
     each_word(&**device, space, &record.maps.blobs, next, |id, place| {
-        maps.blobs.push(place);
+        blobs.push(place);
         space.name(place);
         if place == 0 {
             blob_ids.give(id, 1);
         } else {
-            space.hold(place);
-            blobs.at(id).store(place, Ordering::Release);
+            pages.place_blob(id, place);
         }
     })?;
-    let catalogue = record.catalogue.clone();
-    let dirty = Dirty::new(Began {
+    let maps = Maps::new(*superblock, record.maps.clone(), nodes, blobs);
+    let changed = Changed::since(Began {
         number: superblock.checkpoint,
         position: record.replay,
         changes: 0,
     });
-    let writer = |node| {
-        let mut writer = Writer::new(node, catalogue, ids, blob_ids, dirty);
-        writer.next_table = writer.next_table.max(record.next_table);
-        writer
-    };
+    let writer = Writer::new(
+        record.commit,
+        record.catalogue.clone(),
+        record.next_table,
+        ids,
+        blob_ids,
+        changed,
+        options.overlap_bytes,
+    );
     let log = Log::new(device, space, record.replay, None, life(), record.database);
     let images = Images::new(device, space, life());
-    Ok(Core::new(
-        Arc::clone(device),
-        options,
-        Arc::clone(space),
-        nodes,
-        blobs,
-        record.commit,
-        writer,
-        log,
-        images,
-        maps,
-    ))
+    let (device, space) = (Arc::clone(device), Arc::clone(space));
+    let ends = (log, images);
+    Ok(Core::new(device, options, space, pages, writer, ends, maps))
 }
 
 /// Applies the commits of the tail that the log does not have to the trees, and returns them as a
@@ -350,7 +336,7 @@ fn replay_tail(core: &Core, halves: &[Half]) -> Result<Vec<u8>, DbmError> {
                     "commits in the tail are not well formed",
                 )
             })?;
-            if commit > core.registry.lock().visible.commit {
+            if commit > core.readers.commit() {
                 check_numbers(core, half.position, &changes)?;
                 core.replay(commit, &changes)?;
                 group.extend_from_slice(&before[..before.len() - reader.0.len()]);
@@ -461,10 +447,8 @@ fn replay(
             if id >= most {
                 return Err(damaged());
             }
-            core.space.hold(place);
-            let old = core.blobs.at(id).swap(place, Ordering::AcqRel);
-            core.space.release(old);
-            core.writer.lock().changed_blobs.insert(id / CHUNK);
+            core.pages.place_blob(id, place);
+            core.writer.lock().changed.blobs(id, 1);
         }
         let head = GroupHead::read(&group.bytes);
         head.filter(|head| head.database == record.database)
@@ -474,8 +458,8 @@ fn replay(
             let (commit, changes) = next_commit(&mut reader).ok_or_else(damaged)?;
             check_numbers(core, at, &changes)?;
             if commit <= record.commit {
-                core.catch_up(commit, &changes)?;
-            } else if commit > core.registry.lock().visible.commit {
+                catch_up(core, commit, &changes)?;
+            } else if commit > core.readers.commit() {
                 core.replay(commit, &changes)?;
             }
         }
@@ -521,7 +505,7 @@ fn replay(
             database,
         };
         head.encode(&mut commits);
-        let newest = core.registry.lock().visible.commit;
+        let newest = core.readers.commit();
         append_bytes(&mut log, Kind::Changes, newest, true, &commits)?;
         log.sync()?;
     }

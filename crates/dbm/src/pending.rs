@@ -2,7 +2,6 @@
 //! A commit that has its place in the order, and whose caller is not waiting for it yet.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::core::Core;
 use crate::{DbmError, Durability};
@@ -72,8 +71,7 @@ impl PendingCommit {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn is_done(&self) -> bool {
-        self.durability != Durability::Synced
-            || self.core.durable.load(Ordering::Acquire) >= self.number
+        self.durability != Durability::Synced || self.core.progress.durable() >= self.number
     }
 
     /// Returns when the commit is as durable as requested. The first thread to wait writes for all

@@ -11,18 +11,20 @@
 //! ADMIT-1: after an admitted commit, the free pages suffice for a checkpoint that writes only what
 //! it must, and for the f segments of the cleaner. ADMIT-2: a commit that puts something is
 //! admitted only if the live pages stay below the bound. So while nothing holds old versions,
-//! [`Core::make_room`] gets back what ADMIT-1 asks for, and a full database can be emptied.
+//! [`crate::admit`] gets back what ADMIT-1 asks for, and a full database can be emptied.
 //! ADMIT-3: a commit that only deletes is admitted with less than one that puts, so that puts can't
 //! use up what deletes need. ADMIT-4: room is counted before a commit does anything, and what other
 //! threads were admitted for is not counted twice.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::DbmError;
-use crate::core::Core;
+use senko_io::PAGE_SIZE;
+
 use crate::entry::BODY;
-use crate::space::SEGMENT;
+use crate::log::Behind;
+use crate::options::Options;
+use crate::space::{SEGMENT, Space};
+use crate::sync::{AtomicU64, AtomicUsize};
 
 /// Pages of a checkpoint beyond the counted ones, for rounding up.
 pub(crate) const ENDS: u64 = 4;
@@ -33,8 +35,12 @@ const OPEN: u64 = 4;
 const MARGIN: u64 = SEGMENT;
 /// Most segments that stay free for the cleaner.
 const MOST_CLEANER: u64 = 8;
-/// Most rounds of checkpoints and cleaning for one commit.
-const ROUNDS: usize = 64;
+/// The number of checkpoints that write a database all of whose pages changed.
+const PARTS: u64 = 32;
+/// The least pages that a checkpoint writes, if this many changed.
+pub(crate) const LEAST_STEP: u64 = 64;
+/// The most pages of a checkpoint that a commit waits for.
+const MOST_STEP: u64 = 256;
 
 /// The space that a commit takes in the log, including the checkpoint after it.
 #[derive(Clone, Copy, Debug)]
@@ -69,23 +75,161 @@ struct Segments {
 }
 
 /// Room for a commit; given back when the commit has been written, or has failed.
-pub(crate) struct Admitted {
-    core: Arc<Core>,
+pub(crate) struct Admitted<'a> {
+    room: &'a Room,
     pages: u64,
+    /// Pages for which others were admitted before.
+    pub others: u64,
 }
 
-impl Drop for Admitted {
+impl Drop for Admitted<'_> {
     fn drop(&mut self) {
-        self.core.admitted.fetch_sub(self.pages, Ordering::AcqRel);
+        self.room.admitted.fetch_sub(self.pages, Ordering::AcqRel);
     }
 }
 
-impl Core {
+/// What commits and checkpoints need, as numbers that are read without a lock. The writer and the
+/// checkpoints set them.
+pub(crate) struct Room {
+    /// Approximate number of pages that changed since a checkpoint wrote them.
+    dirty: AtomicUsize,
+    /// Those of them that the next checkpoint must write.
+    shaped: AtomicUsize,
+    /// The most pages that the checkpoint under way must write.
+    due: AtomicUsize,
+    /// Approximate number of pages of all trees.
+    pages: AtomicUsize,
+    /// Most parts of the translation table that a checkpoint may have to write.
+    map_parts: AtomicUsize,
+    /// Bytes of changes that are not in the log yet.
+    unlogged: AtomicUsize,
+    /// Pages of the log for which commits under way were admitted.
+    admitted: AtomicU64,
+    log_bytes: u64,
+    most_dirty: usize,
+    most_step: u64,
+}
+
+impl Room {
+    pub fn new(options: &Options) -> Room {
+        Room {
+            dirty: AtomicUsize::new(0),
+            shaped: AtomicUsize::new(0),
+            due: AtomicUsize::new(0),
+            pages: AtomicUsize::new(0),
+            map_parts: AtomicUsize::new(0),
+            unlogged: AtomicUsize::new(0),
+            admitted: AtomicU64::new(0),
+            log_bytes: options.log_bytes,
+            most_dirty: options.cache_bytes / PAGE_SIZE / 2,
+            // Without a thread, a commit waits for the checkpoint.
+            most_step: if options.threads == 0 {
+                MOST_STEP
+            } else {
+                u64::MAX
+            },
+        }
+    }
+
+    /// Changed pages, and those of them that the next checkpoint must write.
+    pub fn changed(&self) -> (usize, usize) {
+        let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
+        (count(&self.dirty), count(&self.shaped))
+    }
+
+    /// Approximate number of pages of all trees.
+    pub fn pages(&self) -> usize {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of changes that are not in the log yet.
+    pub fn unlogged(&self) -> usize {
+        self.unlogged.load(Ordering::Relaxed)
+    }
+
+    pub fn set_unlogged(&self, bytes: usize) {
+        self.unlogged.store(bytes, Ordering::Relaxed);
+    }
+
+    pub fn set_changed(&self, (dirty, shaped): (usize, usize)) {
+        self.dirty.store(dirty, Ordering::Relaxed);
+        self.shaped.store(shaped, Ordering::Relaxed);
+    }
+
+    pub fn set_trees(&self, changed: (usize, usize), pages: usize, map_parts: usize) {
+        self.set_changed(changed);
+        self.pages.store(pages, Ordering::Relaxed);
+        self.map_parts.store(map_parts, Ordering::Relaxed);
+    }
+
+    /// A checkpoint is under way that writes this many pages; 0: it ended.
+    pub fn set_due(&self, pages: usize) {
+        self.due.store(pages, Ordering::Relaxed);
+    }
+
+    /// Counts a commit. Whether there is room for it says [`Room::missing`].
+    pub fn admit(&self, size: &Size) -> Admitted<'_> {
+        let pages = size.entries();
+        let others = self.admitted.fetch_add(pages, Ordering::AcqRel);
+        Admitted {
+            room: self,
+            pages,
+            others,
+        }
+    }
+
+    /// Pages that a checkpoint takes in addition to those that it must write.
+    pub fn step(&self, space: &Space) -> usize {
+        let step = (space.needed() / PARTS).max(LEAST_STEP);
+        step.min(self.most_step) as usize
+    }
+
+    /// Most entries of changes after the log's replay position. With fewer, pages would be written
+    /// more often; with more, they would take more space.
+    fn log_limit(&self, space: &Space) -> u64 {
+        (self.log_bytes / PAGE_SIZE as u64).max(space.needed() * 2 / 7)
+    }
+
+    /// Whether a checkpoint is due (PACE-1).
+    pub fn is_checkpoint_due(&self, space: &Space, behind: Behind) -> bool {
+        let limit = self.log_limit(space);
+        // Each checkpoint writes all shaped pages.
+        let parts = self.others().div_ceil(self.step(space)).max(1) as u64;
+        let is_late = behind.replay > limit || behind.checkpoint > limit / parts;
+        is_late || self.changed().0 > self.most_dirty
+    }
+
+    /// Whether free space is below what the next commits need, and the device can grow. Not in an
+    /// empty database, which should stay small.
+    pub fn is_short(&self, space: &Space) -> bool {
+        if space.is_full() {
+            return false;
+        }
+        let segments = self.segments(space);
+        let least = self.need(space, &segments, &Size::SMALL) + SEGMENT.max(space.needed() / 128);
+        segments.free * SEGMENT < least && space.segments() > 3
+    }
+
+    /// Free segments that the next commits do not need.
+    pub fn spare_segments(&self, space: &Space) -> u32 {
+        (self.spare_pages(space) / SEGMENT) as u32
+    }
+
+    /// Free pages above what a checkpoint needs.
+    pub fn beyond_checkpoint(&self, space: &Space) -> u64 {
+        (space.free() as u64 * SEGMENT).saturating_sub(self.least_checkpoint())
+    }
+
+    /// Pages that the cleaner needs.
+    pub fn cleaner(&self, space: &Space) -> u64 {
+        self.segments(space).cleaner * SEGMENT
+    }
+
     /// Pages of a checkpoint that writes only what it must. Its pages and the log each end in their
     /// own segment.
     pub fn least_checkpoint(&self) -> u64 {
-        let unlogged = self.unlogged.load(Ordering::Relaxed) as u64;
-        let shaped = self.shaped.load(Ordering::Relaxed) as u64;
+        let unlogged = self.unlogged() as u64;
+        let shaped = self.changed().1 as u64;
         self.empty_checkpoint() + unlogged.div_ceil(BODY as u64) + shaped
     }
 
@@ -96,8 +240,8 @@ impl Core {
     }
 
     /// The segments as they are now.
-    fn segments(&self) -> Segments {
-        let (free, stored) = self.space.free_and_stored();
+    fn segments(&self, space: &Space) -> Segments {
+        let (free, stored) = space.free_and_stored();
         let other = OPEN + self.empty_checkpoint().div_ceil(SEGMENT);
         let data = u64::from(stored).saturating_sub(other);
         let cleaner = (data + 1).isqrt().saturating_sub(1);
@@ -110,8 +254,8 @@ impl Core {
 
     /// Data segments that are missing for this many more live pages, and those that there are
     /// beyond (ADMIT-2).
-    fn live_room(&self, segments: &Segments, more: u64) -> (u64, u64) {
-        let live = self.space.needed() + self.shaped.load(Ordering::Relaxed) as u64 + more;
+    fn live_room(&self, space: &Space, segments: &Segments, more: u64) -> (u64, u64) {
+        let live = space.needed() + self.changed().1 as u64 + more;
         let cleaner = segments.cleaner;
         let wanted =
             (live * (cleaner + 1)).div_ceil(cleaner * SEGMENT) + cleaner + MARGIN / SEGMENT;
@@ -120,14 +264,14 @@ impl Core {
     }
 
     /// Changed pages that a checkpoint may leave out.
-    fn others(&self) -> usize {
-        let shaped = self.shaped.load(Ordering::Relaxed);
-        self.dirty.load(Ordering::Relaxed).saturating_sub(shaped)
+    pub fn others(&self) -> usize {
+        let (dirty, shaped) = self.changed();
+        dirty.saturating_sub(shaped)
     }
 
     /// Pages that must be free before a commit. While the device can grow, the next checkpoint must
     /// fit. On a full one, a checkpoint of everything must: it frees all of the log.
-    fn need(&self, segments: &Segments, size: &Size) -> u64 {
+    fn need(&self, space: &Space, segments: &Segments, size: &Size) -> u64 {
         let pages = self.pages.load(Ordering::Relaxed);
         // Pages that split or merge, and those above them.
         let shaped = match size.only_deletes {
@@ -136,99 +280,42 @@ impl Core {
         };
         let due = self.due.load(Ordering::Relaxed);
         let (others, cleaner) = (self.others(), segments.cleaner * SEGMENT);
-        let written = match self.space.is_full() {
+        let written = match space.is_full() {
             true => cleaner + (others + size.changes.min(pages)) as u64,
             false if size.only_deletes => cleaner,
-            false => cleaner.max(others.min(self.step()) as u64),
+            false => cleaner.max(others.min(self.step(space)) as u64),
         };
         let margin = if size.only_deletes { 0 } else { MARGIN };
         size.entries() + (shaped + due) as u64 + self.least_checkpoint() + written + margin
     }
 
     /// Pages that are kept free for the next commits and their checkpoint.
-    pub fn reserve(&self) -> u64 {
-        self.need(&self.segments(), &Size::SMALL)
+    pub fn reserve(&self, space: &Space) -> u64 {
+        self.need(space, &self.segments(space), &Size::SMALL)
     }
 
     /// Free pages beyond those that the next commits and checkpoints need.
-    pub fn spare_pages(&self) -> u64 {
-        let segments = self.segments();
-        let ahead = (3 * SEGMENT).max(self.space.needed() / 48);
-        let step = self.least_checkpoint() + self.step() as u64 + MARGIN;
-        let kept = self.need(&segments, &Size::SMALL).max(step) + ahead;
-        let (_, beyond) = self.live_room(&segments, 0);
+    pub fn spare_pages(&self, space: &Space) -> u64 {
+        let segments = self.segments(space);
+        let ahead = (3 * SEGMENT).max(space.needed() / 48);
+        let step = self.least_checkpoint() + self.step(space) as u64 + MARGIN;
+        let kept = self.need(space, &segments, &Size::SMALL).max(step) + ahead;
+        let (_, beyond) = self.live_room(space, &segments, 0);
         (segments.free * SEGMENT)
             .saturating_sub(kept)
             .min(beyond * SEGMENT)
     }
 
     /// Free pages that are missing for a commit, beside what others were admitted for.
-    fn missing(&self, size: &Size, admitted: u64) -> u64 {
-        let segments = self.segments();
-        let need = self.need(&segments, size) + admitted;
+    pub fn missing(&self, space: &Space, size: &Size, admitted: u64) -> u64 {
+        let segments = self.segments(space);
+        let need = self.need(space, &segments, size) + admitted;
         let pages = need.saturating_sub(segments.free * SEGMENT);
         if size.only_deletes {
             return pages;
         }
         let more = size.entries() + (2 * size.bytes / crate::node::ROOM) as u64;
-        let (missing, _) = self.live_room(&segments, more);
+        let (missing, _) = self.live_room(space, &segments, more);
         pages.max(missing * SEGMENT)
-    }
-
-    /// Makes sure that there is room for a commit, before anything of it happens. The room is kept
-    /// until the result is dropped.
-    pub fn admit(self: &Arc<Core>, size: &Size) -> Result<Admitted, DbmError> {
-        self.check()?;
-        let pages = size.entries();
-        let others = self.admitted.fetch_add(pages, Ordering::AcqRel);
-        let admitted = Admitted {
-            core: Arc::clone(self),
-            pages,
-        };
-        let missing = self.missing(size, others);
-        if missing == 0 {
-            return Ok(admitted);
-        }
-        match self.space.grow(missing.div_ceil(SEGMENT)) {
-            Err(DbmError::NoSpace(_)) => {}
-            done => return done.map(|()| admitted),
-        }
-        // The device is full. Checkpoints and cleaning free the space of the log and of dead pages.
-        for _ in 0..ROUNDS {
-            if self.missing(size, others) == 0 || !self.make_room()? {
-                break;
-            }
-        }
-        match self.missing(size, others) {
-            0 => Ok(admitted),
-            missing => Err(DbmError::NoSpace(missing)),
-        }
-    }
-
-    /// Frees what can be freed without a longer device. Returns whether that was anything.
-    fn make_room(self: &Arc<Core>) -> Result<bool, DbmError> {
-        let mut maps = self.maintenance.lock();
-        let state = || {
-            let free = self.space.free() as u64 * SEGMENT;
-            (
-                free,
-                self.dirty.load(Ordering::Relaxed),
-                self.space.needed(),
-            )
-        };
-        let before = state();
-        let room = before.0.saturating_sub(self.least_checkpoint());
-        let cleaner = self.segments().cleaner * SEGMENT;
-        // All changed pages, or as many as leave the cleaner its segments.
-        let most = match self.others() as u64 {
-            others if others <= room => others,
-            _ => room.saturating_sub(cleaner).max(room / 2),
-        };
-        self.checkpoint_held(&mut maps, most as usize)?;
-        if self.clean_greedily(&maps)? > 0 {
-            self.checkpoint_held(&mut maps, 0)?;
-        }
-        let after = state();
-        Ok(after.0 > before.0 || after.1 < before.1 || after.2 < before.2)
     }
 }

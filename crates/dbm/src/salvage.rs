@@ -21,19 +21,18 @@ use senko_io::{
 
 use crate::blob::Blob;
 use crate::changes::{Change, next_commit};
-use crate::checkpoint::CheckpointRecord;
 use crate::codec::Reader;
 use crate::copy::{CopyReport, Lost, owner, unowned};
-use crate::core::MapPlaces;
 use crate::entry::{HEAD, Head, Kind, commit_of, page_of, place_of};
 use crate::log::{GROUP_HEAD, GroupHead, Position, Remain, Scan};
+use crate::lookup::check_level;
+use crate::maps::{CHUNK, MapPlaces};
 use crate::mark::{self, Mark};
 use crate::node::Page;
+use crate::record::CheckpointRecord;
 use crate::space::SEGMENT;
 use crate::superblock::Superblock;
 use crate::table::TableInfo;
-use crate::tree::check_level;
-use crate::writer::CHUNK;
 use crate::{Database, DbmError, Durability, Options, Table};
 
 /// Approximate number of records of a transaction.

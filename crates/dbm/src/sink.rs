@@ -14,7 +14,16 @@ pub(crate) enum Sink<'a> {
     Log(MutexGuard<'a, Log>),
 }
 
-impl Sink<'_> {
+impl<'a> Sink<'a> {
+    /// Where pages go: separate from the log or not.
+    pub fn of(core: &'a Core, apart: bool) -> Result<Sink<'a>, DbmError> {
+        core.latch.check()?;
+        Ok(match apart {
+            true => Sink::Images(core.images.lock()),
+            false => Sink::Log(core.log.lock()),
+        })
+    }
+
     /// As [`Images::append`].
     pub fn append(
         &mut self,
@@ -36,30 +45,19 @@ impl Sink<'_> {
     }
 }
 
-impl Core {
-    /// Sets the time of the following pages.
-    pub fn begin_images(&self) {
-        let (sequence, checkpoint) = {
-            let log = self.log.lock();
-            (log.position().sequence, log.checkpoint)
-        };
-        self.images.lock().begin(sequence, checkpoint);
-    }
+/// Sets the time of the following pages.
+pub(crate) fn begin_images(core: &Core) {
+    let (sequence, checkpoint) = {
+        let log = core.log.lock();
+        (log.position().sequence, log.checkpoint)
+    };
+    core.images.lock().begin(sequence, checkpoint);
+}
 
-    /// Where pages go: separate from the log or not.
-    pub fn sink(&self, apart: bool) -> Result<Sink<'_>, DbmError> {
-        self.check()?;
-        Ok(match apart {
-            true => Sink::Images(self.images.lock()),
-            false => Sink::Log(self.log.lock()),
-        })
-    }
-
-    /// The segments being filled, including the log's next one.
-    pub fn open_segments(&self) -> Vec<u32> {
-        let images = self.images.lock().open_segment();
-        let mut open = self.log.lock().open_segments();
-        open.extend(images);
-        open
-    }
+/// The segments being filled, including the log's next one.
+pub(crate) fn open_segments(core: &Core) -> Vec<u32> {
+    let images = core.images.lock().open_segment();
+    let mut open = core.log.lock().open_segments();
+    open.extend(images);
+    open
 }

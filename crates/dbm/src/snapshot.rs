@@ -8,9 +8,9 @@ use std::sync::Arc;
 use crate::commit::Node;
 use crate::core::{Core, Seen};
 use crate::keys::after_prefix;
+use crate::lookup::{Found, out_of_order};
 use crate::node::Page;
 use crate::table::{Catalogue, TableInfo};
-use crate::tree::{Found, out_of_order};
 use crate::{DbmError, Table};
 
 /// A key and its value.
@@ -102,7 +102,7 @@ impl Snapshot {
     /// ```
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
         let root = self.info(table)?.root;
-        self.valid(self.core().value_at(self.seen.commit, root, key))
+        self.valid(self.core().pages.value_at(self.seen.commit, root, key))
     }
 
     /// Records of a table.
@@ -181,7 +181,11 @@ impl Snapshot {
         from: &[u8],
         inclusive: bool,
     ) -> Result<Option<Vec<u8>>, DbmError> {
-        let find = |key: &[u8]| self.core().find(self.seen.commit, root, Some(key), false);
+        let find = |key: &[u8]| {
+            self.core()
+                .pages
+                .find(self.seen.commit, root, Some(key), false)
+        };
         let mut found = find(from)?;
         let mut nth = match found.page.search(from) {
             Ok(nth) => nth + usize::from(!inclusive),
@@ -277,7 +281,7 @@ impl Snapshot {
                 let nth = if back { nth - 1 } else { nth };
                 let value = match found.page.value(nth) {
                     (value, false) => value.to_vec(),
-                    (reference, true) => self.core().long_value(reference)?,
+                    (reference, true) => self.core().pages.long_value(reference)?,
                 };
                 let record = (found.page.key(nth).to_vec(), value);
                 *cached = Some(found);
@@ -315,7 +319,10 @@ impl Snapshot {
         };
         let found = match cached.take().filter(usable) {
             Some(found) => found,
-            None => self.core().find(self.seen.commit, root, from, below)?,
+            None => self
+                .core()
+                .pages
+                .find(self.seen.commit, root, from, below)?,
         };
         let nth = match from {
             None if back => found.page.count(),
@@ -354,6 +361,7 @@ impl Snapshot {
         };
         let next = self
             .core()
+            .pages
             .find(self.seen.commit, root, Some(border), back)?;
         let goes_on = match back {
             false => next.to.as_deref().is_none_or(|to| border.as_slice() < to),
@@ -440,7 +448,7 @@ impl Walk<'_> {
         };
         let value = match page.value(nth) {
             (value, false) => value.to_vec(),
-            (reference, true) => self.snapshot.core().long_value(reference)?,
+            (reference, true) => self.snapshot.core().pages.long_value(reference)?,
         };
         Ok((page.key(nth).to_vec(), value))
     }
@@ -640,7 +648,7 @@ impl Cursor {
                 let go_on = match page.value(at) {
                     _ if !values => take(key, b""),
                     (value, false) => take(key, value),
-                    (reference, true) => take(key, &snapshot.core().long_value(reference)?),
+                    (reference, true) => take(key, &snapshot.core().pages.long_value(reference)?),
                 };
                 if !go_on {
                     break;

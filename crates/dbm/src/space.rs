@@ -343,6 +343,14 @@ impl Space {
         grown
     }
 
+    /// As [`Space::grow`]. False if there is no room for that.
+    pub fn grow_if_room(&self, segments: u64) -> Result<bool, DbmError> {
+        match self.grow(segments) {
+            Err(DbmError::NoSpace(_)) => Ok(false),
+            done => done.map(|()| true),
+        }
+    }
+
     fn grow_held(&self, mut segments: u32) -> Result<(), DbmError> {
         // An end that was about to be cut may have holes.
         self.add_end(u32::MAX);

@@ -7,11 +7,13 @@ use crate::blob::MAX_VALUE_BYTES;
 use crate::commit::{Node, Work};
 use crate::fairness::Tries;
 use crate::keys::after_prefix;
+use crate::maintain::ask_for_sync;
 use crate::merge::{Merged, count};
 use crate::node::{MAX_INLINE, MAX_KEY_BYTES};
 use crate::ranges::{Range, after};
 use crate::room::Size;
 use crate::snapshot::Record;
+use crate::submit::submit;
 use crate::writes::{Changes, Op, Own, Span};
 use crate::{DbmError, Durability, PendingCommit, Snapshot, Table};
 
@@ -566,7 +568,7 @@ impl Transaction {
         let wrote = !self.work.writes.is_empty();
         let number = commit_work(&mut self.snapshot, &mut self.work, self.tries, handed)?;
         if durability == Durability::Synced && wrote {
-            core.ask_for_sync();
+            ask_for_sync(&core);
         }
         // A transaction that only read needs no flush.
         let durability = if wrote { durability } else { handed };
@@ -613,7 +615,7 @@ pub(crate) fn commit_work(
     work.reads.settle();
     let node = Node::new(changes, ranges, None);
     let core = snapshot.core();
-    core.commit(node, start, &mut work.reads, tries, durability, &size)
+    submit(core, node, start, &mut work.reads, tries, durability, &size)
 }
 
 /// Reads the leaves that a commit changes. So damaged or unreadable leaves make it fail before
@@ -633,7 +635,7 @@ fn warm(snapshot: &Snapshot, changes: &Changes) -> Result<(), DbmError> {
             continue;
         }
         let root = snapshot.root_of(op.table);
-        let read = core.find(snapshot.commit(), root, Some(key), false);
+        let read = core.pages.find(snapshot.commit(), root, Some(key), false);
         last = Some((op.table, snapshot.valid(read)?.to));
     }
     Ok(())

@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use crate::DbmError;
 use crate::blob::Blob;
-use crate::core::Core;
+use crate::lookup::{check_level, out_of_order};
+use crate::mapping::Ids;
 use crate::node::{MAX_LEVEL, Page};
+use crate::pages::Pages;
 use crate::touched::{Leaf, Touched};
-use crate::writer::Ids;
 
 /// A page with fewer bytes looks for a neighbour to merge with.
 const SMALL: usize = crate::node::ROOM / 4;
@@ -25,27 +26,9 @@ const MERGED: usize = crate::node::ROOM * 3 / 4;
 
 /// The pages while a batch changes them.
 pub(crate) struct Batch<'a> {
-    core: &'a Core,
+    read: &'a Pages,
     pub ids: &'a mut Ids,
     touched: &'a mut Touched,
-}
-
-/// Checks the level of a page that another page, or the catalogue, names (TREE-3). `above` is that
-/// page's level.
-pub(crate) fn check_level(page: &Page, above: Option<u8>) -> Result<(), DbmError> {
-    if above.is_none_or(|above| page.level() + 1 == above) {
-        return Ok(());
-    }
-    let what = format!(
-        "page {} of a tree has another level than belongs there",
-        page.id()
-    );
-    Err(DbmError::damaged(0, what))
-}
-
-/// A page's keys, or its separators, are not in their order.
-pub(crate) fn out_of_order() -> DbmError {
-    DbmError::damaged(0, "a page of a tree has keys that are not in their order")
 }
 
 /// The path to a page: its ancestors, each with the child that was taken.
@@ -53,8 +36,8 @@ type Path = Vec<(u32, usize)>;
 
 impl<'a> Batch<'a> {
     /// `touched` is what the previous batch left ([`Touched::clear`]).
-    pub fn new(core: &'a Core, ids: &'a mut Ids, touched: &'a mut Touched) -> Batch<'a> {
-        Batch { core, ids, touched }
+    pub fn new(read: &'a Pages, ids: &'a mut Ids, touched: &'a mut Touched) -> Batch<'a> {
+        Batch { read, ids, touched }
     }
 
     fn page(&mut self, id: u32) -> Result<&mut Page, DbmError> {
@@ -65,9 +48,9 @@ impl<'a> Batch<'a> {
                 // Readers have the page, so it is copied.
                 let page = match self.touched.tip.take_if(|tip| tip.id() == id) {
                     Some(tip) => tip,
-                    None => self.core.page_at(id, u64::MAX)?,
+                    None => self.read.page_at(id, u64::MAX)?,
                 };
-                let copy = self.core.space.spare.filled(page.bytes());
+                let copy = self.read.copy(&page);
                 Ok(Arc::make_mut(entry.insert(copy)))
             }
         }
@@ -78,7 +61,7 @@ impl<'a> Batch<'a> {
         let tip = || self.touched.tip.as_ref().filter(|tip| tip.id() == id);
         match self.touched.pages.get(&id).or_else(tip) {
             Some(page) => Ok(work(page)),
-            None => Ok(work(&*self.core.page_at(id, u64::MAX)?)),
+            None => Ok(work(&*self.read.page_at(id, u64::MAX)?)),
         }
     }
 
@@ -437,76 +420,5 @@ impl<'a> Batch<'a> {
             return self.lower_root(root);
         }
         Ok(())
-    }
-}
-
-/// A leaf on a reader's path, and the keys that belong to it.
-pub(crate) struct Found {
-    pub page: Arc<Page>,
-    pub from: Option<Vec<u8>>,
-    pub to: Option<Vec<u8>>,
-}
-
-impl Core {
-    /// The leaf of `key` as of a commit; with `below`, the leaf of the keys just below it. Without
-    /// a key: the first leaf, or, with `below`, the last.
-    pub fn find(
-        &self,
-        commit: u64,
-        root: u32,
-        key: Option<&[u8]>,
-        below: bool,
-    ) -> Result<Found, DbmError> {
-        let mut found = Found {
-            page: self.page_at(root, commit)?,
-            from: None,
-            to: None,
-        };
-        while found.page.level() > 0 {
-            let page = &found.page;
-            let nth = match key {
-                Some(key) => page.child_for(key, below),
-                None if below => page.count(),
-                None => 0,
-            };
-            if nth > 0 {
-                found.from = Some(page.key(nth - 1).to_vec());
-            }
-            if nth < page.count() {
-                found.to = Some(page.key(nth).to_vec());
-            }
-            let child = self.page_at(page.child(nth), commit)?;
-            check_level(&child, Some(page.level()))?;
-            found.page = child;
-        }
-        Ok(found)
-    }
-
-    /// The value of a key as of a commit.
-    pub fn value_at(
-        &self,
-        commit: u64,
-        root: u32,
-        key: &[u8],
-    ) -> Result<Option<Vec<u8>>, DbmError> {
-        let leaf = self.leaf(commit, root, key)?;
-        let Ok(nth) = leaf.search(key) else {
-            return Ok(None);
-        };
-        match leaf.value(nth) {
-            (value, false) => Ok(Some(value.to_vec())),
-            (reference, true) => self.long_value(reference).map(Some),
-        }
-    }
-
-    /// The leaf of a key, without its borders.
-    fn leaf(&self, commit: u64, root: u32, key: &[u8]) -> Result<Arc<Page>, DbmError> {
-        let mut page = self.page_at(root, commit)?;
-        while page.level() > 0 {
-            let child = self.page_at(page.child(page.child_for(key, false)), commit)?;
-            check_level(&child, Some(page.level()))?;
-            page = child;
-        }
-        Ok(page)
     }
 }

@@ -6,8 +6,8 @@
 use rustc_hash::FxHashSet;
 
 use crate::core::Core;
+use crate::lookup::check_level;
 use crate::table::TableInfo;
-use crate::tree::check_level;
 use crate::{Database, DbmError, open};
 
 /// How often the device is read again. Something that a writer changes meanwhile looks like damage.
@@ -48,7 +48,7 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn verify(&self) -> Result<VerifyReport, DbmError> {
-        let seen = self.core().see();
+        let seen = self.core().see(false);
         let mut check = Check {
             core: &seen.core,
             commit: seen.commit,
@@ -91,19 +91,16 @@ impl Check<'_> {
     /// What belongs to no table.
     fn device(&mut self) -> Result<(), DbmError> {
         // No checkpoint of this process comes meanwhile.
-        let maps = self.core.maintenance.lock();
+        let maps = self.core.maps.lock();
         let mut problems = Vec::new();
         for _ in 0..ATTEMPTS {
-            let Some(superblock) = &maps.superblock else {
-                break;
-            };
             let last = self.core.log.lock().reached;
-            problems = open::check(&*self.core.device, superblock, last)?;
+            problems = open::check(&*self.core.device, maps.superblock(), last)?;
             if problems.is_empty() {
                 break;
             }
         }
-        let parts = maps.places.nodes.iter().chain(&maps.places.blobs);
+        let parts = maps.places().nodes.iter().chain(&maps.places().blobs);
         for part in parts.filter(|part| **part != 0) {
             match open::map_words(&*self.core.device, *part) {
                 Err(error @ DbmError::Damaged { .. }) => problems.push(error),
@@ -124,7 +121,7 @@ impl Check<'_> {
         (from, to): (Border, Border),
         above: Option<u8>,
     ) {
-        let page = self.core.page_at(id, self.commit);
+        let page = self.core.pages.page_at(id, self.commit);
         let page = page.and_then(|page| check_level(&page, above).map(|()| page));
         let page = match page {
             Ok(page) if self.reached.insert(id) => page,
@@ -152,7 +149,7 @@ impl Check<'_> {
             self.report.records += count as u64;
             for nth in 0..count {
                 if let (reference, true) = page.value(nth)
-                    && let Err(error) = self.core.long_value(reference)
+                    && let Err(error) = self.core.pages.long_value(reference)
                 {
                     self.problem(table, error);
                 }
