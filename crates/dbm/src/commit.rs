@@ -22,14 +22,19 @@
 //! transaction read nothing that a node between its snapshot and itself wrote. ORDER-3: a node
 //! follows the one before it in its number, and in the turn that is taken.
 
+pub(crate) mod ranges; // sets of key ranges
+pub(crate) mod reads;
+pub(crate) mod turn; // others wait for a transaction
+pub(crate) mod writes;
+
 use std::sync::Arc;
 
+use crate::commit::ranges::RangeSet;
+use crate::commit::reads::ReadSet;
+use crate::commit::turn::Turn;
+use crate::commit::writes::{Changes, WriteSet};
 use crate::options::Pause;
-use crate::ranges::RangeSet;
-use crate::reads::ReadSet;
 use crate::sync::{Mutex, OnceBox};
-use crate::turn::Turn;
-use crate::writes::{Changes, WriteSet};
 
 /// A change of the list of tables.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,11 @@
 //! Locks, in the order in which they are taken: `maps`, `images`, `log`, `writer`, the registry of
 //! `readers`. Readers take only the last, for a moment at their beginning and end.
 
+mod flush;
+mod group; // which thread writes the next group
+mod latch; // why writing has ended
+mod signal; // what the maintenance thread is asked to do
+
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,22 +17,22 @@ use std::sync::atomic::Ordering;
 use senko_io::Device;
 
 use crate::DbmError;
-use crate::changes::Change;
 use crate::commit::Node;
-use crate::flush::write_group;
-use crate::group::Group;
-use crate::images::Images;
-use crate::latch::Latch;
-use crate::log::Log;
-use crate::maps::Maps;
+use crate::core::flush::write_group;
+use crate::core::group::Group;
+use crate::core::latch::Latch;
+use crate::core::signal::Signal;
+use crate::disk::images::Images;
+use crate::disk::log::Log;
+use crate::disk::maps::Maps;
+use crate::disk::space::Space;
 use crate::options::Options;
 use crate::pages::Pages;
-use crate::progress::Progress;
-use crate::readers::{Open, Readers};
-use crate::room::Room;
-use crate::signal::Signal;
-use crate::space::Space;
+use crate::records::changes::Change;
 use crate::sync::Mutex;
+use crate::writer::progress::Progress;
+use crate::writer::readers::{Open, Readers};
+use crate::writer::room::Room;
 use crate::writer::{Parts, Writer};
 
 pub(crate) struct Core {

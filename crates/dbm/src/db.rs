@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The database's public interface: open, tables, transactions, snapshots, close.
 
+pub(crate) mod bulk;
+pub(crate) mod copy;
+mod fairness; // who failed often takes a turn
+mod merge; // a transaction's view: the snapshot, and its own writes over it
+pub(crate) mod newest; // a single key as of now
+pub(crate) mod pending;
+mod salvage;
+pub(crate) mod snapshot;
+mod submit; // a commit from its admission until it is durable
+pub(crate) mod transaction;
+pub(crate) mod verify;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,17 +20,17 @@ use std::time::Duration;
 
 use senko_io::{Device, FileId, FileOptions, FlashFile, PAGE_SIZE};
 
-use crate::checkpoint::{checkpoint, checkpoint_all};
+use crate::commit::ranges::RangeSet;
+use crate::commit::reads::ReadSet;
+use crate::commit::writes::Changes;
 use crate::commit::{Node, TableChange};
 use crate::core::Core;
-use crate::fairness::Tries;
-use crate::maintain::Keeper;
+use crate::db::fairness::Tries;
+use crate::db::submit::submit;
 use crate::open::{FIRST_PAGES, changing_pages, open};
-use crate::ranges::RangeSet;
-use crate::reads::ReadSet;
-use crate::room::Size;
-use crate::submit::submit;
-use crate::writes::Changes;
+use crate::upkeep::checkpoint::{checkpoint, checkpoint_all};
+use crate::upkeep::maintain::Keeper;
+use crate::writer::room::Size;
 use crate::{DbmError, Durability, OpenSnapshot, Options, Snapshot, Table, Transaction};
 
 /// Counts and sizes.
@@ -245,7 +257,7 @@ impl Database {
         };
         for attempt in 0u32.. {
             let device = FlashFile::open(path, &file).map_err(opened)?;
-            let seen = crate::superblock::Superblock::read(&device)?;
+            let seen = crate::disk::superblock::Superblock::read(&device)?;
             let Some(seen) = seen else {
                 let text = format!("{} has no superblock", path.display());
                 return Err(DbmError::Foreign(text));
@@ -253,7 +265,7 @@ impl Database {
             device.pin(seen.checkpoint).map_err(opened)?;
             // If the writer continued before it could see the pin, the pinned space may already be
             // reused.
-            let again = crate::superblock::Superblock::read(&device)?;
+            let again = crate::disk::superblock::Superblock::read(&device)?;
             let grown = seen.pages > device.pages() && attempt < 10;
             if again != Some(seen) || grown {
                 continue;
@@ -348,7 +360,7 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn create_table(&self, name: &str) -> Result<Table, DbmError> {
-        if !crate::changes::is_name(name) {
+        if !crate::records::changes::is_name(name) {
             let text = format!("a table's name has 1 to 255 bytes, not {}", name.len());
             return Err(DbmError::Invalid(text));
         }
@@ -593,7 +605,7 @@ impl Database {
         Stats {
             file_bytes: core.space.stored_pages() * page,
             live_bytes: live * page,
-            free_bytes: core.space.free() as u64 * crate::space::SEGMENT * page,
+            free_bytes: core.space.free() as u64 * crate::disk::space::SEGMENT * page,
             cached_bytes: core.space.resident.load(Ordering::Relaxed) as u64 * page,
             // Read before the newest commit, which it never exceeds.
             durable: core.progress.durable(),

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use senko_io::faulty::FaultyDevice;
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
-use crate::changes::next_commit;
-use crate::codec::Reader;
-use crate::entry::{BODY, HEAD, Head};
-use crate::log::Position;
-use crate::node::Page;
+use crate::disk::entry::{BODY, HEAD, Head};
+use crate::disk::log::Position;
+use crate::disk::superblock::Superblock;
 use crate::open::FIRST_PAGES;
-use crate::record::CheckpointRecord;
-use crate::superblock::Superblock;
+use crate::pages::node::Page;
+use crate::records::changes::next_commit;
+use crate::records::codec::Reader;
+use crate::upkeep::record::CheckpointRecord;
 use crate::{Database, Options};
 
 const TAG: Tag = Tag::dbm(Purpose::Meta);
@@ -67,7 +67,7 @@ pub fn page(data: &[u8]) -> usize {
 pub fn entry(data: &[u8]) -> usize {
     let mut page = whole_page(data);
     assert!(Head::read(&page).is_none_or(|head| usize::from(head.used) <= BODY));
-    let crc = crate::entry::checksum(&page);
+    let crc = crate::disk::entry::checksum(&page);
     page[..4].copy_from_slice(&crc.to_le_bytes());
     let Some(head) = Head::read(&page) else {
         return 0;
@@ -107,7 +107,7 @@ pub fn tail(data: &[u8]) -> usize {
         page[..part.len()].copy_from_slice(part);
         let _ = device.write(1 + nth as u64, &page, TAG);
     }
-    let halves = crate::tail::read(&*device).unwrap_or_default();
+    let halves = crate::disk::tail::read(&*device).unwrap_or_default();
     halves.iter().map(|half| changes(&half.commits)).sum()
 }
 
@@ -147,7 +147,7 @@ fn device_of(data: &[u8]) -> Arc<FaultyDevice> {
         rest = behind;
         let mut page = AlignedBuf::new(1);
         page[HEAD..HEAD + body.len()].copy_from_slice(body);
-        let segment = (at.page / crate::space::SEGMENT + 1) as u32;
+        let segment = (at.page / crate::disk::space::SEGMENT + 1) as u32;
         page[4..8].copy_from_slice(&at.previous.to_le_bytes());
         page[8..16].copy_from_slice(&at.sequence.to_le_bytes());
         page[28..32].copy_from_slice(&u32::from(head[1]).to_le_bytes());
@@ -155,7 +155,7 @@ fn device_of(data: &[u8]) -> Arc<FaultyDevice> {
         page[36..38].copy_from_slice(&(body.len() as u16).to_le_bytes());
         page[38] = head[0] & 0x7f;
         page[39] = head[0] >> 7;
-        let crc = crate::entry::checksum(&page);
+        let crc = crate::disk::entry::checksum(&page);
         page[..4].copy_from_slice(&crc.to_le_bytes());
         let _ = device.write(at.page, &page, TAG);
         at = Position {
@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
     use crate::Durability;
-    use crate::entry::Kind;
+    use crate::disk::entry::Kind;
 
     fn folder(target: &str) -> PathBuf {
         PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -291,7 +291,7 @@ mod tests {
                 })
                 .collect();
             put("dbm_tail", name, &tail);
-            let halves = crate::tail::read(&*device).expect("it reads");
+            let halves = crate::disk::tail::read(&*device).expect("it reads");
             for (nth, half) in halves.iter().enumerate() {
                 put("dbm_changes", &format!("{name}{nth}"), &half.commits);
             }

@@ -16,78 +16,22 @@
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 
-// The database, as its callers see it.
+// From the top: what callers see, work on several parts, the parts, what lies on the device.
 mod db;
-mod options;
-mod snapshot;
-mod newest; // a single key as of now
-mod transaction;
-mod pending;
-mod bulk;
-pub mod keys;
-mod images;
-mod verify;
-mod copy;
-mod salvage;
-
-// A transaction's path: what it did, its place in the order, into the trees, to the device.
-mod ranges; // sets of key ranges
-mod writes;
-mod reads;
-mod merge; // a transaction's view: the snapshot, and its own writes over it
-mod commit;
-mod turn; // others wait for a transaction
-mod fairness; // who failed often takes a turn
-mod writer; // applies commits, and makes them visible
-mod old; // what only open snapshots need
-mod changed; // what the next checkpoint must write
-mod backlog; // commits that are not in the log yet
-mod dirty; // pages that changed, oldest first
-mod tree;
-mod touched; // what a batch changes there
-mod room; // free pages that a commit needs, and how a full database gets them
-mod admit; // makes sure that a commit has room
-mod submit; // a commit from its admission until it is durable
-mod flush;
-mod progress; // how far the commits came
-mod latch; // why writing has ended
-mod group;
-
-// Work besides commits, and opening.
-mod checkpoint;
-mod record; // what a checkpoint says
-mod maps; // what the newest checkpoint names
-mod cleaner;
-mod shrink; // gives storage back
-mod sink; // where pages are written
-mod maintain;
-mod signal; // what the maintenance thread is asked to do
-mod catch_up; // leaves that a checkpoint did not write
 mod open;
-
-// The parts: pages, the translation table, the log, space.
-mod core;
+mod upkeep; // work besides commits
+mod core; // the parts of an open database
+mod writer; // applies commits, and makes them visible
+mod commit; // the order of commits
 mod pages; // pages and long values, as of a commit
-mod lookup; // the way down a tree
-mod readers; // the newest commit, and the open snapshots
-mod sync; // locks and atomic words
-mod growing; // arrays that grow under readers
-mod mapping;
-mod node;
-mod spare; // page buffers without an owner
-mod resident; // which pages' bytes leave DRAM next
-mod inner; // an inner page as numbers, with the places of its leaves
-mod log;
-mod tail;
-mod mark; // how far the log reached
-mod entry;
-mod changes;
-mod blob; // long values
-mod table;
-mod codec;
-mod space;
-mod superblock;
+mod records; // what tables hold
+mod disk; // what lies where on the device
+
 mod error;
+mod growing; // arrays that grow under readers
+pub mod keys;
+mod options;
+mod sync; // locks and atomic words
 
 // What the fuzz targets run.
 #[doc(hidden)]
@@ -103,18 +47,18 @@ pub use commit::scheduled;
 #[doc(hidden)]
 pub mod example;
 
-pub use blob::MAX_VALUE_BYTES;
-pub use bulk::Batch;
-pub use changes::MAX_TABLE_NAME_BYTES;
-pub use copy::{CopyReport, Lost};
+pub use db::bulk::Batch;
+pub use db::copy::{CopyReport, Lost};
+pub use db::newest::Cached;
+pub use db::pending::PendingCommit;
+pub use db::snapshot::{Cursor, Record, Snapshot};
+pub use db::transaction::Transaction;
+pub use db::verify::VerifyReport;
 pub use db::{Database, Stats};
 pub use error::DbmError;
-pub use newest::Cached;
-pub use node::MAX_KEY_BYTES;
 pub use options::{Durability, Options, Pause};
-pub use pending::PendingCommit;
-pub use readers::OpenSnapshot;
-pub use snapshot::{Cursor, Record, Snapshot};
-pub use table::Table;
-pub use transaction::Transaction;
-pub use verify::VerifyReport;
+pub use pages::node::MAX_KEY_BYTES;
+pub use records::blob::MAX_VALUE_BYTES;
+pub use records::changes::MAX_TABLE_NAME_BYTES;
+pub use records::table::Table;
+pub use writer::readers::OpenSnapshot;

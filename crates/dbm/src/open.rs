@@ -2,6 +2,8 @@
 //! Opening a database: reads the newest checkpoint, and then the log after it, commit by commit.
 //! The result is a prefix of the order of commits.
 
+mod catch_up; // leaves that a checkpoint did not write
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,27 +11,27 @@ use std::sync::atomic::Ordering;
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, content_of};
 
 use crate::DbmError;
-use crate::blob::BlobIds;
-use crate::catch_up::catch_up;
-use crate::changed::Changed;
-use crate::changes::Change;
-use crate::changes::next_commit;
-use crate::codec::Reader;
 use crate::core::Core;
-use crate::dirty::Began;
-use crate::entry::{BODY, HEAD, Head, Kind, MOST_PAGES, page_of};
-use crate::images::Images;
-use crate::log::{GROUP_HEAD, Group, GroupHead, Log, Position, Scan, append_bytes, hole};
-use crate::mapping::{Ids, Version};
-use crate::maps::{CHUNK, MapPlaces, Maps};
-use crate::mark::{self, Mark};
+use crate::disk::entry::{BODY, HEAD, Head, Kind, MOST_PAGES, page_of};
+use crate::disk::images::Images;
+use crate::disk::log::{GROUP_HEAD, Group, GroupHead, Log, Position, Scan, append_bytes, hole};
+use crate::disk::maps::{CHUNK, MapPlaces, Maps};
+use crate::disk::mark::{self, Mark};
+use crate::disk::space::{SEGMENT, Space, write_zeros};
+use crate::disk::superblock::Superblock;
+use crate::disk::tail::{self, Half};
+use crate::open::catch_up::catch_up;
 use crate::options::Options;
 use crate::pages::Pages;
-use crate::record::CheckpointRecord;
-use crate::space::{SEGMENT, Space, write_zeros};
-use crate::superblock::Superblock;
-use crate::tail::{self, Half};
+use crate::pages::mapping::{Ids, Version};
+use crate::records::blob::BlobIds;
+use crate::records::changes::Change;
+use crate::records::changes::next_commit;
+use crate::records::codec::Reader;
+use crate::upkeep::record::CheckpointRecord;
 use crate::writer::Writer;
+use crate::writer::changed::Changed;
+use crate::writer::dirty::Began;
 
 /// Pages of a new database: the superblock's segment, the log's first segment, and the one after
 /// it.

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pages and long values, as of a commit: from DRAM, or with one read.
 
+pub(crate) mod inner; // an inner page as numbers, with the places of its leaves
+pub(crate) mod lookup; // the way down a tree
+pub(crate) mod mapping; // the translation table
+pub(crate) mod node;
+pub(crate) mod resident; // which pages' bytes leave DRAM next
+pub(crate) mod spare; // page buffers without an owner
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,12 +16,12 @@ use std::sync::atomic::Ordering;
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::DbmError;
-use crate::blob::Blob;
-use crate::entry::{HEAD, Head, Kind, page_of};
+use crate::disk::entry::{HEAD, Head, Kind, page_of};
+use crate::disk::space::Space;
 use crate::growing::Growing;
-use crate::mapping::Version;
-use crate::node::Page;
-use crate::space::Space;
+use crate::pages::mapping::Version;
+use crate::pages::node::Page;
+use crate::records::blob::Blob;
 use crate::sync::{ArcSwapOption, AtomicU64, Mutex};
 
 thread_local! {

@@ -106,10 +106,6 @@ mod stepped {
     pub(crate) struct Condvar(shuttle::sync::Condvar);
 
     impl Condvar {
-        pub fn new() -> Condvar {
-            Condvar::default()
-        }
-
         pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             let held = guard.0.take().expect("nobody waits with it");
             let held = self.0.wait(held).unwrap_or_else(PoisonError::into_inner);

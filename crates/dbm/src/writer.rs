@@ -8,26 +8,36 @@
 //! APPLY-1: commits are applied, and go to the log, in the order of the list. APPLY-2: a snapshot
 //! sees all of a batch or nothing of it.
 
+pub(crate) mod backlog; // commits that are not in the log yet
+pub(crate) mod changed; // what the next checkpoint must write
+pub(crate) mod dirty; // pages that changed, oldest first
+mod old; // what only open snapshots need
+pub(crate) mod progress; // how far the commits came
+pub(crate) mod readers; // the newest commit, and the open snapshots
+pub(crate) mod room; // free pages that a commit needs
+mod touched; // what a batch changes in the trees
+mod tree;
+
 use std::sync::Arc;
 
 use crate::DbmError;
-use crate::backlog::Backlog;
-use crate::blob::{Blob, BlobIds};
-use crate::changed::Changed;
-use crate::changes::Change;
 use crate::commit::{Node, TableChange};
-use crate::mapping::{Ids, Version};
-use crate::maps::CHUNK;
-use crate::node::MAX_INLINE;
-use crate::old::Old;
+use crate::disk::maps::CHUNK;
+use crate::disk::space::Space;
 use crate::pages::Pages;
-use crate::progress::Progress;
-use crate::readers::{Readers, Visible};
-use crate::room::Room;
-use crate::space::Space;
-use crate::table::{Catalogue, TableInfo};
-use crate::touched::Touched;
-use crate::tree::Batch;
+use crate::pages::mapping::{Ids, Version};
+use crate::pages::node::MAX_INLINE;
+use crate::records::blob::{Blob, BlobIds};
+use crate::records::changes::Change;
+use crate::records::table::{Catalogue, TableInfo};
+use crate::writer::backlog::Backlog;
+use crate::writer::changed::Changed;
+use crate::writer::old::Old;
+use crate::writer::progress::Progress;
+use crate::writer::readers::{Readers, Visible};
+use crate::writer::room::Room;
+use crate::writer::touched::Touched;
+use crate::writer::tree::Batch;
 
 /// Approximate bytes of changes in one batch.
 const MOST_BYTES: usize = 4 << 20;

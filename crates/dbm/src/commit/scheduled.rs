@@ -7,9 +7,9 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
 use super::Node;
-use crate::ranges::Range;
-use crate::reads::ReadSet;
-use crate::writes::WriteSet;
+use crate::commit::ranges::Range;
+use crate::commit::reads::ReadSet;
+use crate::commit::writes::WriteSet;
 
 /// Threads that commit, and commits of each.
 const THREADS: u8 = 3;

@@ -6,8 +6,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::ranges::Range;
-use crate::reads::COMPARED;
+use crate::commit::ranges::Range;
+use crate::commit::reads::COMPARED;
 
 fn node(writes: &[&[u8]]) -> Arc<Node> {
     let mut set = WriteSet::default();

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Checks a database: every page of every tree that a snapshot sees, every long value and the
+//! counts; and on the device the superblocks, the checkpoint, the translation table, the log and
+//! the tail.
+
+use rustc_hash::FxHashSet;
+
+use crate::core::Core;
+use crate::pages::lookup::check_level;
+use crate::records::table::TableInfo;
+use crate::{Database, DbmError, open};
+
+/// How often the device is read again. Something that a writer changes meanwhile looks like damage.
+const ATTEMPTS: usize = 5;
+
+/// The result of [`Database::verify`].
+///
+/// ```
+/// # let db = senko_dbm::example::database();
+/// assert!(db.verify()?.problems.is_empty());
+/// # Ok::<(), senko_dbm::DbmError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Tables that were read.
+    pub tables: u64,
+    /// Pages of trees.
+    pub pages: u64,
+    /// Records that were read.
+    pub records: u64,
+    /// The problems found, each with the table's name. It is empty for what belongs to no table:
+    /// the superblocks, the checkpoint, the translation table and the log.
+    pub problems: Vec<(String, DbmError)>,
+}
+
+impl Database {
+    /// Reads everything committed so far, from the device if it is not in DRAM, and checks it.
+    /// Damage does not end the check: readable parts after it are checked as well.
+    ///
+    /// # Errors
+    /// Damage is not an error: it is in the report. [`DbmError::SnapshotExpired`] if the check took
+    /// longer than a snapshot may.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// assert_eq!(db.verify()?.records, 0);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn verify(&self) -> Result<VerifyReport, DbmError> {
+        let seen = self.core().see(false);
+        let mut check = Check {
+            core: &seen.core,
+            commit: seen.commit,
+            reached: FxHashSet::default(),
+            report: VerifyReport::default(),
+        };
+        check.device()?;
+        for table in seen.catalogue.iter() {
+            check.report.tables += 1;
+            let (before, sound) = (check.report.records, check.report.problems.len());
+            check.tree(table, table.root, (None, None), None);
+            let found = check.report.records - before;
+            if found != table.count && check.report.problems.len() == sound {
+                let what = format!("{found} records were found, {} are counted", table.count);
+                check.problem(table, DbmError::damaged(0, what));
+            }
+            if seen.is_expired() {
+                return Err(DbmError::SnapshotExpired);
+            }
+        }
+        Ok(check.report)
+    }
+}
+
+type Border = Option<Vec<u8>>;
+
+struct Check<'a> {
+    core: &'a Core,
+    commit: u64,
+    /// Pages to which trees lead.
+    reached: FxHashSet<u32>,
+    report: VerifyReport,
+}
+
+impl Check<'_> {
+    fn problem(&mut self, table: &TableInfo, error: DbmError) {
+        self.report.problems.push((table.name.to_string(), error));
+    }
+
+    /// What belongs to no table.
+    fn device(&mut self) -> Result<(), DbmError> {
+        // No checkpoint of this process comes meanwhile.
+        let maps = self.core.maps.lock();
+        let mut problems = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let last = self.core.log.lock().reached;
+            problems = open::check(&*self.core.device, maps.superblock(), last)?;
+            if problems.is_empty() {
+                break;
+            }
+        }
+        let parts = maps.places().nodes.iter().chain(&maps.places().blobs);
+        for part in parts.filter(|part| **part != 0) {
+            match open::map_words(&*self.core.device, *part) {
+                Err(error @ DbmError::Damaged { .. }) => problems.push(error),
+                read => drop(read?),
+            }
+        }
+        drop(maps);
+        let problems = problems.into_iter();
+        let problems = problems.map(|error| (String::new(), error));
+        self.report.problems.extend(problems);
+        Ok(())
+    }
+
+    fn tree(
+        &mut self,
+        table: &TableInfo,
+        id: u32,
+        (from, to): (Border, Border),
+        above: Option<u8>,
+    ) {
+        let page = self.core.pages.page_at(id, self.commit);
+        let page = page.and_then(|page| check_level(&page, above).map(|()| page));
+        let page = match page {
+            Ok(page) if self.reached.insert(id) => page,
+            Ok(_) => {
+                let what = format!("page {id} has two places in the trees");
+                return self.problem(table, DbmError::damaged(0, what));
+            }
+            Err(error) => return self.problem(table, error),
+        };
+        self.report.pages += 1;
+        let count = page.count();
+        let inside = (0..count).all(|nth| {
+            let key = page.key(nth);
+            from.as_deref().is_none_or(|from| from <= key)
+                && to.as_deref().is_none_or(|to| key < to)
+        });
+        if !inside || !page.is_sorted() {
+            let what = match inside {
+                true => format!("page {id} has keys that are not in their order"),
+                false => format!("page {id} has keys that belong elsewhere"),
+            };
+            self.problem(table, DbmError::damaged(0, what));
+        }
+        if page.level() == 0 {
+            self.report.records += count as u64;
+            for nth in 0..count {
+                if let (reference, true) = page.value(nth)
+                    && let Err(error) = self.core.pages.long_value(reference)
+                {
+                    self.problem(table, error);
+                }
+            }
+            return;
+        }
+        for nth in 0..=count {
+            let border = |nth: usize| page.key(nth).to_vec();
+            let low = if nth > 0 {
+                Some(border(nth - 1))
+            } else {
+                from.clone()
+            };
+            let high = if nth < count {
+                Some(border(nth))
+            } else {
+                to.clone()
+            };
+            self.tree(table, page.child(nth), (low, high), Some(page.level()));
+        }
+    }
+}

@@ -1,0 +1,658 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The segments of the device: which are in use, when one may be written again, and how the device
+//! grows and shrinks.
+//!
+//! SEGMENT-1: a free segment holds no page version and nothing that the newest durable checkpoint
+//! needs: no named page, and no part of the log. Versions and names are counted separately: a page
+//! that changed since the checkpoint has a name and no version. SEGMENT-2: it is reused, punched or
+//! cut only when no other process reads from a checkpoint older than the time when the segment
+//! became free. SEGMENT-3: a free segment has storage that was written before, so that no write
+//! into it meets a full disk or waits for the file system's journal. A segment that was punched is
+//! a *hole* and not free; [`Space::grow`] fills holes before it makes the device longer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, Tag};
+
+use crate::DbmError;
+use crate::disk::entry::page_of;
+use crate::growing::Growing;
+use crate::pages::resident::Resident;
+use crate::pages::spare::Spare;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex};
+
+/// Pages of a segment.
+pub(crate) const SEGMENT: u64 = 16;
+/// The least and the most segments by which the device grows or shrinks at a time. In between it is
+/// a thirty-second, so that unused space stays a small part.
+const STEP: std::ops::RangeInclusive<u32> = 4..=1024;
+
+#[derive(Default)]
+pub(crate) struct Segment {
+    /// Pages that are places of versions and of parts of long values.
+    pub live: AtomicU32,
+    /// Pages that the newest durable checkpoint names, or the one about to become durable.
+    pub named: AtomicU32,
+    /// Number of the log's last entry here; 0 if it has none here.
+    pub last: AtomicU64,
+    /// The log's newest entry at the last write here.
+    pub stamp: AtomicU64,
+    /// Whether it was taken for the log; true until it is free again.
+    taken: AtomicU32,
+}
+
+impl Segment {
+    fn is_unused(&self) -> bool {
+        self.live.load(Ordering::Acquire) == 0 && self.named.load(Ordering::Acquire) == 0
+    }
+
+    /// Approximate number of pages that must move before it is free.
+    pub fn used(&self) -> u32 {
+        let live = self.live.load(Ordering::Acquire);
+        live.max(self.named.load(Ordering::Acquire))
+    }
+}
+
+#[derive(Default)]
+struct Map {
+    /// Free segments, each with the checkpoint that made it free.
+    free: BTreeMap<u32, u64>,
+    /// The same for those that a reader of an older checkpoint may need (SEGMENT-2).
+    held: BTreeMap<u32, u64>,
+    /// The same for free segments without storage.
+    holes: BTreeMap<u32, u64>,
+    segments: u32,
+}
+
+impl Map {
+    /// Where an end of unused segments begins that is worth cutting. See [`Space::leave_end`].
+    fn idle_end(&self, settled: u64, mut spare: u32) -> Option<u32> {
+        let mut end = self.segments;
+        while end > 1 {
+            let since = match self.free.get(&(end - 1)) {
+                Some(since) if spare > 0 => {
+                    spare -= 1;
+                    Some(since)
+                }
+                Some(_) => None,
+                None => self.holes.get(&(end - 1)),
+            };
+            if since.is_none_or(|since| *since > settled) {
+                break;
+            }
+            end -= 1;
+        }
+        (self.segments - end >= step_of(self.segments)).then_some(end)
+    }
+}
+
+pub(crate) struct Space {
+    device: Arc<dyn Device>,
+    /// The most segments that the device may have.
+    most: u32,
+    /// Whether the device has a length of its own, as a block device has, as far as is known.
+    fixed: AtomicBool,
+    segments: Growing<Segment>,
+    map: Mutex<Map>,
+    /// Held while the device grows, shrinks or is punched.
+    growth: Mutex<()>,
+    /// Whether the device cannot grow, as far as is known.
+    full: AtomicBool,
+    /// The newest checkpoint that has begun.
+    pub started: AtomicU64,
+    /// Pages of DRAM that versions take.
+    pub resident: AtomicUsize,
+    /// Pages with bytes there.
+    pub queue: Resident,
+    /// Bytes that versions dropped.
+    pub spare: Spare,
+    /// Versions whose bytes are only on the device.
+    pub cold: AtomicUsize,
+    /// All pages that are places of versions and of parts of long values.
+    pub live: AtomicU64,
+    /// All pages that the newest durable checkpoint names.
+    pub named: AtomicU64,
+}
+
+impl Space {
+    /// The space of a device, of which at most `most` bytes are used. All segments but the first
+    /// are free.
+    pub fn new(device: Arc<dyn Device>, most: Option<u64>) -> Space {
+        let segments_of = |bytes: u64| bytes / PAGE_SIZE as u64 / SEGMENT;
+        let most = most.map_or(u32::MAX, |most| {
+            u32::try_from(segments_of(most)).unwrap_or(u32::MAX)
+        });
+        let fixed = device.room() == Some(0);
+        let space = Space {
+            device,
+            most,
+            fixed: AtomicBool::new(fixed),
+            segments: Growing::new(),
+            map: Mutex::default(),
+            growth: Mutex::default(),
+            full: AtomicBool::new(fixed),
+            started: AtomicU64::new(0),
+            resident: AtomicUsize::new(0),
+            queue: Resident::new(),
+            spare: Spare::default(),
+            cold: AtomicUsize::new(0),
+            live: AtomicU64::new(0),
+            named: AtomicU64::new(0),
+        };
+        space.add_end(0);
+        space
+    }
+
+    pub fn of(&self, place: u64) -> &Segment {
+        self.segments.at((page_of(place) / SEGMENT) as u32)
+    }
+
+    pub fn segment(&self, number: u32) -> &Segment {
+        self.segments.at(number)
+    }
+
+    pub fn hold(&self, place: u64) {
+        self.of(place).live.fetch_add(1, Ordering::AcqRel);
+        self.live.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn release(&self, place: u64) {
+        if place == 0 {
+            return;
+        }
+        self.of(place).live.fetch_sub(1, Ordering::AcqRel);
+        self.live.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a checkpoint names a page; 0 is none.
+    pub fn name(&self, place: u64) {
+        if place > 0 {
+            self.of(place).named.fetch_add(1, Ordering::AcqRel);
+            self.named.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that no valid checkpoint names it any more.
+    pub fn unname(&self, place: u64) {
+        if place > 0 {
+            self.of(place).named.fetch_sub(1, Ordering::AcqRel);
+            self.named.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Approximate number of pages with live contents.
+    pub fn needed(&self) -> u64 {
+        let live = self.live.load(Ordering::Relaxed);
+        live.max(self.named.load(Ordering::Relaxed))
+    }
+
+    /// Adds the segments behind the known ones: as free ones from segment `stored` on, and as holes
+    /// before it.
+    fn add_end(&self, stored: u32) {
+        let mut map = self.map.lock();
+        let segments = u32::try_from(self.device.pages() / SEGMENT).unwrap_or(u32::MAX);
+        for number in map.segments.max(1)..segments {
+            match number >= stored {
+                true => map.free.insert(number, 0),
+                false => map.holes.insert(number, 0),
+            };
+        }
+        map.segments = map.segments.max(segments);
+    }
+
+    /// Removes all segments in use from the free ones, when a database is opened, and finds holes.
+    pub fn settle(&self, durable: u64, in_log: &dyn Fn(u32) -> bool) {
+        self.settle_held(durable, in_log);
+        self.release_held(durable);
+    }
+
+    fn settle_held(&self, durable: u64, in_log: &dyn Fn(u32) -> bool) {
+        let mut map = self.map.lock();
+        map.free.clear();
+        let mut stored = 0..0;
+        for number in 1..map.segments {
+            let segment = self.segment(number);
+            if !segment.is_unused() || in_log(number) {
+                segment.taken.store(1, Ordering::Release);
+                continue;
+            }
+            let pages = u64::from(number) * SEGMENT..(u64::from(number) + 1) * SEGMENT;
+            if stored.end <= pages.start {
+                stored = self
+                    .device
+                    .extent(pages.start)
+                    .unwrap_or(u64::MAX..u64::MAX);
+            }
+            if stored.start <= pages.start && pages.end <= stored.end {
+                map.held.insert(number, durable);
+            } else {
+                map.holes.insert(number, durable);
+            }
+        }
+    }
+
+    pub fn segments(&self) -> u32 {
+        self.map.lock().segments
+    }
+
+    /// Free segments.
+    pub fn free(&self) -> usize {
+        self.map.lock().free.len()
+    }
+
+    /// Segments with contents, without the superblock's.
+    pub fn used_segments(&self) -> u32 {
+        let map = self.map.lock();
+        let unused = map.free.len() + map.held.len() + map.holes.len();
+        (map.segments - 1).saturating_sub(unused as u32)
+    }
+
+    /// Free segments without storage.
+    pub fn holes(&self) -> usize {
+        self.map.lock().holes.len()
+    }
+
+    /// Pages of the device that have storage.
+    pub fn stored_pages(&self) -> u64 {
+        self.device.pages() - self.holes() as u64 * SEGMENT
+    }
+
+    /// Free segments, and all segments with storage.
+    pub fn free_and_stored(&self) -> (u32, u32) {
+        let map = self.map.lock();
+        (map.free.len() as u32, map.segments - map.holes.len() as u32)
+    }
+
+    /// Whether the device cannot grow, as far as is known.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Takes the first free segment. So the end of the device tends to stay free, and is given
+    /// back. `checkpoint` is the newest durable one.
+    pub fn take(&self, checkpoint: u64) -> Result<u32, DbmError> {
+        loop {
+            if let Some(segment) = self.take_free() {
+                return Ok(segment);
+            }
+            // A reader may have ended since the last checkpoint.
+            self.release_held(checkpoint);
+            if let Some(segment) = self.take_free() {
+                return Ok(segment);
+            }
+            self.grow(1)?;
+        }
+    }
+
+    /// Frees the segments that no reader needs any more. A new reader pins the newest durable
+    /// checkpoint, so it never needs an older segment.
+    fn release_held(&self, checkpoint: u64) {
+        let pinned = self.device.oldest_pin(checkpoint).unwrap_or(checkpoint);
+        let mut map = self.map.lock();
+        let Map { free, held, .. } = &mut *map;
+        held.retain(|number, since| {
+            let is_held = *since > pinned;
+            if !is_held {
+                free.insert(*number, *since);
+            }
+            is_held
+        });
+    }
+
+    fn take_free(&self) -> Option<u32> {
+        let mut map = self.map.lock();
+        let (number, _) = map.free.pop_first()?;
+        let segment = self.segment(number);
+        segment.last.store(0, Ordering::Release);
+        segment.taken.store(1, Ordering::Release);
+        Some(number)
+    }
+
+    /// Frees what SEGMENT-1 allows once checkpoint `durable`, whose log begins with entry `replay`,
+    /// is durable.
+    pub fn reclaim(&self, durable: u64, replay: u64, open: &[u32]) {
+        self.reclaim_held(durable, replay, open);
+        self.release_held(durable);
+    }
+
+    fn reclaim_held(&self, durable: u64, replay: u64, open: &[u32]) {
+        let mut map = self.map.lock();
+        for number in 1..map.segments {
+            let segment = self.segment(number);
+            let idle = segment.taken.load(Ordering::Acquire) == 1
+                && segment.is_unused()
+                && segment.last.load(Ordering::Acquire) < replay
+                && !open.contains(&number);
+            if idle {
+                segment.taken.store(0, Ordering::Release);
+                map.held.insert(number, durable);
+            }
+        }
+    }
+
+    /// Gets at least `segments` more free segments: from an end that was about to be cut, from
+    /// holes, or by a longer device. On failure as many as there was room for are free.
+    pub fn grow(&self, segments: u64) -> Result<(), DbmError> {
+        let _growth = self.growth.lock();
+        let segments = u32::try_from(segments).unwrap_or(u32::MAX);
+        let grown = self.grow_held(segments);
+        let full = matches!(grown, Err(DbmError::NoSpace(_)));
+        self.full.store(full, Ordering::Relaxed);
+        grown
+    }
+
+    /// As [`Space::grow`]. False if there is no room for that.
+    pub fn grow_if_room(&self, segments: u64) -> Result<bool, DbmError> {
+        match self.grow(segments) {
+            Err(DbmError::NoSpace(_)) => Ok(false),
+            done => done.map(|()| true),
+        }
+    }
+
+    fn grow_held(&self, mut segments: u32) -> Result<(), DbmError> {
+        // An end that was about to be cut may have holes.
+        self.add_end(u32::MAX);
+        let have = self.segments();
+        let step = step_of(have).max(segments);
+        let room = self.most.saturating_sub(have);
+        while segments > 0 {
+            match self.fill_holes(step) {
+                Ok(0) => break,
+                Ok(filled) => segments = segments.saturating_sub(filled),
+                Err(error) if error.no_space() => return Err(no_space(segments)),
+                Err(error) => return Err(DbmError::io("filling a hole of the file")(error)),
+            }
+        }
+        if segments == 0 {
+            return Ok(());
+        }
+        if room < segments {
+            return Err(no_space(segments));
+        }
+        let lengthened = match self.lengthen(step.min(room)) {
+            Err(error) if error.no_space() && step > segments => self.lengthen(segments),
+            done => done,
+        };
+        match lengthened {
+            Err(error) if error.no_space() => Err(no_space(segments)),
+            done => done.map_err(DbmError::io("growing the file")),
+        }
+    }
+
+    /// Makes the device longer.
+    fn lengthen(&self, segments: u32) -> Result<(), IoError> {
+        let have = self.device.pages();
+        let end = (have / SEGMENT + u64::from(segments)) * SEGMENT;
+        self.device.grow(end)?;
+        // A device with coarse steps may be longer now.
+        write_zeros(&*self.device, have, self.device.pages() - have)?;
+        self.device.flush(Tag::dbm(Purpose::Meta))?;
+        // An end that was left out meanwhile may have holes.
+        self.add_end((have / SEGMENT) as u32);
+        Ok(())
+    }
+
+    /// Gives storage to the first holes, `most` of them. Returns how many.
+    fn fill_holes(&self, most: u32) -> Result<u32, IoError> {
+        // In neither map, they stay a part of the device: no end that has one of them is left out.
+        let mut holes = Vec::new();
+        {
+            let mut map = self.map.lock();
+            while holes.len() < most as usize
+                && let Some(hole) = map.holes.pop_first()
+            {
+                holes.push(hole);
+            }
+        }
+        let (filled, done) = self.fill(&holes);
+        let mut map = self.map.lock();
+        map.free.extend(holes.drain(..filled));
+        map.holes.extend(holes);
+        done.map(|()| filled as u32)
+    }
+
+    /// Gives storage to these segments, of which the first so many have it then. A full disk is an
+    /// error only if no segment has storage.
+    fn fill(&self, holes: &[(u32, u64)]) -> (usize, Result<(), IoError>) {
+        let mut filled = 0;
+        for (number, _) in holes {
+            let page = u64::from(*number) * SEGMENT;
+            let done = self.device.fill(page, SEGMENT);
+            match done.and_then(|()| write_zeros(&*self.device, page, SEGMENT)) {
+                Err(error) if error.no_space() && filled > 0 => break,
+                Err(error) => return (0, Err(error)),
+                Ok(()) => filled += 1,
+            }
+        }
+        if filled > 0
+            && let Err(error) = self.device.flush(Tag::dbm(Purpose::Meta))
+        {
+            return (0, Err(error));
+        }
+        (filled, Ok(()))
+    }
+
+    /// The fewest segments by which the device is made shorter; `None` if it can't be.
+    pub fn least_cut(&self) -> Option<u32> {
+        (!self.is_fixed()).then(|| step_of(self.segments()))
+    }
+
+    /// Whether there is an end for [`Space::leave_end`].
+    pub fn has_idle_end(&self, settled: u64, spare: u32) -> bool {
+        !self.is_fixed() && self.map.lock().idle_end(settled, spare).is_some()
+    }
+
+    /// How many holes must be filled before an end can be left out: it has free segments that the
+    /// next commits need, and the first holes can take their place. 0 if there is no such end.
+    pub fn lacking_for_cut(&self, settled: u64, spare: u32) -> u32 {
+        let map = self.map.lock();
+        let end = map.idle_end(settled, u32::MAX);
+        let Some(end) = end.filter(|_| !self.is_fixed()) else {
+            return 0;
+        };
+        let lacking = (map.free.range(end..).count() as u32).saturating_sub(spare);
+        match map.holes.len() as u32 >= lacking + step_of(map.segments) {
+            true => lacking,
+            false => 0,
+        }
+    }
+
+    /// Leaves out the unused segments at the end that became free with checkpoint `settled` or
+    /// before; at most `spare` of them have storage. True if there are enough of them to be worth
+    /// it. The next checkpoint's superblock leaves them out too, and then [`Space::remove_end`]
+    /// cuts them.
+    pub fn leave_end(&self, settled: u64, spare: u32) -> bool {
+        let mut map = self.map.lock();
+        let Some(end) = map.idle_end(settled, spare).filter(|_| !self.is_fixed()) else {
+            return false;
+        };
+        map.free.split_off(&end);
+        map.holes.split_off(&end);
+        map.segments = end;
+        true
+    }
+
+    /// Cuts off the end of the device that [`Space::leave_end`] left out.
+    pub fn remove_end(&self) {
+        let _growth = self.growth.lock();
+        let end = u64::from(self.segments()) * SEGMENT;
+        if end < self.device.pages() {
+            let shrunk = self.device.shrink(end);
+            if shrunk.is_ok() && end < self.device.pages() {
+                self.fixed.store(true, Ordering::Relaxed);
+                self.add_end(0);
+            }
+            // After an error, the end is free space at the next growth.
+        }
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.fixed.load(Ordering::Relaxed)
+    }
+
+    /// Gives back the storage of up to `most` free segments from `first` on, those nearest to the
+    /// end first. Segments that became free after checkpoint `settled` keep theirs.
+    pub fn punch(&self, first: u32, settled: u64, most: usize) {
+        let _growth = self.growth.lock();
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        let mut map = self.map.lock();
+        let idle = map
+            .free
+            .range(first..)
+            .rev()
+            .filter(|(_, since)| **since <= settled);
+        for number in idle.map(|(number, _)| *number).take(most) {
+            match runs.last_mut() {
+                Some((first, count)) if number + 1 == *first => {
+                    (*first, *count) = (number, *count + 1)
+                }
+                _ => runs.push((number, 1)),
+            }
+        }
+        // Nobody may take them meanwhile.
+        let taken: Vec<Vec<(u32, u64)>> = runs
+            .iter()
+            .map(|(first, count)| {
+                let numbers = *first..*first + *count;
+                numbers
+                    .filter_map(|number| map.free.remove_entry(&number))
+                    .collect()
+            })
+            .collect();
+        drop(map);
+        for ((first, count), segments) in runs.into_iter().zip(taken) {
+            let (page, pages) = (u64::from(first) * SEGMENT, u64::from(count) * SEGMENT);
+            let punched = self.device.punch(page, pages, Tag::dbm(Purpose::Reclaim));
+            let mut map = self.map.lock();
+            match punched {
+                Ok(false) => map.free.extend(segments),
+                // After an error a part may be a hole.
+                Ok(true) | Err(_) => map.holes.extend(segments),
+            }
+        }
+    }
+}
+
+/// By how many segments a device of `segments` segments grows or shrinks.
+fn step_of(segments: u32) -> u32 {
+    (segments / 32).clamp(*STEP.start(), *STEP.end())
+}
+
+fn no_space(segments: u32) -> DbmError {
+    DbmError::NoSpace(u64::from(segments) * SEGMENT)
+}
+
+/// Pages of zeros written at a time.
+const ZERO_PAGES: u64 = 256;
+
+/// Writes zeros to pages that were never written.
+pub(crate) fn write_zeros(device: &dyn Device, first: u64, pages: u64) -> Result<(), IoError> {
+    let zeros = AlignedBuf::new(pages.min(ZERO_PAGES) as usize);
+    for done in (0..pages).step_by(ZERO_PAGES as usize) {
+        let bytes = (pages - done).min(ZERO_PAGES) as usize * PAGE_SIZE;
+        device.write(first + done, &zeros[..bytes], Tag::dbm(Purpose::Meta))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::{OnceLock, Weak};
+
+    use super::*;
+
+    /// Leaves out the space's end whenever storage is asked for, as a checkpoint of another thread
+    /// may.
+    #[derive(Default)]
+    struct Meanwhile {
+        pages: AtomicU64,
+        space: OnceLock<Weak<Space>>,
+    }
+
+    impl Meanwhile {
+        fn leave_end(&self) {
+            if let Some(space) = self.space.get().and_then(Weak::upgrade) {
+                space.leave_end(u64::MAX, u32::MAX);
+            }
+        }
+    }
+
+    impl Device for Meanwhile {
+        fn pages(&self) -> u64 {
+            self.pages.load(Ordering::Relaxed)
+        }
+
+        fn grow(&self, pages: u64) -> Result<(), IoError> {
+            self.leave_end();
+            self.pages.store(pages, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn shrink(&self, pages: u64) -> Result<(), IoError> {
+            self.pages.store(pages, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn punch(&self, _: u64, _: u64, _: Tag) -> Result<bool, IoError> {
+            self.leave_end();
+            Ok(true)
+        }
+
+        fn fill(&self, page: u64, pages: u64) -> Result<(), IoError> {
+            self.leave_end();
+            assert!(page + pages <= self.pages());
+            Ok(())
+        }
+
+        fn read(&self, _: u64, _: &mut [u8], _: Tag) -> Result<(), IoError> {
+            unreachable!("a space reads nothing")
+        }
+
+        fn write(&self, page: u64, buf: &[u8], _: Tag) -> Result<(), IoError> {
+            assert!(page + (buf.len() / PAGE_SIZE) as u64 <= self.pages());
+            Ok(())
+        }
+
+        fn flush(&self, _: Tag) -> Result<(), IoError> {
+            Ok(())
+        }
+
+        fn discard(&self, _: u64, _: u64, _: Tag) -> Result<(), IoError> {
+            Ok(())
+        }
+    }
+
+    /// A hole that got storage while a checkpoint left out the end that it was in became free
+    /// beyond the end. It was given out, and given out again after the device had grown.
+    #[test]
+    fn no_segment_has_two_users_when_the_end_is_left_out_meanwhile() {
+        let device = Arc::new(Meanwhile::default());
+        device.pages.store(64 * SEGMENT, Ordering::Relaxed);
+        let space = Arc::new(Space::new(Arc::clone(&device) as Arc<dyn Device>, None));
+        device.space.set(Arc::downgrade(&space)).unwrap();
+        let mut used = BTreeSet::new();
+        for round in 0..100 {
+            // Some segments come back, and all that are free become holes.
+            for _ in 0..round % 7 {
+                if let Some(segment) = used.pop_last() {
+                    space.segment(segment).taken.store(0, Ordering::Release);
+                    space.map.lock().free.insert(segment, 0);
+                }
+            }
+            space.punch(1, u64::MAX, usize::MAX);
+            if round % 3 == 0 {
+                space.leave_end(u64::MAX, u32::MAX);
+                space.remove_end();
+            }
+            for _ in 0..round % 5 {
+                let segment = space.take(0).unwrap();
+                assert!(used.insert(segment), "{segment} has two users");
+                assert!(segment < space.segments(), "{segment} is beyond the end");
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The way down a tree, as of a commit.
+
+use std::sync::Arc;
+
+use crate::DbmError;
+use crate::pages::Pages;
+use crate::pages::node::Page;
+
+/// Checks the level of a page that another page, or the catalogue, names (TREE-3). `above` is that
+/// page's level.
+pub(crate) fn check_level(page: &Page, above: Option<u8>) -> Result<(), DbmError> {
+    if above.is_none_or(|above| page.level() + 1 == above) {
+        return Ok(());
+    }
+    let what = format!(
+        "page {} of a tree has another level than belongs there",
+        page.id()
+    );
+    Err(DbmError::damaged(0, what))
+}
+
+/// A page's keys, or its separators, are not in their order.
+pub(crate) fn out_of_order() -> DbmError {
+    DbmError::damaged(0, "a page of a tree has keys that are not in their order")
+}
+
+/// A leaf on a reader's path, and the keys that belong to it.
+pub(crate) struct Found {
+    pub page: Arc<Page>,
+    pub from: Option<Vec<u8>>,
+    pub to: Option<Vec<u8>>,
+}
+
+impl Pages {
+    /// The leaf of `key` as of a commit; with `below`, the leaf of the keys just below it. Without
+    /// a key: the first leaf, or, with `below`, the last.
+    pub fn find(
+        &self,
+        commit: u64,
+        root: u32,
+        key: Option<&[u8]>,
+        below: bool,
+    ) -> Result<Found, DbmError> {
+        let mut found = Found {
+            page: self.page_at(root, commit)?,
+            from: None,
+            to: None,
+        };
+        while found.page.level() > 0 {
+            let page = &found.page;
+            let nth = match key {
+                Some(key) => page.child_for(key, below),
+                None if below => page.count(),
+                None => 0,
+            };
+            if nth > 0 {
+                found.from = Some(page.key(nth - 1).to_vec());
+            }
+            if nth < page.count() {
+                found.to = Some(page.key(nth).to_vec());
+            }
+            let child = self.page_at(page.child(nth), commit)?;
+            check_level(&child, Some(page.level()))?;
+            found.page = child;
+        }
+        Ok(found)
+    }
+
+    /// The value of a key as of a commit.
+    pub fn value_at(
+        &self,
+        commit: u64,
+        root: u32,
+        key: &[u8],
+    ) -> Result<Option<Vec<u8>>, DbmError> {
+        let leaf = self.leaf(commit, root, key)?;
+        let Ok(nth) = leaf.search(key) else {
+            return Ok(None);
+        };
+        match leaf.value(nth) {
+            (value, false) => Ok(Some(value.to_vec())),
+            (reference, true) => self.long_value(reference).map(Some),
+        }
+    }
+
+    /// The leaf of a key, without its borders.
+    fn leaf(&self, commit: u64, root: u32, key: &[u8]) -> Result<Arc<Page>, DbmError> {
+        let mut page = self.page_at(root, commit)?;
+        while page.level() > 0 {
+            let child = self.page_at(page.child(page.child_for(key, false)), commit)?;
+            check_level(&child, Some(page.level()))?;
+            page = child;
+        }
+        Ok(page)
+    }
+}

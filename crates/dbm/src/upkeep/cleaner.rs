@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The cleaner moves live pages, so that whole segments become free.
+//!
+//! Card: the cleaner takes segments by cost and benefit (Rosenblum and Ousterhout, SOSP 1991). The
+//! benefit is the freed space times the segment's age; the cost is the bytes read and written. It
+//! writes their live pages again at the end of the log. A page that changed since the checkpoint is
+//! not moved: the next checkpoint writes its current state. The segments become free with that
+//! checkpoint (`space.rs`).
+
+use std::sync::atomic::Ordering;
+
+use senko_io::{AlignedBuf, PAGE_SIZE, Purpose, Tag, le};
+
+use crate::DbmError;
+use crate::core::Core;
+use crate::disk::entry::{HEAD, Head, Kind, place_of};
+use crate::disk::log::Label;
+use crate::disk::maps::Maps;
+use crate::disk::space::SEGMENT;
+use crate::upkeep::sink::{Sink, begin_images, open_segments};
+
+/// Most segments that one round cleans.
+const ROUND: usize = 16;
+
+/// Moves live pages away from the end of the device, so that the end can be cut off. Returns
+/// their number.
+pub(crate) fn clean_end(core: &Core, maps: &Maps) -> Result<u64, DbmError> {
+    let open = open_segments(core);
+    let unused = core.room.spare_segments(&core.space) + core.space.holes() as u32;
+    if core.space.least_cut().is_none_or(|least| unused < least) {
+        return Ok(0);
+    }
+    begin_images(core);
+    let segments = core.space.segments();
+    let most = core.room.step(&core.space) as u64;
+    let (mut left, from) = (most, segments.saturating_sub(unused).max(1));
+    for number in (from..segments).rev() {
+        let used = u64::from(core.space.segment(number).used());
+        if used == 0 || open.contains(&number) {
+            continue;
+        }
+        let Some(rest) = left.checked_sub(used) else {
+            break;
+        };
+        left = rest;
+        clean_segment(core, number, maps).inspect_err(|error| core.latch.close(error))?;
+    }
+    Ok(most - left)
+}
+
+/// Segments that may be cleaned, each with the pages in use: fewer than `most`.
+fn victims(core: &Core, most: u32) -> Vec<(u32, u32)> {
+    let open = open_segments(core);
+    let used = |number| (number, core.space.segment(number).used());
+    (1..core.space.segments())
+        .filter(|number| !open.contains(number))
+        .map(used)
+        .filter(|(_, used)| (1..most).contains(used))
+        .collect()
+}
+
+/// Moves the live pages of the segments with the largest benefit.
+pub(crate) fn clean(core: &Core, maps: &Maps) -> Result<(), DbmError> {
+    let room = (core.space.free() as u64 * SEGMENT).saturating_sub(core.room.reserve(&core.space));
+    let now = core.log.lock().position().sequence;
+    let pays = |&(number, used): &(u32, u32)| {
+        let segment = core.space.segment(number);
+        let age = now.saturating_sub(segment.stamp.load(Ordering::Acquire));
+        age * (SEGMENT - u64::from(used)) / (SEGMENT + u64::from(used))
+    };
+    let mut victims = victims(core, SEGMENT as u32 * 7 / 8);
+    victims.sort_by_cached_key(|victim| std::cmp::Reverse(pays(victim)));
+    victims.truncate(ROUND);
+    clean_segments(core, &victims, room, maps).map(drop)
+}
+
+/// Moves the live pages of the segments with the fewest, if that frees a segment. Returns how
+/// many segments were emptied. Only the room for a checkpoint stays free.
+pub(crate) fn clean_greedily(core: &Core, maps: &Maps) -> Result<usize, DbmError> {
+    let room = core.room.beyond_checkpoint(&core.space);
+    let mut victims = victims(core, SEGMENT as u32);
+    victims.sort_unstable_by_key(|(_, used)| *used);
+    let moved: Vec<u64> = victims
+        .iter()
+        .scan(0, |moved, (_, used)| {
+            *moved += u64::from(*used);
+            Some(*moved)
+        })
+        .take_while(|moved| *moved <= room)
+        .collect();
+    // A round of more segments than needed would only write more.
+    let gains = |nth: usize, moved: u64| (nth as u64 + 1) * SEGMENT >= moved + SEGMENT;
+    let enough = moved
+        .iter()
+        .enumerate()
+        .position(|(nth, moved)| nth + 1 >= ROUND && gains(nth, *moved));
+    let last = moved
+        .iter()
+        .enumerate()
+        .rposition(|(nth, moved)| gains(nth, *moved));
+    let Some(last) = enough.or(last) else {
+        return Ok(0);
+    };
+    clean_segments(core, &victims[..=last], room, maps)
+}
+
+/// Moves the live pages of segments while there is room. Returns the number of segments.
+fn clean_segments(
+    core: &Core,
+    victims: &[(u32, u32)],
+    room: u64,
+    maps: &Maps,
+) -> Result<usize, DbmError> {
+    begin_images(core);
+    let (mut moved, mut segments) = (0, 0);
+    for (number, used) in victims {
+        moved += u64::from(*used);
+        if moved > room {
+            break;
+        }
+        clean_segment(core, *number, maps).inspect_err(|error| core.latch.close(error))?;
+        segments += 1;
+    }
+    Ok(segments)
+}
+
+fn clean_segment(core: &Core, number: u32, maps: &Maps) -> Result<(), DbmError> {
+    let first = u64::from(number) * SEGMENT;
+    let mut pages = AlignedBuf::new(SEGMENT as usize);
+    core.device
+        .read(first, &mut pages, Tag::dbm(Purpose::Reclaim))
+        .map_err(DbmError::io("reading a segment to clean it"))?;
+    for (nth, page) in pages.chunks(PAGE_SIZE).enumerate() {
+        let Some(head) = Head::read(page) else {
+            continue;
+        };
+        let place = place_of(first + nth as u64, head.crc);
+        let id = le::u32_at(page, HEAD);
+        match head.kind {
+            Kind::Node => {
+                move_node(core, id, place, &head, page)?;
+                let is_named = maps.node(id) == place;
+                let newest = core.pages.newest(id);
+                if is_named && newest.is_some_and(|version| version.place() == 0) {
+                    let mut writer = core.writer.lock();
+                    writer.changed.page(id, true);
+                    core.room.set_changed(writer.changed.counts());
+                }
+            }
+            Kind::Blob => move_blob(core, id, place, &head, page)?,
+            Kind::Map => {
+                // The next checkpoint writes that part of the table again.
+                let (nodes, blobs) = maps.chunks_at(place);
+                core.writer.lock().changed.chunks(nodes, blobs);
+            }
+            Kind::Changes | Kind::Checkpoint => {}
+        }
+    }
+    Ok(())
+}
+
+fn write_again(core: &Core, head: &Head, page: &[u8]) -> Result<u64, DbmError> {
+    // Of two places of a part of a value, the one with the later entry counts.
+    let mut sink = Sink::of(core, head.kind == Kind::Node)?;
+    let label = Label::alone(head.kind, head.commit);
+    let used = usize::from(head.used);
+    let place = sink.append(label, |body| {
+        body[..used].copy_from_slice(&page[HEAD..HEAD + used]);
+        used
+    })?;
+    sink.write_out()?;
+    Ok(place)
+}
+
+fn move_node(core: &Core, id: u32, place: u64, head: &Head, page: &[u8]) -> Result<(), DbmError> {
+    let mut at = core.pages.newest(id);
+    while let Some(version) = at {
+        if version.place() == place {
+            let to = write_again(core, head, page)?;
+            version.set_place(to);
+            core.writer.lock().changed.place(id);
+            return Ok(());
+        }
+        at = version.older();
+    }
+    Ok(())
+}
+
+fn move_blob(core: &Core, id: u32, place: u64, head: &Head, page: &[u8]) -> Result<(), DbmError> {
+    if core.pages.blob_place(id) != place {
+        return Ok(());
+    }
+    // A moved part is a separate entry, so that replay does not take it for a part of a commit's
+    // group.
+    let to = write_again(core, head, page)?;
+    let mut writer = core.writer.lock();
+    if core.pages.move_blob(id, place, to) {
+        writer.changed.blobs(id, 1);
+    }
+    Ok(())
+}

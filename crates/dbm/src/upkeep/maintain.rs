@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Maintenance beside commits. Checkpoints are written when the log is long, and segments cleaned
+//! when dead pages hold too many. The device grows in advance, and becomes shorter if its end stays
+//! free.
+//!
+//! Each call does a bounded part of the work: one checkpoint of a part of the database, and one
+//! round of the cleaner. So a commit that does the work itself (`Options::threads` of 0) never
+//! waits for all of it.
+//!
+//! PACE-1: while the log grows to its limit, checkpoints begin at equal distances, as many as it
+//! takes to write all changed pages. So each page is written once in that time, and the device and
+//! the space never have to take all of them at once.
+
+use std::sync::{Arc, Weak};
+
+use crate::DbmError;
+use crate::core::Core;
+use crate::disk::log::Behind;
+use crate::disk::space::{SEGMENT, Space};
+use crate::sync::Mutex;
+use crate::upkeep::checkpoint::checkpoint;
+use crate::upkeep::cleaner::{clean, clean_end};
+use crate::upkeep::shrink::cut_end;
+
+/// Whether there is work; checked after each commit.
+pub(crate) fn is_due(core: &Core, behind: Behind) -> bool {
+    core.room.is_checkpoint_due(&core.space, behind) || core.room.is_short(&core.space)
+}
+
+/// Whether dead pages hold more than an eighth of the live pages and the log.
+fn should_clean(space: &Space, changes: u64) -> bool {
+    let used = u64::from(space.used_segments()) * SEGMENT;
+    let live = space.needed();
+    used > live + live / 8 + changes + 4 * SEGMENT
+}
+
+/// Does a part of the work that is due. Returns whether there is more.
+fn maintain(core: &Arc<Core>) -> Result<bool, DbmError> {
+    let mut maps = core.maps.lock();
+    let behind = core.log.lock().behind();
+    if core.room.is_checkpoint_due(&core.space, behind) {
+        let moved = match cut_end(core)? {
+            true => 0,
+            false => clean_end(core, &maps)?,
+        };
+        if moved == 0 && should_clean(&core.space, behind.replay) {
+            clean(core, &maps)?;
+        }
+        checkpoint(core, &mut maps, core.room.step(&core.space))?;
+    }
+    if core.room.is_short(&core.space) {
+        core.space.grow_if_room(1)?;
+    }
+    let behind = core.log.lock().behind();
+    Ok(is_due(core, behind))
+}
+
+/// Asks the thread to make commits durable. Without a thread, the waiting caller does it.
+pub(crate) fn ask_for_sync(core: &Core) {
+    if core.options.threads > 0 {
+        core.signal.sync();
+    }
+}
+
+/// Tells the thread that there is work, or does it.
+pub(crate) fn nudge(core: &Arc<Core>) {
+    match core.options.threads {
+        // A failure latches, and the next commit reports it.
+        0 => _ = maintain(core),
+        _ => core.signal.work(),
+    }
+}
+
+/// The thread that maintains a database, until it is told to end.
+pub(crate) struct Keeper {
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+impl Keeper {
+    pub fn start(core: &Arc<Core>) -> Result<Keeper, DbmError> {
+        if core.options.threads == 0 {
+            let thread = Mutex::new(None);
+            return Ok(Keeper { thread });
+        }
+        let weak = Arc::downgrade(core);
+        let thread = std::thread::Builder::new()
+            .name("senko-dbm".to_owned())
+            .spawn(move || keep(&weak))
+            .map_err(|error| DbmError::Open(Arc::new(error)))?;
+        Ok(Keeper {
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    pub fn end(&self, core: &Core) {
+        core.signal.end();
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn keep(weak: &Weak<Core>) {
+    while let Some(core) = weak.upgrade() {
+        let Some((sync, work)) = core.signal.wait() else {
+            return;
+        };
+        // A failure latches, and the next commit reports it.
+        if sync {
+            let _ = core.write_until(core.readers.commit());
+        }
+        if work && maintain(&core).unwrap_or(false) {
+            core.signal.work();
+        }
+    }
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Gives storage back: an end of the device that stayed free, and free segments between live ones.
+
+use crate::DbmError;
+use crate::core::Core;
+use crate::disk::space::SEGMENT;
+use crate::writer::room::LEAST_STEP;
+
+/// The newest checkpoint whose free segments no reader may need.
+fn settled(core: &Core) -> u64 {
+    let checkpoint = core.log.lock().checkpoint;
+    let pinned = core.device.oldest_pin(checkpoint);
+    let pinned = pinned.unwrap_or(checkpoint);
+    pinned.min(checkpoint.saturating_sub(1))
+}
+
+/// Leaves out an end of the device that stayed free for a checkpoint; the next checkpoint cuts it.
+/// Returns whether there was one.
+pub(crate) fn cut_end(core: &Core) -> Result<bool, DbmError> {
+    let (space, settled) = (&core.space, settled(core));
+    let spare = || core.room.spare_segments(space);
+    let lacking = space.lacking_for_cut(settled, spare());
+    if lacking > 0 && !space.grow_if_room(u64::from(lacking))? {
+        return Ok(false);
+    }
+    Ok(space.leave_end(settled, spare()))
+}
+
+/// Gives back the storage of free segments that the next commits do not need, if that is more than
+/// a fourth of the live bytes. An eighth stays, so that not every checkpoint punches what the next
+/// commits fill again. So do segments near the beginning, into which the cleaner moves what lies
+/// near the end.
+pub(crate) fn punch(core: &Core) {
+    let (room, space) = (&core.room, &core.space);
+    let (spare, live) = (room.spare_pages(space), space.needed());
+    if spare > live / 4 + LEAST_STEP {
+        let most = (spare - live / 8) / SEGMENT;
+        let first = space.used_segments() + (room.reserve(space) / SEGMENT) as u32;
+        space.punch(first, settled(core), most as usize);
+    }
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Room for commits: how many free pages a commit needs, and how a full database gets them.
+//!
+//! Card: greedy cleaning with a bound on the live share, as in a log-structured file system
+//! (Rosenblum and Ousterhout, SOSP 1991). With f free segments the cleaner can empty f + 1 segments
+//! whose pages in use fit f. There are such segments if the average is at most f / (f + 1) of a
+//! segment. So a bound on the live share makes sure that cleaning always gains. In a small database
+//! the f that leaves most room for live pages is about the root of the number of segments. In a
+//! large one it is eight, because the cleaner keeps an eighth of dead pages anyway.
+//!
+//! ADMIT-1: after an admitted commit, the free pages suffice for a checkpoint that writes only what
+//! it must, and for the f segments of the cleaner. ADMIT-2: a commit that puts something is
+//! admitted only if the live pages stay below the bound. So while nothing holds old versions,
+//! [`crate::upkeep::admit`] gets back what ADMIT-1 asks for, and a full database can be emptied.
+//! ADMIT-3: a commit that only deletes is admitted with less than one that puts, so that puts can't
+//! use up what deletes need. ADMIT-4: room is counted before a commit does anything, and what other
+//! threads were admitted for is not counted twice.
+
+use std::sync::atomic::Ordering;
+
+use senko_io::PAGE_SIZE;
+
+use crate::disk::entry::BODY;
+use crate::disk::log::Behind;
+use crate::disk::space::{SEGMENT, Space};
+use crate::options::Options;
+use crate::sync::{AtomicU64, AtomicUsize};
+
+/// Pages of a checkpoint beyond the counted ones, for rounding up.
+pub(crate) const ENDS: u64 = 4;
+/// Segments that hold no live pages of their own: the superblock's, those that the log and the
+/// images are filling, and the log's next one.
+const OPEN: u64 = 4;
+/// Pages that only commits that put something leave free.
+const MARGIN: u64 = SEGMENT;
+/// Most segments that stay free for the cleaner.
+const MOST_CLEANER: u64 = 8;
+/// The number of checkpoints that write a database all of whose pages changed.
+const PARTS: u64 = 32;
+/// The least pages that a checkpoint writes, if this many changed.
+pub(crate) const LEAST_STEP: u64 = 64;
+/// The most pages of a checkpoint that a commit waits for.
+const MOST_STEP: u64 = 256;
+
+/// The space that a commit takes in the log, including the checkpoint after it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub bytes: usize,
+    /// Records and ranges, each of which may change a page.
+    pub changes: usize,
+    pub only_deletes: bool,
+}
+
+impl Size {
+    /// A commit of nothing, with the room that others keep free for it.
+    const SMALL: Size = Size {
+        bytes: 0,
+        changes: 1,
+        only_deletes: false,
+    };
+
+    /// Entries of the log.
+    fn entries(&self) -> u64 {
+        (self.bytes.div_ceil(BODY) + 1) as u64
+    }
+}
+
+/// How many segments there are for what.
+struct Segments {
+    free: u64,
+    /// With storage, for live pages, in use or not.
+    data: u64,
+    /// Of the free ones, those that the cleaner needs.
+    cleaner: u64,
+}
+
+/// Room for a commit; given back when the commit has been written, or has failed.
+pub(crate) struct Admitted<'a> {
+    room: &'a Room,
+    pages: u64,
+    /// Pages for which others were admitted before.
+    pub others: u64,
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.room.admitted.fetch_sub(self.pages, Ordering::AcqRel);
+    }
+}
+
+/// What commits and checkpoints need, as numbers that are read without a lock. The writer and the
+/// checkpoints set them.
+pub(crate) struct Room {
+    /// Approximate number of pages that changed since a checkpoint wrote them.
+    dirty: AtomicUsize,
+    /// Those of them that the next checkpoint must write.
+    shaped: AtomicUsize,
+    /// The most pages that the checkpoint under way must write.
+    due: AtomicUsize,
+    /// Approximate number of pages of all trees.
+    pages: AtomicUsize,
+    /// Most parts of the translation table that a checkpoint may have to write.
+    map_parts: AtomicUsize,
+    /// Bytes of changes that are not in the log yet.
+    unlogged: AtomicUsize,
+    /// Pages of the log for which commits under way were admitted.
+    admitted: AtomicU64,
+    log_bytes: u64,
+    most_dirty: usize,
+    most_step: u64,
+}
+
+impl Room {
+    pub fn new(options: &Options) -> Room {
+        Room {
+            dirty: AtomicUsize::new(0),
+            shaped: AtomicUsize::new(0),
+            due: AtomicUsize::new(0),
+            pages: AtomicUsize::new(0),
+            map_parts: AtomicUsize::new(0),
+            unlogged: AtomicUsize::new(0),
+            admitted: AtomicU64::new(0),
+            log_bytes: options.log_bytes,
+            most_dirty: options.cache_bytes / PAGE_SIZE / 2,
+            // Without a thread, a commit waits for the checkpoint.
+            most_step: if options.threads == 0 {
+                MOST_STEP
+            } else {
+                u64::MAX
+            },
+        }
+    }
+
+    /// Changed pages, and those of them that the next checkpoint must write.
+    pub fn changed(&self) -> (usize, usize) {
+        let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
+        (count(&self.dirty), count(&self.shaped))
+    }
+
+    /// Approximate number of pages of all trees.
+    pub fn pages(&self) -> usize {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of changes that are not in the log yet.
+    pub fn unlogged(&self) -> usize {
+        self.unlogged.load(Ordering::Relaxed)
+    }
+
+    pub fn set_unlogged(&self, bytes: usize) {
+        self.unlogged.store(bytes, Ordering::Relaxed);
+    }
+
+    pub fn set_changed(&self, (dirty, shaped): (usize, usize)) {
+        self.dirty.store(dirty, Ordering::Relaxed);
+        self.shaped.store(shaped, Ordering::Relaxed);
+    }
+
+    pub fn set_trees(&self, changed: (usize, usize), pages: usize, map_parts: usize) {
+        self.set_changed(changed);
+        self.pages.store(pages, Ordering::Relaxed);
+        self.map_parts.store(map_parts, Ordering::Relaxed);
+    }
+
+    /// A checkpoint is under way that writes this many pages; 0: it ended.
+    pub fn set_due(&self, pages: usize) {
+        self.due.store(pages, Ordering::Relaxed);
+    }
+
+    /// Counts a commit. Whether there is room for it says [`Room::missing`].
+    pub fn admit(&self, size: &Size) -> Admitted<'_> {
+        let pages = size.entries();
+        let others = self.admitted.fetch_add(pages, Ordering::AcqRel);
+        Admitted {
+            room: self,
+            pages,
+            others,
+        }
+    }
+
+    /// Pages that a checkpoint takes in addition to those that it must write.
+    pub fn step(&self, space: &Space) -> usize {
+        let step = (space.needed() / PARTS).max(LEAST_STEP);
+        step.min(self.most_step) as usize
+    }
+
+    /// Most entries of changes after the log's replay position. With fewer, pages would be written
+    /// more often; with more, they would take more space.
+    fn log_limit(&self, space: &Space) -> u64 {
+        (self.log_bytes / PAGE_SIZE as u64).max(space.needed() * 2 / 7)
+    }
+
+    /// Whether a checkpoint is due (PACE-1).
+    pub fn is_checkpoint_due(&self, space: &Space, behind: Behind) -> bool {
+        let limit = self.log_limit(space);
+        // Each checkpoint writes all shaped pages.
+        let parts = self.others().div_ceil(self.step(space)).max(1) as u64;
+        let is_late = behind.replay > limit || behind.checkpoint > limit / parts;
+        is_late || self.changed().0 > self.most_dirty
+    }
+
+    /// Whether free space is below what the next commits need, and the device can grow. Not in an
+    /// empty database, which should stay small.
+    pub fn is_short(&self, space: &Space) -> bool {
+        if space.is_full() {
+            return false;
+        }
+        let segments = self.segments(space);
+        let least = self.need(space, &segments, &Size::SMALL) + SEGMENT.max(space.needed() / 128);
+        segments.free * SEGMENT < least && space.segments() > 3
+    }
+
+    /// Free segments that the next commits do not need.
+    pub fn spare_segments(&self, space: &Space) -> u32 {
+        (self.spare_pages(space) / SEGMENT) as u32
+    }
+
+    /// Free pages above what a checkpoint needs.
+    pub fn beyond_checkpoint(&self, space: &Space) -> u64 {
+        (space.free() as u64 * SEGMENT).saturating_sub(self.least_checkpoint())
+    }
+
+    /// Pages that the cleaner needs.
+    pub fn cleaner(&self, space: &Space) -> u64 {
+        self.segments(space).cleaner * SEGMENT
+    }
+
+    /// Pages of a checkpoint that writes only what it must. Its pages and the log each end in their
+    /// own segment.
+    pub fn least_checkpoint(&self) -> u64 {
+        let unlogged = self.unlogged() as u64;
+        let shaped = self.changed().1 as u64;
+        self.empty_checkpoint() + unlogged.div_ceil(BODY as u64) + shaped
+    }
+
+    /// Pages of a checkpoint that writes the translation table alone.
+    fn empty_checkpoint(&self) -> u64 {
+        let parts = self.map_parts.load(Ordering::Relaxed) as u64 + 2;
+        parts + (parts * 8).div_ceil(BODY as u64) + ENDS + SEGMENT
+    }
+
+    /// The segments as they are now.
+    fn segments(&self, space: &Space) -> Segments {
+        let (free, stored) = space.free_and_stored();
+        let other = OPEN + self.empty_checkpoint().div_ceil(SEGMENT);
+        let data = u64::from(stored).saturating_sub(other);
+        let cleaner = (data + 1).isqrt().saturating_sub(1);
+        Segments {
+            free: u64::from(free),
+            data,
+            cleaner: cleaner.clamp(1, MOST_CLEANER),
+        }
+    }
+
+    /// Data segments that are missing for this many more live pages, and those that there are
+    /// beyond (ADMIT-2).
+    fn live_room(&self, space: &Space, segments: &Segments, more: u64) -> (u64, u64) {
+        let live = space.needed() + self.changed().1 as u64 + more;
+        let cleaner = segments.cleaner;
+        let wanted =
+            (live * (cleaner + 1)).div_ceil(cleaner * SEGMENT) + cleaner + MARGIN / SEGMENT;
+        let data = segments.data;
+        (wanted.saturating_sub(data), data.saturating_sub(wanted))
+    }
+
+    /// Changed pages that a checkpoint may leave out.
+    pub fn others(&self) -> usize {
+        let (dirty, shaped) = self.changed();
+        dirty.saturating_sub(shaped)
+    }
+
+    /// Pages that must be free before a commit. While the device can grow, the next checkpoint must
+    /// fit. On a full one, a checkpoint of everything must: it frees all of the log.
+    fn need(&self, space: &Space, segments: &Segments, size: &Size) -> u64 {
+        let pages = self.pages.load(Ordering::Relaxed);
+        // Pages that split or merge, and those above them.
+        let shaped = match size.only_deletes {
+            true => size.changes.min(pages / 2) + 4,
+            false => 2 * size.bytes / crate::pages::node::ROOM + 4,
+        };
+        let due = self.due.load(Ordering::Relaxed);
+        let (others, cleaner) = (self.others(), segments.cleaner * SEGMENT);
+        let written = match space.is_full() {
+            true => cleaner + (others + size.changes.min(pages)) as u64,
+            false if size.only_deletes => cleaner,
+            false => cleaner.max(others.min(self.step(space)) as u64),
+        };
+        let margin = if size.only_deletes { 0 } else { MARGIN };
+        size.entries() + (shaped + due) as u64 + self.least_checkpoint() + written + margin
+    }
+
+    /// Pages that are kept free for the next commits and their checkpoint.
+    pub fn reserve(&self, space: &Space) -> u64 {
+        self.need(space, &self.segments(space), &Size::SMALL)
+    }
+
+    /// Free pages beyond those that the next commits and checkpoints need.
+    pub fn spare_pages(&self, space: &Space) -> u64 {
+        let segments = self.segments(space);
+        let ahead = (3 * SEGMENT).max(space.needed() / 48);
+        let step = self.least_checkpoint() + self.step(space) as u64 + MARGIN;
+        let kept = self.need(space, &segments, &Size::SMALL).max(step) + ahead;
+        let (_, beyond) = self.live_room(space, &segments, 0);
+        (segments.free * SEGMENT)
+            .saturating_sub(kept)
+            .min(beyond * SEGMENT)
+    }
+
+    /// Free pages that are missing for a commit, beside what others were admitted for.
+    pub fn missing(&self, space: &Space, size: &Size, admitted: u64) -> u64 {
+        let segments = self.segments(space);
+        let need = self.need(space, &segments, size) + admitted;
+        let pages = need.saturating_sub(segments.free * SEGMENT);
+        if size.only_deletes {
+            return pages;
+        }
+        let more = size.entries() + (2 * size.bytes / crate::pages::node::ROOM) as u64;
+        let (missing, _) = self.live_room(space, &segments, more);
+        pages.max(missing * SEGMENT)
+    }
+}
