@@ -34,19 +34,8 @@ use crate::commit::reads::ReadSet;
 use crate::commit::turn::Turn;
 use crate::commit::writes::{Changes, WriteSet};
 use crate::options::Pause;
+use crate::records::changes::TableChange;
 use crate::sync::{Mutex, OnceBox};
-
-/// A change of the list of tables.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TableChange {
-    /// It must not exist yet.
-    Create {
-        name: String,
-    },
-    Drop {
-        id: u32,
-    },
-}
 
 /// What a transaction did.
 #[derive(Debug, Default)]

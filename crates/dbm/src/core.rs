@@ -16,7 +16,6 @@ use std::sync::atomic::Ordering;
 
 use senko_io::Device;
 
-use crate::DbmError;
 use crate::commit::Node;
 use crate::core::flush::write_group;
 use crate::core::group::Group;
@@ -26,6 +25,7 @@ use crate::disk::images::Images;
 use crate::disk::log::Log;
 use crate::disk::maps::Maps;
 use crate::disk::space::Space;
+use crate::error::DbmError;
 use crate::options::Options;
 use crate::pages::Pages;
 use crate::records::changes::Change;
@@ -119,7 +119,6 @@ impl Core {
     /// What the writer changes besides itself.
     pub fn parts(&self) -> Parts<'_> {
         Parts {
-            space: &self.space,
             pages: &self.pages,
             readers: &self.readers,
             progress: &self.progress,

@@ -20,14 +20,15 @@ use std::time::Duration;
 
 use senko_io::{Device, FileId, FileOptions, FlashFile, PAGE_SIZE};
 
+use crate::commit::Node;
 use crate::commit::ranges::RangeSet;
 use crate::commit::reads::ReadSet;
 use crate::commit::writes::Changes;
-use crate::commit::{Node, TableChange};
 use crate::core::Core;
 use crate::db::fairness::Tries;
 use crate::db::submit::submit;
 use crate::open::{FIRST_PAGES, changing_pages, open};
+use crate::records::changes::TableChange;
 use crate::upkeep::checkpoint::{checkpoint, checkpoint_all};
 use crate::upkeep::maintain::Keeper;
 use crate::writer::room::Size;
@@ -606,7 +607,7 @@ impl Database {
             file_bytes: core.space.stored_pages() * page,
             live_bytes: live * page,
             free_bytes: core.space.free() as u64 * crate::disk::space::SEGMENT * page,
-            cached_bytes: core.space.resident.load(Ordering::Relaxed) as u64 * page,
+            cached_bytes: core.pages.dram().resident() as u64 * page,
             // Read before the newest commit, which it never exceeds.
             durable: core.progress.durable(),
             commit: core.readers.commit(),

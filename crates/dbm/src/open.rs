@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering;
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, content_of};
 
-use crate::DbmError;
 use crate::core::Core;
 use crate::disk::entry::{BODY, HEAD, Head, Kind, MOST_PAGES, page_of};
 use crate::disk::images::Images;
@@ -20,6 +19,7 @@ use crate::disk::mark::{self, Mark};
 use crate::disk::space::{SEGMENT, Space, write_zeros};
 use crate::disk::superblock::Superblock;
 use crate::disk::tail::{self, Half};
+use crate::error::DbmError;
 use crate::open::catch_up::catch_up;
 use crate::options::Options;
 use crate::pages::Pages;
@@ -285,7 +285,7 @@ fn load(
         if place == 0 {
             ids.free.push(id);
         } else {
-            pages.set(id, Some(Arc::new(Version::placed(id, place, space))));
+            pages.set(id, Some(Arc::new(Version::placed(id, place, pages.dram()))));
         }
     })?;
     let mut blob_ids = BlobIds {

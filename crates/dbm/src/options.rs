@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use senko_io::trace::Recorder;
 
-use crate::DbmError;
+use crate::error::DbmError;
 
 /// Called with the number of a step of validation, so that tests can stop a thread there.
 #[doc(hidden)]

@@ -15,12 +15,13 @@ use std::sync::atomic::Ordering;
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
-use crate::DbmError;
 use crate::disk::entry::{HEAD, Head, Kind, page_of};
 use crate::disk::space::Space;
+use crate::error::DbmError;
 use crate::growing::Growing;
 use crate::pages::mapping::Version;
 use crate::pages::node::Page;
+use crate::pages::resident::Dram;
 use crate::records::blob::Blob;
 use crate::sync::{ArcSwapOption, AtomicU64, Mutex};
 
@@ -32,15 +33,13 @@ thread_local! {
 
 pub(crate) struct Pages {
     device: Arc<dyn Device>,
-    space: Arc<Space>,
+    dram: Arc<Dram>,
     /// The translation table (`mapping.rs`).
     words: Growing<ArcSwapOption<Version>>,
     /// The place of each part of a long value.
     blobs: Growing<AtomicU64>,
     /// Long values that are not in the log yet.
     unwritten: Mutex<HashMap<u32, Arc<[u8]>>>,
-    /// The most pages in DRAM.
-    most: usize,
     reads: AtomicU64,
 }
 
@@ -48,11 +47,10 @@ impl Pages {
     pub fn new(device: &Arc<dyn Device>, space: &Arc<Space>, cache_bytes: usize) -> Pages {
         Pages {
             device: Arc::clone(device),
-            space: Arc::clone(space),
+            dram: Arc::new(Dram::new(space, cache_bytes / PAGE_SIZE)),
             words: Growing::new(),
             blobs: Growing::new(),
             unwritten: Mutex::default(),
-            most: cache_bytes / PAGE_SIZE,
             reads: AtomicU64::new(0),
         }
     }
@@ -74,6 +72,11 @@ impl Pages {
         self.words.get(id)?.load_full()
     }
 
+    /// The pages in DRAM.
+    pub fn dram(&self) -> &Arc<Dram> {
+        &self.dram
+    }
+
     /// Sets the newest version of a page. Only with the writer's lock (PLACE-3).
     pub fn set(&self, id: u32, version: Option<Arc<Version>>) {
         self.words.at(id).store(version);
@@ -81,7 +84,7 @@ impl Pages {
 
     /// A copy of a page's bytes, for changes.
     pub fn copy(&self, page: &Page) -> Arc<Page> {
-        self.space.spare.filled(page.bytes())
+        self.dram.spare.filled(page.bytes())
     }
 
     /// Reads the entry that a place names, and passes it to `work` if it is intact.
@@ -126,7 +129,7 @@ impl Pages {
         loop {
             let place = version.place();
             let read = self.read_entry(place, Kind::Node, |bytes, _| {
-                let spare = &self.space.spare;
+                let spare = &self.dram.spare;
                 spare
                     .read(bytes)
                     .filter(|page| page.id() == version.id)
@@ -151,10 +154,10 @@ impl Pages {
     /// Drops the bytes of pages that were not read recently, while there are too many.
     pub fn evict(&self) {
         for _ in 0..256 {
-            if self.space.resident.load(Ordering::Relaxed) <= self.most {
+            if !self.dram.is_over() {
                 return;
             }
-            let Some(id) = self.space.queue.leave() else {
+            let Some(id) = self.dram.queue.leave() else {
                 return;
             };
             let mut stays = false;
@@ -164,7 +167,7 @@ impl Pages {
                 at = version.older();
             }
             if stays {
-                self.space.queue.enter(id);
+                self.dram.queue.enter(id);
             }
         }
     }
@@ -211,9 +214,9 @@ impl Pages {
 
     /// A part of a long value is in the log.
     pub fn place_blob(&self, id: u32, place: u64) {
-        self.space.hold(place);
+        self.dram.space.hold(place);
         let old = self.blobs.at(id).swap(place, Ordering::AcqRel);
-        self.space.release(old);
+        self.dram.space.release(old);
     }
 
     /// The cleaner wrote a part of a long value again. False if another place is the newest.
@@ -221,15 +224,15 @@ impl Pages {
         let word = self.blobs.at(id);
         let swapped = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
         if swapped.is_ok() {
-            self.space.hold(to);
-            self.space.release(from);
+            self.dram.space.hold(to);
+            self.dram.space.release(from);
         }
         swapped.is_ok()
     }
 
     pub fn drop_blob(&self, id: u32) {
         if let Some(word) = self.blobs.get(id) {
-            self.space.release(word.swap(0, Ordering::AcqRel));
+            self.dram.space.release(word.swap(0, Ordering::AcqRel));
         }
     }
 

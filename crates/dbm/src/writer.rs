@@ -20,15 +20,15 @@ mod tree;
 
 use std::sync::Arc;
 
-use crate::DbmError;
-use crate::commit::{Node, TableChange};
+use crate::commit::Node;
 use crate::disk::maps::CHUNK;
-use crate::disk::space::Space;
+use crate::error::DbmError;
 use crate::pages::Pages;
 use crate::pages::mapping::{Ids, Version};
-use crate::pages::node::MAX_INLINE;
+use crate::records::blob::MAX_INLINE;
 use crate::records::blob::{Blob, BlobIds};
 use crate::records::changes::Change;
+use crate::records::changes::TableChange;
 use crate::records::table::{Catalogue, TableInfo};
 use crate::writer::backlog::Backlog;
 use crate::writer::changed::Changed;
@@ -84,7 +84,6 @@ impl Numbers {
 /// What the writer changes besides itself.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'a> {
-    pub space: &'a Arc<Space>,
     pub pages: &'a Pages,
     pub readers: &'a Readers,
     pub progress: &'a Progress,
@@ -301,13 +300,14 @@ impl Writer {
             heads,
             ..
         } = self;
+        let dram = parts.pages.dram();
         touched.end();
         let freed = touched.freed.iter().map(|id| (*id, None));
         let pages = touched.pages.drain().map(|(id, page)| (id, Some(page)));
         for (id, page) in pages.chain(freed) {
             let before = parts.pages.newest(id);
             let is_new_page = before.is_none();
-            let version = Arc::new(Version::new(id, commit, page, before, parts.space));
+            let version = Arc::new(Version::new(id, commit, page, before, dram));
             if version.freed {
                 old.page(commit, id);
                 changed.freed_page(id);
@@ -316,7 +316,7 @@ impl Writer {
             }
             parts.pages.set(id, Some(Arc::clone(&version)));
             if !version.freed {
-                parts.space.queue.enter(id);
+                dram.queue.enter(id);
             }
             if !is_new_page {
                 heads.push(version);

@@ -7,9 +7,9 @@
 //! FLUSH-1: after a failed write or flush the caller latches the database, and nothing is tried
 //! again.
 
-use crate::DbmError;
 use crate::disk::entry::{BODY, Kind};
 use crate::disk::log::{GroupHead, Label, Log, append_bytes};
+use crate::error::DbmError;
 use crate::pages::Pages;
 use crate::records::blob::Blob;
 use crate::sync::Mutex;

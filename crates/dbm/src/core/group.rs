@@ -14,7 +14,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use crate::DbmError;
+use crate::error::DbmError;
 use crate::sync::waiting::{Condvar, Mutex, MutexGuard};
 use crate::sync::{AtomicUsize, yield_now};
 

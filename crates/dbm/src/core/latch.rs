@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use crate::DbmError;
+use crate::error::DbmError;
 
 /// Closed once, and never opened again.
 pub(crate) struct Latch {

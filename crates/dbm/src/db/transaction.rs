@@ -11,8 +11,9 @@ use crate::db::merge::{Merged, count};
 use crate::db::snapshot::Record;
 use crate::db::submit::submit;
 use crate::keys::after_prefix;
-use crate::pages::node::{MAX_INLINE, MAX_KEY_BYTES};
+use crate::records::blob::MAX_INLINE;
 use crate::records::blob::MAX_VALUE_BYTES;
+use crate::records::changes::MAX_KEY_BYTES;
 use crate::upkeep::maintain::ask_for_sync;
 use crate::writer::room::Size;
 use crate::{DbmError, Durability, PendingCommit, Snapshot, Table};
@@ -622,7 +623,7 @@ pub(crate) fn commit_work(
 /// anything is done.
 fn warm(snapshot: &Snapshot, changes: &Changes) -> Result<(), DbmError> {
     let core = snapshot.core();
-    if core.space.cold.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+    if !core.pages.dram().has_cold() {
         return Ok(());
     }
     let mut last: Option<(u32, Option<Vec<u8>>)> = None;

@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering;
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
-use crate::DbmError;
 use crate::disk::entry::{HEAD, Head, place_of};
 use crate::disk::log::Label;
 use crate::disk::space::{SEGMENT, Space};
+use crate::error::DbmError;
 
 /// The segment that is being filled.
 pub(crate) struct Images {

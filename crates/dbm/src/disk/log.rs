@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering;
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, le};
 
-use crate::DbmError;
 use crate::disk::entry::{BODY, HEAD, Head, Kind, place_of};
 use crate::disk::mark::{Mark, Marks};
 use crate::disk::space::{SEGMENT, Space};
+use crate::error::DbmError;
 
 /// The place of an entry, and the values that it needs to follow the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, le};
 
-use crate::DbmError;
+use crate::error::DbmError;
 
 /// The page of the marks, between the halves of the tail.
 const PAGE: u64 = 7;

@@ -16,12 +16,10 @@ use std::sync::atomic::Ordering;
 
 use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, Tag};
 
-use crate::DbmError;
 use crate::disk::entry::page_of;
+use crate::error::DbmError;
 use crate::growing::Growing;
-use crate::pages::resident::Resident;
-use crate::pages::spare::Spare;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex};
 
 /// Pages of a segment.
 pub(crate) const SEGMENT: u64 = 16;
@@ -102,14 +100,6 @@ pub(crate) struct Space {
     full: AtomicBool,
     /// The newest checkpoint that has begun.
     pub started: AtomicU64,
-    /// Pages of DRAM that versions take.
-    pub resident: AtomicUsize,
-    /// Pages with bytes there.
-    pub queue: Resident,
-    /// Bytes that versions dropped.
-    pub spare: Spare,
-    /// Versions whose bytes are only on the device.
-    pub cold: AtomicUsize,
     /// All pages that are places of versions and of parts of long values.
     pub live: AtomicU64,
     /// All pages that the newest durable checkpoint names.
@@ -134,10 +124,6 @@ impl Space {
             growth: Mutex::default(),
             full: AtomicBool::new(fixed),
             started: AtomicU64::new(0),
-            resident: AtomicUsize::new(0),
-            queue: Resident::new(),
-            spare: Spare::default(),
-            cold: AtomicUsize::new(0),
             live: AtomicU64::new(0),
             named: AtomicU64::new(0),
         };

@@ -4,8 +4,8 @@
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, le};
 
-use crate::DbmError;
 use crate::disk::log::Position;
+use crate::error::DbmError;
 
 pub(crate) const MAGIC: [u8; 8] = *b"SENKODB\0";
 pub(crate) const VERSION: u32 = 2;

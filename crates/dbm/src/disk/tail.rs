@@ -25,8 +25,8 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag, le};
 
-use crate::DbmError;
 use crate::disk::log::Position;
+use crate::error::DbmError;
 
 /// The first page of each half, between the superblock's slots and the log.
 const PLACES: [u64; 2] = [2, 10];

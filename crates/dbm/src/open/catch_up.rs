@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::DbmError;
 use crate::core::Core;
 use crate::disk::entry::commit_of;
+use crate::error::DbmError;
 use crate::pages::Pages;
 use crate::pages::lookup::out_of_order;
 use crate::pages::mapping::Version;
@@ -37,7 +37,7 @@ pub(crate) fn catch_up(core: &Core, commit: u64, changes: &[Change<'_>]) -> Resu
     }
     for (id, page) in late.leaves {
         let Some(page) = page else { continue };
-        let version = Version::new(id, commit, Some(page), None, &core.space);
+        let version = Version::new(id, commit, Some(page), None, core.pages.dram());
         core.pages.set(id, Some(Arc::new(version)));
         writer.changed.page(id, false);
     }

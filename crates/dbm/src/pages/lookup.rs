@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::DbmError;
+use crate::error::DbmError;
 use crate::pages::Pages;
 use crate::pages::node::Page;
 

@@ -13,9 +13,9 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use crate::disk::space::Space;
 use crate::pages::inner::Inner;
 use crate::pages::node::Page;
+use crate::pages::resident::Dram;
 use crate::sync::{ArcSwapOption, AtomicBool, AtomicU64, Mutex};
 
 /// A page as of a commit.
@@ -36,7 +36,7 @@ pub(crate) struct Version {
     pub used: AtomicBool,
     /// An inner page's keys as numbers, after it was read twice.
     pub inner: OnceLock<Box<Inner>>,
-    space: Arc<Space>,
+    dram: Arc<Dram>,
 }
 
 impl Version {
@@ -46,20 +46,20 @@ impl Version {
         commit: u64,
         page: Option<Arc<Page>>,
         older: Option<Arc<Version>>,
-        space: &Arc<Space>,
+        dram: &Arc<Dram>,
     ) -> Version {
         let freed = page.is_none();
         if !freed {
-            space.resident.fetch_add(1, Ordering::Relaxed);
+            dram.count_resident(true);
         }
-        Version::made(id, commit, freed, page, 0, older, space)
+        Version::made(id, commit, freed, page, 0, older, dram)
     }
 
     /// A page that is only in the log, older than any snapshot.
-    pub fn placed(id: u32, place: u64, space: &Arc<Space>) -> Version {
-        space.hold(place);
-        space.cold.fetch_add(1, Ordering::Relaxed);
-        Version::made(id, 0, false, None, place, None, space)
+    pub fn placed(id: u32, place: u64, dram: &Arc<Dram>) -> Version {
+        dram.space.hold(place);
+        dram.count_cold(true);
+        Version::made(id, 0, false, None, place, None, dram)
     }
 
     fn made(
@@ -69,7 +69,7 @@ impl Version {
         page: Option<Arc<Page>>,
         place: u64,
         older: Option<Arc<Version>>,
-        space: &Arc<Space>,
+        dram: &Arc<Dram>,
     ) -> Version {
         Version {
             id,
@@ -80,7 +80,7 @@ impl Version {
             older: Mutex::new(older),
             used: AtomicBool::new(false),
             inner: OnceLock::new(),
-            space: Arc::clone(space),
+            dram: Arc::clone(dram),
         }
     }
 
@@ -105,8 +105,10 @@ impl Version {
 
     /// Sets the version's place, or changes it; the old one is released.
     pub fn set_place(&self, place: u64) {
-        self.space.hold(place);
-        self.space.release(self.place.swap(place, Ordering::AcqRel));
+        self.dram.space.hold(place);
+        self.dram
+            .space
+            .release(self.place.swap(place, Ordering::AcqRel));
     }
 
     /// Drops the bytes if they were not read since the last call and can be read again. Returns
@@ -124,31 +126,31 @@ impl Version {
         let Some(page) = self.body().swap(None) else {
             return false;
         };
-        self.space.resident.fetch_sub(1, Ordering::Relaxed);
-        self.space.cold.fetch_add(1, Ordering::Relaxed);
-        self.space.spare.give(page);
+        self.dram.count_resident(false);
+        self.dram.count_cold(true);
+        self.dram.spare.give(page);
         true
     }
 
     /// Keeps bytes that were read, for the next reader.
     pub fn keep_body(&self, page: &Arc<Page>) {
         if self.body().swap(Some(Arc::clone(page))).is_none() {
-            self.space.resident.fetch_add(1, Ordering::Relaxed);
-            self.space.cold.fetch_sub(1, Ordering::Relaxed);
+            self.dram.count_resident(true);
+            self.dram.count_cold(false);
         }
-        self.space.queue.enter(self.id);
+        self.dram.queue.enter(self.id);
     }
 }
 
 impl Drop for Version {
     fn drop(&mut self) {
         if let Some(page) = self.body.take().and_then(ArcSwapOption::into_inner) {
-            self.space.resident.fetch_sub(1, Ordering::Relaxed);
-            self.space.spare.give(page);
+            self.dram.count_resident(false);
+            self.dram.spare.give(page);
         } else if !self.freed {
-            self.space.cold.fetch_sub(1, Ordering::Relaxed);
+            self.dram.count_cold(false);
         }
-        self.space.release(self.place());
+        self.dram.space.release(self.place());
         // A long chain must not be dropped by recursion.
         let mut next = self.older.get_mut().take();
         while let Some(version) = next {

@@ -16,11 +16,9 @@
 use senko_io::{PAGE_SIZE, le};
 
 use crate::disk::entry::HEAD;
+use crate::records::blob::MAX_INLINE;
+use crate::records::changes::MAX_KEY_BYTES;
 
-/// The longest key.
-pub const MAX_KEY_BYTES: usize = 1024;
-/// Most bytes of key and value together; longer values are stored outside of the leaf.
-pub(crate) const MAX_INLINE: usize = 1200;
 const MAX_CELL: usize = MAX_INLINE + CELL_HEAD;
 /// The highest level: more than a tree of all numbers of pages needs.
 pub(crate) const MAX_LEVEL: u8 = 63;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decides which pages' bytes leave DRAM next.
+//! The pages in DRAM, and which of them leave it next.
 //!
 //! Card: CLOCK (Corbato 1968) as a queue, which is FIFO with reinsertion. A page that was read
 //! since it came loses its mark and goes to the end of the queue. A page that was not read leaves
@@ -10,10 +10,13 @@
 //! RESIDENT-2: a number is in the queue once.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::disk::space::Space;
 use crate::growing::Growing;
-use crate::sync::{AtomicBool, Mutex};
+use crate::pages::spare::Spare;
+use crate::sync::{AtomicBool, AtomicUsize, Mutex};
 
 pub(crate) struct Resident {
     queue: Mutex<VecDeque<u32>>,
@@ -43,6 +46,63 @@ impl Resident {
         // Done before its bytes are checked: bytes that arrive later add it again.
         self.queued.at(id).swap(false, Ordering::AcqRel);
         Some(id)
+    }
+}
+
+/// What all versions of pages share.
+pub(crate) struct Dram {
+    pub space: Arc<Space>,
+    pub queue: Resident,
+    /// Bytes that versions dropped.
+    pub spare: Spare,
+    /// The most pages in DRAM.
+    most: usize,
+    /// Pages of DRAM that versions take.
+    resident: AtomicUsize,
+    /// Versions whose bytes are only on the device.
+    cold: AtomicUsize,
+}
+
+impl Dram {
+    pub fn new(space: &Arc<Space>, most: usize) -> Dram {
+        Dram {
+            space: Arc::clone(space),
+            queue: Resident::new(),
+            spare: Spare::default(),
+            most,
+            resident: AtomicUsize::new(0),
+            cold: AtomicUsize::new(0),
+        }
+    }
+
+    /// Pages in DRAM.
+    pub fn resident(&self) -> usize {
+        self.resident.load(Ordering::Relaxed)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.resident() > self.most
+    }
+
+    /// Whether bytes of some version are only on the device.
+    pub fn has_cold(&self) -> bool {
+        self.cold.load(Ordering::Relaxed) > 0
+    }
+
+    /// Bytes of a version came to DRAM, or left it.
+    pub fn count_resident(&self, came: bool) {
+        match came {
+            true => self.resident.fetch_add(1, Ordering::Relaxed),
+            false => self.resident.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    /// A version has its bytes only on the device, or no longer.
+    pub fn count_cold(&self, came: bool) {
+        match came {
+            true => self.cold.fetch_add(1, Ordering::Relaxed),
+            false => self.cold.fetch_sub(1, Ordering::Relaxed),
+        };
     }
 }
 

@@ -7,6 +7,8 @@ use senko_io::le;
 
 /// The longest value.
 pub const MAX_VALUE_BYTES: usize = 1 << 30;
+/// Most bytes of key and value together; longer values are stored outside of the leaf.
+pub(crate) const MAX_INLINE: usize = 1200;
 
 /// The reference to a long value in its record. It and every part name the value's commit: so a
 /// part is never taken for one of another value that had its number.

@@ -5,9 +5,20 @@
 //! group was written, and the database's number. Then come commits, oldest first. The log contains
 //! the changes, not the changed pages: replay applies them to the trees of the last checkpoint.
 
-use crate::commit::TableChange;
-use crate::records::blob::Blob;
+use crate::records::blob::{Blob, MAX_INLINE};
 use crate::records::codec::{Reader, put_bytes, put_number};
+
+/// A change of the list of tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TableChange {
+    /// It must not exist yet.
+    Create {
+        name: String,
+    },
+    Drop {
+        id: u32,
+    },
+}
 
 /// One change of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,12 +78,12 @@ impl<'a> Change<'a> {
         table.checked_add(1)?;
         let key = |from: &mut Reader<'a>| {
             let key = from.bytes()?;
-            (key.len() <= crate::pages::node::MAX_KEY_BYTES).then_some(key)
+            (key.len() <= MAX_KEY_BYTES).then_some(key)
         };
         Some(match code {
             1 => {
                 let (key, value) = (key(from)?, from.bytes()?);
-                let inline = key.len() + value.len() <= crate::pages::node::MAX_INLINE;
+                let inline = key.len() + value.len() <= MAX_INLINE;
                 inline.then_some(Change::Put(table, key, value))?
             }
             2 => Change::Delete(table, key(from)?),
@@ -114,6 +125,8 @@ pub(crate) fn next_commit<'a>(from: &mut Reader<'a>) -> Option<(u64, Vec<Change<
     Some((number, changes))
 }
 
+/// The longest key.
+pub const MAX_KEY_BYTES: usize = 1024;
 /// The longest name of a table.
 pub const MAX_TABLE_NAME_BYTES: usize = 255;
 

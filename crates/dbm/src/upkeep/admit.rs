@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::DbmError;
 use crate::core::Core;
 use crate::disk::space::SEGMENT;
+use crate::error::DbmError;
 use crate::upkeep::checkpoint::checkpoint;
 use crate::upkeep::cleaner::clean_greedily;
 use crate::writer::room::{Admitted, Size};

@@ -25,13 +25,13 @@ use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHashSet;
 
-use crate::DbmError;
 use crate::core::{Core, Seen};
 use crate::disk::entry::{HEAD, Kind, page_of};
 use crate::disk::log::{Label, Position, append_bytes};
 use crate::disk::maps::{CHUNK, MapPlaces, Maps, Words};
 use crate::disk::space::SEGMENT;
 use crate::disk::superblock::Superblock;
+use crate::error::DbmError;
 use crate::pages::mapping::Version;
 use crate::pages::node::Page;
 use crate::upkeep::record::CheckpointRecord;

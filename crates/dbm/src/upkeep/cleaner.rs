@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering;
 
 use senko_io::{AlignedBuf, PAGE_SIZE, Purpose, Tag, le};
 
-use crate::DbmError;
 use crate::core::Core;
 use crate::disk::entry::{HEAD, Head, Kind, place_of};
 use crate::disk::log::Label;
 use crate::disk::maps::Maps;
 use crate::disk::space::SEGMENT;
+use crate::error::DbmError;
 use crate::upkeep::sink::{Sink, begin_images, open_segments};
 
 /// Most segments that one round cleans.

@@ -13,10 +13,10 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::DbmError;
 use crate::core::Core;
 use crate::disk::log::Behind;
 use crate::disk::space::{SEGMENT, Space};
+use crate::error::DbmError;
 use crate::sync::Mutex;
 use crate::upkeep::checkpoint::checkpoint;
 use crate::upkeep::cleaner::{clean, clean_end};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Gives storage back: an end of the device that stayed free, and free segments between live ones.
 
-use crate::DbmError;
 use crate::core::Core;
 use crate::disk::space::SEGMENT;
+use crate::error::DbmError;
 use crate::writer::room::LEAST_STEP;
 
 /// The newest checkpoint whose free segments no reader may need.

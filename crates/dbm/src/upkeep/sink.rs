@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decides where pages are written: into separate segments, or into the log.
 
-use crate::DbmError;
 use crate::core::Core;
 use crate::disk::images::Images;
 use crate::disk::log::{Label, Log};
+use crate::error::DbmError;
 use crate::sync::MutexGuard;
 
 /// Where pages go: into separate segments, or, if these would make a small database larger, into

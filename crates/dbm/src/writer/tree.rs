@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use crate::DbmError;
+use crate::error::DbmError;
 use crate::pages::Pages;
 use crate::pages::lookup::{check_level, out_of_order};
 use crate::pages::mapping::Ids;
