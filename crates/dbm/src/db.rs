@@ -35,11 +35,6 @@ use crate::writer::room::Size;
 use crate::{DbmError, Durability, OpenSnapshot, Options, Snapshot, Table, Transaction};
 
 /// Counts and sizes.
-///
-/// ```
-/// # let db = senko_dbm::example::database();
-/// assert_eq!(db.stats().open_snapshots, 0);
-/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -201,13 +196,6 @@ impl Database {
     ///
     /// # Errors
     /// The errors of an existing file.
-    ///
-    /// ```
-    /// let device = senko_io::faulty::FaultyDevice::new(1000, 1);
-    /// let db = senko_dbm::Database::open_device(device, senko_dbm::Options::default())?;
-    /// assert!(db.tables().is_empty());
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn open_device(device: Arc<dyn Device>, options: Options) -> Result<Database, DbmError> {
         Database::on(device, options, None)
     }
@@ -353,13 +341,6 @@ impl Database {
     ///
     /// # Errors
     /// The name must have 1 to 255 bytes.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// assert_eq!(db.create_table("t")?, db.create_table("t")?);
-    /// assert!(db.create_table("").is_err());
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn create_table(&self, name: &str) -> Result<Table, DbmError> {
         if !crate::records::changes::is_name(name) {
             let text = format!("a table's name has 1 to 255 bytes, not {}", name.len());
@@ -381,11 +362,6 @@ impl Database {
     ///
     /// # Errors
     /// [`DbmError::NoTable`].
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// assert!(db.table("t").is_err());
-    /// ```
     pub fn table(&self, name: &str) -> Result<Table, DbmError> {
         self.tables()
             .into_iter()
@@ -394,13 +370,6 @@ impl Database {
     }
 
     /// All tables.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// db.create_table("t")?;
-    /// assert_eq!(db.tables().len(), 1);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn tables(&self) -> Vec<Table> {
         let catalogue = self.core().readers.catalogue();
         let mut tables: Vec<Table> = catalogue
@@ -463,15 +432,6 @@ impl Database {
     }
 
     /// Begins a transaction.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// let mut tx = db.begin();
-    /// tx.put(&table, b"key", b"value")?;
-    /// tx.commit(senko_dbm::Durability::Synced)?;
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn begin(&self) -> Transaction {
         let tries = Tries::begin(self.core());
         Transaction::new(Snapshot::new(self.core().see(true)), tries)
@@ -515,13 +475,6 @@ impl Database {
     }
 
     /// A snapshot of everything committed so far, which later commits do not change.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// assert_eq!(db.snapshot().count(&table)?, 0);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(self.core().see(false))
     }
@@ -530,12 +483,6 @@ impl Database {
     ///
     /// # Errors
     /// The device's errors.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// db.sync()?;
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn sync(&self) -> Result<(), DbmError> {
         let commit = self.core().readers.commit();
         if self.core().progress.durable() >= commit {
@@ -548,12 +495,6 @@ impl Database {
     ///
     /// # Errors
     /// The device's errors.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// db.checkpoint()?;
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn checkpoint(&self) -> Result<(), DbmError> {
         checkpoint_all(self.core())
     }
@@ -572,12 +513,6 @@ impl Database {
     ///
     /// # Errors
     /// The device's errors.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// db.close()?;
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn close(self) -> Result<(), DbmError> {
         if self.inner.read_only {
             return Ok(());
@@ -586,11 +521,6 @@ impl Database {
     }
 
     /// Counts and sizes.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// assert!(db.stats().file_bytes > 0);
-    /// ```
     pub fn stats(&self) -> Stats {
         let core = self.core();
         let page = PAGE_SIZE as u64;

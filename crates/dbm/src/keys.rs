@@ -12,12 +12,6 @@ pub fn from_u64(number: u64) -> [u8; 8] {
 }
 
 /// The number of a key of [`from_u64`]; `None` if the key has not 8 bytes.
-///
-/// ```
-/// use senko_dbm::keys;
-/// assert_eq!(keys::to_u64(&keys::from_u64(7)), Some(7));
-/// assert_eq!(keys::to_u64(b"seven"), None);
-/// ```
 pub fn to_u64(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(key.try_into().ok()?))
 }
@@ -35,11 +29,6 @@ pub fn from_i64(number: i64) -> [u8; 8] {
 }
 
 /// The number of a key of [`from_i64`]; `None` if the key has not 8 bytes.
-///
-/// ```
-/// use senko_dbm::keys;
-/// assert_eq!(keys::to_i64(&keys::from_i64(-7)), Some(-7));
-/// ```
 pub fn to_i64(key: &[u8]) -> Option<i64> {
     Some(i64::from_be_bytes(key.try_into().ok()?) ^ i64::MIN)
 }

@@ -249,6 +249,14 @@ impl Pages {
         }
     }
 
+    /// The value of a record on a leaf.
+    pub fn value(&self, leaf: &Page, nth: usize) -> Result<Vec<u8>, DbmError> {
+        match leaf.value(nth) {
+            (value, false) => Ok(value.to_vec()),
+            (reference, true) => self.long_value(reference),
+        }
+    }
+
     /// A long value, from the reference in its record.
     pub fn long_value(&self, reference: &[u8]) -> Result<Vec<u8>, DbmError> {
         let Some(blob) = Blob::parse(reference) else {

@@ -32,24 +32,11 @@ pub struct Batch {
 
 impl Batch {
     /// An empty batch.
-    ///
-    /// ```
-    /// assert!(senko_dbm::Batch::new().is_empty());
-    /// ```
     pub fn new() -> Batch {
         Batch::default()
     }
 
     /// Whether the batch is empty.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// let mut batch = senko_dbm::Batch::new();
-    /// batch.delete(&table, b"key");
-    /// assert!(!batch.is_empty());
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
@@ -64,14 +51,6 @@ impl Batch {
     ///
     /// # Errors
     /// The key or value is too long.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// let mut batch = senko_dbm::Batch::new();
-    /// batch.put(&table, b"key", b"value")?;
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(), DbmError> {
         check_record(key, value)?;
         self.of(table);
@@ -80,13 +59,6 @@ impl Batch {
     }
 
     /// Deletes a key, if it exists.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// senko_dbm::Batch::new().delete(&table, b"key");
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn delete(&mut self, table: &Table, key: &[u8]) {
         if key.len() <= crate::MAX_KEY_BYTES {
             self.of(table);
@@ -96,13 +68,6 @@ impl Batch {
 
     /// Deletes the keys from `from` up to (not including) `to`, or all later ones. Later puts of
     /// the batch stay.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// senko_dbm::Batch::new().delete_range(&table, b"a", Some(b"b"));
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn delete_range(&mut self, table: &Table, from: &[u8], to: Option<&[u8]>) {
         self.of(table);
         self.writes.delete_range(Range {
@@ -119,12 +84,6 @@ impl Database {
     /// # Errors
     /// [`DbmError::NoTable`] if one of its tables was dropped, the limit of a transaction, and the
     /// errors of a commit except a conflict.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// db.write(senko_dbm::Batch::new(), senko_dbm::Durability::Synced)?;
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<(), DbmError> {
         let limit = self.core().options.transaction_bytes;
         let bytes = batch.writes.bytes();

@@ -20,14 +20,6 @@ use crate::{Database, DbmError, Durability, Options, Snapshot, Table};
 const BATCH: usize = 1 << 20;
 
 /// What a copy contains.
-///
-/// ```
-/// # let db = senko_dbm::example::database();
-/// # let folder = senko_dbm::example::Folder::new();
-/// let report = db.backup(&folder.path().join("copy.db"), |_| true)?;
-/// assert_eq!((report.tables, report.records), (0, 0));
-/// # Ok::<(), senko_dbm::DbmError>(())
-/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CopyReport {
@@ -51,14 +43,6 @@ impl CopyReport {
 }
 
 /// Records that could not be read.
-///
-/// ```
-/// # let db = senko_dbm::example::database();
-/// # let folder = senko_dbm::example::Folder::new();
-/// let report = db.repair(&folder.path().join("saved.db"), |_| true)?;
-/// assert!(report.lost.is_empty());
-/// # Ok::<(), senko_dbm::DbmError>(())
-/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Lost {
@@ -428,11 +412,7 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
         let core = Arc::clone(self.from.core());
         for nth in 0..page.count() {
             let key = page.key(nth).to_vec();
-            let value = match page.value(nth) {
-                (value, false) => Ok(value.to_vec()),
-                (reference, true) => self.from.valid(core.pages.long_value(reference)),
-            };
-            match value {
+            match self.from.valid(core.pages.value(page, nth)) {
                 Ok(value) => self.record(to, key, value)?,
                 Err(why) => {
                     let behind = [&key[..], &[0]].concat();

@@ -22,13 +22,6 @@ use crate::{Database, DbmError, Table};
 const ATTEMPTS: usize = 3;
 
 /// The answer of DRAM for a key ([`Database::get_cached`]).
-///
-/// ```
-/// # let db = senko_dbm::example::database();
-/// # let table = db.create_table("t")?;
-/// assert_eq!(db.get_cached(&table, b"no such key", |_| ())?, senko_dbm::Cached::Absent);
-/// # Ok::<(), senko_dbm::DbmError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cached<T> {
     /// The key exists, with this result of its value.
@@ -107,15 +100,6 @@ impl Database {
     ///
     /// # Errors
     /// [`DbmError::NoTable`], or damage.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// db.run(senko_dbm::Durability::None, |tx| tx.put(&table, b"key", b"value"))?;
-    /// assert_eq!(db.get(&table, b"key")?.as_deref(), Some(&b"value"[..]));
-    /// assert_eq!(db.get(&table, b"no such key")?, None);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
         let core = self.core();
         let missing = || DbmError::NoTable(table.name().to_owned());

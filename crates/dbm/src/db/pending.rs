@@ -44,32 +44,11 @@ impl PendingCommit {
     }
 
     /// The commit's number, which is its place in the order.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// let mut tx = db.begin();
-    /// tx.put(&table, b"key", b"value")?;
-    /// let commit = tx.commit_async(senko_dbm::Durability::None)?;
-    /// assert_eq!(commit.number(), db.snapshot().commit());
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn number(&self) -> u64 {
         self.number
     }
 
     /// Whether [`PendingCommit::wait`] would return at once, without an error.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// let mut tx = db.begin();
-    /// tx.put(&table, b"key", b"value")?;
-    /// let commit = tx.commit_async(senko_dbm::Durability::Synced)?;
-    /// db.sync()?;
-    /// assert!(commit.is_done());
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn is_done(&self) -> bool {
         self.durability != Durability::Synced || self.core.progress.durable() >= self.number
     }
@@ -80,15 +59,6 @@ impl PendingCommit {
     /// # Errors
     /// The device's errors. The database then accepts no more commits, and only the next opening
     /// shows whether this one is there.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// let mut tx = db.begin();
-    /// tx.put(&table, b"key", b"value")?;
-    /// tx.commit_async(senko_dbm::Durability::Synced)?.wait()?;
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn wait(self) -> Result<(), DbmError> {
         match self.is_done() {
             true => Ok(()),

@@ -54,11 +54,6 @@ impl Snapshot {
     }
 
     /// The number of the commit that it shows.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// assert_eq!(db.snapshot().commit(), 0);
-    /// ```
     pub fn commit(&self) -> u64 {
         self.seen.commit
     }
@@ -93,13 +88,6 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`DbmError::NoTable`], or damage.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// assert_eq!(db.snapshot().get(&table, b"no such key")?, None);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
         let root = self.info(table)?.root;
         self.valid(self.core().pages.value_at(self.seen.commit, root, key))
@@ -109,14 +97,6 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`DbmError::NoTable`].
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// db.run(senko_dbm::Durability::None, |tx| tx.put(&table, b"key", b"value"))?;
-    /// assert_eq!(db.snapshot().count(&table)?, 1);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn count(&self, table: &Table) -> Result<u64, DbmError> {
         self.info(table).map(|info| info.count)
     }
@@ -125,13 +105,6 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`DbmError::NoTable`], or damage.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// assert_eq!(db.snapshot().first(&table)?, None);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn first(&self, table: &Table) -> Result<Option<Record>, DbmError> {
         self.cursor(table, ..)?.next()
     }
@@ -140,13 +113,6 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`DbmError::NoTable`], or damage.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// assert_eq!(db.snapshot().last(&table)?, None);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn last(&self, table: &Table) -> Result<Option<Record>, DbmError> {
         self.cursor(table, ..)?.previous()
     }
@@ -171,34 +137,11 @@ impl Snapshot {
         from: &[u8],
         inclusive: bool,
     ) -> Result<Option<Vec<u8>>, DbmError> {
-        let root = self.info(table)?.root;
-        self.valid(self.next_key_unchecked(root, from, inclusive))
-    }
-
-    fn next_key_unchecked(
-        &self,
-        root: u32,
-        from: &[u8],
-        inclusive: bool,
-    ) -> Result<Option<Vec<u8>>, DbmError> {
-        let find = |key: &[u8]| {
-            self.core()
-                .pages
-                .find(self.seen.commit, root, Some(key), false)
-        };
-        let mut found = find(from)?;
-        let mut nth = match found.page.search(from) {
-            Ok(nth) => nth + usize::from(!inclusive),
-            Err(nth) => nth,
-        };
-        while nth >= found.page.count() {
-            let Some((next, _)) = self.beside(root, &found, false)? else {
-                return Ok(None);
-            };
-            found = next;
-            nth = 0;
-        }
-        Ok(Some(found.page.key(nth).to_vec()))
+        let mut walk = self.walk(self.info(table)?.root, false);
+        let there = walk
+            .place(Some(from), inclusive)
+            .and_then(|()| walk.settle());
+        Ok(self.valid(there)?.then(|| walk.key().to_vec()))
     }
 
     /// A cursor over the keys of a range. [`Cursor::next`] goes up from its lower end,
@@ -239,13 +182,6 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`DbmError::NoTable`].
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// assert_eq!(db.snapshot().prefix(&table, b"user/")?.next()?, None);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn prefix(&self, table: &Table, prefix: &[u8]) -> Result<Cursor, DbmError> {
         let mut cursor = self.cursor(table, prefix..)?;
         if let Some(end) = after_prefix(prefix) {
@@ -254,44 +190,23 @@ impl Snapshot {
         Ok(cursor)
     }
 
-    /// The first record from `from` on, or the last one up to it.
-    pub(crate) fn step(
+    /// The first record from `from` on, or the last one up to it. `leaf` is that of a record before.
+    fn step(
         &self,
         root: u32,
-        from: Option<&[u8]>,
-        inclusive: bool,
+        (from, inclusive): (Option<&[u8]>, bool),
         back: bool,
-        cached: &mut Option<Found>,
+        leaf: &mut Option<Found>,
     ) -> Result<Option<Record>, DbmError> {
-        let read = self.step_unchecked(root, from, inclusive, back, cached);
-        self.valid(read)
-    }
-
-    fn step_unchecked(
-        &self,
-        root: u32,
-        from: Option<&[u8]>,
-        inclusive: bool,
-        back: bool,
-        cached: &mut Option<Found>,
-    ) -> Result<Option<Record>, DbmError> {
-        let (mut found, mut nth) = self.place(root, from, inclusive, back, cached)?;
-        loop {
-            if !back && nth < found.page.count() || back && nth > 0 {
-                let nth = if back { nth - 1 } else { nth };
-                let value = match found.page.value(nth) {
-                    (value, false) => value.to_vec(),
-                    (reference, true) => self.core().pages.long_value(reference)?,
-                };
-                let record = (found.page.key(nth).to_vec(), value);
-                *cached = Some(found);
-                return Ok(Some(record));
-            }
-            match self.beside(root, &found, back)? {
-                Some(next) => (found, nth) = next,
-                None => return Ok(None),
-            }
-        }
+        let mut walk = self.walk(root, back);
+        walk.leaf = leaf.take();
+        let placed = walk.place(from, inclusive);
+        let record = placed.and_then(|()| match walk.settle()? {
+            true => walk.copy().map(Some),
+            false => Ok(None),
+        });
+        *leaf = walk.leaf;
+        self.valid(record)
     }
 
     /// The leaf and the place on it from which records continue: forwards at the place, backwards
@@ -394,8 +309,13 @@ impl Walk<'_> {
     /// Goes to the first record from `border` on; backwards, to the last one below it. Without a
     /// border, to the first or the last record of the tree.
     pub fn seek(&mut self, border: Option<&[u8]>) -> Result<(), DbmError> {
+        self.place(border, !self.back)
+    }
+
+    /// Goes to the first record from `from` on; backwards, to the last one up to it.
+    fn place(&mut self, from: Option<&[u8]>, inclusive: bool) -> Result<(), DbmError> {
         let (snapshot, back) = (self.snapshot, self.back);
-        let (leaf, nth) = snapshot.place(self.root, border, !back, back, &mut self.leaf)?;
+        let (leaf, nth) = snapshot.place(self.root, from, inclusive, back, &mut self.leaf)?;
         (self.leaf, self.nth, self.is_at_end) = (Some(leaf), nth, false);
         Ok(())
     }
@@ -446,10 +366,7 @@ impl Walk<'_> {
         let Some((page, nth)) = self.record() else {
             return Ok(Record::default());
         };
-        let value = match page.value(nth) {
-            (value, false) => value.to_vec(),
-            (reference, true) => self.snapshot.core().pages.long_value(reference)?,
-        };
+        let value = self.snapshot.core().pages.value(page, nth)?;
         Ok((page.key(nth).to_vec(), value))
     }
 
@@ -496,13 +413,6 @@ impl Cursor {
     ///
     /// # Errors
     /// Damage, or [`DbmError::SnapshotExpired`].
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// assert_eq!(db.snapshot().cursor(&table, ..)?.next()?, None);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Record>, DbmError> {
         self.go(false)
@@ -513,13 +423,6 @@ impl Cursor {
     ///
     /// # Errors
     /// Damage, or [`DbmError::SnapshotExpired`].
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// assert_eq!(db.snapshot().cursor(&table, ..)?.previous()?, None);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn previous(&mut self) -> Result<Option<Record>, DbmError> {
         self.go(true)
     }
@@ -546,9 +449,8 @@ impl Cursor {
             }
             _ => key,
         };
-        let step = self
-            .snapshot
-            .step(self.root, Some(key), true, false, &mut self.leaf)?;
+        let at = (Some(key), true);
+        let step = self.snapshot.step(self.root, at, false, &mut self.leaf)?;
         Ok(self.take(step, false))
     }
 
@@ -590,16 +492,6 @@ impl Cursor {
     ///
     /// # Errors
     /// As [`Cursor::next_page`].
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// # db.run(senko_dbm::Durability::None, |tx| tx.put(&table, b"a", b"1"))?;
-    /// let mut cursor = db.snapshot().cursor(&table, ..)?;
-    /// assert_eq!(cursor.previous_page(true, |_, value| value == b"1")?, 1);
-    /// assert_eq!(cursor.previous_page(true, |_, _| true)?, 0);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn previous_page(
         &mut self,
         values: bool,
@@ -680,10 +572,8 @@ impl Cursor {
     }
 
     fn go(&mut self, back: bool) -> Result<Option<Record>, DbmError> {
-        let (from, inclusive) = Cursor::from(&self.at, if back { &self.to } else { &self.from });
-        let step = self
-            .snapshot
-            .step(self.root, from, inclusive, back, &mut self.leaf)?;
+        let from = Cursor::from(&self.at, if back { &self.to } else { &self.from });
+        let step = self.snapshot.step(self.root, from, back, &mut self.leaf)?;
         Ok(self.take(step, back))
     }
 

@@ -86,15 +86,6 @@ impl Transaction {
     ///
     /// # Errors
     /// [`DbmError::NoTable`], damage, or the limit of a transaction.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// let mut tx = db.begin();
-    /// tx.put(&table, b"key", b"value")?;
-    /// assert_eq!(tx.get(&table, b"key")?.as_deref(), Some(&b"value"[..]));
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
         match self.work.writes.get(table.id, key) {
             Own::Put(value) => return Ok(Some(value.to_vec())),
@@ -112,13 +103,6 @@ impl Transaction {
     ///
     /// # Errors
     /// [`DbmError::NoTable`], or damage.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// assert_eq!(db.begin().get_untracked(&table, b"key")?, None);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn get_untracked(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
         match self.work.writes.get(table.id, key) {
             Own::Put(value) => Ok(Some(value.to_vec())),
@@ -131,15 +115,6 @@ impl Transaction {
     ///
     /// # Errors
     /// The key or value is too long, [`DbmError::NoTable`], or the limit of a transaction.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// let mut tx = db.begin();
-    /// tx.put(&table, b"", b"empty keys are keys")?;
-    /// assert!(tx.put(&table, &[0; 1025], b"").is_err());
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(), DbmError> {
         self.appended = None;
         self.snapshot.info(table)?;
@@ -205,13 +180,6 @@ impl Transaction {
     ///
     /// # Errors
     /// [`DbmError::NoTable`], or the limit of a transaction.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// db.begin().delete(&table, b"key")?;
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<(), DbmError> {
         self.appended = None;
         self.snapshot.info(table)?;
@@ -227,13 +195,6 @@ impl Transaction {
     ///
     /// # Errors
     /// [`DbmError::NoTable`], or the limit of a transaction.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// db.run(senko_dbm::Durability::None, |tx| tx.delete_range(&table, b"a", Some(b"b")))?;
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn delete_range(
         &mut self,
         table: &Table,
@@ -255,13 +216,6 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::delete_range`].
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// db.run(senko_dbm::Durability::None, |tx| tx.clear(&table))?;
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn clear(&mut self, table: &Table) -> Result<(), DbmError> {
         self.delete_range(table, b"", None)
     }
@@ -271,16 +225,6 @@ impl Transaction {
     ///
     /// # Errors
     /// [`DbmError::NoTable`], damage, or the limit of a transaction.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// let mut tx = db.begin();
-    /// tx.put(&table, b"b", b"2")?;
-    /// assert_eq!(tx.next(&table, b"a")?.unwrap().0, b"b");
-    /// assert_eq!(tx.next_after(&table, b"b")?, None);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn next(&mut self, table: &Table, from: &[u8]) -> Result<Option<Record>, DbmError> {
         self.step(table, Some(from), true, false)
     }
@@ -289,13 +233,6 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::next`].
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// assert_eq!(db.begin().next_after(&table, b"b")?, None);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn next_after(&mut self, table: &Table, key: &[u8]) -> Result<Option<Record>, DbmError> {
         self.step(table, Some(key), false, false)
     }
@@ -326,13 +263,6 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::next`].
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// assert_eq!(db.begin().first(&table)?, None);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn first(&mut self, table: &Table) -> Result<Option<Record>, DbmError> {
         self.next(table, b"")
     }
@@ -341,15 +271,6 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::next`].
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// let mut tx = db.begin();
-    /// tx.put(&table, b"a", b"1")?;
-    /// assert_eq!(tx.last(&table)?.unwrap().0, b"a");
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn last(&mut self, table: &Table) -> Result<Option<Record>, DbmError> {
         self.before(table, None)
     }
@@ -360,15 +281,6 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::next`].
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// let mut tx = db.begin();
-    /// tx.put(&table, b"a", b"1")?;
-    /// assert_eq!(tx.count(&table)?, 1);
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn count(&mut self, table: &Table) -> Result<u64, DbmError> {
         self.limit(0, None)?;
         let count = count(&self.snapshot, &self.work.writes, table)?;
@@ -385,13 +297,6 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::next`].
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// assert!(db.begin().range(&table, b"a", Some(b"z"))?.is_empty());
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn range(
         &mut self,
         table: &Table,
@@ -457,13 +362,6 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::next`].
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// assert!(db.begin().prefix(&table, b"user/")?.is_empty());
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn prefix(&mut self, table: &Table, prefix: &[u8]) -> Result<Vec<Record>, DbmError> {
         self.range(table, prefix, after_prefix(prefix).as_deref())
     }
@@ -508,15 +406,6 @@ impl Transaction {
     /// nothing was done. With [`DbmError::NoSpace`], nothing was done either. After an error of the
     /// device the database accepts no more commits. Only the next opening shows whether this one is
     /// there.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// let mut tx = db.begin();
-    /// tx.put(&table, b"key", b"value")?;
-    /// tx.commit(senko_dbm::Durability::Buffered)?;
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn commit(self, durability: Durability) -> Result<(), DbmError> {
         self.commit_numbered(durability).map(drop)
     }
@@ -548,18 +437,6 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::commit`], except the errors of the flush.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// # let table = db.create_table("t")?;
-    /// use senko_dbm::Durability;
-    /// let mut tx = db.begin();
-    /// tx.put(&table, b"key", b"value")?;
-    /// let commit = tx.commit_async(Durability::Synced)?;
-    /// assert!(db.snapshot().get(&table, b"key")?.is_some());
-    /// commit.wait()?;
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn commit_async(mut self, durability: Durability) -> Result<PendingCommit, DbmError> {
         let core = Arc::clone(self.snapshot.core());
         let handed = match durability {

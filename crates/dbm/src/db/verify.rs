@@ -14,12 +14,6 @@ use crate::{Database, DbmError, open};
 const ATTEMPTS: usize = 5;
 
 /// The result of [`Database::verify`].
-///
-/// ```
-/// # let db = senko_dbm::example::database();
-/// assert!(db.verify()?.problems.is_empty());
-/// # Ok::<(), senko_dbm::DbmError>(())
-/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct VerifyReport {

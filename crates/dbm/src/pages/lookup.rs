@@ -75,12 +75,9 @@ impl Pages {
         key: &[u8],
     ) -> Result<Option<Vec<u8>>, DbmError> {
         let leaf = self.leaf(commit, root, key)?;
-        let Ok(nth) = leaf.search(key) else {
-            return Ok(None);
-        };
-        match leaf.value(nth) {
-            (value, false) => Ok(Some(value.to_vec())),
-            (reference, true) => self.long_value(reference).map(Some),
+        match leaf.search(key) {
+            Ok(nth) => self.value(&leaf, nth).map(Some),
+            Err(_) => Ok(None),
         }
     }
 

@@ -19,12 +19,6 @@ pub struct Table {
 
 impl Table {
     /// Its name.
-    ///
-    /// ```
-    /// # let db = senko_dbm::example::database();
-    /// assert_eq!(db.create_table("a")?.name(), "a");
-    /// # Ok::<(), senko_dbm::DbmError>(())
-    /// ```
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -221,11 +221,24 @@ fn pages_of_a_cursor_have_the_records_of_its_range() {
 }
 
 #[test]
-fn an_empty_table_has_no_page() {
+fn an_empty_table_has_no_page_and_no_record() {
     let device = FaultyDevice::new(1000, 1);
     let db = open(&device).unwrap();
     let table = db.create_table("t").unwrap();
     let mut cursor = db.snapshot().cursor(&table, ..).unwrap();
     assert!(paged(&mut cursor, false, true, 1).is_empty());
     assert!(paged(&mut cursor, true, true, 1).is_empty());
+    let now = db.snapshot();
+    let ends = [now.first(&table), now.last(&table)];
+    assert!(ends.into_iter().all(|record| record.unwrap().is_none()));
+    db.run(Durability::None, |tx| {
+        ["a", "b/1", "b/2", "c"]
+            .map(|key| tx.put(&table, key.as_bytes(), b""))
+            .into_iter()
+            .collect::<Result<(), _>>()
+    })
+    .unwrap();
+    let found = db.snapshot().prefix(&table, b"b/").unwrap();
+    let keys: Vec<Vec<u8>> = found.map(|record| record.unwrap().0).collect();
+    assert_eq!(keys, [b"b/1", b"b/2"]);
 }

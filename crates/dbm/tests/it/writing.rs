@@ -21,6 +21,7 @@ fn commits_that_are_awaited_later_share_a_flush() {
         let mut tx = db.begin();
         tx.put(&table, &[nth], b"value").unwrap();
         pending.push(tx.commit_async(Durability::Synced).unwrap());
+        assert_eq!(pending[usize::from(nth)].number(), db.snapshot().commit());
     }
     // Without a background thread there was no flush.
     assert!(pending.iter().all(|commit| !commit.is_done()));
