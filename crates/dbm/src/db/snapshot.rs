@@ -190,7 +190,8 @@ impl Snapshot {
         Ok(cursor)
     }
 
-    /// The first record from `from` on, or the last one up to it. `leaf` is that of a record before.
+    /// The first record from `from` on, or the last one up to it. `leaf` is that of a record
+    /// before.
     fn step(
         &self,
         root: u32,
