@@ -37,7 +37,6 @@ use crate::writer::dirty::Began;
 /// it.
 pub(crate) const FIRST_PAGES: u64 = 3 * SEGMENT;
 
-/// A random number.
 fn draw() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // The standard library draws new hash keys in each process.

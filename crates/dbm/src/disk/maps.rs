@@ -43,7 +43,6 @@ impl Maps {
         }
     }
 
-    /// What names it.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }

@@ -24,7 +24,6 @@ pub(crate) struct CheckpointRecord {
 }
 
 impl CheckpointRecord {
-    /// Of an empty database.
     pub fn empty(database: u64) -> CheckpointRecord {
         CheckpointRecord {
             commit: 0,

@@ -40,8 +40,8 @@ type Circle = (String, String, Vec<String>, usize);
 
 /// The identifier at the beginning of a text.
 fn word(text: &str) -> &str {
-    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
-    &text[..end.unwrap_or(text.len())]
+    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.next().unwrap_or("")
 }
 
 /// The type of a line that opens an inherent `impl` block.
@@ -62,21 +62,16 @@ fn defined(line: &str) -> Option<&str> {
 
 /// The methods that a line of an `impl` block of `name` calls.
 fn called(line: &str, name: &str) -> Vec<String> {
-    let ways = [
-        "self.",
-        "Self::",
-        &format!("{name}::"),
-        &format!("{}.", name.to_lowercase()),
-    ];
+    let (of_type, of_value) = (format!("{name}::"), format!("{}.", name.to_lowercase()));
+    let ways = ["self.", "Self::", &of_type, &of_value];
     let places = ways.iter().flat_map(|way| line.match_indices(way));
-    places
-        .filter_map(|(at, way)| {
-            let (before, rest) = (&line[..at], &line[at + way.len()..]);
-            let is_whole = !before.ends_with(|c: char| c.is_alphanumeric() || "_.".contains(c));
-            let called = word(rest);
-            (is_whole && rest[called.len()..].starts_with(['(', ':'])).then(|| called.to_owned())
-        })
-        .collect()
+    let calls = places.filter_map(|(at, way)| {
+        let (before, rest) = (&line[..at], &line[at + way.len()..]);
+        let is_whole = !before.ends_with(|c: char| c.is_alphanumeric() || "_.".contains(c));
+        let called = word(rest);
+        (is_whole && rest[called.len()..].starts_with(['(', ':'])).then(|| called.to_owned())
+    });
+    calls.collect()
 }
 
 /// The crate's folder of a source file: `crates/dbm`.
@@ -94,10 +89,10 @@ fn types(files: &[File]) -> BTreeMap<(&str, &str, &str), BTreeMap<&str, Piece>> 
         }
     }
     let mut found: BTreeMap<_, BTreeMap<&str, Piece>> = BTreeMap::new();
-    for file in files {
-        let Some(folder) = folder_of(&file.path) else {
-            continue;
-        };
+    let files = files
+        .iter()
+        .filter_map(|file| Some((file, folder_of(&file.path)?)));
+    for (file, folder) in files {
         // Of several types with the name, the one of this file, or of the nearest.
         let common = |home: &str| {
             let pairs = file.path.bytes().zip(home.bytes());
@@ -141,13 +136,11 @@ fn circles(files: &[File]) -> Vec<Circle> {
             let more: Vec<_> = pairs().filter(through).collect();
             reach.extend(more);
         }
-        let mut left: BTreeSet<&str> = pieces.keys().copied().collect();
-        while let Some(first) = left.pop_first() {
-            let is_with = |b: &&str| reach.contains(&(first, *b)) && reach.contains(&(*b, first));
-            let mut circle: Vec<&str> = left.iter().copied().filter(is_with).collect();
-            left.retain(|file| !circle.contains(file));
-            circle.insert(0, first);
-            if circle.len() > 1 {
+        for first in pieces.keys() {
+            let both = |b: &str| reach.contains(&(*first, b)) && reach.contains(&(b, *first));
+            let circle = pieces.keys().filter(|file| *file == first || both(file));
+            let circle: Vec<&str> = circle.copied().collect();
+            if circle.len() > 1 && circle[0] == *first {
                 let lines = circle.iter().map(|file| pieces[file].lines).sum();
                 let files = circle.into_iter().map(str::to_owned).collect();
                 found.push((folder.to_owned(), name.to_owned(), files, lines));
