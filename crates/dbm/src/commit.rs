@@ -54,7 +54,6 @@ impl Work {
 /// What few transactions do.
 #[derive(Debug, Default)]
 pub(crate) struct Rare {
-    /// The deleted ranges.
     pub ranges: RangeSet,
     pub table: Option<TableChange>,
 }

@@ -14,7 +14,11 @@ use crate::core::Core;
 use crate::disk::entry::{BODY, HEAD, Head, Kind, MOST_PAGES, page_of};
 use crate::disk::images::Images;
 use crate::disk::log::{GROUP_HEAD, Group, GroupHead, Log, Position, Scan, append_bytes, hole};
+<<<<<<< HEAD
 use crate::disk::maps::{CHUNK, MapPlaces, Maps};
+=======
+use crate::disk::maps::{CHUNK, Maps};
+>>>>>>> owners
 use crate::disk::mark::{self, Mark};
 use crate::disk::space::{SEGMENT, Space, write_zeros};
 use crate::disk::superblock::Superblock;
@@ -37,7 +41,6 @@ use crate::writer::dirty::Began;
 /// it.
 pub(crate) const FIRST_PAGES: u64 = 3 * SEGMENT;
 
-/// A random number.
 fn draw() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // The standard library draws new hash keys in each process.
@@ -188,17 +191,7 @@ fn make(device: &Arc<dyn Device>, options: &Options) -> Result<Superblock, DbmEr
     let database = draw();
     let mut log = Log::new(device, &space, Position::START, None, life(), database);
     log.leave_out_marks();
-    let record = CheckpointRecord {
-        commit: 0,
-        replay: Position::START,
-        began: Position::START.sequence,
-        next_node: 0,
-        next_blob: 0,
-        next_table: 1,
-        maps: MapPlaces::default(),
-        catalogue: Vec::new(),
-        database,
-    };
+    let record = CheckpointRecord::empty(database);
     append_bytes(&mut log, Kind::Checkpoint, 0, true, &record.encode())?;
     log.sync()?;
     let superblock = Superblock {

@@ -40,7 +40,6 @@ fn node() -> Arc<Node> {
     Node::new(changes, ranges, None)
 }
 
-/// A transaction that ended.
 struct Ended {
     /// The newest commit in its snapshot.
     start: u64,

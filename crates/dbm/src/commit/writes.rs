@@ -87,7 +87,6 @@ pub(crate) struct WriteSet {
     /// All chunks but the last one.
     chunks: Vec<Vec<Op>>,
     last: Vec<Op>,
-    /// Deleted ranges.
     pub ranges: RangeSet,
     /// Ranges that are known to have no record: none of the snapshot that was not deleted, and no
     /// put. See `merge.rs`.
@@ -156,7 +155,6 @@ impl WriteSet {
         }
     }
 
-    /// A new write.
     fn op(&mut self, table: u32, key: &[u8], value: Option<&[u8]>) -> Op {
         self.count += 1;
         let key = Span::add(&mut self.arena, key);
@@ -264,7 +262,6 @@ impl WriteSet {
         ranges.into_iter().for_each(|range| self.empty.add(range));
     }
 
-    /// Ends the writing.
     pub fn finish(&mut self) -> (Changes, RangeSet) {
         let (arena, mut ops) = (take(&mut self.arena), take(&mut self.last));
         if !self.chunks.is_empty() {

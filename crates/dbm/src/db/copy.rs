@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 use senko_io::{FileId, Unfinished};
 
 use crate::db::snapshot::Record;
-use crate::pages::lookup::check_level;
+use crate::pages::lookup::{Borders, check_level, children};
 use crate::pages::node::Page;
 use crate::records::table::TableInfo;
 use crate::{Database, DbmError, Durability, Options, Snapshot, Table};
@@ -34,6 +34,23 @@ pub struct CopyReport {
 }
 
 impl CopyReport {
+    pub(crate) fn lose(&mut self, table: &str, (from, to): Borders, why: DbmError) {
+        self.lost.push(Lost {
+            table: table.to_owned(),
+            from,
+            to,
+            missing: 0,
+            why,
+        });
+    }
+
+    /// Of a table, whose losses begin with number `lost`, this many records are missing.
+    pub(crate) fn missing(&mut self, lost: usize, missing: u64) {
+        for lost in &mut self.lost[lost..] {
+            lost.missing = missing;
+        }
+    }
+
     /// Notes that this many records of a table are not missing after all.
     pub(crate) fn found(&mut self, table: &str, records: u64) {
         for lost in self.lost.iter_mut().filter(|lost| lost.table == table) {
@@ -298,8 +315,6 @@ struct Copying<'a, P> {
     report: CopyReport,
 }
 
-type Border = Option<Vec<u8>>;
-
 impl<P: FnMut(u64) -> bool> Copying<'_, P> {
     fn table(&mut self, table: &TableInfo) -> Result<(), DbmError> {
         let (records, lost) = (self.report.records, self.report.lost.len());
@@ -309,29 +324,16 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
         self.put(&to)?;
         self.report.tables += 1;
         let missing = table.count.saturating_sub(self.report.records - records);
-        for lost in &mut self.report.lost[lost..] {
-            lost.missing = missing;
-        }
+        self.report.missing(lost, missing);
         Ok(())
     }
 
     /// Adds what could not be read to the report, or ends the copy.
-    fn lose(
-        &mut self,
-        to: &Table,
-        borders: (Border, Border),
-        why: DbmError,
-    ) -> Result<(), DbmError> {
+    fn lose(&mut self, to: &Table, borders: Borders, why: DbmError) -> Result<(), DbmError> {
         if self.damage == Damage::Ends || matches!(why, DbmError::SnapshotExpired) {
             return Err(why);
         }
-        self.report.lost.push(Lost {
-            table: to.name().to_owned(),
-            from: borders.0,
-            to: borders.1,
-            missing: 0,
-            why,
-        });
+        self.report.lose(to.name(), borders, why);
         Ok(())
     }
 
@@ -339,7 +341,7 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
         &mut self,
         to: &Table,
         id: u32,
-        (low, high): (Border, Border),
+        borders: Borders,
         above: Option<u8>,
     ) -> Result<(), DbmError> {
         let (core, commit) = (Arc::clone(self.from.core()), self.from.commit());
@@ -349,22 +351,13 @@ impl<P: FnMut(u64) -> bool> Copying<'_, P> {
             Ok(page) if is_new => page,
             Ok(_) => {
                 let what = format!("page {id} has two places in the trees");
-                return self.lose(to, (low, high), DbmError::damaged(0, what));
+                return self.lose(to, borders, DbmError::damaged(0, what));
             }
-            Err(why) => return self.lose(to, (low, high), why),
+            Err(why) => return self.lose(to, borders, why),
         };
-        let count = page.count();
         if page.level() > 0 {
-            for nth in 0..=count {
-                let low = match nth {
-                    0 => low.clone(),
-                    nth => Some(page.key(nth - 1).to_vec()),
-                };
-                let high = match nth {
-                    nth if nth == count => high.clone(),
-                    nth => Some(page.key(nth).to_vec()),
-                };
-                self.tree(to, page.child(nth), (low, high), Some(page.level()))?;
+            for (child, borders) in children(&page, &borders) {
+                self.tree(to, child, borders, Some(page.level()))?;
             }
             return Ok(());
         }

@@ -19,14 +19,14 @@ use senko_io::{
     AlignedBuf, Device, FileOptions, FlashFile, PAGE_SIZE, Purpose, Tag, Unfinished, le,
 };
 
-use crate::db::copy::{CopyReport, Lost, owner, unowned};
+use crate::db::copy::{CopyReport, owner, unowned};
 use crate::disk::entry::{HEAD, Head, Kind, commit_of, page_of, place_of};
 use crate::disk::log::{GROUP_HEAD, GroupHead, Position, Remain, Scan};
-use crate::disk::maps::{CHUNK, MapPlaces};
+use crate::disk::maps::CHUNK;
 use crate::disk::mark::{self, Mark};
 use crate::disk::space::SEGMENT;
 use crate::disk::superblock::Superblock;
-use crate::pages::lookup::check_level;
+use crate::pages::lookup::{Border, Borders, check_level, children};
 use crate::pages::node::Page;
 use crate::records::blob::Blob;
 use crate::records::changes::{Change, next_commit};
@@ -129,7 +129,7 @@ impl Database {
             (None, Some(_)) => true,
             (_, None) => false,
         };
-        let mut record = newest.map_or_else(nothing, |(_, record)| record);
+        let mut record = newest.map_or_else(|| CheckpointRecord::empty(0), |(_, record)| record);
         let mark = mark::read(&device).map_or(Mark::default(), |marks| marks.of(record.database));
         let is_newest = is_newest
             && superblock.is_none_or(|superblock| superblock.checkpoint >= mark.checkpoint);
@@ -161,11 +161,8 @@ impl Database {
         };
         if !is_newest {
             let page = superblock.map_or(0, |superblock| superblock.at.page);
-            let why = DbmError::damaged(
-                page,
-                "the newest checkpoint is not whole: records may be old ones",
-            );
-            salvage.lose("", None, None, why);
+            let what = "the newest checkpoint is not whole: records may be old ones";
+            salvage.lose("", page, what);
         }
         if is_newest {
             salvage.map(&record.maps.nodes);
@@ -195,21 +192,6 @@ impl Database {
         salvage.to.close()?;
         unfinished.finish().map_err(open)?;
         Ok(report)
-    }
-}
-
-/// The checkpoint of an empty database.
-fn nothing() -> CheckpointRecord {
-    CheckpointRecord {
-        commit: 0,
-        replay: Position::START,
-        began: Position::START.sequence,
-        next_node: 0,
-        next_blob: 0,
-        next_table: 1,
-        maps: MapPlaces::default(),
-        catalogue: Vec::new(),
-        database: 0,
     }
 }
 
@@ -267,17 +249,10 @@ impl Remains {
     }
 }
 
-type Border = Option<Vec<u8>>;
-
 impl Salvage<'_> {
-    fn lose(&mut self, table: &str, from: Border, to: Border, why: DbmError) {
-        self.report.lost.push(Lost {
-            table: table.to_owned(),
-            from,
-            to,
-            missing: 0,
-            why,
-        });
+    fn lose(&mut self, table: &str, page: u64, what: &str) {
+        let why = DbmError::damaged(page, what);
+        self.report.lose(table, (None, None), why);
     }
 
     fn commit(&mut self) -> Result<(), DbmError> {
@@ -311,9 +286,7 @@ impl Salvage<'_> {
         let table = self.make(info.id, &info.name)?;
         self.tree(&table, info.root, (None, None), None)?;
         let missing = info.count.saturating_sub(self.report.records - records);
-        for lost in &mut self.report.lost[lost..] {
-            lost.missing = missing;
-        }
+        self.report.missing(lost, missing);
         Ok(())
     }
 
@@ -328,8 +301,7 @@ impl Salvage<'_> {
                 }
                 Err(_) => {
                     let what = "a part of the translation table is lost: records may be old ones";
-                    let why = DbmError::damaged(page_of(*part), what);
-                    self.lose("", None, None, why);
+                    self.lose("", page_of(*part), what);
                 }
             }
         }
@@ -349,7 +321,7 @@ impl Salvage<'_> {
         &mut self,
         table: &Table,
         id: u32,
-        (from, to): (Border, Border),
+        (from, to): Borders,
         above: Option<u8>,
     ) -> Result<(), DbmError> {
         // A page that was already reached does not belong here.
@@ -369,26 +341,16 @@ impl Salvage<'_> {
             .filter(|page| check_level(page, above).is_ok());
         let Some(page) = page else {
             let why = DbmError::damaged(0, format!("page {id} of the tree is nowhere whole"));
-            self.lose(table.name(), from.clone(), to.clone(), why);
+            self.report
+                .lose(table.name(), (from.clone(), to.clone()), why);
             // All that the log has of these keys is missing here.
             self.leaves
                 .insert((table.id, from.unwrap_or_default()), (0, to));
             return Ok(());
         };
-        let count = page.count();
         if page.level() > 0 {
-            for nth in 0..=count {
-                let low = if nth == 0 {
-                    from.clone()
-                } else {
-                    Some(page.key(nth - 1).to_vec())
-                };
-                let high = if nth == count {
-                    to.clone()
-                } else {
-                    Some(page.key(nth).to_vec())
-                };
-                self.tree(table, page.child(nth), (low, high), Some(page.level()))?;
+            for (child, borders) in children(&page, &(from, to)) {
+                self.tree(table, child, borders, Some(page.level()))?;
             }
             return Ok(());
         }
@@ -400,12 +362,7 @@ impl Salvage<'_> {
     }
 
     /// The records of a leaf that belong to it: an older version of it may have others.
-    fn leaf(
-        &mut self,
-        table: &Table,
-        page: &Page,
-        (from, to): (Border, Border),
-    ) -> Result<(), DbmError> {
+    fn leaf(&mut self, table: &Table, page: &Page, (from, to): Borders) -> Result<(), DbmError> {
         for nth in 0..page.count() {
             let key = page.key(nth).to_vec();
             if from.as_ref().is_some_and(|from| key < *from)
@@ -453,8 +410,7 @@ impl Salvage<'_> {
                 (None, Some(table)) => Table::clone(table),
                 (None, None) => {
                     let table = self.unowned("recovered")?;
-                    let why = DbmError::damaged(0, "the table of these records is lost");
-                    self.lose(table.name(), None, None, why);
+                    self.lose(table.name(), 0, "the table of these records is lost");
                     recovered.insert(table).clone()
                 }
             };
@@ -508,7 +464,7 @@ impl Salvage<'_> {
             };
             self.tree(&table, id, (None, None), None)?;
             let what = format!("the name of the table of page {id} is lost");
-            self.lose(table.name(), None, None, DbmError::damaged(0, what));
+            self.lose(table.name(), 0, &what);
         }
         Ok(())
     }
@@ -516,7 +472,7 @@ impl Salvage<'_> {
     fn lose_value(&mut self, table: &str, key: Vec<u8>) {
         let behind = [&key[..], &[0]].concat();
         let why = DbmError::damaged(0, "a part of a long value is nowhere whole");
-        self.lose(table, Some(key), Some(behind), why);
+        self.report.lose(table, (Some(key), Some(behind)), why);
     }
 
     fn long_value(&self, blob: Blob) -> Option<Vec<u8>> {
@@ -581,11 +537,8 @@ impl Salvage<'_> {
             if goes_on.is_none() && reached < end.sequence {
                 break;
             }
-            let why = DbmError::damaged(
-                end.page,
-                "an entry of the log is lost, with its commits if it had any",
-            );
-            self.lose("", None, None, why);
+            let what = "an entry of the log is lost, with its commits if it had any";
+            self.lose("", end.page, what);
             let next = goes_on.map_or(reached.saturating_add(1), |at| at.sequence);
             for (nth, half) in halves.iter().enumerate() {
                 follows[nth] |= (end.sequence..=next).contains(&half.position.sequence);
@@ -597,8 +550,7 @@ impl Salvage<'_> {
             self.commits(&half.commits, &mut done, has)?;
             if half.is_cut {
                 let what = "commits beside the log are lost";
-                let why = DbmError::damaged(half.position.page, what);
-                self.lose("", None, None, why);
+                self.lose("", half.position.page, what);
             }
         }
         for ((_, key), table) in std::mem::take(&mut self.lost_values) {
@@ -675,7 +627,7 @@ impl Salvage<'_> {
         let name = format!("recovered-table-{id}");
         let table = self.make(id, &name)?;
         let what = format!("the name of table {id} is lost");
-        self.lose(&name, None, None, DbmError::damaged(0, what));
+        self.lose(&name, 0, &what);
         Ok(Some(table))
     }
 
@@ -693,12 +645,10 @@ impl Salvage<'_> {
                     self.tx = self.to.begin();
                 }
             }
-            Change::Put(id, key, value) => {
-                if let Some(table) = self.table_of(id, is_new)? {
-                    self.lost_values.remove(&(table.id, key.to_vec()));
-                    self.tx.put(&table, key, value)?;
-                    self.wrote(key.len() + value.len())?;
-                }
+            Change::Put(id, key, value) => self.put(id, key, Some(value), is_new)?,
+            Change::PutLong(id, key, blob) => {
+                let value = self.long_value(blob);
+                self.put(id, key, value.as_deref(), is_new)?;
             }
             Change::Delete(id, key) => {
                 if let Some(table) = self.table_of(id, is_new)? {
@@ -715,25 +665,29 @@ impl Salvage<'_> {
                     self.tx.delete_range(&table, from, to)?;
                 }
             }
-            Change::PutLong(id, key, blob) => {
-                let Some(table) = self.table_of(id, is_new)? else {
-                    return Ok(());
-                };
-                match self.long_value(blob) {
-                    Some(value) => {
-                        self.lost_values.remove(&(table.id, key.to_vec()));
-                        self.tx.put(&table, key, &value)?;
-                        self.wrote(key.len() + value.len())?;
-                    }
-                    None => {
-                        // The earlier value is not the right one either.
-                        self.tx.delete(&table, key)?;
-                        let name = table.name().to_owned();
-                        self.lost_values.insert((table.id, key.to_vec()), name);
-                    }
-                }
-            }
         }
         Ok(())
+    }
+
+    /// Puts a value, or notes that it is lost.
+    fn put(
+        &mut self,
+        id: u32,
+        key: &[u8],
+        value: Option<&[u8]>,
+        is_new: bool,
+    ) -> Result<(), DbmError> {
+        let Some(table) = self.table_of(id, is_new)? else {
+            return Ok(());
+        };
+        let of = (table.id, key.to_vec());
+        let Some(value) = value else {
+            // The earlier value is not the right one either.
+            self.lost_values.insert(of, table.name().to_owned());
+            return self.tx.delete(&table, key);
+        };
+        self.lost_values.remove(&of);
+        self.tx.put(&table, key, value)?;
+        self.wrote(key.len() + value.len())
     }
 }

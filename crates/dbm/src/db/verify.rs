@@ -6,7 +6,11 @@
 use rustc_hash::FxHashSet;
 
 use crate::core::Core;
+<<<<<<< HEAD
 use crate::pages::lookup::check_level;
+=======
+use crate::pages::lookup::{Borders, check_level, children};
+>>>>>>> owners
 use crate::records::table::TableInfo;
 use crate::{Database, DbmError, open};
 
@@ -67,8 +71,6 @@ impl Database {
     }
 }
 
-type Border = Option<Vec<u8>>;
-
 struct Check<'a> {
     core: &'a Core,
     commit: u64,
@@ -108,6 +110,7 @@ impl Check<'_> {
         Ok(())
     }
 
+<<<<<<< HEAD
     fn tree(
         &mut self,
         table: &TableInfo,
@@ -115,6 +118,9 @@ impl Check<'_> {
         (from, to): (Border, Border),
         above: Option<u8>,
     ) {
+=======
+    fn tree(&mut self, table: &TableInfo, id: u32, borders: Borders, above: Option<u8>) {
+>>>>>>> owners
         let page = self.core.pages.page_at(id, self.commit);
         let page = page.and_then(|page| check_level(&page, above).map(|()| page));
         let page = match page {
@@ -129,6 +135,7 @@ impl Check<'_> {
         let count = page.count();
         let inside = (0..count).all(|nth| {
             let key = page.key(nth);
+            let (from, to) = &borders;
             from.as_deref().is_none_or(|from| from <= key)
                 && to.as_deref().is_none_or(|to| key < to)
         });
@@ -150,19 +157,8 @@ impl Check<'_> {
             }
             return;
         }
-        for nth in 0..=count {
-            let border = |nth: usize| page.key(nth).to_vec();
-            let low = if nth > 0 {
-                Some(border(nth - 1))
-            } else {
-                from.clone()
-            };
-            let high = if nth < count {
-                Some(border(nth))
-            } else {
-                to.clone()
-            };
-            self.tree(table, page.child(nth), (low, high), Some(page.level()));
+        for (child, borders) in children(&page, &borders) {
+            self.tree(table, child, borders, Some(page.level()));
         }
     }
 }

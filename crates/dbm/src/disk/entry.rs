@@ -14,7 +14,6 @@ pub(crate) const HEAD: usize = 40;
 /// Bytes of an entry's body.
 pub(crate) const BODY: usize = PAGE_SIZE - HEAD;
 
-/// The kinds of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {

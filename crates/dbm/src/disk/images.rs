@@ -110,7 +110,6 @@ impl Images {
         Ok(place)
     }
 
-    /// Writes what is buffered.
     pub fn write_out(&mut self) -> Result<(), DbmError> {
         if self.buffered == 0 {
             return Ok(());

@@ -236,7 +236,6 @@ impl Log {
         }
     }
 
-    /// Writes what is buffered.
     fn put_out(&mut self) -> Result<(), DbmError> {
         if self.buffered == 0 {
             return Ok(());
@@ -287,7 +286,6 @@ pub(crate) struct Scan<'a> {
     held: (u64, u64),
 }
 
-/// A complete group.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub kind: Kind,

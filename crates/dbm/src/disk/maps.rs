@@ -43,7 +43,10 @@ impl Maps {
         }
     }
 
+<<<<<<< HEAD
     /// What names it.
+=======
+>>>>>>> owners
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }

@@ -20,7 +20,6 @@ use crate::error::DbmError;
 /// The page of the marks, between the halves of the tail.
 const PAGE: u64 = 7;
 const MAGIC: u32 = 0x4b4d_4b53;
-/// Bytes of a slot.
 const SLOT: usize = 64;
 
 /// What was known of the log.

@@ -223,7 +223,6 @@ impl Space {
         self.map.lock().segments
     }
 
-    /// Free segments.
     pub fn free(&self) -> usize {
         self.map.lock().free.len()
     }
@@ -367,7 +366,6 @@ impl Space {
         }
     }
 
-    /// Makes the device longer.
     fn lengthen(&self, segments: u32) -> Result<(), IoError> {
         let have = self.device.pages();
         let end = (have / SEGMENT + u64::from(segments)) * SEGMENT;

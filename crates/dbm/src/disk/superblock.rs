@@ -16,7 +16,6 @@ const COPIES: u64 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// Number of the checkpoint.
     pub checkpoint: u64,
     /// Its place in the log.
     pub at: Position,

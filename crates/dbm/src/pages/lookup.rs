@@ -25,11 +25,36 @@ pub(crate) fn out_of_order() -> DbmError {
     DbmError::damaged(0, "a page of a tree has keys that are not in their order")
 }
 
+<<<<<<< HEAD
 /// A leaf on a reader's path, and the keys that belong to it.
 pub(crate) struct Found {
     pub page: Arc<Page>,
     pub from: Option<Vec<u8>>,
     pub to: Option<Vec<u8>>,
+=======
+/// A key between two pages; `None` at the ends of a tree.
+pub(crate) type Border = Option<Vec<u8>>;
+/// The lowest key of a page, and the first one beyond it.
+pub(crate) type Borders = (Border, Border);
+
+/// The children of an inner page, each with its borders.
+pub(crate) fn children(page: &Page, (from, to): &Borders) -> Vec<(u32, Borders)> {
+    let count = page.count();
+    let border = |nth: usize| match nth {
+        0 => from.clone(),
+        nth if nth > count => to.clone(),
+        nth => Some(page.key(nth - 1).to_vec()),
+    };
+    let child = |nth| (page.child(nth), (border(nth), border(nth + 1)));
+    (0..=count).map(child).collect()
+}
+
+/// A leaf on a reader's path, and the keys that belong to it.
+pub(crate) struct Found {
+    pub page: Arc<Page>,
+    pub from: Border,
+    pub to: Border,
+>>>>>>> owners
 }
 
 impl Pages {

@@ -24,6 +24,23 @@ pub(crate) struct CheckpointRecord {
 }
 
 impl CheckpointRecord {
+<<<<<<< HEAD
+=======
+    pub fn empty(database: u64) -> CheckpointRecord {
+        CheckpointRecord {
+            commit: 0,
+            replay: Position::START,
+            began: Position::START.sequence,
+            next_node: 0,
+            next_blob: 0,
+            next_table: 1,
+            maps: MapPlaces::default(),
+            catalogue: Vec::new(),
+            database,
+        }
+    }
+
+>>>>>>> owners
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Vec::new();
         to.extend_from_slice(&self.commit.to_le_bytes());

@@ -40,8 +40,13 @@ type Circle = (String, String, Vec<String>, usize);
 
 /// The identifier at the beginning of a text.
 fn word(text: &str) -> &str {
+<<<<<<< HEAD
     let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
     &text[..end.unwrap_or(text.len())]
+=======
+    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.next().unwrap_or("")
+>>>>>>> owners
 }
 
 /// The type of a line that opens an inherent `impl` block.
@@ -62,6 +67,7 @@ fn defined(line: &str) -> Option<&str> {
 
 /// The methods that a line of an `impl` block of `name` calls.
 fn called(line: &str, name: &str) -> Vec<String> {
+<<<<<<< HEAD
     let ways = [
         "self.",
         "Self::",
@@ -77,6 +83,18 @@ fn called(line: &str, name: &str) -> Vec<String> {
             (is_whole && rest[called.len()..].starts_with(['(', ':'])).then(|| called.to_owned())
         })
         .collect()
+=======
+    let (of_type, of_value) = (format!("{name}::"), format!("{}.", name.to_lowercase()));
+    let ways = ["self.", "Self::", &of_type, &of_value];
+    let places = ways.iter().flat_map(|way| line.match_indices(way));
+    let calls = places.filter_map(|(at, way)| {
+        let (before, rest) = (&line[..at], &line[at + way.len()..]);
+        let is_whole = !before.ends_with(|c: char| c.is_alphanumeric() || "_.".contains(c));
+        let called = word(rest);
+        (is_whole && rest[called.len()..].starts_with(['(', ':'])).then(|| called.to_owned())
+    });
+    calls.collect()
+>>>>>>> owners
 }
 
 /// The crate's folder of a source file: `crates/dbm`.
@@ -94,10 +112,17 @@ fn types(files: &[File]) -> BTreeMap<(&str, &str, &str), BTreeMap<&str, Piece>> 
         }
     }
     let mut found: BTreeMap<_, BTreeMap<&str, Piece>> = BTreeMap::new();
+<<<<<<< HEAD
     for file in files {
         let Some(folder) = folder_of(&file.path) else {
             continue;
         };
+=======
+    let files = files
+        .iter()
+        .filter_map(|file| Some((file, folder_of(&file.path)?)));
+    for (file, folder) in files {
+>>>>>>> owners
         // Of several types with the name, the one of this file, or of the nearest.
         let common = |home: &str| {
             let pairs = file.path.bytes().zip(home.bytes());
@@ -141,6 +166,7 @@ fn circles(files: &[File]) -> Vec<Circle> {
             let more: Vec<_> = pairs().filter(through).collect();
             reach.extend(more);
         }
+<<<<<<< HEAD
         let mut left: BTreeSet<&str> = pieces.keys().copied().collect();
         while let Some(first) = left.pop_first() {
             let is_with = |b: &&str| reach.contains(&(first, *b)) && reach.contains(&(*b, first));
@@ -148,6 +174,13 @@ fn circles(files: &[File]) -> Vec<Circle> {
             left.retain(|file| !circle.contains(file));
             circle.insert(0, first);
             if circle.len() > 1 {
+=======
+        for first in pieces.keys() {
+            let both = |b: &str| reach.contains(&(*first, b)) && reach.contains(&(b, *first));
+            let circle = pieces.keys().filter(|file| *file == first || both(file));
+            let circle: Vec<&str> = circle.copied().collect();
+            if circle.len() > 1 && circle[0] == *first {
+>>>>>>> owners
                 let lines = circle.iter().map(|file| pieces[file].lines).sum();
                 let files = circle.into_iter().map(str::to_owned).collect();
                 found.push((folder.to_owned(), name.to_owned(), files, lines));

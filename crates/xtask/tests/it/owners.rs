@@ -5,7 +5,7 @@ use crate::complain;
 use crate::tree::{File, rust_files};
 
 /// A type, and the beginning of the paths of its files.
-const OWNERS: [(&str, &str); 8] = [
+const OWNERS: [(&str, &str); 18] = [
     ("Shard", "crates/cache/src/shard"),
     ("Dram", "crates/cache/src/dram"),
     ("Flash", "crates/cache/src/flash"),
@@ -14,6 +14,16 @@ const OWNERS: [(&str, &str); 8] = [
     ("Peers", "crates/server/src/worker/peers.rs"),
     ("Timers", "crates/server/src/worker/timers.rs"),
     ("Disk", "crates/server/src/worker/disk.rs"),
+    ("Pages", "crates/dbm/src/pages"),
+    ("Readers", "crates/dbm/src/writer/readers.rs"),
+    ("Room", "crates/dbm/src/writer/room.rs"),
+    ("Progress", "crates/dbm/src/writer/progress.rs"),
+    ("Old", "crates/dbm/src/writer/old.rs"),
+    ("Changed", "crates/dbm/src/writer/changed.rs"),
+    ("Backlog", "crates/dbm/src/writer/backlog.rs"),
+    ("Latch", "crates/dbm/src/core/latch.rs"),
+    ("Signal", "crates/dbm/src/core/signal.rs"),
+    ("Maps", "crates/dbm/src/disk/maps.rs"),
 ];
 
 /// The crate of a path: `crates/cache/`.
