@@ -23,25 +23,12 @@ pub const ERROR: &str = "ERROR";
 /// The reply to a command with invalid arguments.
 pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 
-/// What follows a refused line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
-    /// The next command.
-    Command,
-    /// A value of this many bytes, including its line end. It is skipped.
-    Value(usize),
-    /// A value of unknown length. Its bytes must not run as commands, so the connection is closed.
-    Unknown,
-}
-
-impl After {
-    /// The input after a storage line with this length token.
-    pub fn storage_line(length: Option<&[u8]>) -> After {
-        match length.and_then(number::read_length) {
-            Some(length) => After::Value(length + 2),
-            None => After::Unknown,
-        }
-    }
+/// Bytes to skip after a refused storage line with this length token: the value and its line end.
+/// If the length cannot be read, the next line is a command, as in memcached.
+pub fn refused_value(length: Option<&[u8]>) -> usize {
+    length
+        .and_then(number::read_length)
+        .map_or(0, |len| len + 2)
 }
 
 /// Splits at spaces and skips empty parts, as memcached's tokenizer does. Tabs are not separators.

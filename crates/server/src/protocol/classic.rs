@@ -7,7 +7,7 @@
 //! earlier releases.
 
 use super::number::{plain_time, plain_u32, plain_u64, read_flags, read_length, read_time};
-use super::{After, BAD_FORMAT, ERROR, MAX_KEY, Tokens};
+use super::{BAD_FORMAT, ERROR, MAX_KEY, Tokens, refused_value};
 
 /// How a value is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +33,8 @@ pub struct Refusal {
     pub text: &'static str,
     /// Whether `noreply` was given: no answer is sent.
     pub silent: bool,
-    /// What follows the line.
-    pub after: After,
+    /// Bytes of a value after the line, which are skipped.
+    pub skip: usize,
 }
 
 impl Refusal {
@@ -42,7 +42,7 @@ impl Refusal {
         Refusal {
             text,
             silent,
-            after: After::Command,
+            skip: 0,
         }
     }
 
@@ -319,8 +319,8 @@ fn get(rest: &[u8], cas: bool, touch: bool) -> Result<Line<'_>, Refusal> {
 const LENGTH: usize = 3;
 
 fn store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
-    let after = After::storage_line(Tokens::new(rest).nth(LENGTH));
-    read_store(mode, rest).map_err(|refusal| Refusal { after, ..refusal })
+    let skip = refused_value(Tokens::new(rest).nth(LENGTH));
+    read_store(mode, rest).map_err(|refusal| Refusal { skip, ..refusal })
 }
 
 fn read_store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
@@ -430,37 +430,21 @@ mod tests {
     #[test]
     fn refusals_and_noreply() {
         let silent = |line: &str| parse(line.as_bytes()).expect_err("a refusal");
-        let value = |text, silent, after| Refusal {
-            text,
-            silent,
-            after,
-        };
+        let value = |text, silent, skip| Refusal { text, silent, skip };
         let long = format!("set {} 0 0 9", "k".repeat(MAX_KEY + 1));
         for (line, refusal) in [
-            (
-                "set a 0 0 -1 noreply",
-                value(BAD_FORMAT, false, After::Unknown),
-            ),
-            ("set a 0 0 x", value(BAD_FORMAT, false, After::Unknown)),
-            ("set a 0 0", value(BAD_FORMAT, false, After::Unknown)),
-            ("set", value(BAD_FORMAT, false, After::Unknown)),
-            ("set a 0 0 +1", value(BAD_FORMAT, false, After::Unknown)),
-            (
-                "set a 0 0 2147483646",
-                value(BAD_FORMAT, false, After::Unknown),
-            ),
-            ("add a x 0 7", value(BAD_FORMAT, false, After::Value(9))),
-            (
-                "append a 0 x 7 noreply",
-                value(BAD_FORMAT, true, After::Value(9)),
-            ),
-            ("cas a 0 0 7", value(BAD_FORMAT, false, After::Value(9))),
-            (
-                "cas a 0 0 7 noreply",
-                value(BAD_FORMAT, true, After::Value(9)),
-            ),
-            ("cas a 0 0 7 x", value(BAD_FORMAT, false, After::Value(9))),
-            (&long, value(BAD_FORMAT, false, After::Value(11))),
+            ("set a 0 0 -1 noreply", value(BAD_FORMAT, false, 0)),
+            ("set a 0 0 x", value(BAD_FORMAT, false, 0)),
+            ("set a 0 0", value(BAD_FORMAT, false, 0)),
+            ("set", value(BAD_FORMAT, false, 0)),
+            ("set a 0 0 +1", value(BAD_FORMAT, false, 0)),
+            ("set a 0 0 2147483646", value(BAD_FORMAT, false, 0)),
+            ("add a x 0 7", value(BAD_FORMAT, false, 9)),
+            ("append a 0 x 7 noreply", value(BAD_FORMAT, true, 9)),
+            ("cas a 0 0 7", value(BAD_FORMAT, false, 9)),
+            ("cas a 0 0 7 noreply", value(BAD_FORMAT, true, 9)),
+            ("cas a 0 0 7 x", value(BAD_FORMAT, false, 9)),
+            (&long, value(BAD_FORMAT, false, 11)),
         ] {
             assert_eq!(silent(line), refusal, "{line}");
         }

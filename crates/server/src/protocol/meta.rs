@@ -7,7 +7,7 @@
 
 use super::classic::StoreMode;
 use super::number::{expiry, plain_time, plain_u32, plain_u64, read_base64, read_length};
-use super::{After, BAD_FORMAT, MAX_KEY, Tokens};
+use super::{BAD_FORMAT, MAX_KEY, Tokens, refused_value};
 
 /// Most tokens of a meta command, including its name.
 const MAX_TOKENS: usize = 20;
@@ -65,13 +65,13 @@ pub struct Command<'a> {
     pub text: &'a [u8],
 }
 
-/// Why a meta command is refused (the refusal is sent even with `q`), and what follows its line.
+/// Why a meta command is refused (the refusal is sent even with `q`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The text, without line end.
     pub text: &'static str,
-    /// What follows the line.
-    pub after: After,
+    /// Bytes of a value after the line, which are skipped.
+    pub skip: usize,
 }
 
 /// The times that times in flags are relative to.
@@ -84,10 +84,7 @@ pub struct Clock {
 }
 
 fn refuse<T>(text: &'static str) -> Result<T, Refusal> {
-    Err(Refusal {
-        text,
-        after: After::Command,
-    })
+    Err(Refusal { text, skip: 0 })
 }
 
 /// Whether a token can be a flag at all: memcached's tokenizer accepts letters, digits and the
@@ -236,8 +233,8 @@ pub fn store<'a>(
     clock: Clock,
     room: &'a mut KeyBuf,
 ) -> Result<(Command<'a>, StoreMode, usize), Refusal> {
-    let after = After::storage_line(Tokens::new(rest).nth(1));
-    read_store(rest, clock, room).map_err(|text| Refusal { text, after })
+    let skip = refused_value(Tokens::new(rest).nth(1));
+    read_store(rest, clock, room).map_err(|text| Refusal { text, skip })
 }
 
 fn read_store<'a>(
@@ -359,33 +356,25 @@ mod tests {
     fn values_of_refused_lines_are_swallowed_where_their_length_can_be_read() {
         let long = format!("{} 2", "k".repeat(MAX_KEY + 1));
         let flags = format!("a 2{}", " v".repeat(MAX_TOKENS));
-        for (line, text, after) in [
-            ("", BAD_FORMAT, After::Unknown),
-            ("a", BAD_FORMAT, After::Unknown),
-            ("a +1", BAD_FORMAT, After::Unknown),
-            ("a 2 !", BAD_FORMAT, After::Value(4)),
-            ("a 2 F4294967296", BAD_FORMAT, After::Value(4)),
-            (
-                "a 2 M",
-                "CLIENT_ERROR invalid mode for ms M token",
-                After::Value(4),
-            ),
-            ("a S2", BAD_FORMAT, After::Unknown),
-            ("a -1", BAD_FORMAT, After::Unknown),
-            ("a 2 S2", "CLIENT_ERROR invalid flag", After::Value(4)),
-            (
-                "a 2 MX",
-                "CLIENT_ERROR invalid mode for ms M token",
-                After::Value(4),
-            ),
-            ("a 2 Fx", BAD_FORMAT, After::Value(4)),
-            (&long, BAD_FORMAT, After::Value(4)),
-            (&flags, TOO_MANY_FLAGS, After::Value(4)),
+        for (line, text, skip) in [
+            ("", BAD_FORMAT, 0),
+            ("a", BAD_FORMAT, 0),
+            ("a +1", BAD_FORMAT, 0),
+            ("a 2 !", BAD_FORMAT, 4),
+            ("a 2 F4294967296", BAD_FORMAT, 4),
+            ("a 2 M", "CLIENT_ERROR invalid mode for ms M token", 4),
+            ("a S2", BAD_FORMAT, 0),
+            ("a -1", BAD_FORMAT, 0),
+            ("a 2 S2", "CLIENT_ERROR invalid flag", 4),
+            ("a 2 MX", "CLIENT_ERROR invalid mode for ms M token", 4),
+            ("a 2 Fx", BAD_FORMAT, 4),
+            (&long, BAD_FORMAT, 4),
+            (&flags, TOO_MANY_FLAGS, 4),
         ] {
             let refusal = store(line.as_bytes(), CLOCK, &mut [0; MAX_KEY])
                 .map(|_| ())
                 .expect_err("a refusal");
-            assert_eq!(refusal, Refusal { text, after }, "{line}");
+            assert_eq!(refusal, Refusal { text, skip }, "{line}");
         }
         let mut room = [0; MAX_KEY];
         let stored = store(b"a 2 F4294967295 T2147483647", CLOCK, &mut room);

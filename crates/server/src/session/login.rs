@@ -17,7 +17,7 @@ use crate::auth::plain;
 use crate::context::Ctx;
 use crate::protocol::binary::{Broken, HEADER, Head, Header, Kind, REQUEST, Status};
 use crate::protocol::classic::is_http_line;
-use crate::protocol::number::read_u32;
+use crate::protocol::number::plain_u32;
 use crate::protocol::{MAX_LINE, Tokens, split_line};
 use crate::settings::Dialect;
 
@@ -25,10 +25,16 @@ use crate::settings::Dialect;
 const MECHANISM: &[u8] = b"PLAIN";
 /// Longest SASL message, in bytes.
 const LONGEST_MESSAGE: usize = 1024;
-/// Longest value of a login, in bytes: two words of a password file are shorter.
+/// Shortest line that is answered, in bytes without the line feed: none with a password is shorter.
+/// memcached closes the connection too, so `quit` does what it says.
+const SHORTEST_LINE: usize = 6;
+/// Longest value that is kept to be compared, in bytes: two words of a password file are shorter.
 const LONGEST_VALUE: usize = MAX_LINE - 2;
+/// Longest value that counts as an attempt, in bytes, as in memcached.
+const LONGEST_ATTEMPT: usize = 16 << 10;
 const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
 const BAD_TOKEN: &str = "CLIENT_ERROR bad authentication token format";
+const TOO_LONG: &str = "CLIENT_ERROR auth token too long";
 
 /// Whether a connection needs a password, and whether it has given one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,11 +44,21 @@ pub(super) enum Gate {
     Open,
     /// It has not given the right password.
     Locked {
-        /// The next bytes are name and password; their number, including the line end (ascii only).
-        value: Option<usize>,
+        /// The next bytes are name and password (ascii only).
+        value: Option<Value>,
     },
     /// It has given the right password.
     Known,
+}
+
+/// Name and password, as the value of a `set`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Value {
+    /// Bytes that have not been taken, including the line end.
+    left: usize,
+    /// The value is longer than [`LONGEST_VALUE`], so it is wrong and was not kept; whether it had
+    /// a space.
+    wrong: Option<bool>,
 }
 
 impl Session {
@@ -60,7 +76,7 @@ impl Session {
     ) -> Option<Step> {
         match (self.gate, dialect) {
             (Gate::Open, _) | (Gate::Known, Dialect::Ascii) => None,
-            (Gate::Locked { value: Some(bytes) }, _) => Some(self.login_value(ctx, input, bytes)),
+            (Gate::Locked { value: Some(value) }, _) => Some(self.login_value(ctx, input, value)),
             (Gate::Locked { value: None }, Dialect::Ascii) => Some(self.login_line(ctx, input)),
             (Gate::Locked { .. } | Gate::Known, Dialect::Binary) => self.login_packet(ctx, input),
         }
@@ -77,23 +93,29 @@ impl Session {
             }
             return Step::Stop(0, FeedState::NeedMore);
         };
+        if used <= SHORTEST_LINE {
+            return self.hang_up(input.len());
+        }
         // A page in a browser may have made such a request, with passwords to try in its body.
         if is_http_line(line) {
             return self.hang_up(input.len());
         }
         let mut tokens = Tokens::new(line);
         let is_set = tokens.next() == Some(b"set");
-        match tokens.nth(3).and_then(read_u32).filter(|_| is_set) {
-            // A value for an item, not a password: it is answered and skipped.
-            Some(bytes) if bytes as usize > LONGEST_VALUE => {
-                self.say(BAD_TOKEN);
-                if bytes as usize > ctx.shared.settings.max_item {
-                    return self.close(input.len());
+        match tokens.nth(3).and_then(plain_u32).filter(|_| is_set) {
+            Some(bytes) if bytes as usize > LONGEST_ATTEMPT => {
+                self.say(TOO_LONG);
+                // It may be a client without a password that stores an item. Its value follows,
+                // unless no item could be so large.
+                if bytes as usize <= ctx.shared.settings.max_item {
+                    self.state = State::Skip(u64::from(bytes) + 2);
                 }
-                self.state = State::Skip(u64::from(bytes) + 2);
             }
             Some(bytes) => {
-                let value = Some(bytes as usize + 2);
+                let value = Some(Value {
+                    left: bytes as usize + 2,
+                    wrong: (bytes as usize > LONGEST_VALUE).then_some(false),
+                });
                 self.gate = Gate::Locked { value };
             }
             None => self.say(UNAUTHENTICATED),
@@ -101,25 +123,38 @@ impl Session {
         Step::Took(used)
     }
 
-    /// `USER PASSWORD`; `bytes` includes the line end. As in memcached, the password is all behind
-    /// the first space.
-    fn login_value<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], bytes: usize) -> Step {
+    /// `USER PASSWORD`. As in memcached, the password is all behind the first space.
+    fn login_value<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], value: Value) -> Step {
+        if let Some(spaced) = value.wrong
+            && value.left > 2
+            && !input.is_empty()
+        {
+            let take = input.len().min(value.left - 2);
+            let value = Some(Value {
+                left: value.left - take,
+                wrong: Some(spaced || memchr::memchr(b' ', &input[..take]).is_some()),
+            });
+            self.gate = Gate::Locked { value };
+            return Step::Took(take);
+        }
+        let bytes = value.left;
         if input.len() < bytes {
             return Step::Stop(0, FeedState::NeedMore);
         }
         self.gate = Gate::Locked { value: None };
         let text = match input[..bytes].strip_suffix(b"\r\n") {
             None => "CLIENT_ERROR bad command line termination",
-            Some(value) => match memchr::memchr(b' ', value) {
-                Some(space) => {
-                    let given = (&value[..space], &value[space + 1..]);
-                    match self.admit(ctx, Dialect::Ascii, Some(given)) {
+            Some(text) => {
+                let space = memchr::memchr(b' ', text);
+                let given = space.map(|space| (&text[..space], &text[space + 1..]));
+                match given {
+                    None if value.wrong != Some(true) => BAD_TOKEN,
+                    given => match self.admit(ctx, Dialect::Ascii, given) {
                         true => "STORED",
                         false => "CLIENT_ERROR authentication failure",
-                    }
+                    },
                 }
-                None => BAD_TOKEN,
-            },
+            }
         };
         self.say(text);
         Step::Took(bytes)

@@ -11,7 +11,7 @@ use crate::context::Ctx;
 use crate::protocol::classic::{self, Line, StoreMode};
 use crate::protocol::meta::{self, Clock, KeyBuf};
 use crate::protocol::number::expiry;
-use crate::protocol::{After, BAD_FORMAT, MAX_KEY, MAX_LINE, Tokens, split_line};
+use crate::protocol::{BAD_FORMAT, MAX_KEY, MAX_LINE, Tokens, split_line};
 
 /// How many spaces may come before a long `get`.
 const MAX_INDENT: usize = 100;
@@ -153,7 +153,7 @@ impl Session {
                 if !refusal.silent {
                     self.say(refusal.text);
                 }
-                self.follow(refusal.after, input, used)
+                self.skip_value(refusal.skip, used)
             }
         }
     }
@@ -164,17 +164,13 @@ impl Session {
         self.replies.at(place).line(text);
     }
 
-    /// Continues after a refused line of `used` bytes. Data that belongs to the line must not run
-    /// as commands.
-    fn follow(&mut self, after: After, input: &[u8], used: usize) -> Step {
-        match after {
-            After::Command => Step::Took(used),
-            After::Value(bytes) => {
-                self.state = State::Skip(bytes as u64);
-                Step::Took(used)
-            }
-            After::Unknown => self.hang_up(input.len()),
+    /// Continues after a refused line of `used` bytes. A value that belongs to the line must not
+    /// run as commands.
+    fn skip_value(&mut self, bytes: usize, used: usize) -> Step {
+        if bytes > 0 {
+            self.state = State::Skip(bytes as u64);
         }
+        Step::Took(used)
     }
 
     /// Closes because of what the client sent.
@@ -458,7 +454,7 @@ impl Session {
             }
             Err(refusal) => {
                 self.say(refusal.text);
-                self.follow(refusal.after, input, used)
+                self.skip_value(refusal.skip, used)
             }
         }
     }

@@ -16,6 +16,7 @@
 
 use std::fmt;
 
+use super::words;
 use rustls::HandshakeKind;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{
@@ -27,8 +28,8 @@ use rustls::unbuffered::{
 const MOST_HELD: usize = 2 * RECORD;
 /// Most bytes of a record: header, plaintext, and what a cipher may add.
 const RECORD: usize = 5 + (16 << 10) + 256;
-/// Plaintext of answers that a connection encrypts at a time: three records. With their overhead
-/// they fit into the capacity that an emptied batch keeps.
+/// Plaintext of answers that a connection encrypts at a time, unless the settings say otherwise:
+/// three records. With their overhead they fit into the capacity that an emptied batch keeps.
 pub const CIPHERED: usize = 3 * PLAIN;
 /// A piece of an answer of this many bytes is encrypted without being copied first.
 const STRAIGHT: usize = 1 << 10;
@@ -180,11 +181,16 @@ impl Stream {
                 }
                 Ok(_) => waits = true,
                 Err(error) => {
-                    let fault = self.fault(error);
                     self.failed = true;
+                    // rustls refuses an old client for what its first message lacks, by an alert
+                    // that does not tell the client why.
+                    if let Some(why) = words::of_old_hello(&data[used..]).filter(|_| !self.open) {
+                        out.extend_from_slice(&words::BAD_VERSION);
+                        return (used + discard, Err(self.fault(why)));
+                    }
                     used += discard;
                     self.alert(&mut data[used..], out);
-                    return (used, Err(fault));
+                    return (used, Err(self.fault(words::of(&error))));
                 }
             }
             used += discard;
