@@ -14,11 +14,7 @@ use crate::core::Core;
 use crate::disk::entry::{BODY, HEAD, Head, Kind, MOST_PAGES, page_of};
 use crate::disk::images::Images;
 use crate::disk::log::{GROUP_HEAD, Group, GroupHead, Log, Position, Scan, append_bytes, hole};
-<<<<<<< HEAD
-use crate::disk::maps::{CHUNK, MapPlaces, Maps};
-=======
 use crate::disk::maps::{CHUNK, Maps};
->>>>>>> owners
 use crate::disk::mark::{self, Mark};
 use crate::disk::space::{SEGMENT, Space, write_zeros};
 use crate::disk::superblock::Superblock;

@@ -6,11 +6,7 @@
 use rustc_hash::FxHashSet;
 
 use crate::core::Core;
-<<<<<<< HEAD
-use crate::pages::lookup::check_level;
-=======
 use crate::pages::lookup::{Borders, check_level, children};
->>>>>>> owners
 use crate::records::table::TableInfo;
 use crate::{Database, DbmError, open};
 
@@ -110,17 +106,7 @@ impl Check<'_> {
         Ok(())
     }
 
-<<<<<<< HEAD
-    fn tree(
-        &mut self,
-        table: &TableInfo,
-        id: u32,
-        (from, to): (Border, Border),
-        above: Option<u8>,
-    ) {
-=======
     fn tree(&mut self, table: &TableInfo, id: u32, borders: Borders, above: Option<u8>) {
->>>>>>> owners
         let page = self.core.pages.page_at(id, self.commit);
         let page = page.and_then(|page| check_level(&page, above).map(|()| page));
         let page = match page {

@@ -43,10 +43,6 @@ impl Maps {
         }
     }
 
-<<<<<<< HEAD
-    /// What names it.
-=======
->>>>>>> owners
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }

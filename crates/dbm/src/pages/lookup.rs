@@ -25,13 +25,6 @@ pub(crate) fn out_of_order() -> DbmError {
     DbmError::damaged(0, "a page of a tree has keys that are not in their order")
 }
 
-<<<<<<< HEAD
-/// A leaf on a reader's path, and the keys that belong to it.
-pub(crate) struct Found {
-    pub page: Arc<Page>,
-    pub from: Option<Vec<u8>>,
-    pub to: Option<Vec<u8>>,
-=======
 /// A key between two pages; `None` at the ends of a tree.
 pub(crate) type Border = Option<Vec<u8>>;
 /// The lowest key of a page, and the first one beyond it.
@@ -54,7 +47,6 @@ pub(crate) struct Found {
     pub page: Arc<Page>,
     pub from: Border,
     pub to: Border,
->>>>>>> owners
 }
 
 impl Pages {

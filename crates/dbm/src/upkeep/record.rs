@@ -24,8 +24,6 @@ pub(crate) struct CheckpointRecord {
 }
 
 impl CheckpointRecord {
-<<<<<<< HEAD
-=======
     pub fn empty(database: u64) -> CheckpointRecord {
         CheckpointRecord {
             commit: 0,
@@ -40,7 +38,6 @@ impl CheckpointRecord {
         }
     }
 
->>>>>>> owners
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Vec::new();
         to.extend_from_slice(&self.commit.to_le_bytes());
