@@ -218,6 +218,8 @@ pub struct Shared {
     pub conn_counts: ConnCounts,
     /// Lines about wrong passwords.
     pub(crate) wrong_passwords: Seldom,
+    /// Lines about connections that TLS has ended.
+    pub(crate) broken_ciphers: Seldom,
     /// Lines about `refresh_certs`.
     pub(crate) refreshes: Seldom,
     flush_generation: AtomicU64,
@@ -275,6 +277,7 @@ impl Shared {
                 ..ConnCounts::default()
             },
             wrong_passwords: Seldom::default(),
+            broken_ciphers: Seldom::default(),
             refreshes: Seldom::default(),
             flush_generation: AtomicU64::new(0),
             flush_due: AtomicU32::new(0),

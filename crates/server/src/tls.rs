@@ -19,6 +19,7 @@ mod clients; // which certificates of clients are taken
 pub mod pem; // certificates and keys in files
 pub mod stream; // the cipher of one connection
 mod tickets; // resumed sessions
+mod words; // why a connection was ended
 pub mod x509; // the parts of a certificate
 
 use std::fmt;

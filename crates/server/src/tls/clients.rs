@@ -15,9 +15,15 @@ use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
+};
 
+use super::words::UnusableKey;
 use super::x509::Certificate;
+
+/// Bytes of the smallest RSA key.
+const LEAST_RSA: usize = 256;
 
 /// Verifies the certificates of clients.
 #[derive(Debug)]
@@ -30,23 +36,36 @@ pub(super) struct Clients {
 }
 
 impl Clients {
+    /// A key of another kind would only make a signature wrong.
+    fn takes_key(&self, of: &Certificate<'_>) -> Result<(), CertificateError> {
+        let known = (self.algorithms.all.iter())
+            .any(|algorithm| algorithm.public_key_alg_id().as_ref() == of.key_algorithm);
+        match known && of.rsa_bytes().is_none_or(|bytes| bytes >= LEAST_RSA) {
+            true => Ok(()),
+            false => Err(CertificateError::Other(OtherError(Arc::new(UnusableKey)))),
+        }
+    }
+
     /// A certificate of version 1.
     fn verify_version_1(&self, shown: &Certificate<'_>) -> Result<(), CertificateError> {
-        let mut issuers = (self.trusted.iter())
-            .filter_map(|der| Certificate::read(der))
-            .filter(|ca| ca.subject == shown.issuer)
-            .peekable();
-        if issuers.peek().is_none() {
+        let issuers = (self.trusted.iter()).filter_map(|der| Certificate::read(der));
+        let issuers: Vec<_> = issuers.filter(|ca| ca.subject == shown.issuer).collect();
+        let Some(last) = issuers.last() else {
             return Err(CertificateError::UnknownIssuer);
-        }
-        let signed = issuers.any(|ca| {
+        };
+        let signed = issuers.iter().any(|ca| {
             self.algorithms.all.iter().any(|algorithm| {
                 algorithm.signature_alg_id().as_ref() == shown.signature_algorithm
                     && algorithm.public_key_alg_id().as_ref() == ca.key_algorithm
                     && (algorithm.verify_signature(ca.key, shown.signed, shown.signature)).is_ok()
             })
         });
-        signed.then_some(()).ok_or(CertificateError::BadSignature)
+        match signed {
+            true => Ok(()),
+            false => self
+                .takes_key(last)
+                .and(Err(CertificateError::BadSignature)),
+        }
     }
 }
 
@@ -88,11 +107,11 @@ impl ClientCertVerifier for Clients {
             .trusted
             .iter()
             .any(|der| der.as_ref() == shown.as_ref());
-        let read = match known {
-            true => Certificate::read(shown),
-            false => version_1(shown),
-        };
-        let Some(read) = read else {
+        let read = Certificate::read(shown);
+        if let Some(read) = &read {
+            self.takes_key(read)?;
+        }
+        let Some(read) = read.filter(|read| known || read.is_version_1) else {
             return self.usual.verify_client_cert(shown, between, now);
         };
         let verified = match known {

@@ -7,6 +7,8 @@
 use rustls::pki_types::pem::{Error, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::words::KEYS;
+
 /// Most certificates of a file: a bundle of all public CAs has some 150.
 const MOST_CERTIFICATES: usize = 1000;
 
@@ -66,7 +68,9 @@ pub fn unusable(key: &PrivateKeyDer<'_>) -> String {
         Some(_) => "it is a key of the curve P-521, and the server takes",
         None => "the server takes",
     };
-    format!("{is} RSA keys of 2048 to 4096 bits, and keys of P-256, P-384 and Ed25519")
+    format!(
+        "{is} {KEYS}; `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256` makes a new one, which needs a new certificate"
+    )
 }
 
 /// An error of the parser without its debug form.

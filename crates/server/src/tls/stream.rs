@@ -16,6 +16,7 @@
 
 use std::fmt;
 
+use super::words;
 use rustls::HandshakeKind;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{
@@ -180,11 +181,16 @@ impl Stream {
                 }
                 Ok(_) => waits = true,
                 Err(error) => {
-                    let fault = self.fault(error);
                     self.failed = true;
+                    // rustls refuses an old client for what its first message lacks, by an alert
+                    // that does not tell the client why.
+                    if let Some(why) = words::of_old_hello(&data[used..]).filter(|_| !self.open) {
+                        out.extend_from_slice(&words::BAD_VERSION);
+                        return (used + discard, Err(self.fault(why)));
+                    }
                     used += discard;
                     self.alert(&mut data[used..], out);
-                    return (used, Err(fault));
+                    return (used, Err(self.fault(words::of(&error))));
                 }
             }
             used += discard;

@@ -77,6 +77,20 @@ impl<'a> Certificate<'a> {
     }
 }
 
+/// The algorithm of RSA keys: its identifier, as an element.
+const RSA: &[u8] = &[
+    0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01,
+];
+
+impl Certificate<'_> {
+    /// Bytes of the modulus, if it is an RSA key.
+    pub fn rsa_bytes(&self) -> Option<usize> {
+        let mut key = self.key_algorithm.starts_with(RSA).then_some(self.key)?;
+        let modulus = element(&mut element(&mut key, SEQUENCE)?, INTEGER)?;
+        Some(modulus.strip_prefix(&[0]).unwrap_or(modulus).len())
+    }
+}
+
 /// The Unix second at which a certificate expires; `None`: the bytes are not a certificate.
 pub fn end(certificate: &[u8]) -> Option<i64> {
     Certificate::read(certificate).map(|certificate| certificate.validity.1)

@@ -140,7 +140,13 @@ impl Worker {
             false => ("connection", &mut self.core.stats.ssl_proto_errors),
         };
         *count += 1;
-        tracing::debug!("a TLS {what} was ended: {}", fault.why);
+        let shared = &self.core.shared;
+        if let Some(left_out) = shared.broken_ciphers.may(shared.clock.now_ms()) {
+            let entry = self.conns.get(at).and_then(|conn| conn.entry.as_ref());
+            let from = entry.map_or("a client", |entry| &entry.addr);
+            let why = &fault.why;
+            tracing::warn!("the TLS {what} of {from} was ended: {why}{left_out}");
+        }
         self.close(at);
     }
 

@@ -4,6 +4,7 @@
 pub mod client; // certificates, and clients
 mod doors; // who gets in: tickets, passed sockets, kinds of certificates and keys
 pub mod proxy; // plain connections for tests that know no TLS
+mod refusals; // handshakes that are refused, and the words for it
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;

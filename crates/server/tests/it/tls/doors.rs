@@ -336,10 +336,12 @@ fn a_key_that_cannot_be_used_is_told_in_plain_words() {
         assert!(done.expect("openssl is installed").status.success());
     }
     let p521 = why("p521.pem", "p521.key");
-    assert!(
-        p521.contains("a key of the curve P-521, and the server takes RSA"),
-        "{p521}"
-    );
+    for part in [
+        "a key of the curve P-521, and the server takes RSA",
+        "openssl genpkey",
+    ] {
+        assert!(p521.contains(part), "{p521}");
+    }
     let small = why("small.pem", "small.key");
     assert!(small.contains("RSA keys of 2048 to 4096 bits"), "{small}");
     let locked = why("locked.pem", "locked.key");
