@@ -13,6 +13,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -30,6 +31,9 @@ use crate::units::{Bytes, Flash, Megabytes, Protocol, TlsVersion};
 const MEMCACHED_VERSION: &str = "1.6.45";
 /// Names the password file of `-S`, as in memcached builds that support one.
 const SASL_FILE: &str = "MEMCACHED_SASL_PWDB";
+/// memcached's `ssl_wbuf_size`, in KiB, and the most that is taken.
+const WRITE_KIB: NonZeroU16 = NonZeroU16::new(16).expect("not zero");
+const MOST_WRITE_KIB: NonZeroU16 = NonZeroU16::new(1024).expect("not zero");
 const FAILED: u8 = 1;
 const EX_USAGE: u8 = 64;
 const EX_NOUSER: u8 = 67;
@@ -297,7 +301,10 @@ impl Meaning {
             }
             ("ssl_keyformat", "1" | "PEM") => {}
             ("ssl_keyformat", _) => return usage("ssl_keyformat is PEM"),
-            ("ssl_wbuf_size", _) => self.unused.push(format!("-o {name}")),
+            ("ssl_wbuf_size", _) => match value.parse() {
+                Ok(kib) if kib <= MOST_WRITE_KIB => tls.write_kib = Some(kib),
+                _ => return usage(format!("ssl_wbuf_size is 1 to {MOST_WRITE_KIB} kilobytes")),
+            },
             _ => return usage(format!("Illegal suboption \"{name}\"")),
         }
         Ok(())
@@ -331,6 +338,9 @@ impl Meaning {
         let listen = std::mem::take(&mut options.listen);
         let mut settings = options.settings().or_else(|e| usage(format!("{e:#}")))?;
         settings.drop_in = true;
+        if let Some(tls) = &mut settings.tls {
+            tls.write_kib.get_or_insert(WRITE_KIB);
+        }
         if self.sasl && settings.sasl_file.is_none() {
             let Some(path) = std::env::var_os(SASL_FILE) else {
                 return usage(format!(
@@ -527,6 +537,8 @@ const USAGE: &str = "\
    - ssl_min_version:     2(tlsv1.2) or 3(tlsv1.3) (default: 2)
    - ssl_ciphers:         cipher suites by OpenSSL's names, with colons between
    - ssl_session_cache:   clients may resume sessions
+   - ssl_wbuf_size:       kilobytes of its answers that a connection encrypts and sends at a time
+                          (default: 16, max: 1024)
    - senko_config:        TOML file with the options of `senko serve`, under this command line
    - memcached's other extended options are accepted, without effect
 
@@ -656,7 +668,7 @@ mod tests {
     #[test]
     fn tls() {
         let (settings, _, unused) = read(
-            "-Z -p 7 -l 10.0.0.1,notls:127.0.0.1 -o ssl_chain_cert=c,ssl_key=k,ssl_verify_mode=2,ssl_ca_cert=a,ssl_min_version=3,ssl_ciphers=TLS_AES_128_GCM_SHA256,ssl_session_cache,ssl_wbuf_size=16",
+            "-Z -p 7 -l 10.0.0.1,notls:127.0.0.1 -o ssl_chain_cert=c,ssl_key=k,ssl_verify_mode=2,ssl_ca_cert=a,ssl_min_version=3,ssl_ciphers=TLS_AES_128_GCM_SHA256,ssl_session_cache,ssl_wbuf_size=64",
         )
         .unwrap();
         let tls = settings.tls.clone().unwrap();
@@ -664,7 +676,14 @@ mod tests {
         assert_eq!((tls.verify, tls.ca), (TlsVerify::Require, Some("a".into())));
         assert!(tls.only_1_3 && tls.session_cache);
         assert_eq!(tls.ciphers.as_deref(), Some("TLS_AES_128_GCM_SHA256"));
-        assert_eq!(unused, ["-o ssl_wbuf_size"]);
+        assert_eq!(unused, <[&str; 0]>::default());
+        assert_eq!(tls.write_kib, NonZeroU16::new(64));
+        let (usual, ..) = read("-Z -o ssl_chain_cert=c,ssl_key=k").unwrap();
+        assert_eq!(usual.tls.unwrap().write_kib, Some(WRITE_KIB));
+        for size in ["0", "1025", "-1", "16k", ""] {
+            let line = format!("-Z -o ssl_chain_cert=c,ssl_key=k,ssl_wbuf_size={size}");
+            assert!(read(&line).is_err(), "{size}");
+        }
         let mode = |address: &str| settings.tls_mode(&address.parse().unwrap());
         assert_eq!(mode("10.0.0.1:7"), TlsMode::Default);
         assert_eq!(mode("127.0.0.1:7"), TlsMode::Off);

@@ -3,6 +3,7 @@
 //! it in.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -80,6 +81,17 @@ pub struct TlsSettings {
     pub ciphers: Option<String>,
     /// Whether clients may resume sessions (`ssl_session_cache`).
     pub session_cache: bool,
+    /// KiB of its answers that a connection encrypts at a time (`ssl_wbuf_size`); `None`: as many
+    /// as an emptied buffer of a sent answer keeps.
+    pub write_kib: Option<NonZeroU16>,
+}
+
+impl TlsSettings {
+    /// Bytes of its answers that a connection encrypts at a time.
+    pub fn write_bytes(&self) -> usize {
+        self.write_kib
+            .map_or(crate::tls::CIPHERED, |kib| usize::from(kib.get()) << 10)
+    }
 }
 
 /// On which terms a listener serves its connections.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The options of TLS. A certificate turns it on, for all TCP listeners.
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
@@ -37,6 +38,9 @@ pub struct TlsOptions {
     /// Clients may resume sessions with tickets
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Security")]
     pub tls_session_cache: Option<bool>,
+    /// Of the drop-in only: memcached's `ssl_wbuf_size`.
+    #[arg(skip)]
+    pub write_kib: Option<NonZeroU16>,
 }
 
 impl TlsOptions {
@@ -51,6 +55,7 @@ impl TlsOptions {
             tls_min_version: self.tls_min_version.or(file.tls_min_version),
             tls_ciphers: self.tls_ciphers.or(file.tls_ciphers),
             tls_session_cache: self.tls_session_cache.or(file.tls_session_cache),
+            write_kib: self.write_kib.or(file.write_kib),
         }
     }
 
@@ -74,6 +79,7 @@ impl TlsOptions {
             only_1_3: self.tls_min_version.is_some_and(|v| v.0),
             ciphers: self.tls_ciphers.clone(),
             session_cache: self.tls_session_cache.unwrap_or(false),
+            write_kib: self.write_kib,
         }))
     }
 }

@@ -543,7 +543,7 @@ fn ssl_settings(tls: Option<&TlsSettings>, sink: &mut Sink<'_>) {
         Some(path) => sink.stat("ssl_ca_cert", path.display()),
         None => sink.stat("ssl_ca_cert", "NULL"),
     }
-    sink.stat("ssl_wbuf_size", crate::tls::CIPHERED);
+    sink.stat("ssl_wbuf_size", tls.write_bytes());
     sink.stat("ssl_session_cache", yes(tls.session_cache));
     sink.stat("ssl_kernel_tls", "no");
     let least = match tls.only_1_3 {

@@ -28,8 +28,8 @@ use rustls::unbuffered::{
 const MOST_HELD: usize = 2 * RECORD;
 /// Most bytes of a record: header, plaintext, and what a cipher may add.
 const RECORD: usize = 5 + (16 << 10) + 256;
-/// Plaintext of answers that a connection encrypts at a time: three records. With their overhead
-/// they fit into the capacity that an emptied batch keeps.
+/// Plaintext of answers that a connection encrypts at a time, unless the settings say otherwise:
+/// three records. With their overhead they fit into the capacity that an emptied batch keeps.
 pub const CIPHERED: usize = 3 * PLAIN;
 /// A piece of an answer of this many bytes is encrypted without being copied first.
 const STRAIGHT: usize = 1 << 10;

@@ -4,13 +4,14 @@
 //! ```text
 //!  Received --open?--> deciphered -> input (flow.rs), as if it had come in plaintext
 //!     `--handshake--> held, queued -> run_handshakes: HANDSHAKES of them a round
-//!  flush -> fill_batch -> Secure::plain --seal, CIPHERED bytes at a time--> send --Sent--> flush
+//!  flush -> fill_batch -> Secure::plain --seal, a part at a time--> send --Sent--> flush
 //! ```
 //!
 //! Always holds, besides the rules of `flow.rs`:
 //! - CIPHER-1: the number of handshake steps in a round is bounded ([`HANDSHAKES`]), since a step
 //!   costs as much as hundreds of GETs.
-//! - CIPHER-2: a connection holds at most [`CIPHERED`] bytes of its answers' ciphertext. The rest
+//! - CIPHER-2: a connection holds the ciphertext of a part of its answers at most
+//!   ([`TlsSettings::write_bytes`](crate::settings::TlsSettings::write_bytes)). The rest
 //!   of the batch waits unencrypted: frames and item memory under the rules of FLOW-3. A frame is
 //!   free as soon as it is encrypted.
 //! - CIPHER-3: a handshake that has not ended after [`HANDSHAKE_MS`] ends its connection, whatever
@@ -27,8 +28,8 @@ use super::flow::{drop_sent, has_pages};
 use super::secure::Secure;
 use crate::connection::ConnKey;
 use crate::reply::shard_of;
-use crate::settings::TlsMode;
-use crate::tls::{CIPHERED, Fault};
+use crate::settings::{TlsMode, TlsSettings};
+use crate::tls::Fault;
 
 /// CIPHER-1: steps of handshakes in a round. A step with an RSA key takes about a millisecond.
 const HANDSHAKES: usize = 2;
@@ -154,6 +155,8 @@ impl Worker {
     pub(super) fn flush_ciphered(&mut self, at: ConnKey, id: ConnId) {
         let mut batch = self.spare.take();
         let mut next = self.spare.take();
+        let settings = self.core.shared.settings.tls.as_ref();
+        let most = settings.map_or(0, TlsSettings::write_bytes);
         let Some(conn) = self.conns.get(at) else {
             return;
         };
@@ -170,7 +173,7 @@ impl Worker {
             }
             if let Some(mut plain) = tls.plain.take() {
                 self.disk.frames_freed(has_pages(&plain));
-                let sealed = tls.stream.seal(plain.slices(), CIPHERED, &mut batch.bytes);
+                let sealed = tls.stream.seal(plain.slices(), most, &mut batch.bytes);
                 let taken = *sealed.as_ref().unwrap_or(&0);
                 self.core.stats.bytes_written += taken as u64;
                 match sealed {

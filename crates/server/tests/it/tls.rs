@@ -8,6 +8,7 @@ mod refusals; // handshakes that are refused, and the words for it
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -650,5 +651,31 @@ fn a_stop_says_goodbye() {
         client.ask("get k\r\n", "END\r\n");
         guarded.place.end();
         assert_eq!(client.rest(), (Vec::new(), true));
+    });
+}
+
+/// `ssl_wbuf_size` was accepted without effect.
+#[test]
+fn answers_are_encrypted_in_parts_of_the_size_that_was_asked_for() {
+    on_both(1, |place| {
+        let guarded = Guarded::new(place, |settings| {
+            settings.tls.as_mut().unwrap().write_kib = NonZeroU16::new(2);
+        });
+        let mut client = guarded.connect();
+        let long = value(100_000, 1);
+        client.store("k", &long);
+        client.get("k", &long);
+        client.ask("get x\r\n", "END\r\n");
+        client.send(b"get k\r\n");
+        let mut plaintext = 0;
+        while plaintext < long.len() {
+            let mut header = [0; 5];
+            client.socket.read_exact(&mut header).unwrap();
+            let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
+            client.socket.read_exact(&mut vec![0; len]).unwrap();
+            // The content's kind, and the cipher's tag of 16 bytes, follow the plaintext.
+            assert!(len <= (2 << 10) + 17, "{len}");
+            plaintext += len - 17;
+        }
     });
 }
