@@ -528,7 +528,8 @@ const USAGE: &str = "\
    - idle_timeout:        timeout for idle connections. (default: 0, no timeout)
    - ext_path:            file or device to keep items on, and its size; may be repeated
                           ie: ext_path=/mnt/d1/extstore:1G
-   - ext_page_size:       size in megabytes of the regions that are written and reclaimed at a time
+   - ext_page_size:       size in megabytes of the regions that are written and reclaimed at a time;
+                          less where ext_path has no room for 4 of them a thread
    - ssl_chain_cert:      certificate chain file in PEM format
    - ssl_key:             private key in PEM format, if not part of ssl_chain_cert
    - ssl_verify_mode:     clients' certificates: 0(None), 1(Request), 2(Require) or 3(Once)

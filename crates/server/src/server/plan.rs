@@ -249,16 +249,21 @@ fn frame_classes(bytes: u64) -> Vec<(usize, usize)> {
 }
 
 /// Bytes of a region: as configured, otherwise at most a sixteenth of the shard's memory and of the
-/// smallest slice of flash.
+/// smallest slice of flash. memcached's threads share all pages, so a page size that fits there may
+/// be too large for one thread's slice here. Then the drop-in has smaller regions.
 fn region_for(settings: &Settings, shard: u64, flash: &[u64]) -> usize {
-    if let Some(region) = settings.region {
-        return region;
-    }
     let smallest = flash
         .iter()
         .map(|bytes| bytes / settings.threads as u64)
         .min()
         .unwrap_or(u64::MAX);
+    match settings.region {
+        Some(region) if settings.drop_in && LEAST_REGIONS * region as u64 > smallest => {
+            return power_of_two_below(smallest / LEAST_REGIONS, LEAST_REGION, MOST_REGION);
+        }
+        Some(region) => return region,
+        None => {}
+    }
     power_of_two_below((shard / 16).min(smallest / 16), LEAST_REGION, MOST_REGION)
 }
 
@@ -441,5 +446,15 @@ mod tests {
                 .unwrap_err()
                 .contains("4 regions of 16777216")
         );
+        // `-o ext_path=F:64m,ext_page_size=8` was refused with two threads.
+        let dropped_in = Settings {
+            drop_in: true,
+            region: Some(8 << 20),
+            ..named
+        };
+        for (flash, region) in [(128, 8), (63, 4), (33, 4), (31, 2)] {
+            let plan = memory_plan(&dropped_in, &[flash << 20]).unwrap();
+            assert_eq!(plan.region, region << 20, "{flash}");
+        }
     }
 }
