@@ -142,8 +142,8 @@ fn a_client_that_is_refused_is_told_in_plain_words() {
     let server = Tls::open(&settings, 0, None).unwrap();
     let keys = "a key that the server does not take; it takes RSA keys of 2048 to 4096 bits";
     for versions in [&[&TLS12], &[&TLS13]] {
-        // These clients sign with a key of P-256, for they cannot use others. The server refuses the
-        // certificate before the signature.
+        // These clients sign with a key of P-256, for they cannot use others. The server refuses
+        // the certificate before the signature.
         for (name, why) in [
             ("p521", keys),
             ("p521v1", keys),
