@@ -233,7 +233,10 @@ fn load(core: &Core) -> Result<(), StoreError> {
             .map(|place| core.large.holder(&core.space, place.extent))
             .collect::<Result<_, _>>()?;
         let handle = Arc::new(BlockHandle::new(block, held, large, *live));
-        core.saw_length(record.key_value_bytes.div_ceil(record.elements.max(1)));
+        // Large values lie outside of the block.
+        let pages = u64::from(record.data_pages) * u64::from(record.page_bytes);
+        let bytes = record.key_value_bytes.min(pages);
+        core.saw_length(bytes.div_ceil(record.elements.max(1)));
         let slot = version.add_block(Arc::clone(&handle));
         handles.push((slot, handle));
     }

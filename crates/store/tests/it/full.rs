@@ -323,3 +323,53 @@ fn a_store_that_fills_a_file_system_is_emptied() {
         empty_and_fill(&open, 1, bytes, (puts, deletes), &what);
     }
 }
+
+/// Each put in a process of its own. A store full of large values used to refuse every delete after
+/// an opening.
+#[test]
+fn a_store_of_large_values_is_emptied_after_each_opening() {
+    // MiB of the device, of a log and of a block; bytes of a value.
+    let cases = [
+        (24, 1, 1, 600_000),
+        (24, 4, 4, 600_000),
+        (24, 1, 1, 2_000_000),
+        (48, 1, 8, 3_000_000),
+        (48, 1, 1, 5_000_000),
+        (64, 4, 4, 20_000_000),
+    ];
+    for (mib, log, block, bytes) in cases {
+        for background in [false, true] {
+            let what = format!("{mib} MiB, {log} and {block}, {bytes} bytes, {background}");
+            let options = || Options {
+                log_bytes: log * MIB,
+                block_bytes: block * MIB,
+                ..options(background)
+            };
+            let device = FaultyDevice::new(mib * MIB / 4096, 1);
+            let open = || {
+                let device: Arc<dyn Device> = Arc::clone(&device) as _;
+                Store::open_device(device, options()).unwrap()
+            };
+            let value = vec![7; bytes];
+            let put = |key: u64| {
+                let store = open();
+                let done = store.put(&key.to_be_bytes(), &value).is_ok();
+                store.close().unwrap();
+                done
+            };
+            open().put(b"short", b"value").unwrap();
+            let stored = (0..).take_while(|&key| put(key)).count() as u64;
+            assert!(stored > 0, "{what}");
+            for key in 0..stored {
+                let store = open();
+                delete(&store, &[key], 1, &what);
+                store.close().unwrap();
+            }
+            let store = open();
+            store.compact().unwrap();
+            assert_eq!(store.scan().unwrap().count(), 1, "{what}");
+            let again = fill(&store, 0, 1, |_| bytes as u64);
+            assert!(again >= stored * 3 / 4, "{what}: {again} of {stored}");
+        }
+    }
+}
