@@ -126,7 +126,7 @@ def test_passed_sockets_are_served(senko, tmp_path):
             s.sendall(b"mn\r\n")
             assert s.recv(10) == b"MN\r\n"
         with socket.create_connection(("127.0.0.1", ports[1]), timeout=PATIENCE) as s:
-            s.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+            s.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
             assert s.makefile().read().endswith("\nserving\n")
         process.terminate()
         assert process.wait(PATIENCE) == 0

@@ -63,7 +63,8 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed<'_> {
         return Parsed::Refused(BAD);
     };
     let mut lines = head.lines();
-    let mut words = lines.next().unwrap_or_default().split(' ');
+    let line = lines.next().unwrap_or_default().trim_end_matches('\r');
+    let mut words = line.split(' ');
     let (Some(method), Some(target), Some(version), None) =
         (words.next(), words.next(), words.next(), words.next())
     else {
@@ -92,6 +93,10 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed<'_> {
         "HEAD" => true,
         _ => return Parsed::Refused(NOT_ALLOWED),
     };
+    // Only requests of HTTP/1.0 may name no host, and no browser sends them.
+    if host.is_none() && version != "HTTP/1.0" {
+        return Parsed::Refused(BAD);
+    }
     let path = target.split('?').next().unwrap_or(target);
     let host = host.map(without_port);
     Parsed::Whole(Request { path, head, host })
@@ -194,6 +199,7 @@ mod tests {
             "GET ftp://a/ HTTP/1.1\r\n\r\n",
             "GET / HTTP/1.1 x\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
         ] {
             assert_eq!(parse(bad.as_bytes()), Parsed::Refused(BAD), "{bad:?}");
         }

@@ -407,7 +407,7 @@ fn others_are_answered_beside_scrapers_that_hang() {
             0 => "GET /metr",
             1 => "",
             // Sends a request, and never reads.
-            _ => "GET /metrics HTTP/1.1\r\n\r\n",
+            _ => "GET /metrics HTTP/1.0\r\n\r\n",
         };
         // The listener may have closed this one already, to make room.
         let _ = stream.write_all(request.as_bytes());
