@@ -19,8 +19,8 @@ const KNOWN: [(&str, &str, usize); 10] = [
     ("crates/cache", "Shard", 2297),
     ("crates/io", "Uring", 718),
     ("crates/load", "Engine", 690),
-    ("crates/server", "Session", 1861),
-    ("crates/server", "Worker", 1674),
+    ("crates/server", "Session", 1876),
+    ("crates/server", "Worker", 1682),
     ("crates/ssd", "Drive", 741),
     ("crates/ssd", "Fast", 113),
     ("crates/ssd", "Page", 311),
@@ -40,13 +40,8 @@ type Circle = (String, String, Vec<String>, usize);
 
 /// The identifier at the beginning of a text.
 fn word(text: &str) -> &str {
-<<<<<<< HEAD
-    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
-    &text[..end.unwrap_or(text.len())]
-=======
     let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
     words.next().unwrap_or("")
->>>>>>> owners
 }
 
 /// The type of a line that opens an inherent `impl` block.
@@ -67,23 +62,6 @@ fn defined(line: &str) -> Option<&str> {
 
 /// The methods that a line of an `impl` block of `name` calls.
 fn called(line: &str, name: &str) -> Vec<String> {
-<<<<<<< HEAD
-    let ways = [
-        "self.",
-        "Self::",
-        &format!("{name}::"),
-        &format!("{}.", name.to_lowercase()),
-    ];
-    let places = ways.iter().flat_map(|way| line.match_indices(way));
-    places
-        .filter_map(|(at, way)| {
-            let (before, rest) = (&line[..at], &line[at + way.len()..]);
-            let is_whole = !before.ends_with(|c: char| c.is_alphanumeric() || "_.".contains(c));
-            let called = word(rest);
-            (is_whole && rest[called.len()..].starts_with(['(', ':'])).then(|| called.to_owned())
-        })
-        .collect()
-=======
     let (of_type, of_value) = (format!("{name}::"), format!("{}.", name.to_lowercase()));
     let ways = ["self.", "Self::", &of_type, &of_value];
     let places = ways.iter().flat_map(|way| line.match_indices(way));
@@ -94,7 +72,6 @@ fn called(line: &str, name: &str) -> Vec<String> {
         (is_whole && rest[called.len()..].starts_with(['(', ':'])).then(|| called.to_owned())
     });
     calls.collect()
->>>>>>> owners
 }
 
 /// The crate's folder of a source file: `crates/dbm`.
@@ -112,17 +89,10 @@ fn types(files: &[File]) -> BTreeMap<(&str, &str, &str), BTreeMap<&str, Piece>> 
         }
     }
     let mut found: BTreeMap<_, BTreeMap<&str, Piece>> = BTreeMap::new();
-<<<<<<< HEAD
-    for file in files {
-        let Some(folder) = folder_of(&file.path) else {
-            continue;
-        };
-=======
     let files = files
         .iter()
         .filter_map(|file| Some((file, folder_of(&file.path)?)));
     for (file, folder) in files {
->>>>>>> owners
         // Of several types with the name, the one of this file, or of the nearest.
         let common = |home: &str| {
             let pairs = file.path.bytes().zip(home.bytes());
@@ -166,21 +136,11 @@ fn circles(files: &[File]) -> Vec<Circle> {
             let more: Vec<_> = pairs().filter(through).collect();
             reach.extend(more);
         }
-<<<<<<< HEAD
-        let mut left: BTreeSet<&str> = pieces.keys().copied().collect();
-        while let Some(first) = left.pop_first() {
-            let is_with = |b: &&str| reach.contains(&(first, *b)) && reach.contains(&(*b, first));
-            let mut circle: Vec<&str> = left.iter().copied().filter(is_with).collect();
-            left.retain(|file| !circle.contains(file));
-            circle.insert(0, first);
-            if circle.len() > 1 {
-=======
         for first in pieces.keys() {
             let both = |b: &str| reach.contains(&(*first, b)) && reach.contains(&(b, *first));
             let circle = pieces.keys().filter(|file| *file == first || both(file));
             let circle: Vec<&str> = circle.copied().collect();
             if circle.len() > 1 && circle[0] == *first {
->>>>>>> owners
                 let lines = circle.iter().map(|file| pieces[file].lines).sum();
                 let files = circle.into_iter().map(str::to_owned).collect();
                 found.push((folder.to_owned(), name.to_owned(), files, lines));
